@@ -1,0 +1,502 @@
+"""RunConfig: everything that decides what a run computes, under verl's names wherever verl has one.
+
+A config is frozen and strict. It is read from YAML plus dotted overrides (`actor.optim.lr=1e-4`), and the
+hash of its content is the run's id: same content, same run.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from rlkit.domains import sources as source_registry
+from rlkit.errors import UserError, did_you_mean
+from rlkit.seeds import content_hash
+
+Positive = Annotated[int, Field(gt=0)]
+NonNegative = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class Section(BaseModel):
+    """A frozen part of the config; unknown keys are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+
+
+class WarmStart(Section):
+    """Supervised steps on generated problems that stand in for pretraining (ladder models only)."""
+
+    kind: Literal["fixed", "matched", "none"] = "fixed"
+    """fixed: the same number of steps for every size. matched: until held-out pass@1 reaches `target`."""
+    steps: Positive = 400
+    """Steps of a fixed warm start; the most that a matched one may take."""
+    batch_size: Positive = 256
+    """Worked problems a step."""
+    lr: NonNegative = 2e-3
+    """Peak learning rate, cosine to zero (fixed) or constant after warm-up (matched)."""
+    target: Share = 0.25
+    """Held-out pass@1 at which a matched warm start stops."""
+    tolerance: Share = 0.02
+    """How near `target` a matched warm start must end."""
+    seed: int = 0
+    """Seed of initial weights and problems. Independent of the run's seed: seeds of a study share it."""
+
+
+class Model(Section):
+    """The policy."""
+
+    path: str = "ladder-100k"
+    """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Precision of the forward and backward pass."""
+    lora_rank: int = Field(0, ge=0)
+    """Rank of the LoRA adapter; 0 trains all weights."""
+    lora_alpha: Positive = 16
+    """Scale of the adapter: its output is multiplied by lora_alpha / lora_rank."""
+    lora_dropout: Share = 0.0
+    """Dropout before the adapter."""
+    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    """Linear layers that get an adapter."""
+    enable_gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass: less memory, a third more time."""
+    warm_start: WarmStart = WarmStart()
+
+
+class Data(Section):
+    """Where tasks come from, and in which order they are trained on."""
+
+    train: tuple[source_registry.field(), ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
+    """Sources of training tasks, each with a `kind`, a `weight` and its own options."""
+    train_batch_size: Positive = 64
+    """Prompts a step (P)."""
+    max_prompt_length: Positive = 256
+    """Longest prompt in tokens; a longer one is an error before the first step."""
+    max_response_length: Positive = 16
+    """Most tokens sampled for one response; for an environment, for the whole episode."""
+    train_max_samples: Annotated[int, Field(ge=-1)] = -1
+    """Unique training tasks (data volume D); -1 is as many as the steps ask for."""
+
+
+class KLControl(Section):
+    """Coefficient of the KL penalty in the reward."""
+
+    type: Literal["fixed", "adaptive"] = "fixed"
+    """adaptive: move kl_coef so that the measured KL approaches target_kl (Ziegler et al. 2019)."""
+    kl_coef: NonNegative = 0.001
+    """The coefficient, or its first value."""
+    horizon: Positive = 10_000
+    """Samples over which the adaptive coefficient reacts."""
+    target_kl: NonNegative = 0.1
+    """KL in nats a token that the adaptive coefficient aims at."""
+
+
+KLPenalty = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k2+", "k3+", "kl+", "mse+", "low_var_kl+"]
+
+
+class Algorithm(Section):
+    """How rewards become advantages."""
+
+    adv_estimator: str = "grpo"
+    """Any estimator that verl registers: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …"""
+    gamma: Share = 1.0
+    """Discount a token."""
+    lam: Share = 1.0
+    """GAE's lambda."""
+    norm_adv_by_std_in_grpo: bool = True
+    """Divide GRPO's advantages by the group's standard deviation; off is Dr. GRPO (arXiv 2503.20783)."""
+    use_kl_in_reward: bool = False
+    """Subtract the KL penalty from the token rewards."""
+    kl_penalty: KLPenalty = "kl"
+    """Estimator of the KL in the reward (k1, k2, k3 as in verl)."""
+    kl_ctrl: KLControl = KLControl()
+    rollout_correction: Annotated[float, Field(ge=0)] = 0.0
+    """Cap of truncated importance sampling between sampler and trainer, a token; 0 switches it off."""
+
+
+class Optimizer(Section):
+    """AdamW with warm-up; names are verl's."""
+
+    lr: NonNegative = 1e-4
+    """Learning rate at `lr_reference_params` non-embedding parameters."""
+    lr_reference_params: Annotated[float, Field(gt=0)] = 1e5
+    """N0 of the learning-rate rule lr·(N/N0)^lr_exponent."""
+    lr_exponent: float = 0.0
+    """Exponent of the learning-rate rule; 0 is the same rate for every size."""
+    lr_warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps of linear warm-up."""
+    lr_scheduler_type: Literal["constant", "cosine"] = "constant"
+    """After the warm-up; cosine ends at min_lr_ratio."""
+    min_lr_ratio: Share = 0.0
+    """Last learning rate over the peak."""
+    weight_decay: NonNegative = 0.0
+    """Decoupled weight decay."""
+    betas: tuple[Share, Share] = (0.9, 0.999)
+    """Adam's decay rates."""
+    clip_grad: NonNegative = 1.0
+    """Largest gradient norm; 0 leaves gradients as they are."""
+
+
+class PolicyLoss(Section):
+    """The policy-gradient loss."""
+
+    loss_mode: str = "vanilla"
+    """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl …"""
+    clip_cov_ratio: NonNegative = 0.0002
+    """clip_cov: share of tokens whose gradient is stopped."""
+    clip_cov_lb: float = 1.0
+    """clip_cov: lower bound of the covariance."""
+    clip_cov_ub: float = 5.0
+    """clip_cov: upper bound of the covariance."""
+    kl_cov_ratio: NonNegative = 0.0002
+    """kl_cov: share of tokens that get the KL penalty."""
+    ppo_kl_coef: NonNegative = 0.1
+    """kl_cov: coefficient of that penalty."""
+
+
+LossAgg = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+
+
+class Actor(Section):
+    """The policy's update."""
+
+    ppo_mini_batch_size: Annotated[int, Field(ge=0)] = 0
+    """Prompts an optimizer step; 0 is the whole batch (on-policy)."""
+    ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
+    """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
+    micro_batch_tokens: Positive = 32_768
+    """Tokens a forward pass when ppo_micro_batch_size is 0."""
+    ppo_epochs: Positive = 1
+    """Passes over each batch."""
+    clip_ratio: NonNegative = 0.2
+    """PPO's clip range."""
+    clip_ratio_low: NonNegative | None = None
+    """Lower clip range; default clip_ratio."""
+    clip_ratio_high: NonNegative | None = None
+    """Upper clip range (clip-higher, DAPO, arXiv 2503.14476); default clip_ratio."""
+    clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
+    """Dual-clip bound for negative advantages (arXiv 1912.09729)."""
+    loss_agg_mode: LossAgg = "token-mean"
+    """How token losses become one number."""
+    loss_scale_factor: Positive | None = None
+    """Constant denominator of seq-mean-token-sum-norm; default max_response_length."""
+    use_kl_loss: bool = False
+    """Add the KL to the reference policy to the loss."""
+    kl_loss_coef: NonNegative = 0.001
+    """Its coefficient."""
+    kl_loss_type: KLPenalty = "low_var_kl"
+    """Its estimator. k1 has no gradient in expectation; a trailing + takes k2's gradient (unbiased)."""
+    entropy_coeff: NonNegative = 0.0
+    """Coefficient of the entropy bonus."""
+    policy_loss: PolicyLoss = PolicyLoss()
+    optim: Optimizer = Optimizer()
+
+
+class Critic(Section):
+    """The value function of `adv_estimator: gae`."""
+
+    optim: Optimizer = Optimizer(lr=1e-3)
+    cliprange_value: NonNegative = 0.5
+    """Clip range of the value update."""
+    ppo_epochs: Positive = 1
+    """Passes over each batch."""
+    warmup_steps: Annotated[int, Field(ge=0)] = 0
+    """Steps in which only the critic is trained."""
+
+
+class RolloutConfig(Section):
+    """How responses are sampled."""
+
+    name: Literal["torch", "vllm", "auto"] = "torch"
+    """The sampler."""
+    n: Positive = 8
+    """Samples a prompt (G)."""
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Sampling temperature; the trainer's log-probs are taken at the same one."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus; below 1 the trained and the sampled distribution differ, so training refuses it."""
+    top_k: int = Field(0, ge=0)
+    """Most likely tokens to draw from; 0 is all. Training refuses others."""
+    max_num_seqs: Positive = 4096
+    """Sequences decoded together."""
+    max_logprob_gap: Annotated[float, Field(gt=0)] = 0.02
+    """Largest mean |log-prob difference| a token between sampler and trainer."""
+
+
+class RewardConfig(Section):
+    """How answers are graded."""
+
+    scorer: Literal["strict", "guru"] = "strict"
+    """strict is right; guru computes what Reasoning360 computes, for comparing with published numbers."""
+    custom_reward_function: str | None = None
+    """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router."""
+    num_workers: Annotated[int, Field(ge=0)] = 0
+    """Grading processes; 0 is one a CPU core, at most 8."""
+    timeout: Annotated[float, Field(gt=0)] = 10.0
+    """Seconds an answer may take."""
+    max_error_rate: Share = 0.05
+    """The run stops when more of a step cannot be graded."""
+    sandbox: Literal["auto", "bubblewrap", "rlimits", "unsafe"] = "auto"
+    """Isolation of untrusted programs; auto is the best that works here."""
+
+
+class Trainer(Section):
+    """The loop."""
+
+    total_training_steps: Positive = 100
+    """Optimizer rounds: one batch of prompts each."""
+    test_freq: Annotated[int, Field(ge=0)] = 20
+    """Steps between evaluations; step 0 and the last are always evaluated."""
+    save_freq: Annotated[int, Field(ge=0)] = 20
+    """Steps between checkpoints; the last step is always saved."""
+    max_actor_ckpt_to_keep: Positive = 2
+    """Checkpoints kept."""
+    resume_mode: Literal["auto", "disable"] = "auto"
+    """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
+    logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
+    """Where metrics go besides the run store."""
+    backend: Literal["local", "verl"] = "local"
+    """local trains in this process; verl trains on Ray."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto is the GPU where there is one."""
+    num_threads: Annotated[int, Field(ge=0)] = 0
+    """CPU threads of this run; 0 is all cores."""
+
+
+class Evaluation(Section):
+    """How the policy is measured on held-out tasks."""
+
+    sources: tuple[source_registry.field(), ...] | None = None
+    """Held-out tasks; default: the held-out part of each training source."""
+    size: Positive = 200
+    """Held-out tasks, spread evenly over the sources."""
+    seed: int = 0
+    """Seed of the held-out choice: the same set for every run of a study."""
+    n: Positive = 4
+    """Samples a task."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Sampling temperature; 0 is greedy (then n must be 1)."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Nucleus of evaluation samples."""
+    pass_at: tuple[Positive, ...] = (1,)
+    """The k of pass@k; none above n."""
+
+
+class RunConfig(Section):
+    """One training run. `id` is the run's folder: a readable name and the hash of the content."""
+
+    study: str = Field("default", pattern=r"^[A-Za-z0-9._-]+$")
+    """Folder under outputs/ that the run belongs to."""
+    seed: int = Field(0, ge=0)
+    """Seed of data order, sampling and adapter initialisation."""
+    model: Model = Model()
+    data: Data = Data()
+    environment: Any = None
+    """An environment with a `kind`: the policy acts in it turn by turn."""
+    algorithm: Algorithm = Algorithm()
+    actor: Actor = Actor()
+    critic: Critic = Critic()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    trainer: Trainer = Trainer()
+    evaluation: Evaluation = Evaluation()
+
+    @cached_property
+    def id(self) -> str:
+        """`<model>-<estimator>-s<seed>-<hash>`; what decides no number (loggers, threads) is not hashed."""
+        content = self.model_dump(mode="json")
+        for key in ("logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep"):
+            content["trainer"].pop(key)
+        del content["study"]
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
+        return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "RunConfig":
+        a, r, d, e = self.algorithm, self.rollout, self.data, self.evaluation
+        groups = {"grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"}
+        if a.adv_estimator in groups and r.n < 2:
+            raise ValueError(f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2")
+        if r.top_p < 1 or r.top_k > 0:
+            raise ValueError(
+                f"rollout.top_p is {r.top_p} and rollout.top_k {r.top_k}, but the trained distribution is the full one: "
+                "use top_p 1 and top_k 0 in training (evaluation.top_p is free)"
+            )
+        mini = self.actor.ppo_mini_batch_size
+        if mini and d.train_batch_size % mini:
+            raise ValueError(
+                f"data.train_batch_size is {d.train_batch_size}, not a multiple of actor.ppo_mini_batch_size {mini}: "
+                f"use one of {_divisors(d.train_batch_size)}"
+            )
+        if max(e.pass_at) > e.n:
+            raise ValueError(f"evaluation.pass_at has k = {max(e.pass_at)}, above evaluation.n = {e.n}: raise n or drop that k")
+        if e.temperature == 0 and e.n > 1:
+            raise ValueError(f"evaluation.temperature is 0 (greedy), so evaluation.n = {e.n} samples would be equal: use n 1")
+        if self.model.lora_rank and self.model.lora_alpha < 1:
+            raise ValueError("model.lora_alpha must be at least 1")
+        return self
+
+
+def _divisors(n: int) -> str:
+    return ", ".join(str(k) for k in range(1, n + 1) if n % k == 0)
+
+
+class Loader(yaml.SafeLoader):
+    """YAML 1.1 without its traps: 1e-5 is a float, yes/no/on/off are strings, 12:30 is a string, dates too."""
+
+
+def _loader() -> type[Loader]:
+    drop = {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"}
+    Loader.yaml_implicit_resolvers = {
+        first: [(tag, regexp) for tag, regexp in rules if tag not in drop]
+        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    add = Loader.add_implicit_resolver
+    add("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+    add("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
+    number = r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    add("tag:yaml.org,2002:float", re.compile(number), list("-+.0123456789"))
+    return Loader
+
+
+_loader()
+
+
+def parse_yaml(text: str) -> Any:
+    """YAML by the rules above; a malformed text is a UserError with line and column."""
+    try:
+        return yaml.load(text, Loader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        raise UserError(f"Malformed YAML{where}: {getattr(error, 'problem', None) or error}.") from None
+
+
+def read_yaml(path: str | Path) -> dict[str, Any]:
+    """The mapping in a YAML file. Raises UserError when it is missing, malformed or no mapping."""
+    path = Path(path)
+    try:
+        text = path.read_text()
+    except OSError as error:
+        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else [])
+        raise UserError(f"Cannot read {path}: {error.strerror}.{near}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"Cannot read {path}: it is not UTF-8 text.") from None
+    try:
+        content = parse_yaml(text)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if content is None:
+        content = {}
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a mapping of keys to values, not a {type(content).__name__}.")
+    return content
+
+
+def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of `content` with `{"actor.optim.lr": 1e-4}` set; missing sections are made, lists are
+    indexed by number (`data.train.0.weight`)."""
+    result: dict[str, Any] = _copy(content)
+    for key, value in dotted.items():
+        *parents, last = key.split(".")
+        node: Any = result
+        for part in parents:
+            node = _descend(node, part, key)
+        if isinstance(node, list):
+            node[_index(node, last, key)] = _copy(value)
+        else:
+            node[last] = _copy(value)
+    return result
+
+
+def _copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {k: _copy(v) for k, v in value.items()}
+    return [_copy(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def _descend(node: Any, part: str, key: str) -> Any:
+    if isinstance(node, list):
+        return node[_index(node, part, key)]
+    if node.get(part) is None:
+        node[part] = {}
+    if not isinstance(node[part], dict | list):
+        raise UserError(f"Cannot set {key!r}: {part!r} holds the value {node[part]!r}, not a section.")
+    return node[part]
+
+
+def _index(node: list[Any], part: str, key: str) -> int:
+    if not part.isdigit() or int(part) >= len(node):
+        raise UserError(f"Cannot set {key!r}: {part!r} is no index into a list of {len(node)}.")
+    return int(part)
+
+
+def parse_overrides(items: list[str] | tuple[str, ...]) -> dict[str, Any]:
+    """`["actor.optim.lr=1e-4"]` as typed values, by YAML's rules."""
+    result = {}
+    for item in items:
+        key, equals, value = item.partition("=")
+        if not equals or not key.strip():
+            raise UserError(f"An override has the form key=value, not {item!r}.")
+        result[key.strip()] = parse_yaml(value)
+    return result
+
+
+def validate(model: type[Any], content: Mapping[str, Any], where: str = "") -> Any:
+    """An instance of a pydantic class, with every problem as one clear sentence in a UserError."""
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        lines = [_sentence(model, problem) for problem in error.errors()]
+        prefix = f"{where}: " if where else ""
+        raise UserError("\n".join(prefix + line for line in dict.fromkeys(lines))) from None
+
+
+def _sentence(model: type[Any], problem: Any) -> str:
+    path = ".".join(str(p) for p in problem["loc"] if not (isinstance(p, str) and p.startswith(("function", "tuple", "literal"))))
+    if problem["type"] == "extra_forbidden":
+        return f"Unknown key {path!r}.{_nearest(model, path)}"
+    value = problem.get("input")
+    text = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    if not path:
+        return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return f"{path} is {value!r}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _nearest(model: type[Any], path: str) -> str:
+    known = field_paths(model)
+    direct = did_you_mean(path, known)
+    last = path.rsplit(".", 1)[-1]
+    elsewhere = [k for k in known if k.rsplit(".", 1)[-1] == last and k != path]
+    return f" Did you mean {' or '.join(map(repr, elsewhere[:3]))}?" if elsewhere else direct
+
+
+def field_paths(model: type[Any], prefix: str = "") -> list[str]:
+    """Every dotted key of a config class."""
+    paths = []
+    for name, info in model.model_fields.items():
+        paths.append(prefix + name)
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            paths += field_paths(info.annotation, f"{prefix}{name}.")
+    return paths
+
+
+def load(path: str | Path, overrides: Mapping[str, Any] | None = None, /, **sections: Any) -> RunConfig:
+    """The RunConfig of a YAML file, with overrides.
+
+    `load("params/x.yaml", {"actor.optim.lr": 1e-4}, seed=3)`; keyword arguments set whole top-level
+    fields, and a double underscore stands for a dot (`actor__optim__lr=1e-4`). A study's file gives the
+    config that its runs share (its `run:` section).
+
+    Raises:
+        UserError: a missing or malformed file, unknown keys (with the nearest known ones), impossible values.
+    """
+    content = read_yaml(path)
+    if "run" in content and isinstance(content["run"], dict):
+        content = {"study": content.get("study", Path(path).stem), **content["run"]}
+    dotted = {**(overrides or {}), **{k.replace("__", "."): v for k, v in sections.items()}}
+    return validate(RunConfig, override(content, dotted), where=str(path))

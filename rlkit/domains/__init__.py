@@ -1,0 +1,48 @@
+"""Domains: where tasks come from and how answers are scored.
+
+A domain is one file or one folder here. It registers *sources* (components that make tasks) and *scorers*
+(functions that grade an answer for the data_sources they name). Adding a domain is adding a file:
+
+    from rlkit.domains import Source, scorer, sources
+    from rlkit.types import Reward, Task
+
+    @sources.register("parity")
+    class Parity(Source):
+        kind: Literal["parity"] = "parity"
+        def task(self, index): ...
+
+    @scorer("parity")
+    def score(response, ground_truth, extra_info): return Reward.of(response.strip() == ground_truth)
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from rlkit.registry import Component, Registry
+from rlkit.types import Reward, Task
+
+Scorer = Callable[[str, Any, Mapping[str, Any]], Reward]
+
+sources = Registry("source", "rlkit.domains", hint="A source is a class in a file under rlkit/domains/.")
+scorers = Registry(
+    "data_source", "rlkit.domains", hint="Register a scorer with @scorer(name) in a file under rlkit/domains/."
+)
+scorer = scorers.register
+
+
+class Source(Component):
+    """An endless, deterministic supply of tasks; `task(i)` depends on the options and on i alone.
+
+    Training and held-out tasks are split by index range, never by seed, and every training task whose
+    content id is in the held-out set is skipped (small spaces repeat themselves).
+    """
+
+    weight: Annotated[float, Field(ge=0)] = 1.0
+    """Share of the mixture, relative to the other sources."""
+
+    @abstractmethod
+    def task(self, index: int) -> Task:
+        """The task at this index, any non-negative integer."""

@@ -1,0 +1,1 @@
+"""Simulation: predicting what a program prints or needs (tasks.py, scoring.py)."""

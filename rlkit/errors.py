@@ -1,0 +1,22 @@
+"""The errors that people are meant to read.
+
+A `UserError` is one sentence that names the field, the value and the fix. The command line prints it
+without a traceback and exits with status 2; notebooks show it as the last line.
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """Something in the input is wrong and the message says what to do about it."""
+
+
+class RunStopped(RuntimeError):
+    """A run ended itself for a stated reason after writing a checkpoint (error rate, log-prob gap …)."""
+
+
+def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
+    """`" Did you mean 'a' or 'b'?"` for the nearest known names, or an empty string."""
+    near = difflib.get_close_matches(str(name), list(known), n=limit, cutoff=0.5)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -1,0 +1,106 @@
+"""The one registration mechanism: names to functions or component classes (verl's own registries aside).
+
+A registry imports the modules that fill it only when it is first asked for a name, so that
+`import rlkit` and `rlkit --help` stay light.
+
+    laws = Registry("law", "rlkit.laws.forms")
+
+    @laws.register("power")
+    def power(x, *, a, b): ...
+
+A *component* is a frozen pydantic class with a `kind`: its options are its fields, its behaviour is its
+methods, and YAML is dispatched on `kind` (`Registry.field()`).
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, WithJsonSchema
+
+from rlkit.errors import UserError, did_you_mean
+
+T = TypeVar("T")
+
+
+class Component(BaseModel):
+    """A frozen, strict pydantic class; subclasses add `kind: Literal["name"] = "name"` and fields."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class Registry:
+    """Names mapped to objects; unknown names raise a UserError with the nearest known ones.
+
+    Args:
+        what: the noun for messages, e.g. "law".
+        packages: modules to import at the first look-up; a package's submodules are imported too.
+        hint: how to add one, appended to the error for an unknown name.
+    """
+
+    def __init__(self, what: str, *packages: str, hint: str = "") -> None:
+        self.what, self.hint = what, hint
+        self._packages = packages
+        self._loaded = False
+        self._entries: dict[str, Any] = {}
+
+    def register(self, *names: str) -> Callable[[T], T]:
+        """Decorator: make the object known under each of `names`; a name taken twice is an error."""
+
+        def add(thing: T) -> T:
+            for name in names:
+                known = self._entries.get(name)
+                if known is not None and getattr(known, "__module__", "") != getattr(thing, "__module__", ""):
+                    raise UserError(f"The {self.what} {name!r} is registered twice.")
+                self._entries[name] = thing
+            return thing
+
+        return add
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True  # set first: the modules being imported may themselves look names up
+        for package in self._packages:
+            module = importlib.import_module(package)
+            for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
+                importlib.import_module(info.name)
+
+    def names(self) -> list[str]:
+        self._load()
+        return sorted(self._entries)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.names())
+
+    def __contains__(self, name: object) -> bool:
+        self._load()
+        return name in self._entries
+
+    def __getitem__(self, name: str) -> Any:
+        self._load()
+        if name not in self._entries:
+            known = ", ".join(self.names())
+            raise UserError(
+                f"Unknown {self.what} {name!r}.{did_you_mean(name, self._entries)} Known: {known}. {self.hint}".strip()
+            )
+        return self._entries[name]
+
+    def parse(self, value: Any) -> Any:
+        """A component from a mapping with `kind` (or from the kind alone); components pass through."""
+        if isinstance(value, Component):
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict) or "kind" not in value:
+            raise ValueError(f"a {self.what} needs a 'kind', one of {', '.join(self.names())}")
+        return self[value["kind"]].model_validate(value)
+
+    def field(self) -> Any:
+        """The pydantic type of a field that holds one component of this registry."""
+        return Annotated[
+            SerializeAsAny[Component],
+            BeforeValidator(self.parse),
+            WithJsonSchema({"type": "object", "required": ["kind"], "title": self.what}),
+        ]

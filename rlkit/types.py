@@ -1,0 +1,205 @@
+"""What crosses a border between two rooms, and the letters used for shapes.
+
+P prompts a step · G samples a prompt (`rollout.n`) · B = P·G sequences · S prompt tokens ·
+T response tokens · V vocabulary · K turns of an episode.
+
+Nothing here imports torch at run time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from rlkit.seeds import content_hash
+
+if TYPE_CHECKING:
+    import torch
+
+Message = dict[str, str]  # {"role": ..., "content": ...}
+FinishReason = Literal["stop", "length", "done", "error"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One problem: what the policy is asked and how its answer is scored.
+
+    Attributes:
+        data_source: routes to the scorer (rlkit.rewards) and groups every metric.
+        prompt: chat messages, before the chat template.
+        ground_truth: whatever the scorer of `data_source` compares with; any JSON value.
+        ability: verl's name for the domain: math, codegen, logic, simulation, table, stem.
+        extra_info: any JSON mapping; `index`, `split` and difficulty fields have conventional meaning.
+    """
+
+    data_source: str
+    prompt: tuple[Message, ...]
+    ground_truth: Any
+    ability: str = "math"
+    extra_info: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def id(self) -> str:
+        """Hash of what is asked and how it is scored: equal content, equal id, in any split or file."""
+        return content_hash([self.data_source, list(self.prompt), self.ground_truth])
+
+    @classmethod
+    def ask(cls, data_source: str, question: str, ground_truth: Any, **fields: Any) -> Task:
+        """A task whose prompt is one user message."""
+        return cls(data_source, ({"role": "user", "content": question},), ground_truth, **fields)
+
+    def to_row(self) -> dict[str, Any]:
+        """verl's columns; `ground_truth` and `extra_info` as JSON strings, so that the rows of all
+        domains have one Arrow schema and files of different domains concatenate."""
+        return {
+            "data_source": self.data_source,
+            "prompt": list(self.prompt),
+            "ability": self.ability,
+            "reward_model": {"style": "rule", "ground_truth": json.dumps(self.ground_truth)},
+            "extra_info": json.dumps(dict(self.extra_info)),
+            "id": self.id,
+        }
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Task:
+        """The task of a row that `to_row` wrote."""
+        return cls(
+            data_source=row["data_source"],
+            prompt=tuple(dict(m) for m in row["prompt"]),
+            ground_truth=json.loads(row["reward_model"]["ground_truth"]),
+            ability=row.get("ability") or "",
+            extra_info=json.loads(row["extra_info"]) if row.get("extra_info") else {},
+        )
+
+
+@dataclass(frozen=True)
+class Reward:
+    """The outcome of grading one answer. Exactly one of `value` and `error` is set.
+
+    Attributes:
+        value: what trains; None when the answer could not be graded.
+        correct: what is reported as pass@1; None when the answer could not be graded.
+        parts: named pieces of the value and facts about the grading (share of cells, tests passed …).
+        error: why the grader failed. A failed grader is never a zero: the sample is left out of its
+            group and counted.
+    """
+
+    value: float | None = None
+    correct: bool | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    error: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.value is None) == (self.error is None):
+            raise ValueError("a Reward has either a value or an error")
+        if self.value is not None and not np.isfinite(self.value):
+            raise ValueError(f"a reward must be finite, not {self.value}")
+        if self.error is None and self.correct is None:
+            raise ValueError("a graded Reward says whether the answer is correct")
+
+    @classmethod
+    def of(cls, correct: bool, value: float | None = None, **parts: Any) -> Reward:
+        """A graded answer; `value` defaults to 1.0 for a correct one and 0.0 otherwise."""
+        return cls(float(correct) if value is None else float(value), bool(correct), parts)
+
+    @classmethod
+    def failed(cls, reason: str) -> Reward:
+        """An answer that could not be graded, with the reason."""
+        return cls(error=reason)
+
+
+@dataclass
+class Rollout:
+    """One sampled sequence. Token ids are only ever appended, never re-encoded.
+
+    Attributes:
+        prompt_ids: (S,) int64.
+        response_ids: (T,) int64, everything after the prompt, observations of an environment included.
+        mask: (T,) 1 where the policy sampled the token, 0 on observations.
+        logprobs: (T,) float32, log-probability at which the sampler drew each token, at the sampling
+            temperature; 0 on observations.
+        finish_reason: "stop" (a stop token), "length" (cut), "done" (the environment ended), "error".
+        turns: assistant turns.
+        turn_rewards: reward of each turn, for environments that give any.
+    """
+
+    task: Task
+    prompt_ids: np.ndarray
+    response_ids: np.ndarray
+    mask: np.ndarray
+    logprobs: np.ndarray
+    finish_reason: FinishReason
+    turns: int = 1
+    turn_rewards: list[float] | None = None
+    reward: Reward | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a sampler returns for one sequence: (T,) ids, (T,) log-probs and why it ended."""
+
+    ids: np.ndarray
+    logprobs: np.ndarray
+    finish_reason: FinishReason
+
+
+class Sampler(Protocol):
+    """Anything that samples from the policy: samplers/torch.py, samplers/vllm.py."""
+
+    def sample(
+        self,
+        prompts: Sequence[np.ndarray],
+        n: int,
+        *,
+        seed: int,
+        max_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+    ) -> list[list[Sample]]:
+        """`n` samples of each prompt of token ids, in order: P lists of n. Temperature 0 is greedy;
+        the returned log-probs are those of the distribution that was sampled from."""
+        ...
+
+    def sync(self, policy: Any) -> None:
+        """Make the sampler's weights those of the trainer's policy."""
+        ...
+
+
+@dataclass
+class Batch:
+    """What an update trains on: B sequences, prompts and responses padded on the right.
+
+    Attributes:
+        prompt_ids, prompt_mask: (P, S) the distinct prompts; `prompt_mask` is 1 on real tokens.
+        prompt_index: (B,) row of `prompt_ids` for each sequence: a group shares its prompt.
+        response_ids: (B, T).
+        mask: (B, T) float, 1 where the policy sampled the token.
+        attention: (B, T) float, 1 where there is a token (sampled or observed).
+        rewards: (B, T) token-level rewards.
+        sampler_logprobs, old_logprobs, ref_logprobs, values, advantages, returns: (B, T) float.
+        group: (B,) numpy integers; sequences with equal numbers are compared with each other.
+    """
+
+    prompt_ids: torch.Tensor
+    prompt_mask: torch.Tensor
+    prompt_index: torch.Tensor
+    response_ids: torch.Tensor
+    mask: torch.Tensor
+    attention: torch.Tensor
+    rewards: torch.Tensor
+    sampler_logprobs: torch.Tensor
+    group: np.ndarray
+    old_logprobs: torch.Tensor | None = None
+    ref_logprobs: torch.Tensor | None = None
+    values: torch.Tensor | None = None
+    advantages: torch.Tensor | None = None
+    returns: torch.Tensor | None = None
+
+    def __len__(self) -> int:
+        return self.response_ids.shape[0]
