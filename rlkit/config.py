@@ -67,6 +67,15 @@ class Model(Section):
     warm_start: WarmStart = WarmStart()
 
 
+class Stage(Section):
+    """Mixture weights from one step on."""
+
+    start: Positive
+    """First step of the stage; the first stage starts at 1."""
+    weights: tuple[NonNegative, ...]
+    """One weight a source of `data.train`, in its order."""
+
+
 class Data(Section):
     """Where tasks come from, and in which order they are trained on."""
 
@@ -79,7 +88,51 @@ class Data(Section):
     max_response_length: Positive = 16
     """Most tokens sampled for one response; for an environment, for the whole episode."""
     train_max_samples: Annotated[int, Field(ge=-1)] = -1
-    """Unique training tasks (data volume D); -1 is as many as the steps ask for."""
+    """Unique training tasks (data volume D); -1 is as many as the steps ask for. The tasks of a smaller D
+    are among those of a larger one."""
+    max_epochs: Annotated[int, Field(ge=0)] = 0
+    """Most passes over the unique tasks; a run that needs more is refused. 0 is no limit."""
+    order: Literal["mixed", "curriculum", "sequential", "stages", "adaptive"] = "mixed"
+    """mixed: every batch holds the sources by weight. curriculum: the same, each source from easy to hard.
+    sequential: source after source. stages: weights by step. adaptive: weights move to the sources
+    that are sometimes solved."""
+    difficulty_field: str = "difficulty"
+    """Field of extra_info that a curriculum sorts by, ascending; a leading "-" sorts descending
+    (`-qwen2.5_7b_pass_rate`: solved most often first)."""
+    stages: tuple[Stage, ...] = ()
+    """The weights of `order: stages`."""
+    sft_ratio: Share = 0.0
+    """Share of the task pool set aside for supervised training; the RL stream never shows it."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "Data":
+        if not self.train:
+            raise ValueError("train is empty: name at least one source")
+        weights = [s.weight for s in self.train]
+        if not sum(weights):
+            raise ValueError("the weights of train sum to 0: give at least one source a weight above 0")
+        counted = [s.count is not None for s in self.train if s.weight]
+        if any(counted) and not all(counted):
+            raise ValueError("some sources of train have a count and others none: give all of them one, or none")
+        if any(counted) and self.train_max_samples > 0:
+            raise ValueError(
+                f"train_max_samples is {self.train_max_samples}, but the sources have counts: set it to -1"
+            )
+        if (self.order == "stages") != bool(self.stages):
+            raise ValueError(f"order is {self.order} with {len(self.stages)} stages: order stages goes with stages")
+        self._check_stages()
+        return self
+
+    def _check_stages(self) -> None:
+        starts = [s.start for s in self.stages]
+        if starts and (starts[0] != 1 or sorted(set(starts)) != starts):
+            raise ValueError(f"stages start at {starts}: the first starts at 1, the others after the one before")
+        for stage in self.stages:
+            if len(stage.weights) != len(self.train) or not sum(stage.weights):
+                raise ValueError(
+                    f"the stage from step {stage.start} has weights {list(stage.weights)}: "
+                    f"give {len(self.train)} weights, one a source, that do not sum to 0"
+                )
 
 
 class KLControl(Section):

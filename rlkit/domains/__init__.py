@@ -41,8 +41,14 @@ class Source(Component):
     """
 
     weight: Annotated[float, Field(ge=0)] = 1.0
-    """Share of the mixture, relative to the other sources."""
+    """Share of the mixture, relative to the other sources; 0 is evaluated and not trained on."""
+    count: Annotated[int, Field(ge=1)] | None = None
+    """Unique training tasks of this source, in place of a share of `data.train_max_samples`."""
 
     @abstractmethod
     def task(self, index: int) -> Task:
-        """The task at this index, any non-negative integer."""
+        """The task at this index, any non-negative integer (below `size()` where there is one)."""
+
+    def size(self) -> int | None:
+        """How many tasks there are; None for a generator, which never ends."""
+        return None

@@ -1,0 +1,5 @@
+"""Rows, mixtures and curricula: from sources of tasks to checked, ordered training data."""
+
+from rlkit.data.stream import TaskStream, held_out
+
+__all__ = ["TaskStream", "held_out"]

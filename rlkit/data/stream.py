@@ -1,0 +1,237 @@
+"""Training batches and the held-out set of a run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from rlkit.config import RunConfig
+from rlkit.data.mixture import Schedule, apportion
+from rlkit.data.supply import HELD_OUT_INDICES, MAX_REFUSED, Supply, on_sft_side
+from rlkit.domains import Source
+from rlkit.errors import UserError
+from rlkit.seeds import generator
+from rlkit.types import Reward, Task
+
+Side = Literal["rl", "sft"]
+
+
+def held_out(config: RunConfig) -> list[Task]:
+    """`evaluation.size` distinct tasks, spread evenly over the sources, the same for every run of a study.
+
+    They depend on the sources' options and on `evaluation.seed`, not on the run's seed, on weights or on D.
+
+    Raises:
+        UserError: a source has fewer distinct tasks than its part of the set.
+    """
+    sources = config.evaluation.sources or config.data.train
+    parts = apportion(config.evaluation.size, [1.0] * len(sources))
+    chosen: dict[str, Task] = {}
+    for source, label, part in zip(sources, labels(sources), parts, strict=True):
+        wanted = len(chosen) + int(part)
+        refused = 0
+        for index in _held_out_indices(source, label, config.evaluation.seed):
+            if len(chosen) == wanted or refused > MAX_REFUSED:
+                break
+            task = source.task(index)
+            refused = refused + 1 if task.id in chosen else 0
+            chosen.setdefault(task.id, task)
+        if len(chosen) < wanted:
+            raise UserError(
+                f"evaluation.size asks {part} held-out tasks of {label}, which has only "
+                f"{int(part) - wanted + len(chosen)} distinct ones: lower evaluation.size or widen its options."
+            )
+    return list(chosen.values())
+
+
+def _held_out_indices(source: Source, label: str, seed: int) -> Iterable[int]:
+    rng = generator("held_out", seed, label.partition("#")[0])
+    size = source.size()
+    if size is not None:
+        return (int(k) for k in rng.permutation(size))
+    return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
+
+
+def labels(sources: Sequence[Source]) -> list[str]:
+    """A name for each source: its kind, numbered from the second of a kind on (`arithmetic#2`)."""
+    kinds = [str(getattr(s, "kind", type(s).__name__)) for s in sources]
+    return [k if kinds[:i].count(k) == 0 else f"{k}#{kinds[:i].count(k) + 1}" for i, k in enumerate(kinds)]
+
+
+class TaskStream:
+    """The training tasks of a run, batch by batch.
+
+    `batch(step)` is a pure function of config and step, so a resumed run continues with the next row
+    without stored state. `order: adaptive` alone has state: call `observe` after each step and keep
+    `state_dict()` in the checkpoint.
+
+    Args:
+        config: sources, weights, order, D and sizes.
+        held_out: tasks that must never be trained on.
+        side: "rl", or "sft" for the part that `data.sft_ratio` sets aside.
+
+    Raises:
+        UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
+    """
+
+    def __init__(self, config: RunConfig, held_out: Iterable[Task], side: Side = "rl") -> None:
+        data = config.data
+        self.config, self.seed, self._side = config, config.seed, side
+        self.sources: tuple[Source, ...] = data.train
+        self.labels = labels(self.sources)
+        self._forbidden = {t.id for t in held_out}
+        self.weights = np.array([s.weight * (s.count or 1) for s in self.sources], float)
+        self._schedule = Schedule(config, self.weights)
+        self._supplies: dict[int, Supply] = {}
+        self._limits = self._unique()
+        self._check_epochs()
+        self._adaptive = _Adaptive(self.weights, data.train_batch_size) if data.order == "adaptive" else None
+        self._origin: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[list[Task]]:
+        return (self.batch(step) for step in range(1, self.config.trainer.total_training_steps + 1))
+
+    def batch(self, step: int) -> list[Task]:
+        """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
+        if step < 1:
+            raise ValueError(f"steps count from 1, not {step}")
+        before, counts = self._plan(step)
+        tasks = []
+        self._origin = {}
+        for i, (start, count) in enumerate(zip(before, counts, strict=True)):
+            for ordinal in range(int(start), int(start + count)):
+                task = self._supply(i).task(ordinal)
+                self._origin[task.id] = i
+                tasks.append(task)
+        order = generator("batch", self.seed, step).permutation(len(tasks))
+        return [tasks[int(k)] for k in order]
+
+    def exposure(self, step: int) -> dict[str, float]:
+        """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
+        (`data/unique/<source>`, where their number is limited) and passes over the unique ones.
+        Under an adaptive order: up to the last step observed."""
+        shown_by_source = self._adaptive.shown if self._adaptive is not None else self._schedule.until(step)
+        metrics: dict[str, float] = {}
+        for label, shown, limit in zip(self.labels, shown_by_source, self._limits, strict=True):
+            metrics[f"data/tasks/{label}"] = float(shown)
+            if limit:
+                metrics[f"data/unique/{label}"] = float(min(shown, limit))
+                metrics[f"data/epochs/{label}"] = float(shown / limit)
+        return metrics
+
+    def observe(self, step: int, tasks: Sequence[Task], rewards: Sequence[Reward]) -> None:
+        """Tell an adaptive curriculum how step `step` went: one reward a sample, with its task; samples
+        that could not be graded are left out. Other orders ignore it."""
+        if self._adaptive is not None:
+            pairs = zip(tasks, rewards, strict=True)
+            self._adaptive.observe(
+                step, [(self._origin[t.id], bool(r.correct)) for t, r in pairs if r.error is None]
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """JSON state; empty unless the order is adaptive."""
+        return self._adaptive.state_dict() if self._adaptive else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a `state_dict()`."""
+        if self._adaptive:
+            self._adaptive.load_state_dict(state)
+
+    def _plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Tasks of each source before the step, and in it."""
+        if self._adaptive is not None:
+            return self._adaptive.plan(step)
+        before = self._schedule.until(step - 1)
+        return before, self._schedule.until(step) - before
+
+    def _unique(self) -> list[int | None]:
+        """Unique tasks of each source; None is without end."""
+        data, ratio = self.config.data, self.config.data.sft_ratio
+        share = ratio if self._side == "sft" else 1 - ratio
+        if data.train_max_samples > 0:
+            parts = apportion(data.train_max_samples, self.weights)
+        elif any(s.count for s in self.sources):
+            parts = np.array([s.count or 0 for s in self.sources])
+        elif data.order == "curriculum":
+            pairs = zip(self._schedule.totals, self.sources, strict=True)
+            return [int(n) if s.size() is None else None for n, s in pairs]
+        else:
+            return [None] * len(self.sources)
+        return [round(n * share) if s.weight else None for n, s in zip(parts, self.sources, strict=True)]
+
+    def _check_epochs(self) -> None:
+        most = self.config.data.max_epochs
+        if not most:
+            return
+        shown = self._schedule.until(self.config.trainer.total_training_steps)
+        for i, count in enumerate(shown):
+            limit = self._supply(i).limit if count else None
+            if limit and count > most * limit:
+                raise UserError(
+                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over {limit} "
+                    f"unique ones, and data.max_epochs is {most}: raise it or data.train_max_samples, or lower "
+                    "trainer.total_training_steps."
+                )
+
+    def _supply(self, i: int) -> Supply:
+        if i not in self._supplies:
+            curriculum = self.config.data.order == "curriculum"
+            key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None
+            supply = Supply(self.sources[i], self.labels[i], self.seed, self._allowed, self._limits[i], key)
+            self._supplies[i] = supply
+            self._limits[i] = supply.limit
+        return self._supplies[i]
+
+    def _allowed(self, task: Task) -> bool:
+        sft = on_sft_side(task.id, self.config.data.sft_ratio)
+        return task.id not in self._forbidden and sft == (self._side == "sft")
+
+
+def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
+    """The sort key of a curriculum: a number in extra_info, negated for a field with a leading "-"."""
+    name, sign = field.removeprefix("-"), -1.0 if field.startswith("-") else 1.0
+
+    def key(task: Task) -> float:
+        value = task.extra_info.get(name)
+        if not isinstance(value, int | float):
+            known = ", ".join(k for k, v in task.extra_info.items() if isinstance(v, int | float))
+            raise UserError(
+                f"data.difficulty_field is {field!r}, but a task of {label} has {name!r} = {value!r}: "
+                f"use one of {known or 'no field: the source has no difficulty'}."
+            )
+        return sign * value
+
+    return key
+
+
+class _Adaptive:
+    """Weights by running pass rate: w_i = base_i · (p_i(1 − p_i) + 0.02), p_i an average over about 20 steps.
+
+    p(1 − p) is the variance of a 0/1 reward: what a group-relative advantage can learn from.
+    """
+
+    decay, floor = 0.95, 0.02
+
+    def __init__(self, base: np.ndarray, batch: int) -> None:
+        self.base, self.batch = base, batch
+        self.step, self.shown, self.rates = 0, np.zeros(len(base), int), np.full(len(base), 0.5)
+
+    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        if step != self.step + 1:
+            raise ValueError(
+                f"an adaptive curriculum after step {self.step} gives step {self.step + 1}, not {step}"
+            )
+        return self.shown, apportion(self.batch, self.base * (self.rates * (1 - self.rates) + self.floor))
+
+    def observe(self, step: int, graded: Sequence[tuple[int, bool]]) -> None:
+        _, counts = self.plan(step)
+        for i in {i for i, _ in graded}:
+            rate = float(np.mean([correct for j, correct in graded if j == i]))
+            self.rates[i] = self.decay * self.rates[i] + (1 - self.decay) * rate
+        self.shown, self.step = self.shown + counts, step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "shown": self.shown.tolist(), "rates": self.rates.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.step, self.shown, self.rates = state["step"], np.array(state["shown"]), np.array(state["rates"])

@@ -1,0 +1,121 @@
+"""The training tasks of one source, by ordinal: distinct where a number of unique tasks is asked for,
+never one that is held out or on the other side of the SFT:RL split."""
+
+from collections.abc import Callable
+
+from rlkit.domains import Source
+from rlkit.errors import UserError
+from rlkit.seeds import derive, generator
+from rlkit.types import Task
+
+HELD_OUT_INDICES = 1_000_000
+"""Indices below it make held-out tasks, those from it on training tasks (generators only)."""
+SEED_STRIDE = 2**40
+"""Indices that one run's seed may use; seeds have disjoint ranges."""
+RETRY_STRIDE = 2**32
+MAX_REFUSED = 2_000
+"""Refused tasks in a row after which a source counts as exhausted."""
+
+
+class Supply:
+    """Tasks of one source by ordinal 0, 1, …; beyond `limit` unique tasks they repeat in a new order.
+
+    Args:
+        source: where tasks come from.
+        label: the source's name in messages.
+        seed: the run's seed.
+        allowed: whether a task may be trained on.
+        limit: unique tasks; None is without end, and then chance repeats of a small space stay.
+        difficulty: sort key of a curriculum; needs a limit.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        label: str,
+        seed: int,
+        allowed: Callable[[Task], bool],
+        limit: int | None = None,
+        difficulty: Callable[[Task], float] | None = None,
+    ) -> None:
+        self.source, self.label, self.seed = source, label, seed
+        self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
+        size = source.size()
+        self._order = generator("rows", seed, label).permutation(size) if size is not None else None
+        self._pool: list[int] = []
+        self._seen: set[str] = set()
+        self._next = 0
+        self._passes: dict[int, list[int]] = {}
+        if limit is None and self._order is not None:
+            self._fill(size or 0, partial=True)
+            self.limit = len(self._pool)
+            if not self.limit:
+                raise UserError(f"{label}: all of its {size} rows are held out: lower evaluation.size.")
+
+    def task(self, ordinal: int) -> Task:
+        """The task at this place of the source's own sequence."""
+        if self.limit is None:
+            return self._fresh(ordinal)
+        epoch, place = divmod(ordinal, self.limit)
+        if epoch == 0 and self.difficulty is None:
+            self._fill(place + 1)
+            return self.source.task(self._pool[place])
+        return self.source.task(self._pass(epoch)[place])
+
+    def _fresh(self, ordinal: int) -> Task:
+        start = HELD_OUT_INDICES + self.seed * SEED_STRIDE + ordinal
+        for attempt in range(MAX_REFUSED):
+            task = self.source.task(start + attempt * RETRY_STRIDE)
+            if self.allowed(task):
+                return task
+        raise self._exhausted(MAX_REFUSED)
+
+    def _pass(self, epoch: int) -> list[int]:
+        """Indices of one pass over the pool: shuffled, then sorted by difficulty in a curriculum."""
+        if epoch not in self._passes:
+            self._fill(self.limit or 0)
+            order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
+            indices = [self._pool[int(k)] for k in order]
+            if self.difficulty is not None:
+                difficulty = self.difficulty
+                indices.sort(key=lambda index: difficulty(self.source.task(index)))
+            self._passes = {epoch: indices}
+        return self._passes[epoch]
+
+    def _fill(self, count: int, partial: bool = False) -> None:
+        """Extend the pool to `count` distinct allowed tasks."""
+        refused = 0
+        while len(self._pool) < count:
+            if self._order is not None and self._next >= len(self._order):
+                if partial:
+                    return
+                raise self._exhausted(len(self._order))
+            if refused > MAX_REFUSED and self._order is None:
+                raise self._exhausted(refused)
+            index = (
+                int(self._order[self._next])
+                if self._order is not None
+                else HELD_OUT_INDICES + self.seed * SEED_STRIDE + self._next
+            )
+            self._next += 1
+            task = self.source.task(index)
+            if task.id in self._seen or not self.allowed(task):
+                refused += 1
+                continue
+            refused = 0
+            self._seen.add(task.id)
+            self._pool.append(index)
+
+    def _exhausted(self, tried: int) -> UserError:
+        asked = f" of {self.limit} asked for" if self.limit else ""
+        return UserError(
+            f"{self.label} has too few distinct tasks: after {len(self._pool)}{asked}, {tried} in a row were "
+            "repeats, held out or set aside for SFT. Lower evaluation.size or data.train_max_samples, or "
+            "widen its options."
+        )
+
+
+def on_sft_side(task_id: str, ratio: float) -> bool:
+    """Whether the task belongs to the supervised part of a pool: a pure function of its content, so the
+    parts are disjoint in any file, and a smaller ratio's part is contained in a larger one's."""
+    return ratio > 0 and derive("sft", task_id) < ratio * 2.0**63
