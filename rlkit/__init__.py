@@ -1,0 +1,40 @@
+"""rlkit: a research workbench for the scaling laws of agentic reinforcement learning.
+
+The public names below are imported when first used (PEP 562), so `import rlkit` stays light: each line
+is a name and the module that defines it. Add yours here; tests/test_public_names.py pins the list.
+"""
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_PUBLIC = {
+    # Configure and run.
+    "load": "rlkit.config",
+    "train": "rlkit.training",
+    "study": "rlkit.studies",
+    # Read what was run.
+    "read": "rlkit.results",
+    "read_evals": "rlkit.results",
+    # Score and evaluate.
+    "score": "rlkit.rewards",
+    "evaluate": "rlkit.evaluation",
+    "pass_at_k": "rlkit.evaluation.passk",
+    # Laws.
+    "fit": "rlkit.laws",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'rlkit' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

@@ -1,0 +1,35 @@
+# make quickstart   set up and run the study params/quickstart.yaml; a second call continues or ends at once
+# make test         set up and run the tests (without the slow ones; SLOW=1 runs those too)
+# make lab          open JupyterLab on notebooks/
+# make lint         ruff and pyright
+# make clean        remove the environment and caches; outputs/ and data/ stay
+#
+# The environment is .venv in this folder; setup.sh makes it, once. PYTHON=/path/to/python3.11 chooses another one.
+
+SHELL := /bin/sh
+BIN := .venv/bin
+READY := .venv/.ready
+
+.PHONY: quickstart test lab lint clean
+.DEFAULT_GOAL := quickstart
+
+$(READY): setup.sh pyproject.toml constraints-cpu.txt
+	@sh setup.sh
+	@touch $@
+
+quickstart: $(READY)
+	@$(BIN)/rlkit study params/quickstart.yaml
+
+test: $(READY) lint
+	@$(BIN)/python -m pytest $(if $(SLOW),--slow)
+
+lab: $(READY)
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/pyright
+
+clean:
+	rm -rf .venv *.egg-info build dist .pytest_cache .ruff_cache
+	find rlkit tests -name __pycache__ -type d -prune -exec rm -rf {} +

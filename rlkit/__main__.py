@@ -1,0 +1,5 @@
+"""`python -m rlkit` is `rlkit`."""
+
+from rlkit.cli import main
+
+main()

@@ -1,0 +1,82 @@
+"""Writing files so that a reader, or a crash, never meets half of one."""
+
+import errno
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from rlkit.errors import UserError
+
+_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """A temporary path in `path`'s folder; when the block ends well it becomes `path` in one step.
+
+    The content is flushed to disk before the rename, so after a crash `path` holds the old content or
+    the new. When the block raises, `path` is untouched and the temporary file is gone.
+
+    Raises:
+        UserError: the folder cannot be written or the disk is full.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.stem}.{uuid.uuid4().hex[:8]}{path.suffix}")
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, path)
+            _sync(path.parent)
+        finally:
+            with suppress(FileNotFoundError):
+                temporary.unlink()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a whole text file in one step (see `replacing`)."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def require_space(folder: str | Path, needed: int) -> None:
+    """Make `folder`; raise a UserError unless it can be written and its disk has `needed` bytes free."""
+    folder = Path(folder)
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(b"x")
+            probe.flush()
+        free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UserError(
+            f"The disk of {folder} has {free / 1e6:,.0f} MB free and {needed / 1e6:,.0f} MB are needed: "
+            "free some space, or choose another folder (--root)."
+        )
+
+
+@contextmanager
+def disk_errors(path: str | Path) -> Iterator[None]:
+    """Turn a full disk, missing rights and the like into one sentence that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _DISK_ERRORS:
+            raise
+        raise UserError(
+            f"Cannot write {path}: {error.strerror}. Make it writable and the disk not full, "
+            "or choose another folder (--root)."
+        ) from error
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,171 @@
+"""Reading results: tidy tables from the folders that rlkit.store writes. Nothing here writes."""
+
+import fnmatch
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.config import read_yaml
+from rlkit.errors import UserError
+from rlkit.store import read_json, read_jsonl
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Metrics that exist for every data_source too: "score/<data_source>", "eval/pass@1/<data_source>".
+_PER_SOURCE = re.compile(r"^(score|eval/[^/]+)/(.+)$")
+
+
+def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
+    """Every logged number of a run, a study or a whole outputs folder, one a row.
+
+    Args:
+        path: outputs/<study>/runs/<run>, outputs/<study> or outputs.
+        metrics: a pattern such as "eval/*"; only metrics that match it are read.
+
+    Returns:
+        Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
+        for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
+        run.json (parameters_total, held_out_hash …); and the config under its dotted keys ("seed",
+        "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
+        step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
+
+    Raises:
+        UserError: there are no runs under `path`.
+    """
+    import pandas as pd
+
+    tables = [table for folder in run_folders(path) if (table := _read_run(folder, metrics)) is not None]
+    if not tables:
+        return pd.DataFrame(columns=["run", "step", "data_source", "metric", "value", "seed"])
+    return pd.concat(tables, ignore_index=True)
+
+
+def read_evals(path: str | Path) -> "pd.DataFrame":
+    """Every evaluated sample of a run, a study or an outputs folder, one a row.
+
+    Returns:
+        The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
+        finish_reason, response) with run, seed, model.path and the facts of run.json. `correct` is null
+        where the answer could not be graded: leave those out of means and say how many there were.
+    """
+    import pandas as pd
+
+    tables = []
+    for folder in run_folders(path):
+        evals = _evals(folder)
+        if evals is not None:
+            facts = run_facts(folder)
+            config = flatten(_config(folder))
+            facts |= {key: config[key] for key in ("seed", "model.path") if key in config}
+            tables.append(_with_columns(evals, facts))
+    return (
+        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["run", "step", "correct"])
+    )
+
+
+def run_folders(path: str | Path) -> list[Path]:
+    """The run folders under a run, a study or an outputs folder, sorted."""
+    path = Path(path)
+    for pattern in ("config.yaml", "runs/*/config.yaml", "*/runs/*/config.yaml"):
+        found = sorted(file.parent for file in path.glob(pattern))
+        if found:
+            return found
+    raise UserError(
+        f"There are no runs under {path}: give the folder of a run, of a study (outputs/<study>) or outputs."
+    )
+
+
+def run_facts(folder: Path) -> dict[str, Any]:
+    """run (its id) and the single values of run.json: status, parameters_total, held_out_hash …"""
+    info = read_json(folder / "run.json")
+    single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
+    return {"run": folder.name, "status": "unknown", **single}
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys to values: lists of sections by index (`data.train.0.kind`), other lists as JSON text."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
+    return flat
+
+
+def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
+    import pandas as pd
+
+    numbers: dict[tuple[int, str], float | None] = {}
+    for row in read_jsonl(folder / "metrics.jsonl"):
+        step = row["step"]
+        for name, value in row.items():
+            if name not in ("step", "time") and (pattern is None or fnmatch.fnmatch(name, pattern)):
+                numbers[step, name] = value
+    if not numbers:
+        return None
+    steps, names = zip(*numbers, strict=True)
+    split = [match.groups() if (match := _PER_SOURCE.match(name)) else (name, "all") for name in names]
+    values = pd.Series(list(numbers.values()), dtype=object)
+    table = pd.DataFrame(
+        {
+            "run": folder.name,
+            "step": steps,
+            "data_source": [source for _, source in split],
+            "metric": [metric for metric, _ in split],
+            "value": pd.to_numeric(values, errors="coerce").astype(float),
+        }
+    )
+    table = _with_counts(table, folder)
+    return _with_columns(table, {**run_facts(folder), **flatten(_config(folder))})
+
+
+def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+    """Add how many tasks and graded samples stand behind each evaluation metric."""
+    import pandas as pd
+
+    evals = _evals(folder)
+    if evals is None or not table["metric"].str.startswith("eval/").any():
+        return table
+    graded = evals[evals["correct"].notna()]
+    both = pd.concat([graded, graded.assign(data_source="all")])
+    counts = (
+        both.groupby(["step", "data_source"])["task_id"].agg(tasks="nunique", samples="size").reset_index()
+    )
+    table = table.merge(counts, how="left", on=["step", "data_source"])
+    table.loc[~table["metric"].str.startswith("eval/"), ["tasks", "samples"]] = float("nan")
+    return table
+
+
+def _evals(folder: Path) -> "pd.DataFrame | None":
+    import pandas as pd
+
+    path = folder / "evals.parquet"
+    if not path.exists():
+        return None
+    try:
+        return pd.read_parquet(path)
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=3)
+        return None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        return read_yaml(folder / "config.yaml")
+    except UserError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return {}
+
+
+def _with_columns(table: "pd.DataFrame", values: Mapping[str, Any]) -> "pd.DataFrame":
+    import pandas as pd
+
+    new = {key: [value] * len(table) for key, value in values.items() if key not in table.columns}
+    return pd.concat([table, pd.DataFrame(new, index=table.index)], axis=1)

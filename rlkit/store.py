@@ -1,0 +1,208 @@
+"""The run store: the only writer of results (rlkit.results reads them).
+
+    outputs/<study>/runs/<run id>/
+        config.yaml     the run's RunConfig, complete: `rlkit run …/config.yaml` repeats the run
+        run.json        status, versions, git commit, hardware, and whatever the trainer adds
+        metrics.jsonl   one line a step
+        evals.parquet   one row a sample of every evaluation
+        samples.jsonl   some training samples, for reading
+        checkpoints/
+
+Everything but the two .jsonl logs is replaced in one step; the logs are appended to line by line, and a
+line that a crash cut is skipped by readers and dropped on resume.
+"""
+
+import json
+import math
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from filelock import FileLock, Timeout
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.files import disk_errors, replacing, require_space, write_text
+from rlkit.provenance import git_state, hardware, versions
+
+_EVAL_TYPES = {
+    "step": "int64",
+    "task_id": "string",
+    "data_source": "string",
+    "sample": "int64",
+    "correct": "boolean",  # null where the answer could not be graded
+    "value": "Float64",
+    "error": "string",
+    "tokens": "Int64",
+    "finish_reason": "string",
+    "response": "string",
+}
+_LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
+
+
+class RunStore:
+    """The folder of one run, opened for writing by one process at a time.
+
+    Attributes:
+        folder: outputs/<study>/runs/<run id>.
+        info: what run.json holds.
+    """
+
+    def __init__(self, folder: Path, lock: FileLock) -> None:
+        self.folder = folder
+        self._lock = lock
+        self.info = read_json(folder / "run.json")
+
+    @classmethod
+    def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
+        """Make or reopen the run's folder and lock it.
+
+        Raises:
+            UserError: another process has the run open, or the folder cannot be written.
+        """
+        folder = Path(root) / config.study / "runs" / config.id
+        require_space(folder, _LOG_SPACE)
+        lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            owner = read_json(folder / "run.json").get("process", {})
+            raise UserError(
+                f"The run {config.id} is open in another process (pid {owner.get('pid', 'unknown')} on "
+                f"{owner.get('host', 'an unknown host')}): wait for it, or end it."
+            ) from None
+        store = cls(folder, lock)
+        store._end_last_lines()
+        write_text(folder / "config.yaml", config_yaml(config))
+        process = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
+        attempts = [*store.info.get("attempts", []), {**process, **git_state()}]
+        store.update(
+            id=config.id, study=config.study, seed=config.seed, status="running", process=process,
+            attempts=attempts, git=git_state(), versions=versions(), hardware=hardware(),
+        )  # fmt: skip
+        return store
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder for checkpoints."""
+        return self.folder / "checkpoints"
+
+    def update(self, **fields: Any) -> None:
+        """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
+        self.info.update(fields, updated=_now())
+        write_text(self.folder / "run.json", json.dumps(_plain(self.info), indent=1, allow_nan=False) + "\n")
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
+        self._append("metrics.jsonl", [{"step": step, "time": datetime.now(UTC).timestamp(), **metrics}])
+
+    def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append training samples to samples.jsonl."""
+        self._append("samples.jsonl", [{"step": step, **row} for row in rows])
+
+    def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled
+        here), task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and
+        any others. An evaluation of the same step logged before is replaced."""
+        import pandas as pd
+
+        path = self.folder / "evals.parquet"
+        new = pd.DataFrame([{"step": step, **_plain(row)} for row in rows]).astype(_EVAL_TYPES)
+        if path.exists():
+            old = pd.read_parquet(path)
+            new = pd.concat([old[old["step"] != step], new], ignore_index=True)
+        with replacing(path) as temporary:
+            new.to_parquet(temporary, index=False)
+
+    def truncate(self, step: int) -> None:
+        """Drop everything logged after `step`: a resumed run logs those steps again, once."""
+        import pandas as pd
+
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            path = self.folder / name
+            if path.exists():
+                kept = [row for row in read_jsonl(path) if row["step"] <= step]
+                write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
+        path = self.folder / "evals.parquet"
+        if path.exists():
+            evals = pd.read_parquet(path)
+            with replacing(path) as temporary:
+                evals[evals["step"] <= step].to_parquet(temporary, index=False)
+
+    def close(self) -> None:
+        """Let other processes open the run."""
+        self._lock.release()
+
+    def __enter__(self) -> "RunStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end_last_lines(self) -> None:
+        """A crash may have cut the last line of a log: end it, so that the next line stands alone."""
+        for name in ("metrics.jsonl", "samples.jsonl"):
+            path = self.folder / name
+            if path.exists() and path.stat().st_size and not _ends_with_newline(path):
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("\n")
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows)
+        with disk_errors(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
+            file.write(lines)
+
+
+def config_yaml(config: RunConfig) -> str:
+    """The complete config as YAML; loading it gives an equal config with the same id."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a log; a line that a crash cut is skipped."""
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(row, dict) and "step" in row:
+                yield row
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is missing or broken."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _plain(value: Any) -> Any:
+    """`value` in JSON's types: arrays as lists, scalars of numpy and torch as numbers, NaN as None."""
+    if isinstance(value, Mapping):
+        return {str(k): _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value
