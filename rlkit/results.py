@@ -119,7 +119,7 @@ def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
             "step": steps,
             "data_source": [source for _, source in split],
             "metric": [metric for metric, _ in split],
-            "value": pd.to_numeric(values, errors="coerce").astype(float),
+            "value": values.astype(float),
         }
     )
     table = _with_counts(table, folder)
@@ -136,7 +136,8 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     graded = evals[evals["correct"].notna()]
     both = pd.concat([graded, graded.assign(data_source="all")])
     counts = (
-        both.groupby(["step", "data_source"])["task_id"].agg(tasks="nunique", samples="size").reset_index()
+        both.groupby(["step", "data_source"])["task_id"].agg(tasks="nunique", samples="size")
+    counts = counts.astype(float).reset_index()
     )
     table = table.merge(counts, how="left", on=["step", "data_source"])
     table.loc[~table["metric"].str.startswith("eval/"), ["tasks", "samples"]] = float("nan")

@@ -19,7 +19,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat
 
 import yaml
 from filelock import FileLock, Timeout
@@ -96,9 +96,10 @@ class RunStore:
         self.info.update(fields, updated=_now())
         write_text(self.folder / "run.json", json.dumps(_plain(self.info), indent=1, allow_nan=False) + "\n")
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
-        self._append("metrics.jsonl", [{"step": step, "time": datetime.now(UTC).timestamp(), **metrics}])
+        numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
+        self._append("metrics.jsonl", [{"step": step, "time": datetime.now(UTC).timestamp(), **numbers}])
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append training samples to samples.jsonl."""

@@ -77,10 +77,10 @@ def test_an_ungraded_sample_stays_ungraded(tmp_path):
         store.log_evals(0, [eval_row("a", 0, True)])
         store.log_evals(5, [eval_row("a", 0, None)])
         store.update(parameters_total=7)
-    evals = rlkit.read_evals(tmp_path).set_index("step")
-    assert evals.loc[0, "correct"] is np.True_ or evals.loc[0, "correct"] is True
-    assert evals.loc[5, "correct"] is not False and evals["correct"].isna().tolist() == [False, True]
-    assert evals.loc[5, "error"] == "the grader timed out"
+    evals = rlkit.read_evals(tmp_path)
+    assert evals["correct"].isna().tolist() == [False, True]
+    assert evals["correct"].mean() == 1.0
+    assert evals["error"].tolist()[1] == "the grader timed out"
     assert set(evals["parameters_total"]) == {7}
 
 
