@@ -135,10 +135,8 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
         return table
     graded = evals[evals["correct"].notna()]
     both = pd.concat([graded, graded.assign(data_source="all")])
-    counts = (
-        both.groupby(["step", "data_source"])["task_id"].agg(tasks="nunique", samples="size")
-    counts = counts.astype(float).reset_index()
-    )
+    tasks = both.groupby(["step", "data_source"])["task_id"]
+    counts = tasks.agg(tasks="nunique", samples="size").astype(float).reset_index()
     table = table.merge(counts, how="left", on=["step", "data_source"])
     table.loc[~table["metric"].str.startswith("eval/"), ["tasks", "samples"]] = float("nan")
     return table
