@@ -295,6 +295,12 @@ class RewardConfig(Section):
     """The run stops when more of a step cannot be graded."""
     sandbox: Literal["auto", "bubblewrap", "rlimits", "unsafe"] = "auto"
     """Isolation of untrusted programs; auto is the best that works here."""
+    partial_credit: bool = False
+    """Train on the share of tests or cells that are right instead of on all or nothing."""
+    judge_url: str | None = None
+    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers."""
+    judge_model: str = "TIGER-Lab/general-verifier"
+    """Model asked for at judge_url."""
 
 
 class Trainer(Section):

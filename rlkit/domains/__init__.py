@@ -28,9 +28,15 @@ Scorer = Callable[[str, Any, Mapping[str, Any]], Reward]
 
 sources = Registry("source", "rlkit.domains", hint="A source is a class in a file under rlkit/domains/.")
 scorers = Registry(
-    "data_source", "rlkit.domains", hint="Register a scorer with @scorer(name) in a file under rlkit/domains/."
+    "data_source",
+    "rlkit.domains",
+    hint="Register a scorer with @scorer(name) in a file under rlkit/domains/.",
 )
 scorer = scorers.register
+
+guru_scorers = Registry("data_source", "rlkit.domains")
+"""What Reasoning360 computes, bug for bug, for comparing with published numbers (`scorer: guru`)."""
+guru_scorer = guru_scorers.register
 
 
 class Source(Component):

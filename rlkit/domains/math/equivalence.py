@@ -1,0 +1,2 @@
+def equivalent(answer: str, truth: str) -> bool:
+    return answer == truth

@@ -1,0 +1,63 @@
+"""Scoring mathematics: find the final answer, compare it with the truth.
+
+Sources: the box convention is MATH's (Hendrycks et al. 2021), `#### ` is GSM8K's (Cobbe et al. 2021).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlkit.domains import scorer
+from rlkit.domains.math.exact import rational, same_integer
+from rlkit.errors import UserError
+from rlkit.rewards import context
+from rlkit.rewards.answers import after_thinking, final_answer
+from rlkit.types import Reward
+
+_WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
+
+
+_VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500")
+
+
+@scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", *_VERL)
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the last boxed or `Answer:` value outside the reasoning equals the truth.
+
+    A short response with neither is compared as a whole, so that a bare number is an answer.
+    """
+    truth = _truth(ground_truth)
+    answer = final_answer(response)
+    if answer is None:
+        answer = after_thinking(response).strip()
+        if len(answer) > _WHOLE_RESPONSE or "\n" in answer:
+            return Reward.of(False, reason="no answer")
+    answer = answer.strip()
+    if not answer:
+        return Reward.of(False, reason="no answer")
+    return Reward.of(_same(answer, truth))
+
+
+score.quick = True  # plain numbers are compared at once; the rest announces itself (context.slow)
+
+
+def _truth(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = repr(value)
+    if not isinstance(value, str):
+        raise UserError(f"The ground truth of a mathematics problem must be text: {value!r}.")
+    if not value.strip():
+        raise UserError("The ground truth is empty.")
+    return value.strip()
+
+
+def _same(answer: str, truth: str) -> bool:
+    same = same_integer(answer, truth)
+    if same is not None:
+        return same
+    a, b = rational(answer), rational(truth)
+    if a is not None and b is not None:
+        return a == b
+    context.slow()
+    from rlkit.domains.math.equivalence import equivalent
+
+    return equivalent(answer, truth)

@@ -1,0 +1,27 @@
+"""Rewards: a router over worker processes, the sandbox for untrusted programs, and the audit.
+
+Scoring never runs in the trainer's process. Scorers live beside their tasks in rlkit/domains/.
+"""
+
+import importlib
+from typing import Any
+
+SCORER_VERSION = "1"
+"""Changes whenever any scorer's verdict changes; stored with every run."""
+
+_PUBLIC = {
+    "Router": "rlkit.rewards.router",
+    "score": "rlkit.rewards.router",
+    "score_file": "rlkit.rewards.files",
+    "audit": "rlkit.rewards.audit",
+}
+
+__all__ = ["SCORER_VERSION", *_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module 'rlkit.rewards' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value
+    return value

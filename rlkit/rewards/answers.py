@@ -1,0 +1,120 @@
+"""Finding the answer in a response: outside the reasoning, in a box, a tag, a fence or an answer line.
+
+Everywhere the last answer is the one that was given: a right answer that was changed is wrong.
+"""
+
+import re
+from bisect import bisect_right
+
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
+_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_ANSWER_LINE = re.compile(
+    r"(?:^|[\n.!?])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}"
+    r"(?:final\s+|correct\s+)?answer[*_\s]*[:：][*_]*"
+    r"[ \t]*\n?[ \t]*(?P<answer>[^\n]*)|^[ \t]*####[ \t]*(?P<gsm8k>[^\n]*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+_SENTENCE = re.compile(
+    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?P<answer>[^\n]+)",
+    re.IGNORECASE,
+)
+_CLAUSE = re.compile(r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE)
+_FENCE = re.compile(r"^[ \t]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$", re.MULTILINE)
+
+
+def after_thinking(response: str) -> str:
+    """The text outside `<think>` blocks: what follows the last `</think>`, up to a block never closed."""
+    text = response.rpartition("</think>")[2]
+    return text.partition("<think>")[0]
+
+
+def boxes(text: str) -> list[tuple[int, str]]:
+    """(position, content) of every complete `\\boxed{…}` or `\\fbox{…}`, braces balanced."""
+    found: list[tuple[int, str]] = []
+    starts = [(m.start(), m.end(), m.group(1)) for m in _BOX.finditer(text)]
+    if not starts:
+        return found
+    closing = _closing_braces(text, starts[0][0])
+    for start, after, first in starts:
+        if first == "{":
+            if after in closing:
+                found.append((start, text[after + 1 : closing[after]]))
+        elif word := re.match(r"-?\w+", text[after:]):
+            found.append((start, word.group()))
+    return found
+
+
+def _closing_braces(text: str, begin: int) -> dict[int, int]:
+    """Position of the closing brace for every opening one from `begin` on; escaped braces do not count."""
+    pairs, stack = {}, []
+    for match in _BRACE.finditer(text, begin):
+        if match.group() == "{":
+            stack.append(match.start())
+        elif match.group() == "}" and stack:
+            pairs[stack.pop()] = match.start()
+    return pairs
+
+
+def final_answer(response: str) -> str | None:
+    """The last boxed or `Answer:` value; failing both, the last "answer is …"; None if nothing is given.
+
+    An `Answer:` line that holds a box gives the box. An empty box is an empty answer.
+    """
+    text = after_thinking(response)
+    found = boxes(text)
+    for match in _ANSWER_LINE.finditer(text):
+        value = match.group("answer") if match.group("answer") is not None else match.group("gsm8k")
+        line_end = match.end()
+        if "boxed" in value or "fbox" in value or not value.strip(" *_#"):
+            continue  # the box itself is in the list already
+        found.append((match.start(), _sentence_value(value, line_end == len(text))))
+    if found:
+        return max(found)[1]
+    sentences = list(_SENTENCE.finditer(text))
+    return _first_sentence(sentences[-1].group("answer")) if sentences else None
+
+
+def _sentence_value(value: str, last: bool) -> str:
+    """The value in what follows `Answer:`; a sentence such as "The largest n is 34." gives 34."""
+    value = value.strip().strip("*_`").strip()
+    sentence = _CLAUSE.fullmatch(value)
+    return _first_sentence(sentence.group(1)) if sentence else value
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"\.(?=\s|$)|\s[-–—]\s|;\s", text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
+
+
+def tagged(response: str, tag: str = "answer") -> str | None:
+    """Content of the last complete `<tag>…</tag>` outside the reasoning, in any letter case."""
+    text = after_thinking(response)
+    lower = text.lower()
+    end = lower.rfind(f"</{tag}>")
+    start = lower.rfind(f"<{tag}>", 0, max(end, 0))
+    return text[start + len(tag) + 2 : end] if end >= 0 and start >= 0 else None
+
+
+def fences(response: str) -> list[tuple[str, str]]:
+    """(language, content) of every closed fence outside the reasoning; languages in lower case."""
+    text = after_thinking(response).replace("\r\n", "\n")
+    marks = list(_FENCE.finditer(text))
+    ends = [m.end() for m in marks]
+    found, position = [], 0
+    while position < len(marks):
+        opening = marks[position]
+        closing = _closing_fence(marks, position)
+        if closing is None:
+            break
+        body = text[opening.end() + 1 : marks[closing].start()]
+        found.append((opening.group("tag").strip("{}. ").lower(), body))
+        position = bisect_right(ends, marks[closing].end())
+    return found
+
+
+def _closing_fence(marks: list[re.Match[str]], opening: int) -> int | None:
+    kind = marks[opening].group("marks")
+    for index in range(opening + 1, len(marks)):
+        mark = marks[index]
+        if not mark.group("tag") and mark.group("marks").startswith(kind):
+            return index
+    return None

@@ -1,0 +1,232 @@
+"""The router: answers in, rewards out, graded in worker processes.
+
+    with Router(config.reward) as router:
+        rewards = router.grade([(task, response), ...])
+
+Works the same from any thread; from an event loop use `grade_async`. Each worker has a thread here that
+feeds it and enforces the deadline by killing it.
+"""
+
+import asyncio
+import atexit
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rlkit.config import RewardConfig
+from rlkit.errors import UserError
+from rlkit.rewards.context import Settings
+from rlkit.rewards.nursery import Nursery, Worker
+from rlkit.rewards.wire import encode
+from rlkit.types import Reward, Task
+
+_GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
+_CHUNK = 64  # most answers sent to a worker at once
+
+
+class _Call:
+    """One call of `grade`: its outcomes and how many are missing."""
+
+    def __init__(self, size: int) -> None:
+        self.results: list[Reward | None] = [None] * size
+        self.seconds: list[float] = [0.0] * size
+        self.done = 0
+        self.changed = threading.Condition()
+
+    def finish(self, index: int, reward: Reward, seconds: float = 0.0) -> None:
+        self.results[index], self.seconds[index] = reward, seconds
+        with self.changed:
+            self.done += 1
+            if self.done == len(self.results):
+                self.changed.notify_all()
+
+
+class _Job:
+    __slots__ = ("call", "index", "payload")
+
+    def __init__(self, call: _Call, index: int, payload: bytes) -> None:
+        self.call, self.index, self.payload = call, index, payload
+
+
+class Router:
+    """Grades answers in worker processes; a context manager.
+
+    Args:
+        config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
+    """
+
+    def __init__(self, config: RewardConfig | None = None) -> None:
+        self.config = config or RewardConfig()
+        if self.config.custom_reward_function and ":" not in self.config.custom_reward_function:
+            raise UserError(
+                f"reward.custom_reward_function is {self.config.custom_reward_function!r}: "
+                "write module:function or file.py:function."
+            )
+        self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
+        self._jobs: deque[_Job] = deque()
+        self._wake = threading.Condition()
+        self._closed = False
+        self._lanes: list[threading.Thread] = []
+        self._nursery = Nursery(Settings.of(self.config).__dict__)
+        atexit.register(self.close)
+
+    def grade(self, answers: Sequence[tuple[Task, str]], progress: bool = False) -> list[Reward]:
+        """The rewards of `answers`, in order. One bad answer never raises: it has an error."""
+        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in answers]
+        return self.grade_rows(rows, progress)
+
+    async def grade_async(self, answers: Sequence[tuple[Task, str]]) -> list[Reward]:
+        """`grade` for an event loop, which goes on running meanwhile."""
+        return await asyncio.to_thread(self.grade, answers)
+
+    def grade_rows(
+        self, rows: Sequence[tuple[str, Any, Any, Mapping[str, Any] | None]], progress: bool = False
+    ) -> list[Reward]:
+        """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
+        call = self._submit(rows)
+        try:
+            self._wait(call, progress)
+        except BaseException:
+            with self._wake:
+                self._jobs = deque(job for job in self._jobs if job.call is not call)
+            raise
+        return [reward for reward in call.results if reward is not None]
+
+    def _submit(self, rows: Sequence[tuple[Any, ...]]) -> _Call:
+        call, jobs = _Call(len(rows)), []
+        for index, row in enumerate(rows):
+            try:
+                jobs.append(_Job(call, index, _payload(*row)))
+            except (TypeError, ValueError, RecursionError) as error:
+                call.finish(index, Reward.failed(f"The row cannot be sent to a worker: {error}."))
+        with self._wake:
+            if self._closed:
+                raise RuntimeError("This Router is closed.")
+            self._jobs.extend(jobs)
+            while len(self._lanes) < self._size:
+                lane = threading.Thread(target=self._lane, name="rlkit-reward", daemon=True)
+                self._lanes.append(lane)
+                lane.start()
+            self._wake.notify_all()
+        return call
+
+    @staticmethod
+    def _wait(call: _Call, progress: bool) -> None:
+        if not progress:
+            with call.changed:
+                call.changed.wait_for(lambda: call.done == len(call.results))
+            return
+        from tqdm.auto import tqdm
+
+        with tqdm(total=len(call.results), desc="grading", unit="answer") as bar:
+            finished = False
+            while not finished:
+                with call.changed:
+                    finished = call.changed.wait_for(lambda: call.done == len(call.results), 0.2)
+                bar.update(call.done - bar.n)
+
+    def _take(self) -> list[_Job]:
+        """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
+        the end of the queue, so that all workers finish at about the same time."""
+        with self._wake:
+            self._wake.wait_for(lambda: self._jobs or self._closed)
+            if self._closed:
+                return []
+            size = max(1, min(_CHUNK, len(self._jobs) // (2 * self._size)))
+            return [self._jobs.popleft() for _ in range(size)]
+
+    def _lane(self) -> None:
+        """The life of one worker's thread: take a batch, have it graded, replace the worker if need be."""
+        worker: Worker | None = None
+        replacement = False
+        while batch := self._take():
+            try:
+                worker = worker or self._nursery.spawn(replacement)
+            except RuntimeError as error:
+                for job in batch:
+                    job.call.finish(job.index, Reward.failed(str(error)))
+                continue
+            left = self._serve(worker, batch)
+            if left is not None:
+                with self._wake:
+                    self._jobs.extendleft(reversed(left))
+                    self._wake.notify_all()
+                worker.kill()
+                worker, replacement = None, True
+        if worker:
+            worker.close()
+
+    def _serve(self, worker: Worker, batch: list[_Job]) -> list[_Job] | None:
+        """Have a batch graded. None when the worker lives on, else the jobs that are still to be done."""
+        number = 0
+        try:
+            worker.send(b"[" + b",".join(job.payload for job in batch) + b"]")
+            while number < len(batch):
+                _, value, correct, parts, error, seconds = worker.receive(self.config.timeout + _GRACE)
+                job = batch[number]
+                job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
+                number += 1
+            return None
+        except TimeoutError:
+            job = batch[number]
+            seconds = self.config.timeout + _GRACE
+            job.call.finish(job.index, Reward.of(False, killed="deadline"), seconds)
+            return batch[number + 1 :]
+        except (EOFError, OSError):
+            job = batch[number]
+            job.call.finish(job.index, Reward.failed("The grading process died while it held this answer."))
+            return batch[number + 1 :]
+
+    def close(self) -> None:
+        """End the workers; answers that are still being graded become errors."""
+        with self._wake:
+            if self._closed:
+                return
+            self._closed = True
+            for job in self._jobs:
+                job.call.finish(job.index, Reward.failed("The router was closed."))
+            self._jobs.clear()
+            self._wake.notify_all()
+        atexit.unregister(self.close)
+        self._nursery.close()
+
+    def __enter__(self) -> "Router":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _payload(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> bytes:
+    if not isinstance(data_source, str) or not data_source:
+        raise TypeError(f"data_source is {data_source!r}, not a name")
+    if isinstance(response, bytes):
+        response = response.decode()
+    if not isinstance(response, str):
+        raise TypeError(f"response is a {type(response).__name__}, not text")
+    return encode([data_source, response, ground_truth, extra_info])
+
+
+_shared: dict[tuple[int, str], Router] = {}
+_shared_lock = threading.Lock()
+
+
+def score(
+    data_source: str,
+    response: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    scorer: str = "strict",
+) -> Reward:
+    """The reward of one answer, through a router that is started at the first call and then kept.
+
+    An unknown data_source is an error that names the nearest known ones.
+    """
+    key = (os.getpid(), scorer)  # a forked child must not share its parent's workers
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = Router(RewardConfig.model_validate({"scorer": scorer}))
+    return _shared[key].grade_rows([(data_source, response, ground_truth, extra_info)])[0]

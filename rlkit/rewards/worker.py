@@ -1,0 +1,144 @@
+"""The nursery process and the workers that it forks (children of rlkit.rewards.nursery).
+
+A worker reads batches of answers, grades them one after another and sends each outcome at once, so the
+router always knows which answer a worker that died or hung was holding.
+"""
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import time
+import traceback
+from typing import Any
+
+from rlkit.rewards import context
+from rlkit.rewards.grading import grade
+from rlkit.rewards.wire import Channel, encode, frame
+
+_MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
+_RECYCLE = 1 << 30  # bytes resident after which a worker is replaced between batches
+_PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
+_PR_SET_PDEATHSIG = 1
+
+
+def main(descriptor: int) -> None:
+    """Serve spawn and kill requests until the router's end of the control socket closes."""
+    control = socket.socket(fileno=descriptor)
+    children: set[int] = set()
+    while True:
+        message, descriptors, _, _ = socket.recv_fds(control, 65536, 1)
+        if not message:
+            break
+        request = json.loads(message)
+        if request["op"] == "spawn":
+            reply = _spawn(request, control, descriptors[0])
+            children.add(reply)
+        else:
+            reply = request["pid"]
+            if reply in children:
+                os.kill(reply, signal.SIGKILL)
+                os.waitpid(reply, 0)
+                children.discard(reply)
+        children -= _reaped()
+        control.sendall(json.dumps(reply).encode())
+    for pid in children:
+        os.kill(pid, signal.SIGKILL)
+
+
+def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int) -> int:
+    if request["replacement"]:
+        import math_verify  # noqa: F401  (the replacements inherit the slow import)
+    nursery = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(descriptor)
+        return pid
+    try:
+        control.close()
+        _die_with_parent(nursery)
+        serve(Channel(socket.socket(fileno=descriptor)), context.Settings(**request["settings"]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)
+
+
+def _reaped() -> set[int]:
+    """Workers that ended by themselves."""
+    gone = set()
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return gone
+        if pid == 0:
+            return gone
+        gone.add(pid)
+
+
+def _die_with_parent(parent: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def serve(channel: Channel, settings: context.Settings) -> None:
+    """Grade batches until the router closes the socket or this process has grown too big."""
+    context.settings = settings
+    if settings.custom_reward_function is None:  # a custom function may need any amount of memory
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
+    while True:
+        try:
+            batch = channel.receive()
+        except EOFError:
+            return
+        _grade(batch, channel)
+        if _resident() > _RECYCLE:
+            return
+
+
+def _grade(batch: list[Any], channel: Channel) -> None:
+    """Grade a batch. Outcomes wait at most a moment, and never while a slow answer is being graded: the
+    first answer without an outcome is the one that a killed worker was holding."""
+    waiting = bytearray()
+    flushed = time.perf_counter()
+
+    def flush() -> None:
+        nonlocal flushed
+        if waiting:
+            channel.sock.sendall(waiting)
+            waiting.clear()
+        flushed = time.perf_counter()
+
+    context.slow = flush  # type: ignore[method-assign]
+    for index, answer in enumerate(batch):
+        start = time.perf_counter()
+        reward = grade(*answer)
+        end = time.perf_counter()
+        outcome = [index, reward.value, reward.correct, dict(reward.parts), reward.error, end - start]
+        waiting += frame(_encode(outcome))
+        if end - flushed > _PATIENCE:
+            flush()
+    flush()
+
+
+def _encode(outcome: list[Any]) -> bytes:
+    try:
+        return encode(outcome)
+    except (TypeError, ValueError):
+        outcome[3] = {name: str(value) for name, value in outcome[3].items()}  # a scorer's odd facts
+        return encode(outcome)
+
+
+def _resident() -> int:
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
