@@ -1,0 +1,24 @@
+"""Environments: worlds in which a model acts step by step and is rewarded for what its steps change.
+
+An environment is one file here with one registered class; `rlkit new environment NAME` writes its skeleton.
+
+    from rlkit.environments import environments
+
+    env = environments.parse({"kind": "mathematics"})
+    env.reset("3x + 7 = 16")
+    env.step("subtract_terms", {"value": "7"})   # ActionResult("3x = 9", 2.0, False, …)
+"""
+
+from rlkit.environments.base import ActionResult, BaseEnvironment, InvalidAction, environments
+from rlkit.environments.check import check_environment
+from rlkit.environments.trajectory import Trajectory, Transition
+
+__all__ = [
+    "ActionResult",
+    "BaseEnvironment",
+    "InvalidAction",
+    "Trajectory",
+    "Transition",
+    "check_environment",
+    "environments",
+]

@@ -1,0 +1,205 @@
+"""The contract of an environment: discrete actions, an observation in words, a reward for every step."""
+
+import json
+import math
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, PrivateAttr
+
+from rlkit.errors import UserError
+from rlkit.registry import Component, Registry
+from rlkit.seeds import content_hash, generator
+from rlkit.types import Message
+
+environments = Registry(
+    "environment", "rlkit.environments", hint="`rlkit new environment NAME` starts a new one."
+)
+
+Problem = Mapping[str, Any]  # any JSON mapping
+Params = Mapping[str, Any]
+Split = Literal["train", "test"]
+TEST_ONE_IN = 5  # a problem belongs to the test split when its content hash is divisible by this
+
+
+class InvalidAction(Exception):
+    """Raised inside `act` for an action or parameter that cannot be carried out; the message is what the
+    agent observes. It never leaves `step`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ActionResult:
+    """What one step gives.
+
+    Attributes:
+        observation: what the agent reads next.
+        reward: finite; of this step alone.
+        done: the episode is over.
+        info: `valid` (the action was carried out), `truncated` (ended by max_steps) and, when done,
+            `success`; an environment adds facts of its own.
+    """
+
+    observation: str
+    reward: float
+    done: bool
+    info: dict[str, Any] = field(default_factory=dict)
+
+
+class BaseEnvironment(Component):
+    """A world with discrete actions. Subclasses give `actions`, `problem`, `begin` and `act`.
+
+    `reset` and `step` are final: they count steps, turn invalid actions into a clear observation with the
+    documented penalty, end an episode at `max_steps` and refuse rewards that are no finite numbers. An
+    environment is a frozen component (its options are its config) whose running episode is private, so it
+    pickles, copies and can be named in YAML. Same problem and same actions, same results: randomness
+    belongs into the problem.
+    """
+
+    actions: ClassVar[dict[str, str]] = {}
+    """Every action and one line on what it does and which `value` it takes."""
+    purpose: ClassVar[str] = "Solve the task step by step."
+    """First line of the instructions that a model reads."""
+
+    max_steps: Annotated[int, Field(gt=0)] = 20
+    """Steps after which an unfinished episode is ended (truncated, without success)."""
+    invalid_reward: Annotated[float, Field(le=0)] = -1.0
+    """Reward of an action that does not exist here or cannot be carried out; the state stays as it is."""
+    instructions: Literal["full", "brief"] = "full"
+    """full: the prompt explains the actions. brief: the prompt is the first observation alone, for models
+    that were trained in the environment."""
+
+    _state: Any = PrivateAttr(None)
+    _steps: int = PrivateAttr(0)
+    _over: bool = PrivateAttr(True)
+
+    @abstractmethod
+    def problem(self, rng: np.random.Generator) -> Problem:
+        """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
+
+    @abstractmethod
+    def begin(self, problem: Problem) -> str:
+        """Set up the episode of `problem` and return the first observation. Raises UserError for a problem
+        that makes no sense."""
+
+    @abstractmethod
+    def act(self, action: str, params: Params) -> ActionResult:
+        """Carry out one of the valid actions. Raises InvalidAction when its parameters make no sense."""
+
+    def read(self, text: str) -> Problem:
+        """The problem that a user states in words; domains that have no such form keep this refusal."""
+        raise UserError(
+            f"A {self.kind_name!r} problem is a mapping such as {dict(self.problems('train', 1)[0])}."
+        )
+
+    def get_valid_actions(self) -> list[str]:
+        """Names of the actions that make sense now; empty once the episode is over."""
+        return [] if self._over else list(self.actions)
+
+    def expert(self) -> tuple[str, Params]:
+        """What a scripted expert does now. Optional; needed for demonstrations and optimality gaps."""
+        raise UserError(f"The environment {self.kind_name!r} has no scripted expert.")
+
+    def sample_params(self, action: str, rng: np.random.Generator) -> Params:
+        """Random parameters for an action, for exploring agents."""
+        return {}
+
+    def render(self) -> str:
+        """The whole state for a human reader."""
+        return str(self._state)
+
+    @property
+    def kind_name(self) -> str:
+        """The registered name."""
+        return str(getattr(self, "kind", type(self).__name__))
+
+    def reset(self, problem: str | Problem) -> str:
+        """Begin the episode of a problem (a mapping, or stated in words); returns the first observation."""
+        problem = self.read(problem) if isinstance(problem, str) else problem
+        self._steps, self._over = 0, False
+        return self.begin(problem)
+
+    def step(self, action: str, params: Params | None = None) -> ActionResult:
+        """Take one step. Whatever an agent does, it never raises; a defect of the environment is a UserError."""
+        if self._over:
+            return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
+        self._steps += 1
+        valid = self.get_valid_actions()
+        try:
+            if action not in valid:
+                raise InvalidAction(f"{action!r} is not possible here. Valid actions: {', '.join(valid)}.")
+            result = self._sound(action, self.act(action, params or {}))
+            info = {"valid": True, "truncated": False, **result.info}
+        except InvalidAction as problem:
+            result = ActionResult(str(problem), self.invalid_reward, False)
+            info = {"valid": False, "truncated": False}
+        done = result.done or self._steps >= self.max_steps
+        if done:
+            self._over = True
+            info["truncated"] = not result.done
+            info["success"] = bool(result.done and info.get("success", False))
+        return ActionResult(result.observation, float(result.reward), done, info)
+
+    def _sound(self, action: str, result: Any) -> ActionResult:
+        where = f"The environment {self.kind_name!r} answered {action!r} with"
+        if not isinstance(result, ActionResult):
+            raise UserError(f"{where} a {type(result).__name__}: act() returns an ActionResult.")
+        if not isinstance(result.observation, str):
+            raise UserError(
+                f"{where} an observation of type {type(result.observation).__name__}: use a string."
+            )
+        if not isinstance(result.reward, int | float | np.floating) or not math.isfinite(result.reward):
+            raise UserError(f"{where} the reward {result.reward!r}: a reward is a finite number.")
+        return result
+
+    def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
+        """`n` generated problems. Splits are disjoint for any seeds: a problem's content decides its split.
+
+        Raises:
+            UserError: the environment's options leave one split (almost) empty.
+        """
+        found: list[Problem] = []
+        for i in range(100 * max(n, 10)):
+            if len(found) == n:
+                return found
+            problem = self.problem(generator("environment", self.kind_name, seed, i))
+            if (int(content_hash(problem), 16) % TEST_ONE_IN == 0) == (split == "test"):
+                found.append(problem)
+        if len(found) < n:
+            raise UserError(
+                f"{self.kind_name!r} gave {len(found)} of {n} {split} problems: widen its options."
+            )
+        return found
+
+    def messages(self, observation: str) -> tuple[Message, ...]:
+        """The chat messages with which a model's episode begins."""
+        if self.instructions == "brief":
+            return ({"role": "user", "content": observation},)
+        listing = "\n".join(f"- {name}: {line}" for name, line in self.actions.items())
+        text = f"{self.purpose}\nAnswer with one action a turn, its name first, then its value.\n{listing}"
+        return ({"role": "system", "content": text}, {"role": "user", "content": observation})
+
+    def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
+        """The first known action in a model's answer; what follows is its value (or a JSON object of
+        parameters). Without one, the first word is taken as the (invalid) action."""
+        match = re.search(rf"(?<![\w])({'|'.join(map(re.escape, self.actions))})\b(.*)", text, re.DOTALL)
+        if match is None:
+            return (text.split() or [""])[0], {}
+        name, rest = match[1], match[2].lstrip(" :\t").rstrip()
+        if rest.startswith("(") and rest.endswith(")"):
+            rest = rest[1:-1]
+        if rest.startswith("{"):
+            try:
+                return name, json.loads(rest)
+            except json.JSONDecodeError:
+                pass
+        return name, {"value": rest} if rest.strip() else {}
+
+    def format_action(self, action: str, params: Params | None = None) -> str:
+        """The text of an action, as `parse_action` reads it."""
+        if not params:
+            return action
+        return f"{action} {params['value'] if list(params) == ['value'] else json.dumps(dict(params))}"

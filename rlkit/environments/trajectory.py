@@ -1,0 +1,103 @@
+"""What an episode leaves behind: its steps, and tables of many of them."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One step: the observation before it, the action, its reward and the observation after it.
+
+    `text` is the action as a model writes it, `valid` whether the environment carried it out.
+    """
+
+    state: str
+    action: str
+    params: Mapping[str, Any]
+    text: str
+    reward: float
+    next_state: str
+    valid: bool = True
+
+
+@dataclass
+class Trajectory:
+    """An episode. `confidence` is the model's probability of its last action text, where a model acted."""
+
+    environment: str
+    problem: Mapping[str, Any]
+    messages: tuple[dict[str, str], ...]
+    transitions: list[Transition] = field(default_factory=list)
+    success: bool = False
+    truncated: bool = False
+    confidence: float | None = None
+
+    @property
+    def total_reward(self) -> float:
+        """The undiscounted return."""
+        return sum(t.reward for t in self.transitions)
+
+    def __len__(self) -> int:
+        return len(self.transitions)
+
+    def to_frame(self) -> "pd.DataFrame":
+        """A readable table: step, state, action, reward, observation, return so far."""
+        import pandas as pd
+
+        frame = pd.DataFrame(
+            {
+                "step": range(1, len(self) + 1),
+                "state": [t.state for t in self.transitions],
+                "action": [t.text for t in self.transitions],
+                "reward": [t.reward for t in self.transitions],
+                "observation": [t.next_state for t in self.transitions],
+            }
+        )
+        return frame.assign(total=frame["reward"].cumsum())
+
+
+def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
+    """One row a step of many episodes: episode, step, action, reward, valid, success."""
+    import pandas as pd
+
+    rows = [
+        {
+            "episode": i,
+            "step": k,
+            "action": t.action,
+            "reward": t.reward,
+            "valid": t.valid,
+            "success": e.success,
+        }
+        for i, e in enumerate(trajectories)
+        for k, t in enumerate(e.transitions, 1)
+    ]
+    return pd.DataFrame(rows, columns=["episode", "step", "action", "reward", "valid", "success"])
+
+
+def save_trajectories(trajectories: Iterable[Trajectory], path: str | Path) -> Path:
+    """Write one JSON line an episode, atomically."""
+    write_text(path, "".join(json.dumps(asdict(trajectory)) + "\n" for trajectory in trajectories))
+    return Path(path)
+
+
+def load_trajectories(path: str | Path) -> list[Trajectory]:
+    """The episodes that `save_trajectories` wrote. Raises UserError naming the first malformed line."""
+    episodes = []
+    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            steps = [Transition(**t) for t in row.pop("transitions")]
+            episodes.append(Trajectory(**{**row, "messages": tuple(row["messages"])}, transitions=steps))
+        except (ValueError, TypeError, KeyError) as error:
+            raise UserError(f"{path}, line {number} holds no trajectory ({error}).") from None
+    return episodes
