@@ -209,6 +209,8 @@ class PolicyLoss(Section):
     """kl_cov: share of tokens that get the KL penalty."""
     ppo_kl_coef: NonNegative = 0.1
     """kl_cov: coefficient of that penalty."""
+    dro_beta: NonNegative | None = None
+    """dro: coefficient of the quadratic penalty; dro requires it."""
 
 
 LossAgg = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]

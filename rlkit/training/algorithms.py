@@ -1,0 +1,242 @@
+"""The one place where rlkit meets verl's maths.
+
+Every advantage estimator and policy loss is the function that verl 0.9.1 registers under that name, so a
+run here and a run on verl's own trainer compute the same numbers, and an algorithm added with verl's
+decorators (`verl.trainer.ppo.core_algos.register_adv_est`, `register_policy_loss`) works in both.
+
+The adapter guards four borders (each has a test):
+- token-mean losses are divided by the tokens of the whole mini-batch, not of the micro-batch;
+- losses that choose tokens or normalise within a micro-batch (geo_mean, kl_cov, clip_cov) refuse to be split;
+- masks are float, groups are numpy, and advantages are zeroed where the mask is;
+- a sequence that is masked everywhere counts in no denominator.
+
+Importing verl takes seconds and loads ray, so it happens inside functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rlkit.errors import UserError, did_you_mean
+
+if TYPE_CHECKING:
+    from rlkit.config import Actor, RunConfig
+    from rlkit.types import Batch
+
+UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
+NEEDS_OTHER_INPUTS = {
+    "gdpo": "one reward a dimension, which the router does not return",
+    "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
+}
+GREEDY_BASELINE = {"remax"}  # estimators that subtract the reward of a greedy response
+OPTIMAL_BASELINE = {"optimal_token_baseline", "tir_optimal_token_baseline"}
+ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "geo_mean"}
+
+
+@lru_cache(1)
+def core() -> Any:
+    """verl's core_algos module (imports ray and transformers on the way: seconds)."""
+    from verl.trainer.ppo import core_algos
+
+    return core_algos
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what cannot be computed: unknown names, and losses split into micro-batches that must not be.
+
+    Raises UserError naming the field, the value and the fix.
+    """
+    estimators = {str(getattr(k, "value", k)) for k in core().ADV_ESTIMATOR_REGISTRY}
+    losses = set(core().POLICY_LOSS_REGISTRY)
+    for field, name, known in (
+        ("algorithm.adv_estimator", config.algorithm.adv_estimator, estimators),
+        ("actor.policy_loss.loss_mode", config.actor.policy_loss.loss_mode, losses),
+    ):
+        if name not in known:
+            raise UserError(f"{field} is {name!r}.{did_you_mean(name, known)} verl registers {', '.join(sorted(known))}.")
+        if name in NEEDS_OTHER_INPUTS:
+            raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")
+    mode, actor = config.actor.policy_loss.loss_mode, config.actor
+    mini = (actor.ppo_mini_batch_size or config.data.train_batch_size) * config.rollout.n
+    if mode in UNSPLITTABLE and 0 < actor.ppo_micro_batch_size < mini:
+        raise UserError(
+            f"actor.ppo_micro_batch_size is {actor.ppo_micro_batch_size}, but {mode} chooses tokens within a "
+            f"micro-batch, so splitting changes the gradient: leave it 0 or use {mini}."
+        )
+    if mode == "dro" and actor.policy_loss.dro_beta is None:
+        raise UserError("actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (for example 0.1).")
+
+
+def advantages(
+    batch: Batch, config: RunConfig, baselines: Tensor | None = None, sum_pi_squared: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`.
+
+    Args:
+        baselines: (B,) reward of the greedy response of each sequence's prompt (remax).
+        sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).
+
+    Both results are zero where the policy sampled nothing: verl's GAE leaves whitening noise there.
+    """
+    a, name = config.algorithm, config.algorithm.adv_estimator
+    mask = batch.mask.float()
+    arguments: dict[str, Any] = {"token_level_rewards": batch.rewards, "response_mask": mask}
+    if name == "gae":
+        # Values behind the mask are never used: GAE would bootstrap from them at the last token.
+        arguments |= {"values": batch.values * mask, "gamma": a.gamma, "lam": a.lam}
+    else:
+        arguments |= {"index": np.asarray(batch.group), "config": algo_config(config)}
+        if name == "grpo":
+            arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
+        if name in GREEDY_BASELINE:
+            arguments["reward_baselines"] = baselines
+        if name in OPTIMAL_BASELINE:
+            arguments |= {"sum_pi_squared": sum_pi_squared, "old_log_probs": batch.old_logprobs, "rollout_is_weights": None}
+    result, returns = core().get_adv_estimator_fn(name)(**arguments)
+    return result * mask, returns * mask
+
+
+@lru_cache(8)
+def algo_config(config: RunConfig) -> Any:
+    """The algorithm section as verl's AlgoConfig."""
+    from verl.trainer.config import AlgoConfig
+
+    a = config.algorithm
+    return AlgoConfig(
+        gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo
+    )
+
+
+@lru_cache(8)
+def actor_config(actor: Actor, group_size: int) -> Any:
+    """The actor section as verl's FSDPActorConfig, which every registered loss reads."""
+    from verl.workers.config import FSDPActorConfig
+    from verl.workers.config.actor import PolicyLossConfig
+
+    return FSDPActorConfig(
+        strategy="fsdp2",
+        rollout_n=group_size,
+        ppo_micro_batch_size_per_gpu=1,
+        clip_ratio=actor.clip_ratio,
+        clip_ratio_low=actor.clip_ratio if actor.clip_ratio_low is None else actor.clip_ratio_low,
+        clip_ratio_high=actor.clip_ratio if actor.clip_ratio_high is None else actor.clip_ratio_high,
+        clip_ratio_c=actor.clip_ratio_c,
+        loss_agg_mode=actor.loss_agg_mode,
+        policy_loss=PolicyLossConfig(**actor.policy_loss.model_dump()),
+    )
+
+
+@dataclass(frozen=True)
+class Scale:
+    """Denominators of one optimizer step, counted over its whole mini-batch."""
+
+    tokens: int
+    sequences: int
+    horizon: int
+
+    @classmethod
+    def of(cls, mask: Tensor, actor: Actor, max_response_length: int) -> Scale:
+        """Count a mini-batch's mask (B, T); `horizon` is the constant of seq-mean-token-sum-norm."""
+        return cls(
+            tokens=max(1, int(mask.sum())),
+            sequences=max(1, int((mask.sum(-1) > 0).sum())),
+            horizon=actor.loss_scale_factor or max_response_length,
+        )
+
+    def as_verl(self) -> dict[str, Any]:
+        return {
+            "dp_size": 1,
+            "batch_num_tokens": self.tokens,
+            "global_batch_size": self.sequences,
+            "loss_scale_factor": self.horizon,
+        }
+
+
+def policy_loss(
+    actor: Actor,
+    group_size: int,
+    scale: Scale,
+    *,
+    logprobs: Tensor,
+    old_logprobs: Tensor,
+    advantages: Tensor,
+    mask: Tensor,
+    correction: Tensor | None = None,
+) -> tuple[Tensor, dict[str, float]]:
+    """This micro-batch's share of the policy loss (a scalar that sums to the mini-batch's) and verl's metrics.
+
+    All tensors are (b, T); `correction` are importance weights between trainer and sampler.
+    """
+    config = actor_config(actor, group_size)
+    config.global_batch_info.clear()
+    config.global_batch_info.update(scale.as_verl())
+    loss_fn = core().get_policy_loss_fn(actor.policy_loss.loss_mode)
+    loss, metrics = loss_fn(
+        old_log_prob=old_logprobs,
+        log_prob=logprobs,
+        advantages=advantages,
+        response_mask=mask,
+        loss_agg_mode=actor.loss_agg_mode,
+        config=config,
+        rollout_is_weights=correction,
+    )
+    return loss, metrics
+
+
+def aggregate(actor: Actor, scale: Scale, token_losses: Tensor, mask: Tensor) -> Tensor:
+    """Token losses (b, T) as a scalar by `actor.loss_agg_mode`, with the mini-batch's denominators."""
+    return core().agg_loss(token_losses, mask, actor.loss_agg_mode, **scale.as_verl())
+
+
+def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
+    """verl's KL estimators a token: kl/k1, abs, mse/k2, low_var_kl/k3 (clamped to 10), + for k2's gradient."""
+    return core().kl_penalty(logprobs, ref_logprobs, kind)
+
+
+def value_loss(values: Tensor, batch: Batch, rows: slice, clip: float, scale: Scale) -> tuple[Tensor, float]:
+    """PPO's clipped value loss of predictions (b, T) for these rows, and the share of clipped tokens."""
+    loss, clipped = core().compute_value_loss(
+        vpreds=values,
+        returns=batch.returns[rows],
+        values=batch.values[rows],
+        response_mask=batch.mask[rows],
+        cliprange_value=clip,
+        loss_agg_mode="token-mean",
+        **scale.as_verl(),
+    )
+    return loss, float(clipped)
+
+
+def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, cap: float) -> Tensor:
+    """Truncated importance weights a token (B, T), min(π_trainer / π_sampler, cap) (Yao et al. 2025)."""
+    return (old_logprobs - sampler_logprobs).clamp(-20, 20).exp().clamp(max=cap)
+
+
+class KLController:
+    """The coefficient of the KL penalty in the reward, fixed or adaptive (verl's controllers); has a state."""
+
+    def __init__(self, config: RunConfig) -> None:
+        c = config.algorithm.kl_ctrl
+        self._controller = (
+            core().AdaptiveKLController(c.kl_coef, c.target_kl, c.horizon)
+            if c.type == "adaptive"
+            else core().FixedKLController(c.kl_coef)
+        )
+
+    @property
+    def value(self) -> float:
+        return float(self._controller.value)
+
+    @value.setter
+    def value(self, value: float) -> None:
+        self._controller.value = value
+
+    def update(self, kl: float, samples: int) -> None:
+        """React to the measured KL (nats a token) of `samples` sequences."""
+        self._controller.update(current_kl=kl, n_steps=samples)
