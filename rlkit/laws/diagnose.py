@@ -1,0 +1,153 @@
+"""Warnings in words: what the data of a fit cannot show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from rlkit.laws.result import LawFit
+
+
+def warnings(fit: LawFit) -> list[str]:
+    """One sentence a finding, most basic first."""
+    checks = (_design, _bounds, _identified, _flat, _search, _noise, _runs)
+    return [text for check in checks for text in check(fit)] + list(fit.notes)
+
+
+def _design(fit: LawFit) -> list[str]:
+    found, n = [], len(fit.table)
+    if n < 5:
+        found.append(
+            f"Only {n} points for {int(fit.free.sum())} parameters: the fit nearly interpolates them, and no interval is to be trusted."
+        )
+    if fit.law.target:
+        return found
+    for c, values in fit.table.columns.items():
+        name, distinct = fit.table.names[c], len(np.unique(values))
+        if distinct < 3:
+            found.append(
+                f"{name} takes {distinct} values: a straight line through them fits as well as any law in {name}."
+            )
+        positive = values[values > 0]
+        decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
+        if decades < 2 and c not in ("r", "D_other", "d", "k"):
+            found.append(
+                f"{name} spans {decades:.1f} decades, under two: exponent and asymptote trade off against each other, and extrapolation rests on the form."
+            )
+    return found
+
+
+def _bounds(fit: LawFit) -> list[str]:
+    found = []
+    for j, name in enumerate(fit.law.parameters):
+        low, high = fit.law.limits(name)
+        value = fit.params[name]
+        if name in fit.law.pinned or (np.isinf(low) and np.isinf(high)):
+            continue
+        if np.isfinite(low) and np.isfinite(high):
+            at = (
+                low
+                if value - low < 1e-5 * (high - low)
+                else high
+                if high - value < 1e-5 * (high - low)
+                else None
+            )
+        else:
+            at = (
+                low
+                if fit.z[j] < -100 or (name == fit.law.asymptote and value < 1e-4 * np.min(fit.table.y))
+                else None
+            )
+        if at is not None:
+            found.append(
+                f"{name} is at its bound {at:g}: the data would take it further, and its standard error means nothing."
+            )
+    return found
+
+
+def _identified(fit: LawFit) -> list[str]:
+    if fit.law.identified_by is None or fit.law.asymptote is None:
+        return []
+    middle, column = fit.law.identified_by
+    reach = float(fit.table.columns[column].max() / fit.params[middle])
+    name = fit.table.names[column]
+    if reach < 0.3:
+        return [
+            f"The curve has not bent yet (max {name} is {reach:.2g} of {middle}): the sigmoid has degenerated to a power law, and {fit.law.asymptote} and {middle} only set its slope."
+        ]
+    if reach < 3:
+        return [
+            f"The asymptote {fit.law.asymptote} is not identified: {name} reaches {reach:.2g} times {middle}, and at least 3 times is needed."
+        ]
+    return []
+
+
+def _flat(fit: LawFit) -> list[str]:
+    found = []
+    if fit.condition > 1e7:
+        found.append(
+            f"The objective is flat in one direction (condition number {fit.condition:.1e}): {_direction(fit)} can move together with no visible change of fit."
+        )
+    error = fit.stderr
+    for name in fit.law.free:
+        value, low = fit.params[name], fit.law.limits(name)[0]
+        if low == 0 and np.isfinite(error[name]) and error[name] > abs(value) and name == fit.law.asymptote:
+            found.append(
+                f"{name} = {value:.3g} cannot be told from zero (standard error {error[name]:.2g}): a law without it fits as well."
+            )
+    return found
+
+
+def _direction(fit: LawFit) -> str:
+    from rlkit.laws.fitting import scaled_curvature
+
+    values, vectors = np.linalg.eigh(
+        scaled_curvature(fit.problem, fit.z, fit.loss, fit.observed, fit.table.weights, fit.free)
+    )
+    heavy = np.abs(vectors[:, np.argmin(values)])
+    names = [p for p, f in zip(fit.law.parameters, fit.free, strict=True) if f]
+    return " and ".join(n for n, h in zip(names, heavy, strict=True) if h > 0.3 * heavy.max())
+
+
+def _search(fit: LawFit) -> list[str]:
+    s = fit.starts
+    if s.tried >= 4 and s.agree < 2:
+        return [
+            f"Only {s.agree} of {s.tried} starts reached the best objective: it may not be the global one."
+        ]
+    return []
+
+
+def _noise(fit: LawFit) -> list[str]:
+    found = []
+    if fit.loss.name == "huber" and len(fit.table) > 5:
+        outside = float(np.mean(np.abs(fit.residuals) > fit.loss.delta))
+        if outside > 0.6:
+            found.append(
+                f"{outside:.0%} of the residuals exceed delta = {fit.loss.delta:g}: this is nearly least absolute deviations, which wastes a third of the data when noise is normal; a delta near {_mad(fit):.2g} would not."
+            )
+    if fit.draws is not None and fit.lost > 0.05 * (len(fit.draws) + fit.lost):
+        found.append(
+            f"{fit.lost} of {len(fit.draws) + fit.lost} resamples could not be fitted (too few distinct points) and are left out of the intervals."
+        )
+    return found
+
+
+def _mad(fit: LawFit) -> float:
+    return float(2 * 1.4826 * np.median(np.abs(fit.residuals)))
+
+
+def _runs(fit: LawFit) -> list[str]:
+    if fit.law.target:
+        return []
+    if fit.scheme is None or "cluster" not in fit.scheme.kind:
+        return [
+            "Rows count as independent and no cluster is named: the intervals leave out run-to-run variance (use cluster= with several seeds)."
+        ]
+    if fit.scheme.units < 8:
+        return [
+            f"The intervals rest on {fit.scheme.units} clusters; they are widened for that (t with {fit.scheme.units - 1} degrees of freedom), and few of their values can be trusted to the second digit."
+        ]
+    return []

@@ -1,0 +1,218 @@
+"""rlkit.fit: from a table to a LawFit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from rlkit.errors import UserError
+from rlkit.laws import resample as resampling
+from rlkit.laws import rules, table
+from rlkit.laws.law import Law, Space, resolve
+from rlkit.laws.losses import Loss, make_loss
+from rlkit.laws.result import GroupedFit, LawFit, Starts
+from rlkit.laws.solver import Problem, Solution, minimise, to_space
+from rlkit.laws.starts import starts
+from rlkit.seeds import generator
+
+
+def fit(
+    df: pd.DataFrame,
+    law: str | Law,
+    *,
+    y: str,
+    x: Mapping[str, str] | str | None = None,
+    group: str | None = None,
+    loss: str | Loss = "huber",
+    delta: float = 1e-3,
+    log: bool | None = None,
+    weights: str | pd.Series | None = None,
+    bootstrap: int = 0,
+    resample: Literal["case", "residual"] = "case",
+    cluster: str | Sequence[str] | None = None,
+    block: int | str | None = None,
+    seed: int = 0,
+    exclude: Any = None,
+    holdout: Any = None,
+) -> Any:
+    """Fit a law to the rows of a table.
+
+    Args:
+        df: one row a measurement.
+        law: a name (power, saturating_power, chinchilla, data_constrained, sigmoid, tan, intrinsic,
+            overoptimization_bon, overoptimization_rl, coverage, beta_binomial, transfer, mixture) or a Law.
+        y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column law.
+        group: column; a separate fit for each of its values, returned as a GroupedFit.
+        loss: ls, huber (delta in units of the residual), lad, quantile:0.9, or binomial (y a pass rate, weights the
+            number of samples). The objective is the sum over rows, never the mean.
+        log: residuals in ln y (True) or y (False); the default is the law's own space.
+        weights: column, e.g. the number of samples behind each row.
+        bootstrap: number of resamples. resample: rows ("case") or residuals. cluster: column(s); whole clusters are
+            resampled (run, seed, prompt). block: stretches of time are resampled, of this many rows or, given the
+            column that holds time, of a length chosen from the residuals.
+        exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Neither is read beyond the rule.
+
+    Returns:
+        A LawFit, or a GroupedFit (a mapping of group to LawFit) when `group` is given.
+
+    Raises:
+        UserError: anything wrong with the input, in one sentence naming column and rows.
+    """
+    form = resolve(law)
+    options = dict(weights=weights, cluster=cluster, block=block, exclude=exclude, holdout=holdout)
+    target = Loss("likelihood") if form.target else make_loss(loss, delta)
+    space = _space(form, target, log)
+    if target.name == "binomial" and weights is None:
+        raise UserError(
+            "loss='binomial' needs weights=, the column with the number of samples behind each pass rate."
+        )
+    if not isinstance(bootstrap, int) or bootstrap < 0:
+        raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
+    plan = (bootstrap, resample, block, seed)
+    if group is None:
+        return _fit(table.build(df, form, y, x, space, **options), form, target, space, plan)
+    values = rules.column(df, group, "group")
+    if values.nunique() < 2:
+        raise UserError(f"group {group!r} has {values.nunique()} value in {len(df)} rows: leave group out.")
+    fits = GroupedFit()
+    for name, part in df.groupby(group, sort=True):
+        try:
+            fits[name] = _fit(table.build(part, form, y, x, space, **options), form, target, space, plan)
+        except UserError as error:
+            raise UserError(f"In group {name!r}: {error}") from None
+    return fits
+
+
+def _space(law: Law, loss: Loss, log: bool | None) -> Space:
+    if law.target or loss.name == "binomial":
+        return "linear"
+    if log is None:
+        return law.space
+    return ("loglog" if law.space == "loglog" else "log") if log else "linear"
+
+
+def _fit(
+    rows: table.Table, law: Law, loss: Loss, space: Space, plan: tuple[int, str, int | str | None, int]
+) -> LawFit:
+    problem = Problem(law, rows.columns, space)
+    y, w = to_space(rows.y, "linear", space)[0], rows.weights
+    spread = float(np.std(y)) or 1.0
+    path = loss.path(spread)
+    begin = starts(problem, y, w, path[0])
+    if not len(begin):
+        raise UserError(
+            f"The law {law.name!r} has no finite value at any start: check the units of {', '.join(rows.names.values())}."
+        )
+    found = minimise(problem, begin, y, w, path, tolerance=1e-14)
+    i = int(np.argmin(found.objective))
+    exact = replace(path[-1], delta=1e-250) if loss.name in ("lad", "quantile") else path[-1]
+    z = found.z[i]
+    objective = float((w * exact(problem.predict(z[None]), y).value).sum())
+    free = np.array([p not in law.pinned for p in law.parameters])
+    result = LawFit(
+        law, path[-1], rows, problem, z, objective, float(found.objective[i]), _relative(found, i, free),
+        _condition(problem, z, path[-1], y, w, free), _agreement(law, found), seed=plan[3],
+    )  # fmt: skip
+    return _bootstrap(result, found, plan) if plan[0] else result
+
+
+def _relative(found: Solution, i: int, free: np.ndarray) -> float:
+    return float(np.abs(found.gradient[i][free]).max() / max(abs(found.objective[i]), 1e-300))
+
+
+def _agreement(law: Law, found: Solution) -> Starts:
+    best = found.objective.min()
+    near = found.objective <= best + 1e-6 * abs(best) + 1e-20
+    values = law.from_z(found.z[near])[0]
+    spread = {p: (float(values[:, j].min()), float(values[:, j].max())) for j, p in enumerate(law.parameters)}
+    worst = found.objective[np.isfinite(found.objective)].max() / best if best > 0 else np.nan
+    return Starts(len(found.z), int(near.sum()), spread, float(worst))
+
+
+def scaled_curvature(
+    problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, w: np.ndarray, free: np.ndarray
+) -> np.ndarray:
+    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the loss."""
+    with np.errstate(all="ignore"):
+        J = problem.jacobian(z[None])[1][0][free]
+        curvature = np.broadcast_to(
+            loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0, (1, len(w))
+        )[0]
+    H = (J * w * curvature) @ J.T
+    d = np.sqrt(np.maximum(np.diagonal(H), 1e-300))
+    return np.nan_to_num(H / np.outer(d, d))
+
+
+def _condition(*inputs: Any) -> float:
+    values = np.linalg.eigvalsh(scaled_curvature(*inputs))
+    return float(values[-1] / values[0]) if values[0] > 0 else np.inf
+
+
+def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str | None, int]) -> LawFit:
+    """Add the draws: every resample starts from whichever known optimum suits it best, and is solved again from its
+    neighbours' solutions wherever one of those beats its own."""
+    count, kind, block, seed = plan
+    rows, problem, loss = result.table, result.problem, result.loss
+    scheme = resampling.scheme(rows, kind, block, result.residuals)
+    losses = loss.refit(result.spread)
+    if kind == "residual":
+        y = resampling.draw_residuals(result.predicted, result.residuals, int(result.free.sum()), count, seed)
+        solved = minimise(problem, np.repeat(result.z[None], count, axis=0), y, rows.weights, losses, 1e-8)
+        usable = solved.converged
+    else:
+        weights = resampling.draw(rows, scheme, count, seed)
+        pool = found.z[np.argsort(found.objective)][:8]
+        solved = minimise(
+            problem,
+            _best_of(problem, loss, pool, result.observed, weights)[0],
+            result.observed,
+            weights,
+            losses,
+            1e-8,
+        )
+        solved = _cross_check(problem, losses, solved, result.observed, weights, seed)
+        usable = solved.converged & _determined(rows, weights, int(result.free.sum()))
+    if usable.sum() < 2:
+        raise UserError(
+            f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few distinct points. Use resample='residual' or more data."
+        )
+    draws = problem.law.from_z(solved.z[usable])[0]
+    return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))
+
+
+def _best_of(
+    problem: Problem, loss: Loss, pool: np.ndarray, y: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each resample the pool's best start, and its objective: all of them are one matrix product."""
+    with np.errstate(all="ignore"):
+        value = loss(problem.predict(pool), y).value
+    score = weights @ np.where(np.isfinite(value), value, 1e300).T
+    best = score.argmin(axis=1)
+    return pool[best], score[np.arange(len(score)), best]
+
+
+def _cross_check(
+    problem: Problem, losses: list[Loss], solved: Solution, y: np.ndarray, weights: np.ndarray, seed: int
+) -> Solution:
+    """Restart the resamples for which another resample's solution has a lower objective than their own."""
+    sample = generator("laws", "cross-check", seed).permutation(len(solved.z))[:64]
+    start, score = _best_of(problem, losses[-1], solved.z[sample], y, weights)
+    worse = np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))
+    if len(worse):
+        again = minimise(problem, start[worse], y, weights[worse], losses, 1e-8)
+        for old, new in zip(solved, again, strict=True):
+            old[worse] = new
+    return solved
+
+
+def _determined(rows: table.Table, weights: np.ndarray, parameters: int) -> np.ndarray:
+    """(B,) bool: the resample holds at least as many distinct points as there are parameters."""
+    cells = rows.cells()
+    if cells.max() > 400:
+        return np.ones(len(weights), dtype=bool)
+    member = np.eye(cells.max() + 1)[cells]
+    return ((weights > 0) @ member > 0).sum(axis=1) >= parameters

@@ -1,0 +1,181 @@
+"""What a law is: a function of named columns whose keyword-only arguments are its parameters.
+
+    @law("my_law", linear=("E", "A"), starts={"alpha": (0.2, 0.5, 1.0)}, source="Doe 2026, eq. 3")
+    def my_law(N, *, E, A, alpha):
+        return E + A * N**-alpha
+
+Columns arrive as (n,) arrays and parameters as (B, 1), so the value is (B, n): one row a parameter vector.
+The engine works in unbounded coordinates z, one a parameter: the value itself, ln(value - low) above a
+lower bound, or the logit between two bounds.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from rlkit.errors import UserError, did_you_mean
+from rlkit.registry import Registry
+
+Space = Literal["linear", "log", "loglog"]
+Bounds = tuple[float, float]
+Columns = Mapping[str, np.ndarray]
+Start = Sequence[float] | Callable[[Columns], Sequence[float]]
+
+laws = Registry("law", "rlkit.laws.forms", hint="A law is a function with the decorator rlkit.laws.law.")
+
+POSITIVE: Bounds = (0.0, np.inf)
+REAL: Bounds = (-np.inf, np.inf)
+SHARE: Bounds = (0.0, 1.0)
+
+
+def along(
+    column: str, low: float = 1.0, high: float = 3.0, count: int = 8
+) -> Callable[[Columns], np.ndarray]:
+    """Starts for a parameter in the units of `column`: geometric from low·min to high·max."""
+
+    def values(columns: Columns) -> np.ndarray:
+        x = columns[column]
+        return np.geomspace(low * x[x > 0].min(), high * x.max(), count)
+
+    return values
+
+
+@dataclass(frozen=True)
+class Law:
+    """A functional form and what the engine needs to fit it.
+
+    Attributes:
+        function: (columns (n,), parameters (B, 1)) → (B, n).
+        columns, parameters: argument names, positional and keyword-only.
+        linear: parameters in which the value is linear; they are solved for, not searched.
+        bounds: a range for each parameter; the default is positive.
+        starts: values to try for a parameter that is not linear.
+        gradient: the function's partial derivatives, a mapping of parameter to (B, n); without it
+            derivatives are central differences.
+        returns: what the function's value is: y, ln y, or ln(-ln y).
+        space: where residuals are taken unless the caller says otherwise.
+        target: for a likelihood, the argument that holds the observed y; the value is then -ln likelihood.
+        predictor: for a likelihood, the function that predicts, with its own columns.
+        like: another law whose fitted parameters are the first starts.
+        pinned: parameters held at a value.
+        identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
+        asymptote: the parameter that is the limit of y.
+        source: paper and equation.
+    """
+
+    name: str
+    function: Callable[..., np.ndarray]
+    columns: tuple[str, ...]
+    parameters: tuple[str, ...]
+    linear: tuple[str, ...] = ()
+    bounds: Mapping[str, Bounds] = field(default_factory=dict)
+    starts: Mapping[str, Start] = field(default_factory=dict)
+    gradient: Callable[..., Mapping[str, np.ndarray]] | None = None
+    returns: Space = "linear"
+    space: Space = "log"
+    target: str | None = None
+    predictor: Callable[..., np.ndarray] | None = None
+    like: str | None = None
+    pinned: Mapping[str, float] = field(default_factory=dict)
+    identified_by: tuple[str, str] | None = None
+    asymptote: str | None = None
+    source: str = ""
+
+    @property
+    def free(self) -> tuple[str, ...]:
+        """Parameters that a fit estimates."""
+        return tuple(p for p in self.parameters if p not in self.pinned)
+
+    def limits(self, name: str) -> Bounds:
+        return self.bounds.get(name, POSITIVE)
+
+    def pin(self, **values: float) -> Law:
+        """The law with parameters held at known values, e.g. `laws["sigmoid"].pin(R0=0.08)`."""
+        self._known(values)
+        return replace(self, pinned={**self.pinned, **values})
+
+    def bound(self, **bounds: Bounds) -> Law:
+        """The law with other bounds, e.g. `laws["sigmoid"].bound(A=(0, 2))`."""
+        self._known(bounds)
+        return replace(self, bounds={**self.bounds, **bounds})
+
+    def _known(self, names: Mapping[str, Any]) -> None:
+        for name in names:
+            if name not in self.parameters:
+                near = did_you_mean(name, self.parameters)
+                raise UserError(
+                    f"The law {self.name!r} has no parameter {name!r}.{near} It has {', '.join(self.parameters)}."
+                )
+
+    def to_z(self, values: np.ndarray) -> np.ndarray:
+        """Natural parameters (B, p) to unbounded coordinates (B, p); values at a bound are moved inside."""
+        z = np.array(values, dtype=float)
+        for j, name in enumerate(self.parameters):
+            low, high = self.limits(name)
+            v = z[..., j]
+            if np.isfinite(low) and np.isfinite(high):
+                share = np.clip((v - low) / (high - low), 1e-9, 1 - 1e-9)
+                z[..., j] = np.log(share / (1 - share))
+            elif np.isfinite(low):
+                z[..., j] = np.log(np.maximum(v - low, 1e-300))
+        return z
+
+    def from_z(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Natural parameters (B, p) and their derivatives with respect to z (B, p)."""
+        values, slope = np.array(z, dtype=float), np.ones_like(z)
+        for j, name in enumerate(self.parameters):
+            low, high = self.limits(name)
+            if np.isfinite(low) and np.isfinite(high):
+                share = 1 / (1 + np.exp(-z[..., j]))
+                values[..., j] = low + (high - low) * share
+                slope[..., j] = (high - low) * share * (1 - share)
+            elif np.isfinite(low):
+                slope[..., j] = np.exp(z[..., j])
+                values[..., j] = low + slope[..., j]
+        return values, slope
+
+    def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:
+        """The function's value (B, n) at natural parameters (B, p)."""
+        named = {name: values[:, j : j + 1] for j, name in enumerate(self.parameters)}
+        out = np.asarray(self.function(*(columns[c] for c in self.columns), **named), dtype=float)
+        shape = (len(values), len(next(iter(columns.values()))))
+        if out.shape != shape:
+            if out.ndim > 2 or (out.size not in (1, shape[1]) and out.shape != (shape[0], 1)):
+                raise UserError(
+                    f"The law {self.name!r} returned shape {out.shape} for {shape[0]} parameter vectors and "
+                    f"{shape[1]} rows: write it with numpy operations that broadcast (B, 1) against (n,)."
+                )
+            out = np.broadcast_to(out, shape)
+        return out
+
+
+def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]:
+    """Decorator: register a function as the law `name`; options are the attributes of `Law`.
+
+    Raises:
+        UserError: no parameters (keyword-only arguments), or options that name none of them.
+    """
+
+    def build(function: Callable[..., np.ndarray]) -> Law:
+        arguments = inspect.signature(function).parameters.values()
+        columns = tuple(a.name for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD)
+        parameters = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
+        if not columns or not parameters:
+            raise UserError(
+                f"The law {name!r} needs columns (positional) and parameters (after a *) in its signature."
+            )
+        made = Law(name, function, columns, parameters, **options)
+        made._known({**dict.fromkeys(made.linear), **made.bounds, **made.starts})
+        return laws.register(name)(made)
+
+    return build
+
+
+def resolve(chosen: str | Law) -> Law:
+    """A law from its name; a Law passes through."""
+    return chosen if isinstance(chosen, Law) else laws[chosen]

@@ -1,0 +1,209 @@
+"""The batched solver: many fits of one law to the same rows, each with its own start and its own row weights.
+
+A bootstrap resample is a vector of weights (how often each row was drawn), so resamples and starts are rows of one
+batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from rlkit.laws.law import Columns, Law, Space
+from rlkit.laws.losses import Loss
+
+CELLS = 1 << 17  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
+
+
+class Quadratic(NamedTuple):
+    """Objective (B,), gradient (B, p), curvature (B, p, p) and damping (B, p), in z."""
+
+    objective: np.ndarray
+    gradient: np.ndarray
+    curvature: np.ndarray
+    damping: np.ndarray
+
+
+class Solution(NamedTuple):
+    """z (B, p), objective (B,), gradient (B, p), converged (B,)."""
+
+    z: np.ndarray
+    objective: np.ndarray
+    gradient: np.ndarray
+    converged: np.ndarray
+
+
+def to_space(value: np.ndarray, returns: Space, space: Space) -> tuple[np.ndarray, np.ndarray | float]:
+    """A law's value in the space of the residuals, and the derivative of that map."""
+    if returns == space:
+        return value, 1.0
+    if space == "log":
+        if returns == "linear":
+            return np.log(value), 1 / value
+        return -np.exp(value), -np.exp(value)
+    if space == "linear":
+        y = np.exp(value) if returns == "log" else np.exp(-np.exp(value))
+        return y, y if returns == "log" else -np.exp(value) * y
+    inner = value if returns == "log" else np.log(value)  # ln y, to ln(-ln y)
+    return np.log(-inner), (1 / inner) * (1.0 if returns == "log" else 1 / value)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A law, its columns (n,), and the space its residuals live in."""
+
+    law: Law
+    columns: Columns
+    space: Space
+
+    def predict(self, z: np.ndarray) -> np.ndarray:
+        """Predictions in residual space, (B, n)."""
+        return to_space(self.law(self.columns, self.law.from_z(z)[0]), self.law.returns, self.space)[0]
+
+    def jacobian(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Predictions (B, n) in residual space and their derivatives in z, (B, p, n)."""
+        law = self.law
+        values, slope = law.from_z(z)
+        value = law(self.columns, values)
+        out, outer = to_space(value, law.returns, self.space)
+        J = np.empty((len(z), z.shape[1], value.shape[1]))
+        if law.gradient is not None:
+            named = {name: values[:, j : j + 1] for j, name in enumerate(law.parameters)}
+            partial = law.gradient(*(self.columns[c] for c in law.columns), **named)
+            for j, name in enumerate(law.parameters):
+                np.multiply(partial[name], slope[:, j : j + 1], out=J[:, j])
+        else:
+            for j, name in enumerate(law.parameters):
+                J[:, j] = self._difference(z, values, value, j) if name not in law.pinned else 0.0
+        if not isinstance(outer, float):
+            J *= outer[:, None, :]
+        return out, J
+
+    def _difference(self, z: np.ndarray, values: np.ndarray, value: np.ndarray, j: int) -> np.ndarray:
+        """The law's derivative in z_j: exact by one difference where it is linear, central elsewhere."""
+        law = self.law
+        if law.parameters[j] in law.linear:
+            moved = values.copy()
+            step = np.maximum(np.abs(values[:, j]), 1e-300)
+            moved[:, j] += step
+            return (law(self.columns, moved) - value) * (law.from_z(z)[1][:, j] / step)[:, None]
+        h = 6e-6 * np.maximum(1.0, np.abs(z[:, j]))
+        ends = []
+        for sign in (1, -1):
+            moved = z.copy()
+            moved[:, j] += sign * h
+            ends.append(law(self.columns, law.from_z(moved)[0]))
+        return (ends[0] - ends[1]) / (2 * h)[:, None]
+
+    def quadratic(
+        self, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray, free: np.ndarray | None = None
+    ) -> Quadratic:
+        """The objective's local model; coordinates that are not free (bool, (p,) or (B, p)) have no slope."""
+        prediction, J = self.jacobian(z)
+        if free is not None:
+            J *= np.atleast_2d(free)[:, :, None]
+        terms = loss(prediction, y)
+        objective = (weights * terms.value).sum(axis=1)
+        gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
+        curvature = (J * (weights * terms.curvature)[:, None, :]) @ J.transpose(0, 2, 1)
+        if terms.majorant is terms.curvature or isinstance(terms.majorant, float):
+            damping = np.diagonal(curvature, axis1=1, axis2=2).copy()
+        else:
+            damping = ((J * J) @ (weights * terms.majorant)[:, :, None])[:, :, 0]
+        return Quadratic(objective, gradient, curvature, damping)
+
+
+def minimise(
+    problem: Problem,
+    z: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+    losses: Sequence[Loss],
+    tolerance: float = 1e-10,
+    free: np.ndarray | None = None,
+) -> Solution:
+    """Levenberg-Marquardt on every row of the batch, through each loss in turn.
+
+    Args:
+        z: (B, p) starts. y: (n,), (1, n) or (B, n). weights: likewise.
+        losses: minimised in turn, each from the optimum before it; the last one is the objective.
+        tolerance: stop when a step would lower the objective by less than this share of it.
+        free: bool, (p,) or (B, p), the coordinates that move; default all. The law's pinned ones never do.
+    """
+    z, y, weights = np.array(z, dtype=float), np.atleast_2d(y), np.atleast_2d(weights)
+    n = y.shape[1]
+    size = max(4, CELLS // n)
+    parts = []
+    with np.errstate(all="ignore"):
+        for first in range(0, len(z), size):
+            rows = slice(first, first + size)
+            y_, w_ = _take(y, rows), _take(weights, rows)
+            free_ = None if free is None else _take(np.atleast_2d(free), rows)
+            at = z[rows]
+            for loss in losses:
+                rough = loss is not losses[-1] and loss.name == "huber"
+                part = _levenberg(problem, at, y_, w_, loss, 1e-5 if rough else tolerance, free_)
+                at = part.z
+            parts.append(part)
+    return Solution(*(np.concatenate(a) for a in zip(*parts, strict=True)))
+
+
+def _take(a: np.ndarray, rows) -> np.ndarray:
+    """Rows of an array that may have a single row for the whole batch."""
+    return a[rows] if len(a) > 1 else a
+
+
+def _levenberg(
+    problem: Problem, z, y, weights, loss: Loss, tolerance: float, free, rounds: int = 150
+) -> Solution:
+    z = z.copy()
+    B, p = z.shape
+    state = _clean(problem.quadratic(z, loss, y, weights, free))
+    objective, gradient, converged = state.objective.copy(), state.gradient.copy(), np.zeros(B, bool)
+    active, mu, eye = np.arange(B), np.full(B, 1e-2), np.eye(p)
+    for _ in range(rounds):
+        floor = 1e-10 * state.damping.max(axis=1, keepdims=True) + 1e-290
+        matrix = state.curvature + (mu[:, None] * (state.damping + floor) + 1e-14 * floor)[:, :, None] * eye
+        step = -np.linalg.solve(matrix, state.gradient[:, :, None])[:, :, 0]
+        step *= np.minimum(1, 4 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300))
+        gain = -(state.gradient * step).sum(axis=1)
+        trial = z[active] + step
+        free_ = None if free is None else _take(free, active)
+        there = _clean(problem.quadratic(trial, loss, _take(y, active), _take(weights, active), free_))
+        better = there.objective < state.objective
+        state = Quadratic(
+            *(
+                np.where(better.reshape(-1, *[1] * (a.ndim - 1)), b, a)
+                for a, b in zip(state, there, strict=True)
+            )
+        )
+        z[active[better]] = trial[better]
+        mu = np.where(better, np.maximum(mu / 5, 1e-10), np.minimum(mu * 6, 1e13))
+        small = (gain <= tolerance * np.abs(state.objective)) & (mu < 1e3)
+        done = small | (np.abs(step).max(axis=1) < 1e-11) | (mu > 1e12)
+        if done.any():
+            index = active[done]
+            objective[index], gradient[index] = state.objective[done], state.gradient[done]
+            converged[index] = np.isfinite(state.objective[done])
+            active, mu = active[~done], mu[~done]
+            state = Quadratic(*(a[~done] for a in state))
+            if not len(active):
+                break
+    objective[active], gradient[active] = state.objective, state.gradient
+    return Solution(z, objective, gradient, converged)
+
+
+def _clean(q: Quadratic) -> Quadratic:
+    """Where the law has no finite value the objective is infinite and the step there is refused."""
+    bad = ~(
+        np.isfinite(q.objective)
+        & np.isfinite(q.gradient).all(axis=1)
+        & np.isfinite(q.curvature).all(axis=(1, 2))
+    )
+    if bad.any():
+        q = Quadratic(*(a.copy() for a in q))
+        q.objective[bad], q.gradient[bad], q.curvature[bad], q.damping[bad] = np.inf, 0.0, 0.0, 1.0
+    return q
