@@ -37,9 +37,10 @@ def held_out(config: RunConfig) -> list[Task]:
             refused = refused + 1 if task.id in chosen else 0
             chosen.setdefault(task.id, task)
         if len(chosen) < wanted:
+            found = int(part) - wanted + len(chosen)
             raise UserError(
-                f"evaluation.size asks {part} held-out tasks of {label}, which has only "
-                f"{int(part) - wanted + len(chosen)} distinct ones: lower evaluation.size or widen its options."
+                f"evaluation.size asks {part} held-out tasks of {label}, which has only {found} distinct "
+                "ones: lower evaluation.size or widen the source's options."
             )
     return list(chosen.values())
 
@@ -168,9 +169,9 @@ class TaskStream:
             limit = self._supply(i).limit if count else None
             if limit and count > most * limit:
                 raise UserError(
-                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over {limit} "
-                    f"unique ones, and data.max_epochs is {most}: raise it or data.train_max_samples, or lower "
-                    "trainer.total_training_steps."
+                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over "
+                    f"{limit} unique ones, and data.max_epochs is {most}: raise it or "
+                    "data.train_max_samples, or lower trainer.total_training_steps."
                 )
 
     def _supply(self, i: int) -> Supply:

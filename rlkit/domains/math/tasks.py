@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rlkit.domains import Source, sources
+from rlkit.domains.math.problems import FAMILIES
+from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
 from rlkit.types import Task
 
@@ -33,4 +35,49 @@ class Arithmetic(Source):
             str(answer),
             ability="math",
             extra_info={"index": index, "difficulty": len(str(a)) + len(str(b))},
+        )
+
+
+BOXED = " Please output the final answer within \\boxed{}."
+
+
+@sources.register("math_problems")
+class MathProblems(Source):
+    """School algebra, number theory, calculus and counting in words, answered in a box, as in Guru.
+
+    Every task carries a worked solution (`extra_info["solution"]`) for supervised training.
+    """
+
+    kind: Literal["math_problems"] = "math_problems"
+    level: Annotated[int, Field(ge=1, le=5)] = 3
+    """Hardest level; each task's level is drawn evenly up to it."""
+    families: tuple[str, ...] = ()
+    """Families drawn from (rlkit.domains.math.problems); empty is all."""
+
+    @field_validator("families")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in FAMILIES:
+                near = did_you_mean(name, FAMILIES)
+                raise UserError(f"unknown family {name!r}.{near} Known: {', '.join(FAMILIES)}")
+        return names
+
+    def task(self, index: int) -> Task:
+        rng = generator("math_problems", self.level, *self.families, index)
+        names = self.families or tuple(FAMILIES)
+        name, level = names[int(rng.integers(len(names)))], int(rng.integers(1, self.level + 1))
+        question, answer, solution = FAMILIES[name](rng, level)
+        return Task.ask(
+            "math__problems",
+            question + BOXED,
+            answer,
+            ability="math",
+            extra_info={
+                "index": index,
+                "difficulty": level,
+                "family": name,
+                "original_question": question,
+                "solution": f"{solution} The answer is $\\boxed{{{answer}}}$.",
+            },
         )
