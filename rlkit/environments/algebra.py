@@ -93,9 +93,8 @@ def _add(system: System, index: int, value: str, sign: Fraction) -> Equation:
         other, factor = int(row[2]) - 1, sign * parse_number(row[1] or "1")
         if other == index or not 0 <= other < len(system) or not factor:
             raise InvalidAction(f"{value} is no multiple of another equation of this system.")
-        return tuple(
-            add(a, scale(distribute(b), factor)) for a, b in zip((left, right), system[other], strict=True)
-        )
+        first, second = (scale(distribute(side), factor) for side in system[other])
+        return add(left, first), add(right, second)
     terms = combine(distribute(parse_side(value)))
     known = set().union(*(variables(side) for equation in system for side in equation))
     if not variables(terms) <= known or not any(t.coefficient for t in terms):

@@ -69,8 +69,8 @@ class BaseEnvironment(Component):
     invalid_reward: Annotated[float, Field(le=0)] = -1.0
     """Reward of an action that does not exist here or cannot be carried out; the state stays as it is."""
     instructions: Literal["full", "brief"] = "full"
-    """full: the prompt explains the actions. brief: the prompt is the first observation alone, for models
-    that were trained in the environment."""
+    """full: the prompt explains the actions. brief: the prompt is the first observation alone and a refused
+    action is answered with `Invalid.`, for small models that are trained in the environment."""
 
     _state: Any = PrivateAttr(None)
     _steps: int = PrivateAttr(0)
@@ -90,10 +90,15 @@ class BaseEnvironment(Component):
         """Carry out one of the valid actions. Raises InvalidAction when its parameters make no sense."""
 
     def read(self, text: str) -> Problem:
-        """The problem that a user states in words; domains that have no such form keep this refusal."""
-        raise UserError(
-            f"A {self.kind_name!r} problem is a mapping such as {dict(self.problems('train', 1)[0])}."
-        )
+        """The problem in a text: here a JSON object; a domain may read words. Raises UserError."""
+        try:
+            problem = json.loads(text)
+        except json.JSONDecodeError:
+            problem = None
+        if not isinstance(problem, dict):
+            example = json.dumps(self.problems("train", 1)[0])
+            raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {example}.")
+        return problem
 
     def get_valid_actions(self) -> list[str]:
         """Names of the actions that make sense now; empty once the episode is over."""
@@ -117,24 +122,40 @@ class BaseEnvironment(Component):
         return str(getattr(self, "kind", type(self).__name__))
 
     def reset(self, problem: str | Problem) -> str:
-        """Begin the episode of a problem (a mapping, or stated in words); returns the first observation."""
+        """Begin the episode of a problem, a mapping or a text; returns the first observation.
+
+        Raises:
+            UserError: the problem makes no sense here.
+        """
         problem = self.read(problem) if isinstance(problem, str) else problem
+        try:
+            observation = self.begin(problem)
+        except UserError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            reason = f"{type(error).__name__}: {error}"
+            raise UserError(
+                f"This is no {self.kind_name!r} problem ({reason}): {str(problem)[:200]}."
+            ) from None
         self._steps, self._over = 0, False
-        return self.begin(problem)
+        return observation
 
     def step(self, action: str, params: Params | None = None) -> ActionResult:
-        """Take one step. Whatever an agent does, it never raises; a defect of the environment is a UserError."""
+        """Take one step. Nothing an agent does raises; a defect of the environment is a UserError."""
         if self._over:
             return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
         self._steps += 1
         valid = self.get_valid_actions()
         try:
             if action not in valid:
-                raise InvalidAction(f"{action!r} is not possible here. Valid actions: {', '.join(valid)}.")
+                raise InvalidAction(
+                    f"{str(action)[:40]!r} is not possible here. Valid actions: {', '.join(valid)}."
+                )
             result = self._sound(action, self.act(action, params or {}))
             info = {"valid": True, "truncated": False, **result.info}
         except InvalidAction as problem:
-            result = ActionResult(str(problem), self.invalid_reward, False)
+            text = "Invalid." if self.instructions == "brief" else str(problem)
+            result = ActionResult(text, self.invalid_reward, False)
             info = {"valid": False, "truncated": False}
         done = result.done or self._steps >= self.max_steps
         if done:

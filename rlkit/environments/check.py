@@ -100,7 +100,7 @@ def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
             except UserError as error:
                 yield str(error)
             except Exception as error:
-                yield f"{action} {str(params)[:40]} raises {type(error).__name__} ({error}): raise InvalidAction instead"
+                yield f"{action} {str(params)[:40]} raises {type(error).__name__}, not InvalidAction: {error}"
 
 
 def _expert(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:

@@ -1,8 +1,8 @@
-"""Gymnasium both ways: any rlkit environment as a `gymnasium.Env`, and any text environment of Gymnasium here."""
+"""Gymnasium both ways: rlkit environments as `gymnasium.Env`, and Gymnasium's environments here."""
 
 import re
 import string
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -30,7 +30,7 @@ class GymnasiumEnv(gymnasium.Env):
     4,096 characters are cut at the front. `terminated` and `truncated` follow Gymnasium's meaning.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
 
     def __init__(
         self, environment: BaseEnvironment, split: Split = "train", render_mode: str | None = None
@@ -63,8 +63,9 @@ class GymnasiumEnv(gymnasium.Env):
 
 @environments.register("gymnasium")
 class FromGymnasium(BaseEnvironment):
-    """An environment of Gymnasium with discrete or text actions, read through its `ansi` rendering where it has
-    one and through its observation otherwise.
+    """An environment of Gymnasium with discrete or text actions.
+
+    Its observation is the `ansi` rendering where it has one, and otherwise what it returns.
 
     Discrete actions are called `names`, or action_0, action_1 …; text actions are the `value` of `act`. A
     problem is a seed. Success is a positive last reward at termination.
