@@ -7,8 +7,8 @@ import numpy as np
 
 from rlkit.config import RunConfig
 from rlkit.data.mixture import Schedule, apportion
-from rlkit.data.supply import HELD_OUT_INDICES, MAX_REFUSED, Supply, on_sft_side
-from rlkit.domains import Source
+from rlkit.data.supply import MAX_REFUSED, Supply, on_sft_side
+from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -47,7 +47,7 @@ def held_out(config: RunConfig) -> list[Task]:
 
 def _held_out_indices(source: Source, label: str, seed: int) -> Iterable[int]:
     rng = generator("held_out", seed, label.partition("#")[0])
-    size = source.size()
+    size = source.total()
     if size is not None:
         return (int(k) for k in rng.permutation(size))
     return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
@@ -155,7 +155,7 @@ class TaskStream:
             parts = np.array([s.count or 0 for s in self.sources])
         elif data.order == "curriculum":
             pairs = zip(self._schedule.totals, self.sources, strict=True)
-            return [int(n) if s.size() is None else None for n, s in pairs]
+            return [int(n) if s.total() is None else None for n, s in pairs]
         else:
             return [None] * len(self.sources)
         return [round(n * share) if s.weight else None for n, s in zip(parts, self.sources, strict=True)]

@@ -3,13 +3,11 @@ never one that is held out or on the other side of the SFT:RL split."""
 
 from collections.abc import Callable
 
-from rlkit.domains import Source
+from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import derive, generator
 from rlkit.types import Task
 
-HELD_OUT_INDICES = 1_000_000
-"""Indices below it make held-out tasks, those from it on training tasks (generators only)."""
 SEED_STRIDE = 2**40
 """Indices that one run's seed may use; seeds have disjoint ranges."""
 RETRY_STRIDE = 2**32
@@ -40,7 +38,7 @@ class Supply:
     ) -> None:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
-        size = source.size()
+        size = source.total()
         self._order = generator("rows", seed, label).permutation(size) if size is not None else None
         self._pool: list[int] = []
         self._seen: set[str] = set()

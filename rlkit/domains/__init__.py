@@ -38,6 +38,9 @@ guru_scorers = Registry("data_source", "rlkit.domains")
 """What Reasoning360 computes, bug for bug, for comparing with published numbers (`scorer: guru`)."""
 guru_scorer = guru_scorers.register
 
+HELD_OUT_INDICES = 1_000_000
+"""A generator's indices below it make held-out tasks, those from it on training tasks."""
+
 
 class Source(Component):
     """An endless, deterministic supply of tasks; `task(i)` depends on the options and on i alone.
@@ -53,8 +56,8 @@ class Source(Component):
 
     @abstractmethod
     def task(self, index: int) -> Task:
-        """The task at this index, any non-negative integer (below `size()` where there is one)."""
+        """The task at this index, any non-negative integer (below `total()` where there is one)."""
 
-    def size(self) -> int | None:
+    def total(self) -> int | None:
         """How many tasks there are; None for a generator, which never ends."""
         return None

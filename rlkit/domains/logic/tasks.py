@@ -34,7 +34,9 @@ class Zebra(Source):
             for house in range(size)
         ]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        lines = "\n".join(f"{i}. {text[0].upper()}{text[1:]}" for i, text in enumerate((c.text(names) for c in clues), 1))
+        lines = "\n".join(
+            f"{i}. {text[0].upper()}{text[1:]}" for i, text in enumerate((c.text(names) for c in clues), 1)
+        )
         question = (
             f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has one person, "
             f"and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"
@@ -62,7 +64,9 @@ class Ordering(Source):
         clues = _ordering_clues(rng, birds)
         listed = ", ".join(f"a {b}" if b != "owl" else "an owl" for b in sorted(birds))
         question = (
-            f"{size} birds sit on a branch in a row: {listed}.\n" + "\n".join(clues) + "\nIn which order do they sit, "
+            f"{size} birds sit on a branch in a row: {listed}.\n"
+            + "\n".join(clues)
+            + "\nIn which order do they sit, "
             "from left to right? Give a list in <answer> </answer> tags, for example "
             "<answer> ['pigeon', 'sparrow', 'gull'] </answer>."
         )
@@ -117,12 +121,16 @@ class GraphWalk(Source):
             at = arrows[at]
         lines = [f"{names[int(i)]} points to {names[arrows[int(i)]]}." for i in rng.permutation(self.nodes)]
         question = (
-            "In a network, every node points to one other node:\n" + "\n".join(lines) + f"\nStart at {names[start]} and "
+            "In a network, every node points to one other node:\n"
+            + "\n".join(lines)
+            + f"\nStart at {names[start]} and "
             f"follow the pointers {steps} time{'s' if steps > 1 else ''}. At which node do you end? Give its name in "
             "<answer> </answer> tags, for example <answer> abcdef </answer>."
         )
         info = {"index": index, "difficulty": steps}
-        return Task.ask("logic__graph_logical_generated", question, names[at], ability="logic", extra_info=info)
+        return Task.ask(
+            "logic__graph_logical_generated", question, names[at], ability="logic", extra_info=info
+        )
 
 
 @sources.register("path")
@@ -145,4 +153,6 @@ class Path(Source):
             at = arrows[at]
         edges = " ".join(names[i] + names[j] for i, j in enumerate(arrows))
         info = {"index": index, "difficulty": steps}
-        return Task.ask("logic__path", f"{edges} {names[start]}{steps}", names[at], ability="logic", extra_info=info)
+        return Task.ask(
+            "logic__path", f"{edges} {names[start]}{steps}", names[at], ability="logic", extra_info=info
+        )

@@ -84,7 +84,9 @@ def linear_system(rng: np.random.Generator, level: int) -> Problem:
         f"${polynomial([c, 0])} {'+' if d > 0 else '-'} {polynomial([abs(d), 0], 'y')} = {c * x + d * y}$, "
         "what is $x + y$?"
     )
-    solution = f"Eliminating $y$ gives ${polynomial([a * d - b * c, 0])} = {(a * d - b * c) * x}$, so $x = {x}$. "
+    solution = (
+        f"Eliminating $y$ gives ${polynomial([a * d - b * c, 0])} = {(a * d - b * c) * x}$, so $x = {x}$. "
+    )
     return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
 
 
@@ -102,7 +104,9 @@ def quadratic(rng: np.random.Generator, level: int) -> Problem:
 
 @family
 def fractions(rng: np.random.Generator, level: int) -> Problem:
-    terms = [Fraction(nonzero(rng, 4 * level + 4), draw(rng, 2, 4 * level + 4)) for _ in range(2 + level // 3)]
+    terms = [
+        Fraction(nonzero(rng, 4 * level + 4), draw(rng, 2, 4 * level + 4)) for _ in range(2 + level // 3)
+    ]
     total = sum(terms, Fraction(0))
     text = latex(terms[0]) + "".join(f" {'-' if t < 0 else '+'} {latex(abs(t))}" for t in terms[1:])
     common = math.lcm(*(t.denominator for t in terms))
@@ -125,7 +129,11 @@ def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
 
 @family
 def modular_power(rng: np.random.Generator, level: int) -> Problem:
-    base, power, modulus = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2), draw(rng, 3, 6 * level + 5)
+    base, power, modulus = (
+        draw(rng, 2, 4 + 3 * level),
+        draw(rng, 2, 4 * level + 2),
+        draw(rng, 3, 6 * level + 5),
+    )
     value, steps = 1, []
     for k in range(1, power + 1):
         value = value * base % modulus
@@ -141,7 +149,9 @@ def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
     total = n * (first + last) // 2
     shown = ", ".join(str(first + k * step) for k in range(3))
     question = f"What is the sum of the first {n} terms of the arithmetic sequence {shown}, ...?"
-    solution = f"The {n}th term is ${last}$, so the sum is $\\frac{{{n}({first} + ({last}))}}{{2}} = {total}$."
+    solution = (
+        f"The {n}th term is ${last}$, so the sum is $\\frac{{{n}({first} + ({last}))}}{{2}} = {total}$."
+    )
     return Problem(question, str(total), solution)
 
 
@@ -179,5 +189,7 @@ def discount(rng: np.random.Generator, level: int) -> Problem:
         f"A shop sells notebooks at {price} cents each and takes {percent}% off the bill. "
         f"How many cents do {items} notebooks cost?"
     )
-    solution = f"Without the discount: {items} * {price} = {items * price}. {percent}% off leaves {latex(total)}."
+    solution = (
+        f"Without the discount: {items} * {price} = {items * price}. {percent}% off leaves {latex(total)}."
+    )
     return Problem(question, latex(total), solution)

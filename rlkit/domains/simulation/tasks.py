@@ -1,10 +1,12 @@
-"""Generated programs whose output is to be predicted."""
+"""Generated programs whose output, or input, is to be predicted."""
 
+import json
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from rlkit.domains import Source, sources
+from rlkit.domains.code.programs import PARAMETER, an_input, compose
 from rlkit.seeds import generator
 from rlkit.types import Task
 
@@ -39,4 +41,38 @@ class StringTrace(Source):
             _PROGRAMS[name](text),
             ability="simulation",
             extra_info={"index": index, "difficulty": size},
+        )
+
+
+@sources.register("code_io")
+class CodeIO(Source):
+    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
+
+    Inputs are asked for only where every step can be undone, so that the answer is the only one.
+    """
+
+    kind: Literal["code_io"] = "code_io"
+    steps: Annotated[int, Field(ge=1, le=8)] = 3
+    """Most steps of the program; drawn evenly from 1 up to it."""
+    predict: Literal["output", "input", "both"] = "both"
+    """What is asked for."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("code_io", self.steps, self.predict, index)
+        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
+        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
+        name = PARAMETER[program.takes]
+        value = an_input(rng, program.takes)
+        pair = {"input": {name: value}, "output": program.run(value)}
+        given = "output" if wanted == "input" else "input"
+        question = (
+            f"Here is a Python function:\n{program.source()}\n\n"
+            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}"
+            f"{f' (a mapping with the key {name})' if wanted == 'input' else ''}? Please output the final answer "
+            f'within ```json``` as {{"{wanted}": ...}}.'
+        )
+        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
+        info = {"index": index, "difficulty": len(program.steps)}
+        return Task.ask(
+            "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
         )

@@ -1,0 +1,1 @@
+"""Grids: the Abstraction and Reasoning Corpus and its relatives."""

@@ -1,0 +1,1 @@
+"""Code: programs judged by tests."""

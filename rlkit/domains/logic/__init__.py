@@ -1,0 +1,1 @@
+"""Logic: zebra, ordering and graph puzzles."""

@@ -1,0 +1,1 @@
+"""Science: quantities with units, multiple choice, short text."""

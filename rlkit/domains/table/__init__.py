@@ -1,0 +1,1 @@
+"""Tables: questions about tabular data."""
