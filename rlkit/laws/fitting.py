@@ -54,7 +54,8 @@ def fit(
         bootstrap: number of resamples. resample: rows ("case") or residuals. cluster: column(s); whole clusters are
             resampled (run, seed, prompt). block: stretches of time are resampled, of this many rows or, given the
             column that holds time, of a length chosen from the residuals.
-        exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Neither is read beyond the rule.
+        exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Rows with a true column
+            `held_out` (a study's frozen cells) are withheld in any case.
 
     Returns:
         A LawFit, or a GroupedFit (a mapping of group to LawFit) when `group` is given.
@@ -118,6 +119,15 @@ def _fit(
         _condition(problem, z, path[-1], y, w, free), _agreement(law, found), seed=plan[3],
     )  # fmt: skip
     return _bootstrap(result, found, plan) if plan[0] else result
+
+
+def again(one: LawFit, rows: table.Table, seed: int) -> LawFit:
+    """The same law fitted in the same way to other rows."""
+    scheme = one.scheme
+    count = 0 if one.draws is None else len(one.draws) + one.lost
+    kind = "residual" if scheme is not None and scheme.kind == "residual" else "case"
+    block = scheme.length if scheme is not None and scheme.length else None
+    return _fit(rows, one.law, one.loss, one.problem.space, (count, kind, block, seed))
 
 
 def _relative(found: Solution, i: int, free: np.ndarray) -> float:

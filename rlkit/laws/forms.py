@@ -29,16 +29,17 @@ def power(x, *, A, alpha):
     return np.log(A) - alpha * np.log(x)
 
 
-def _saturating_gradient(x, *, E, A, alpha):
+def _saturating_derivatives(x, *, E, A, alpha):
     term = _power(x, -alpha)
-    return {"E": np.ones_like(term), "A": term, "alpha": -A * term * np.log(x)}
+    scaled = A * term
+    return E + scaled, {"E": 1.0, "A": term, "alpha": scaled * -np.log(x)}
 
 
 @law(
     "saturating_power",
     linear=("E", "A"),
     starts={"alpha": np.geomspace(0.02, 4, 24)},
-    gradient=_saturating_gradient,
+    derivatives=_saturating_derivatives,
     asymptote="E",
     source="y = E + A·x^-alpha (Henighan et al. 2020, arXiv 2010.14701, eq. 1.1)",
 )
@@ -46,16 +47,17 @@ def saturating_power(x, *, E, A, alpha):
     return E + A * _power(x, -alpha)
 
 
-def _chinchilla_gradient(N, D, *, E, A, alpha, B, beta):
+def _chinchilla_derivatives(N, D, *, E, A, alpha, B, beta):
     n, d = _power(N, -alpha), _power(D, -beta)
-    return {"E": np.ones_like(n), "A": n, "alpha": -A * n * np.log(N), "B": d, "beta": -B * d * np.log(D)}
+    a, b = A * n, B * d
+    return E + a + b, {"E": 1.0, "A": n, "alpha": a * -np.log(N), "B": d, "beta": b * -np.log(D)}
 
 
 @law(
     "chinchilla",
     linear=("E", "A", "B"),
     starts={"alpha": EXPONENTS, "beta": EXPONENTS},
-    gradient=_chinchilla_gradient,
+    derivatives=_chinchilla_derivatives,
     asymptote="E",
     source="L = E + A/N^alpha + B/D^beta (Hoffmann et al. 2022, arXiv 2203.15556, eq. 2)",
 )
@@ -83,11 +85,12 @@ def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
     return E + A * _power(parameters, -alpha) + B * _power(tokens, -beta)
 
 
-def _sigmoid_gradient(C, *, R0, A, C_mid, B):
+def _sigmoid_derivatives(C, *, R0, A, C_mid, B):
     u = B * (np.log(C_mid) - np.log(C))
     share = 1 / (1 + np.exp(u))
-    slope = (A - R0) * share * (1 - share)
-    return {"R0": 1 - share, "A": share, "C_mid": -slope * B / C_mid, "B": -slope * u / B}
+    rise = (A - R0) * share
+    slope = rise * (1 - share)
+    return R0 + rise, {"R0": 1 - share, "A": share, "C_mid": slope * (-B / C_mid), "B": -slope * u / B}
 
 
 @law(
@@ -95,7 +98,7 @@ def _sigmoid_gradient(C, *, R0, A, C_mid, B):
     linear=("R0", "A"),
     bounds={"R0": SHARE, "A": SHARE},
     starts={"C_mid": along("C", 0.5, 4.0, 12), "B": (0.4, 0.7, 1.0, 1.5, 2.2, 3.5, 6.0)},
-    gradient=_sigmoid_gradient,
+    derivatives=_sigmoid_derivatives,
     space="linear",
     identified_by=("C_mid", "C"),
     asymptote="A",

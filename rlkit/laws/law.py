@@ -55,8 +55,8 @@ class Law:
         linear: parameters in which the value is linear; they are solved for, not searched.
         bounds: a range for each parameter; the default is positive.
         starts: values to try for a parameter that is not linear.
-        gradient: the function's partial derivatives, a mapping of parameter to (B, n); without it
-            derivatives are central differences.
+        derivatives: the function's value and a mapping of parameter to partial derivative, each (B, n) or a
+            number; without it derivatives are central differences, several times slower.
         returns: what the function's value is: y, ln y, or ln(-ln y).
         space: where residuals are taken unless the caller says otherwise.
         target: for a likelihood, the argument that holds the observed y; the value is then -ln likelihood.
@@ -75,7 +75,7 @@ class Law:
     linear: tuple[str, ...] = ()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     starts: Mapping[str, Start] = field(default_factory=dict)
-    gradient: Callable[..., Mapping[str, np.ndarray]] | None = None
+    derivatives: Callable[..., tuple[np.ndarray, Mapping[str, Any]]] | None = None
     returns: Space = "linear"
     space: Space = "log"
     target: str | None = None

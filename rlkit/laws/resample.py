@@ -87,7 +87,8 @@ def draw(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarray:
     rng = generator("laws", "bootstrap", seed)
     n = len(table)
     if plan.kind == "case":
-        counts = rng.multinomial(n, np.full(n, 1 / n), size=count)
+        chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
+        counts = np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n)
     elif plan.kind == "block":
         counts = _blocks(table, plan.length, np.ones((count, 1), dtype=int), rng)
     else:

@@ -15,7 +15,7 @@ import numpy as np
 from rlkit.laws.law import Columns, Law, Space
 from rlkit.laws.losses import Loss
 
-CELLS = 1 << 17  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
+CELLS = 1 << 16  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
 
 
 class Quadratic(NamedTuple):
@@ -67,17 +67,17 @@ class Problem:
         """Predictions (B, n) in residual space and their derivatives in z, (B, p, n)."""
         law = self.law
         values, slope = law.from_z(z)
-        value = law(self.columns, values)
-        out, outer = to_space(value, law.returns, self.space)
-        J = np.empty((len(z), z.shape[1], value.shape[1]))
-        if law.gradient is not None:
+        J = np.empty((len(z), z.shape[1], len(next(iter(self.columns.values())))))
+        if law.derivatives is not None:
             named = {name: values[:, j : j + 1] for j, name in enumerate(law.parameters)}
-            partial = law.gradient(*(self.columns[c] for c in law.columns), **named)
+            value, partial = law.derivatives(*(self.columns[c] for c in law.columns), **named)
             for j, name in enumerate(law.parameters):
                 np.multiply(partial[name], slope[:, j : j + 1], out=J[:, j])
         else:
+            value = law(self.columns, values)
             for j, name in enumerate(law.parameters):
                 J[:, j] = self._difference(z, values, value, j) if name not in law.pinned else 0.0
+        out, outer = to_space(value, law.returns, self.space)
         if not isinstance(outer, float):
             J *= outer[:, None, :]
         return out, J
@@ -106,7 +106,7 @@ class Problem:
         if free is not None:
             J *= np.atleast_2d(free)[:, :, None]
         terms = loss(prediction, y)
-        objective = (weights * terms.value).sum(axis=1)
+        objective = np.einsum("bn,bn->b", *np.broadcast_arrays(weights, terms.value))
         gradient = (J @ (weights * terms.slope)[:, :, None])[:, :, 0]
         curvature = (J * (weights * terms.curvature)[:, None, :]) @ J.transpose(0, 2, 1)
         if terms.majorant is terms.curvature or isinstance(terms.majorant, float):
@@ -147,7 +147,7 @@ def minimise(
                 rough = loss is not losses[-1] and loss.name == "huber"
                 part = _levenberg(problem, at, y_, w_, loss, 1e-5 if rough else tolerance, free_)
                 at = part.z
-            parts.append(part)
+            parts.append(_at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_))
     return Solution(*(np.concatenate(a) for a in zip(*parts, strict=True)))
 
 
@@ -194,6 +194,27 @@ def _levenberg(
                 break
     objective[active], gradient[active] = state.objective, state.gradient
     return Solution(z, objective, gradient, converged)
+
+
+def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> Solution:
+    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again with each linear
+    parameter in turn held at the bound it is nearest to, and keep the best."""
+    law = problem.law
+    walking = np.flatnonzero(~found.converged & np.isfinite(found.objective))
+    for j, name in enumerate(law.parameters):
+        low, high = law.limits(name)
+        if not len(walking) or name not in law.linear or name in law.pinned or np.isinf(low):
+            continue
+        end = np.where(found.z[walking, j] > 0, 40.0, -40.0) if np.isfinite(high) else -690.0
+        start = found.z[walking].copy()
+        start[:, j] = end
+        moving = np.ones(start.shape, dtype=bool) if free is None else _take(free, walking) & np.ones(start.shape, bool)
+        moving[:, j] = False
+        held = _levenberg(problem, start, _take(y, walking), _take(weights, walking), loss, tolerance, moving)
+        better = held.converged & (held.objective <= found.objective[walking] * (1 + 1e-7))
+        for old, new in zip(found, held, strict=True):
+            old[walking[better]] = new[better]
+    return found
 
 
 def _clean(q: Quadratic) -> Quadratic:

@@ -13,6 +13,10 @@ from rlkit.laws import rules
 from rlkit.laws.law import Law, Space
 
 
+HELD_OUT = "held_out"
+HELD_OUT_RULE = {HELD_OUT: [True]}
+
+
 @dataclass(frozen=True)
 class Table:
     """What is fitted: `columns` by the law's names and `y` in natural units, each (n,).
@@ -114,14 +118,25 @@ def build(
     )
 
 
+def _copies(df: pd.DataFrame) -> np.ndarray:
+    """(n,) bool: rows that equal another in every column that can be compared."""
+    plain = [
+        c
+        for c in df.columns
+        if df[c].dtype != object or not df[c].map(lambda v: isinstance(v, (list, dict, np.ndarray))).any()
+    ]
+    return df[plain].duplicated(keep=False).to_numpy()
+
+
 def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.DataFrame, dict[str, object]]:
     record: dict[str, object] = {"rows": len(df)}
     gone = np.zeros(len(df), dtype=bool)
-    for role, rule in (("exclude", exclude), ("holdout", holdout)):
+    withheld = [*rules.split(holdout), *([HELD_OUT_RULE] if HELD_OUT in df.columns else [])]
+    for role, chosen in (("exclude", rules.split(exclude)), ("holdout", withheld)):
         entries = []
-        for one in rules.split(rule):
+        for one in chosen:
             found = rules.matches(df, one, role)
-            if not found.any():
+            if not found.any() and one is not HELD_OUT_RULE:
                 raise UserError(
                     f"{role} {rules.describe(one)!r} matches no row: check the column's values or drop the rule."
                 )

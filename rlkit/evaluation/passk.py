@@ -1,0 +1,156 @@
+"""pass@k without bias, and intervals that resample prompts instead of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from rlkit.errors import UserError
+
+
+class Interval(NamedTuple):
+    """An estimate, the ends of its interval, and the number of prompts behind it."""
+
+    value: float
+    low: float
+    high: float
+    prompts: int
+
+
+def pass_at_k(n: Any, c: Any, k: Any, *, undefined: Literal["refuse", "nan"] = "refuse") -> Any:
+    """The chance that at least one of k samples is correct, from c correct among n: 1 - C(n-c, k)/C(n, k).
+
+    Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv 2107.03374);
+    stopping at the first success biases it. It is a number of one problem: average over problems afterwards.
+
+    Args:
+        n, c, k: integers or integer arrays that broadcast.
+        undefined: what to do where k > n: refuse, or give NaN there.
+
+    Raises:
+        UserError: k > n (pass@k is not defined there), c > n, k < 1, negative or fractional counts.
+    """
+    from scipy.special import gammaln
+
+    scalar = np.ndim(n) == np.ndim(c) == np.ndim(k) == 0
+    n, c, k = np.broadcast_arrays(*(_counts(v, name) for v, name in ((n, "n"), (c, "c"), (k, "k"))))
+    _refuse(c > n, f"c (correct) exceeds n (samples), e.g. {_first(c > n, c, n)}")
+    _refuse(k < 1, "k is below 1")
+    short = k > n
+    if undefined == "refuse":
+        _refuse(short, f"pass@k needs k samples or more, but k exceeds n (k, n = {_first(short, k, n)})")
+    wrong = n - c
+    possible = ~short & (k <= wrong)
+    kk, m = np.where(possible, k, 0), np.where(possible, wrong, 1)
+    all_wrong = np.exp(gammaln(m + 1) - gammaln(m - kk + 1) + gammaln(n - kk + 1) - gammaln(n + 1))
+    value = np.where(short, np.nan, np.where(possible, 1 - all_wrong, 1.0))
+    value = np.where(~short & (c == 0), 0.0, np.where(~short & (k == 1) & (n > 0), c / np.maximum(n, 1), value))
+    return float(value) if scalar else value
+
+
+def _counts(value: Any, name: str) -> np.ndarray:
+    array = np.asarray(value, dtype=float)
+    bad = ~np.isfinite(array) | (array < 0) | (array != np.floor(array))
+    _refuse(bad, f"{name} must be whole numbers from 0")
+    return array
+
+
+def _refuse(bad: np.ndarray, what: str) -> None:
+    if np.any(bad):
+        raise UserError(f"{what}; {int(np.sum(bad))} of {np.size(bad)} values.")
+
+
+def _first(bad: np.ndarray, *arrays: np.ndarray) -> str:
+    i = np.flatnonzero(bad.ravel())
+    return ", ".join(f"{a.ravel()[i[0]]:g}" for a in arrays) if len(i) else ""
+
+
+def bootstrap_mean(
+    values: Sequence[float] | np.ndarray,
+    prompts: Sequence[Any] | np.ndarray | None = None,
+    *,
+    rng: np.random.Generator,
+    draws: int = 10_000,
+    level: float = 0.95,
+    average: Literal["macro", "micro"] = "macro",
+) -> Interval:
+    """The mean of per-sample outcomes with a percentile interval from resampling prompts.
+
+    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from `rng` and
+    from nothing else.
+
+    Args:
+        values: one number a sample; missing ones (ungraded samples) are refused.
+        prompts: what identifies the prompt of each sample; None when there is one sample a prompt.
+        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples. They
+            differ where prompts have different numbers of samples.
+
+    Raises:
+        UserError: no values, missing values, lengths that differ.
+    """
+    x = np.asarray(values, dtype=float)
+    if not x.size or not np.all(np.isfinite(x)):
+        raise UserError(
+            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out and count them."
+        )
+    codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts))[0]
+    if len(codes) != x.size:
+        raise UserError(f"{x.size} values but {len(codes)} prompts: give one prompt a value.")
+    size = np.bincount(codes).astype(float)
+    total = np.bincount(codes, x)
+    if average == "macro":
+        total, size = total / size, np.ones_like(size)
+    numerator, denominator = resample_sums(np.column_stack([total, size]), rng, draws).T
+    low, high = np.quantile(numerator / denominator, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(total.sum() / size.sum()), float(low), float(high), len(size))
+
+
+def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
+    """(draws, m) sums over the rows (P, m) of each bootstrap resample of P rows."""
+    count, parts = len(rows), []
+    for first in range(0, draws, size := max(1, 2_000_000 // count)):  # bounds the memory of many prompts
+        part = min(size, draws - first)
+        chosen = rng.integers(count, size=(part, count)) + count * np.arange(part)[:, None]
+        parts.append(np.bincount(chosen.ravel(), minlength=part * count).reshape(part, count) @ rows)
+    return np.concatenate(parts)
+
+
+def pass_at_k_curve(
+    n: Sequence[int] | np.ndarray,
+    c: Sequence[int] | np.ndarray,
+    ks: Sequence[int],
+    *,
+    rng: np.random.Generator,
+    draws: int = 10_000,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """pass@k over problems for each k, with intervals from resampling problems.
+
+    Args:
+        n, c: (P,) samples and correct ones of each problem.
+        ks: the k of the curve, none above the smallest n.
+
+    Returns:
+        Columns k, value, low, high, problems.
+
+    Raises:
+        UserError: as pass_at_k; some problem with n below the largest k.
+    """
+    values = pass_at_k(np.asarray(n)[:, None], np.asarray(c)[:, None], np.asarray(ks)[None, :])
+    means = resample_sums(values, rng, draws) / len(values)
+    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    columns = {"k": np.asarray(ks), "value": values.mean(axis=0), "low": low, "high": high}
+    return pd.DataFrame(columns | {"problems": len(values)})
+
+
+def counts(evals: pd.DataFrame, by: str = "task_id") -> pd.DataFrame:
+    """n (graded samples), c (correct ones) and ungraded of each problem, from one row a sample.
+
+    Samples of different steps or runs must be selected beforehand. `evals` has a nullable column `correct`; samples that could not be graded are in neither n nor c.
+    """
+    table = pd.DataFrame({by: evals[by], "n": evals["correct"].notna(), "c": evals["correct"].fillna(False).astype(bool)})
+    table["ungraded"] = ~table["n"]
+    return table.groupby(by, sort=True).sum().astype(int).reset_index()
