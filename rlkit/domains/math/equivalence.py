@@ -1,2 +1,327 @@
+"""Whether an answer is the truth: numbers, expressions, and what is built of them.
+
+Two answers are read into the same structure (tuple, set, interval, relation, matrix, cases, quantity,
+text) and compared part by part; an order matters where the notation says so. What the parser here does
+not know is left to math-verify.
+"""
+
+import itertools
+import logging
+import re
+from collections.abc import Callable
+from typing import Any
+
+from rlkit.domains.math import units
+from rlkit.domains.math.evaluate import ratio_sign, same
+from rlkit.domains.math.exact import rational
+from rlkit.domains.math.normalize import normalize, squeeze
+from rlkit.domains.math.parser import Node, Unreadable, parse
+from rlkit.domains.math.structure import (
+    Based,
+    Cases,
+    Expression,
+    Items,
+    Matrix,
+    Opaque,
+    Quantity,
+    Ratio,
+    Relation,
+    Text,
+    Time,
+    Union,
+    Value,
+    as_interval,
+    is_name,
+    read,
+)
+
+_FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
+_CHOICE = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{)?\s*\(?\s*(?P<letter>[A-Ja-j])\s*(?:[).:]+[\s}]*|\}?$)"
+)
+_LONGEST = 20_000  # characters of an answer that is parsed
+_APPROXIMATE = 6  # decimals from which a decimal may stand for the exact value it rounds or cuts
+
+
 def equivalent(answer: str, truth: str) -> bool:
-    return answer == truth
+    """Whether two final answers mean the same."""
+    if len(answer) > _LONGEST or len(truth) > _LONGEST:
+        return answer == truth
+    a, b = normalize(answer), normalize(truth)
+    if not a or not b:
+        return False
+    return squeeze(a) == squeeze(b) or _same_choice(a, b) or compare(a, b)
+
+
+def _same_choice(answer: str, truth: str) -> bool:
+    """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
+    right = _CHOICE.fullmatch(truth)
+    given = _CHOICE.match(answer)
+    return bool(right and given) and right["letter"].upper() == given["letter"].upper()  # type: ignore[index]
+
+
+def compare(a: str, b: str) -> bool:
+    """`equivalent` for two normalised answers, by every way that they can be read."""
+    return any(_same_value(x, y) for x, y in itertools.product(read(a), read(b)))
+
+
+def _same_value(a: Value, b: Value) -> bool:
+    if isinstance(a, Relation) or isinstance(b, Relation):
+        return _relations(a, b)
+    if isinstance(a, Items) or isinstance(b, Items):
+        return _items(a, b)
+    for kind, test in _TESTS.items():
+        if isinstance(a, kind) and isinstance(b, kind):
+            return test(a, b)
+    numeric = (Expression, Quantity)
+    if isinstance(a, numeric) and isinstance(b, numeric):
+        return _quantities(_as_quantity(a), _as_quantity(b))
+    for x, y in ((a, b), (b, a)):
+        if isinstance(y, Expression) and isinstance(x, Ratio):
+            return len(x.parts) == 2 and compare(f"({x.parts[0]})/({x.parts[1]})", y.text)
+        if isinstance(y, Expression) and isinstance(x, Based):
+            return y.text == x.digits  # the base left out
+    return _as_text(a) == _as_text(b) != ""
+
+
+def _as_quantity(value: Expression | Quantity) -> Quantity:
+    return value if isinstance(value, Quantity) else Quantity(value.text, "")
+
+
+def _as_text(value: Value) -> str:
+    return value.text if isinstance(value, Text) else squeeze(value.text).casefold()
+
+
+def _expressions(a: Expression, b: Expression) -> bool:
+    return same_expression(a.text, b.text)
+
+
+def same_expression(a: str, b: str) -> bool:
+    """Whether two expressions are equal; math-verify decides what the parser here cannot read."""
+    x, y = rational(a), rational(b)
+    if x is not None and x == y:
+        return True
+    try:
+        left, right = parse(a), parse(b)
+    except (Unreadable, RecursionError):
+        return _math_verify(a, b)
+    return same(left, right) or _rounded(a, left, right) or _rounded(b, right, left)
+
+
+def _rounded(text: str, decimal: Node, exact: Node) -> bool:
+    """A decimal with many digits for an exact value without a decimal form of that length."""
+    match = re.fullmatch(r"[+-]?\d*\.(\d+)", text.strip())
+    if match is None or len(match.group(1)) < _APPROXIMATE:
+        return False
+    places = len(match.group(1))
+    import mpmath
+
+    from rlkit.domains.math.evaluate import TooBig, symbols, value
+
+    if symbols(exact):
+        return False
+    try:
+        with mpmath.workdps(40 + places):
+            return abs(value(decimal, {}) - value(exact, {})) <= mpmath.mpf(10) ** -places
+    except (TooBig, ArithmeticError, ValueError, TypeError):
+        return False
+
+
+_VERIFIABLE = re.compile(r"\\(?:int|lim|mathbb|setminus|sum|prod|partial)(?![A-Za-z])")
+
+
+def _math_verify(a: str, b: str) -> bool:
+    """math-verify's verdict; only on notation of its own, since it guesses at everything else."""
+    if not (_VERIFIABLE.search(a) or _VERIFIABLE.search(b)) or max(len(a), len(b)) > 500:
+        return False
+    import math_verify
+
+    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of each call without its timeouts
+    options: dict[str, Any] = {"parsing_timeout": None, "extraction_mode": "first_match"}
+    left, right = (math_verify.parse(f"${text}$", **options) for text in (a, b))
+    if not left or not right or isinstance(left[0], str) or isinstance(right[0], str):
+        return False
+    return bool(math_verify.verify(right, left, timeout_seconds=None))
+
+
+def _quantities(a: Quantity, b: Quantity) -> bool:
+    percent_a, percent_b = units.is_percent(a.unit), units.is_percent(b.unit)
+    if percent_a or percent_b:
+        if percent_a and percent_b:
+            return same_expression(a.number, b.number)
+        percent, plain = (a, b) if percent_a else (b, a)
+        share = same_expression(f"({percent.number})/100", plain.number)
+        return not plain.unit and (share or same_expression(percent.number, plain.number))
+    if units.is_generic(a.unit) or units.is_generic(b.unit) or a.unit == b.unit:
+        return same_expression(a.number, b.number) or _radians(a, b) or _radians(b, a)
+    factor = units.factor(a.unit, b.unit)
+    if factor is None:
+        return False
+    scale, offset = factor if isinstance(factor, tuple) else (factor, 0.0)
+    if (scale, offset) == (1.0, 0.0):
+        return same_expression(a.number, b.number)
+    return _converted(a.number, scale, offset, b.number)
+
+
+def _converted(a: str, scale: float, offset: float, b: str) -> bool:
+    import mpmath
+
+    from rlkit.domains.math.evaluate import TooBig, value
+
+    try:
+        x, y = value(parse(a), {}), value(parse(b), {})
+    except (Unreadable, TooBig, ArithmeticError, ValueError, TypeError, KeyError):
+        return False
+    return bool(abs(x * scale + offset - y) <= mpmath.mpf(1e-9) * abs(y))
+
+
+def _radians(degrees: Quantity, other: Quantity) -> bool:
+    """90 degrees against pi/2: an angle without a unit is in radians if it is written with pi."""
+    if degrees.unit not in ("degree", "degrees", "deg") or other.unit not in ("", "rad", "radians"):
+        return False
+    return "pi" in other.number and same_expression(f"({degrees.number})*\\pi/180", other.number)
+
+
+def _texts(a: Text, b: Text) -> bool:
+    return a.text == b.text or (a.date is not None and a.date == b.date)
+
+
+def _times(a: Time, b: Time) -> bool:
+    return a.clock.lstrip("0") == b.clock.lstrip("0") and (a.half == b.half or not a.half or not b.half)
+
+
+def _based(a: Based, b: Based) -> bool:
+    return a.base == b.base and a.digits.lstrip("0").lower() == b.digits.lstrip("0").lower()
+
+
+def _ratios(a: Ratio, b: Ratio) -> bool:
+    if len(a.parts) != len(b.parts):
+        return False
+    first = f"({a.parts[0]})/({b.parts[0]})"
+    return all(same_expression(f"({x})/({y})", first) for x, y in zip(a.parts[1:], b.parts[1:], strict=True))
+
+
+def _matrices(a: Matrix, b: Matrix) -> bool:
+    return a.kind == b.kind and _pairwise(a.rows, b.rows, lambda x, y: _pairwise(x, y, compare))
+
+
+def _cases(a: Cases, b: Cases) -> bool:
+    return _matching(a.rows, b.rows, lambda x, y: _pairwise(x, y, _same_cell))
+
+
+def _same_cell(a: str, b: str) -> bool:
+    return squeeze(a) == squeeze(b) or compare(a, b)
+
+
+def _unions(a: Union, b: Union) -> bool:
+    return _matching(a.parts, b.parts, _same_cell)
+
+
+def _opaque(a: Opaque, b: Opaque) -> bool:
+    return squeeze(a.text) == squeeze(b.text) or _math_verify(a.text, b.text)
+
+
+def _pairwise(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> bool:
+    return len(a) == len(b) and all(test(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _matching(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> bool:
+    """Whether each element of one list is an element of the other, each used once."""
+    left = list(b)
+    if len(a) != len(b) or len(a) > 200:
+        return False
+    for item in a:
+        found = next((i for i, other in enumerate(left) if test(item, other)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _distinct(items: list[str]) -> list[str]:
+    found: list[str] = []
+    for item in items[:200]:
+        if not any(_same_cell(item, other) for other in found):
+            found.append(item)
+    return found
+
+
+def _items(a: Value, b: Value) -> bool:
+    if isinstance(a, Union) or isinstance(b, Union):
+        return _matching(_pieces(a), _pieces(b), _same_cell)
+    if not (isinstance(a, Items) and isinstance(b, Items)):
+        items, other = (a, b) if isinstance(a, Items) else (b, a)
+        one = isinstance(items, Items) and items.unordered and len(items.parts) == 1
+        return one and _same_cell(items.parts[0], other.text)  # type: ignore[union-attr]
+    if a.unordered and b.unordered:
+        if "\\{" in (a.opening, b.opening):
+            return _matching(_distinct(a.parts), _distinct(b.parts), _same_cell)
+        return _matching(a.parts, b.parts, _same_cell)
+    if a.unordered or b.unordered:
+        bare, ordered = (a, b) if a.unordered else (b, a)
+        if bare.opening or ordered.opening != "(":
+            return False
+        return _pairwise(_values_by_name(bare.parts), ordered.parts, _same_cell)
+    return (a.opening, a.closing) == (b.opening, b.closing) and _pairwise(a.parts, b.parts, _same_cell)
+
+
+def _values_by_name(parts: list[str]) -> list[str]:
+    """`y=3, x=2` as the values of x, y; other lists as they are."""
+    relations = [next((v for v in read(p) if isinstance(v, Relation)), None) for p in parts]
+    if not all(r and r.operators == ["="] and is_name(r.operands[0]) for r in relations):
+        return parts
+    return [r.operands[1] for r in sorted(relations, key=lambda r: r.operands[0])]  # type: ignore[union-attr]
+
+
+def _pieces(value: Value) -> list[str]:
+    """The intervals of a union, or of `x < 1 or x > 3`."""
+    parts = value.parts if isinstance(value, Union) else [value.text]
+    if isinstance(value, Items) and not value.opening:
+        parts = value.parts
+    return [piece for part in parts for piece in [as_interval(part) or part]]
+
+
+def _relations(a: Value, b: Value) -> bool:
+    if isinstance(a, Relation) and isinstance(b, Relation):
+        return _same_relation(a, b)
+    relation, other = (a, b) if isinstance(a, Relation) else (b, a)
+    assert isinstance(relation, Relation)
+    if len(relation.operands) == 2 and relation.operators[0] in ("=", "\\in", "\\approx"):
+        return is_name(relation.operands[0]) and _same_cell(relation.operands[1], other.text)
+    interval = as_interval(relation.text)
+    return interval is not None and _same_cell(interval, other.text)
+
+
+def _same_relation(a: Relation, b: Relation) -> bool:
+    if _chain(a, b) or _chain(a, b.reversed(_FLIPPED)):
+        return True
+    interval_a, interval_b = as_interval(a.text), as_interval(b.text)
+    if interval_a and interval_b:
+        return a.variable() == b.variable() and compare(interval_a, interval_b)
+    if len(a.operators) != 1 or len(b.operators) != 1:
+        return False
+    try:
+        left, right = (parse(f"({r.operands[0]})-({r.operands[1]})") for r in (a, b))
+    except (Unreadable, RecursionError):
+        return False
+    sign = ratio_sign(left, right)
+    operator = a.operators[0] if sign > 0 else _FLIPPED.get(a.operators[0])
+    return sign != 0 and operator == b.operators[0]
+
+
+def _chain(a: Relation, b: Relation) -> bool:
+    return a.operators == b.operators and _pairwise(a.operands, b.operands, _same_cell)
+
+
+_TESTS: dict[type, Callable[[Any, Any], bool]] = {
+    Expression: _expressions,
+    Quantity: _quantities,
+    Text: _texts,
+    Time: _times,
+    Based: _based,
+    Ratio: _ratios,
+    Matrix: _matrices,
+    Cases: _cases,
+    Union: _unions,
+    Opaque: _opaque,
+}

@@ -1,0 +1,118 @@
+"""Numbers with units: splitting one from the other, and comparing them through pint."""
+
+import re
+from functools import lru_cache
+from typing import Any
+
+_FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)"
+_START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
+_PLAIN = re.compile(
+    r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
+)
+_SHORT = frozenset(
+    "mm cm dm km kg mg ml mL cl dl nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs "
+    "ms ns Hz kHz MHz GHz Pa kPa MPa kJ MJ eV keV MeV kW MW mW Wh kWh mol mmol rad deg ohm kV mV mA mF kN "
+    "degrees degree meters meter feet foot miles mile hours hour minutes minute seconds second days day "
+    "years year weeks week months month dollars dollar cents cent percent units unit liters litres".split()
+)
+_GENERIC = re.compile(
+    r"(?:(?:square|cubic|sq\.?|cu\.?|linear)\s+)?units?(?:\s*\^\s*\{?[23]\}?)?|(?:in\s+)?total|old|[^\x00-\x7f]+"
+)
+_NO_UNITS = ("e", "i", "d")  # constants in roman type
+_MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
+_PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
+
+
+def split_unit(text: str) -> tuple[str, str]:
+    """The number's text and its unit ("" if there is none) of an answer that has been normalised."""
+    if text.startswith("$") or text.endswith("$"):
+        return text.strip("$ "), "$"
+    for match in _START.finditer(text):
+        number, unit = text[: match.start()], text[match.start() :]
+        if number.strip() and number.count("{") == number.count("}"):
+            unit = clean(unit)
+            return (text, "") if unit in _NO_UNITS else (number.strip(), unit)
+    if match := _PLAIN.match(text):
+        unit = match["unit"].strip()
+        first = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0]
+        if first in _SHORT or (
+            match["gap"] and len(first) >= 3 and first not in ("sin", "cos", "tan", "log", "mod")
+        ):
+            return match["number"].strip(), clean(unit)
+    return text, ""
+
+
+def clean(unit: str) -> str:
+    """A unit's text without fonts and braces: `\\mathrm{cm/s^2}` is `cm/s^2`."""
+    unit = re.sub(_FONT + r"\s*", "", unit)
+    unit = re.sub(r"\\cdot|\\times|⋅|·", "*", unit)
+    unit = re.sub(r"\\degree\s*\{?\s*([CFK])\b\}?", r" deg\1", unit)
+    unit = (
+        unit.replace("\\degree", "degree")
+        .replace("\\Omega", "ohm")
+        .replace("\\mu", "micro")
+        .replace("\\%", "%")
+    )
+    unit = re.sub(r"[{}~$]|\\[,;:! ]?", " ", unit).replace("^ ", "^").replace(" ^", "^")
+    return re.sub(r"\s+", " ", unit).strip(" .,")
+
+
+def is_percent(unit: str) -> bool:
+    return unit.lower() in _PERCENT
+
+
+def is_generic(unit: str) -> bool:
+    """Words that stand for no particular unit: "square units", a measure word of another language."""
+    return not unit or _GENERIC.fullmatch(unit.lower()) is not None
+
+
+def factor(unit: str, other: str) -> float | tuple[float, float] | None:
+    """What a number in `unit` is multiplied by (and what is added then) to be one in `other`.
+
+    None when one cannot be converted to the other.
+    """
+    if _words(unit) == _words(other):
+        return 1.0
+    if unit.lower() in _MONEY and other.lower() in _MONEY:
+        return _MONEY[unit.lower()] / _MONEY[other.lower()]
+    a, b = _quantity(unit), _quantity(other)
+    if a is None or b is None:
+        inside = set(_words(unit)) <= set(_words(other)) or set(_words(other)) <= set(_words(unit))
+        return 1.0 if a is None and b is None and inside else None
+    if not a.is_compatible_with(b):
+        return None
+    registry = _registry()
+    zero, one = (registry.Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
+    return (one - zero) if zero == 0 else (one - zero, zero)
+
+
+def _words(unit: str) -> list[str]:
+    """Words in a comparable form; case is kept where it tells units apart (mW, MW)."""
+    words = re.split(r"[\s*]+", unit)
+    return [w.lower().rstrip("s") if len(w) > 3 else w for w in words if w not in ("of", "the", "")]
+
+
+@lru_cache
+def _registry() -> Any:
+    import pint
+
+    return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+
+
+@lru_cache(maxsize=512)
+def _quantity(unit: str) -> Any:
+    """The pint unit, or None if pint does not know it."""
+    if len(unit) > 60:
+        return None
+    text = re.sub(r"\bper\b", "/", unit)
+    text = re.sub(r"\b(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2", text)
+    text = re.sub(r"\b(?:cubic|cu\.?)\s+([A-Za-z]+)", r"\1^3", text)
+    text = re.sub(r"(?<=[A-Za-z0-9])\s*\*?\s+(?=[A-Za-z])", "*", text).replace("^-", "**-").replace("^", "**")
+    text = re.sub(r"(?<=[a-zA-Z])(-?[23])\b", r"**\1", text)
+    text = re.sub(r"\bmicro\*", "micro", text)
+    if not re.fullmatch(r"[A-Za-z0-9*/() .-]+", text) or re.search(r"\d{3}", text):
+        return None
+    try:
+        return _registry().parse_units(text)
+    except Exception:  # pint raises anything from its own errors to TokenError for what is no unit
+        return None
