@@ -6,7 +6,6 @@ hash of its content is the run's id: same content, same run.
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -366,7 +365,7 @@ class RunConfig(Section):
     trainer: Trainer = Trainer()
     evaluation: Evaluation = Evaluation()
 
-    @cached_property
+    @property
     def id(self) -> str:
         """`<model>-<estimator>-s<seed>-<hash>`; what decides no number (loggers, threads) is not hashed."""
         content = self.model_dump(mode="json")

@@ -1,0 +1,156 @@
+"""From `model.path` to a policy that trains: a ladder size, a folder, a hub id or a packaged model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from rlkit.config import Model
+from rlkit.errors import UserError
+from rlkit.models import decoder, packaged
+from rlkit.models.ladder import build_ladder_model
+from rlkit.models.tokenizer import byte_tokenizer
+from rlkit.seeds import derive
+
+transformers.utils.logging.disable_progress_bar()  # a bar a weight shard drowns the run's own
+
+
+@dataclass
+class Policy:
+    """A model with its tokenizer and the token ids that end a response.
+
+    Attributes:
+        model: the causal model, or a peft model around it.
+        stop_ids: every end-of-sequence id of the tokenizer and of the generation config (chat models
+            often have two; missing one cuts every answer at the length limit).
+        pad_id: filler; never attended to and never scored, so it may equal an end-of-sequence id.
+    """
+
+    model: torch.nn.Module
+    tokenizer: PreTrainedTokenizerBase
+    stop_ids: tuple[int, ...]
+    pad_id: int
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    def encode(self, messages) -> list[int]:
+        """Token ids of a chat prompt by the model's own template, ready for the assistant's turn."""
+        return self.tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
+        )
+
+    def decode(self, ids) -> str:
+        """The text of response ids, without special tokens."""
+        return self.tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def load_model(
+    path: str, dtype: torch.dtype = torch.float32, seed: int = 0
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model and tokenizer at `path`: a ladder size (random weights from `seed`), a packaged model, a
+    folder or a hub id.
+
+    Raises:
+        UserError: nothing is there, the architecture does not run here, or there is no chat template.
+    """
+    if path.startswith("ladder-") and not Path(path).exists():
+        return build_ladder_model(path, seed).to(dtype), byte_tokenizer()
+    folder = packaged.convert(path) if path in packaged.PACKAGED else path
+    check_path(str(folder))
+    try:
+        config = AutoConfig.from_pretrained(folder)
+        if not decoder.supported(config):
+            raise UserError(
+                f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
+                f"{', '.join(decoder.FAMILIES)} without sliding windows; others run with trainer.backend: verl."
+            )
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+    except OSError as error:
+        raise UserError(f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]}") from error
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"model.path is {path!r}, whose tokenizer has no chat template: use the instruct model, or save the "
+            "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.tokenizer.CHATML)."
+        )
+    return model, tokenizer
+
+
+def check_path(path: str) -> None:
+    """Refuse a model path that is a missing folder (a hub id has exactly one slash and no leading dot)."""
+    looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
+    if looks_local and not Path(path).is_dir():
+        raise UserError(f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id.")
+
+
+def load_policy(config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu") -> Policy:
+    """The policy of a run's `model` section, with a fresh LoRA adapter when `lora_rank` is set.
+
+    Args:
+        path: load weights from here instead of `config.path` (a warm-started or trained folder).
+        seed: of random ladder weights and of the adapter's initial weights.
+    """
+    dtype = getattr(torch, config.dtype)
+    model, tokenizer = load_model(str(path or config.path), dtype, seed)
+    model.to(device)
+    stops = eos_ids(model, tokenizer)
+    if config.lora_rank:
+        model = add_lora(model, config, seed)
+    elif config.enable_gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    model.eval()  # no dropout except an adapter's, which training switches on
+    return Policy(model, tokenizer, stops, tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0])
+
+
+def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
+    """All token ids that end a response."""
+    generation = getattr(model, "generation_config", None)
+    ids = getattr(generation, "eos_token_id", None)
+    listed = ids if isinstance(ids, list) else [ids]
+    return tuple(sorted({i for i in [*listed, tokenizer.eos_token_id] if i is not None}))
+
+
+def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Module:
+    """`model` with a LoRA adapter (Hu et al., arXiv 2106.09685); only the adapter trains, in float32."""
+    from peft import LoraConfig, get_peft_model
+
+    targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    lora = LoraConfig(
+        r=config.lora_rank,
+        lora_alpha=config.lora_alpha,
+        lora_dropout=config.lora_dropout,
+        target_modules=targets,
+        task_type="CAUSAL_LM",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive("lora", seed))
+        try:
+            return get_peft_model(model, lora)
+        except ValueError as error:
+            raise UserError(f"model.target_modules is {config.target_modules!r}: {error}") from None
+
+
+def save_model(policy: Policy, folder: Path) -> None:
+    """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
+    model = policy.model
+    if hasattr(model, "get_base_model"):
+        from rlkit.models.decoder import merged_weight
+
+        base = model.get_base_model()
+        state = {}
+        for name, module in base.named_modules():
+            if hasattr(module, "base_layer"):
+                state[f"{name}.weight"] = merged_weight(module)
+                if module.base_layer.bias is not None:
+                    state[f"{name}.bias"] = module.base_layer.bias.detach()
+        for name, tensor in base.state_dict().items():
+            if ".base_layer." not in name and "lora_" not in name:
+                state[name] = tensor
+        base.save_pretrained(folder, state_dict=state)
+    else:
+        model.save_pretrained(folder)
+    policy.tokenizer.save_pretrained(folder)

@@ -1,0 +1,193 @@
+"""The warm start: supervised steps on generated problems that stand in for pretraining.
+
+`fixed` gives every size the same tokens. `matched` stops every size at the same held-out pass@1, so that what
+a law sees afterwards is what reinforcement learning added. Both are deterministic and cached by content.
+"""
+
+import copy
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock
+
+from rlkit.config import Optimizer, RunConfig
+from rlkit.data import TaskStream, held_out
+from rlkit.errors import RunStopped
+from rlkit.models.decoder import Decoder
+from rlkit.models.ladder import parameter_counts
+from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.seeds import content_hash, derive
+from rlkit.training.forward import micro_batches, text_batch, token_logprobs
+from rlkit.training.optimizer import Stepper
+from rlkit.types import Batch, Task
+
+CACHE = Path("data/models/warm")
+VERSION = 1  # part of the cache key: raise it when the same config would give other weights
+VALIDATION = 1024  # tasks that `matched` stops on; none of them is in the held-out set
+CHECK_EVERY = 10  # steps between looks at the pass rate
+
+
+@dataclass(frozen=True)
+class WarmStarted:
+    """Where the weights are, and what it took: steps, tokens, pass rate on the validation tasks."""
+
+    folder: Path
+    steps: int
+    tokens: int
+    pass_rate: float
+
+
+def warm_start(config: RunConfig, progress: Callable[[int, int, float], None] | None = None) -> WarmStarted | None:
+    """The warm-started model of a ladder run, from the cache or trained now; None for other models.
+
+    `progress(step, steps, pass rate)` is called at every look.
+
+    Raises:
+        RunStopped: a matched warm start did not reach its target within `model.warm_start.steps`.
+    """
+    section = config.model.warm_start
+    if section.kind == "none" or not config.model.path.startswith("ladder-"):
+        return None
+    folder = CACHE / f"{config.model.path}-{cache_key(config)}"
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with FileLock(CACHE / f".{folder.name}.lock"):
+        if not (folder / "warm_start.json").exists():
+            _train_into(folder, config, progress)
+    facts = json.loads((folder / "warm_start.json").read_text())
+    return WarmStarted(folder, facts["steps"], facts["tokens"], facts["pass_rate"])
+
+
+def cache_key(config: RunConfig) -> str:
+    """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
+    content = config.model_dump(mode="json")
+    parts = [content["model"]["path"], content["model"]["warm_start"], content["data"]["train"]]
+    return content_hash([VERSION, *parts, [t.id for t in held_out(config)]], 12)
+
+
+def _train_into(folder: Path, config: RunConfig, progress) -> None:
+    section = config.model.warm_start
+    model = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
+    policy = load_policy(model, seed=section.seed)
+    facts = _Trainer(policy, config).run(progress)
+    with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
+        target = Path(temporary) / "model"
+        save_model(policy, target)
+        (target / "warm_start.json").write_text(json.dumps(facts))
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(target, folder)
+
+
+class _Trainer:
+    """Supervised training of one ladder model on its config's sources."""
+
+    def __init__(self, policy: Policy, config: RunConfig) -> None:
+        self.policy, self.config, self.section = policy, config, config.model.warm_start
+        self.decoder = Decoder(policy.model)
+        kind, steps = self.section.kind, self.section.steps
+        optim = Optimizer(
+            lr=self.section.lr,
+            lr_warmup_steps=min(20, steps // 4),
+            lr_scheduler_type="cosine" if kind == "fixed" else "constant",
+        )
+        self.stepper = Stepper(policy.model, optim, parameter_counts(policy.model)["parameters_non_embedding"], steps)
+        held = held_out(config)
+        self.validation = self._examples(validation_tasks(config, held))
+        seed = derive("warm start", self.section.seed)
+        self.stream = TaskStream(_supervised_stream(config, seed), held)
+        self.tokens = 0
+
+    def run(self, progress) -> dict[str, float]:
+        step, rate, snapshot, fine = 0, self.pass_rate(), None, False
+        while step < self.section.steps:
+            if not fine and step % CHECK_EVERY == 0:
+                snapshot = (step, self.tokens, copy.deepcopy(self.policy.model.state_dict()), self._optimizer_state())
+            step += 1
+            self._step(step)
+            if not fine and step % CHECK_EVERY and step < self.section.steps:
+                continue
+            rate = self.pass_rate()
+            if progress:
+                progress(step, self.section.steps, rate)
+            if self.section.kind == "matched" and rate >= self.section.target - self.section.tolerance / 2:
+                if rate <= self.section.target + self.section.tolerance or fine:
+                    break
+                step, rate, fine = self._rewind(snapshot), self.pass_rate(), True  # overshot: look at every step
+        self._check(rate)
+        return {"steps": step, "tokens": self.tokens, "pass_rate": rate}
+
+    def _check(self, rate: float) -> None:
+        target, tolerance = self.section.target, self.section.tolerance
+        if self.section.kind == "matched" and abs(rate - target) > tolerance:
+            raise RunStopped(
+                f"The warm start of {self.config.model.path} ended at pass@1 {rate:.3f}, not within {tolerance} of "
+                f"model.warm_start.target {target}: raise model.warm_start.steps or change the target or the sources."
+            )
+
+    def _optimizer_state(self) -> dict:
+        return copy.deepcopy(self.stepper.state_dict())
+
+    def _rewind(self, snapshot) -> int:
+        step, self.tokens, weights, optimizer = snapshot
+        self.policy.model.load_state_dict(weights)
+        self.stepper.load_state_dict(optimizer)
+        return step
+
+    def _step(self, step: int) -> None:
+        batch = self._examples(self.stream.batch(step))
+        rows = torch.arange(len(batch))
+        total = float(batch.mask.sum())
+        for part in micro_batches(batch, rows, 0, self.config.actor.micro_batch_tokens):
+            logprobs, _ = token_logprobs(self.decoder, part)
+            (-logprobs.sum() / total).backward()
+        self.stepper.step()
+        self.tokens += int(total + batch.prompt_mask.sum())
+
+    @torch.no_grad()
+    def pass_rate(self) -> float:
+        """Mean probability of drawing the worked answer at temperature 1: pass@1 without sampling noise.
+
+        Exact where one text alone is correct, as in the ladder's sources; a lower bound elsewhere.
+        """
+        total = 0.0
+        for part in micro_batches(self.validation, torch.arange(len(self.validation)), 0, 32_768):
+            logprobs, _ = token_logprobs(self.decoder, part)
+            total += float(logprobs.double().sum(-1).exp().sum())
+        return total / len(self.validation)
+
+    def _examples(self, tasks: list[Task]) -> Batch:
+        stop = self.policy.tokenizer.eos_token_id
+        prompts = [np.array(self.policy.encode(t.prompt)) for t in tasks]
+        answers = [np.array([*self.policy.tokenizer.encode(worked_answer(t)), stop]) for t in tasks]
+        return text_batch(prompts, answers, self.policy.pad_id)
+
+
+def worked_answer(task: Task) -> str:
+    """What a correct response to this task says: its worked solution, or else the ground truth as text."""
+    solution = task.extra_info.get("solution")
+    return str(solution) if solution else str(task.ground_truth)
+
+
+def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
+    """Tasks to stop on, disjoint from the held-out set that results are reported on."""
+    stream = TaskStream(_supervised_stream(config, derive("warm start validation")), held)
+    tasks: dict[str, Task] = {}
+    for step in range(1, 1 + -(-VALIDATION // config.model.warm_start.batch_size)):
+        tasks.update((t.id, t) for t in stream.batch(step))
+    return list(tasks.values())[:VALIDATION]
+
+
+def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:
+    section = config.model.warm_start
+    data = config.data.model_copy(
+        update={"train_batch_size": section.batch_size, "order": "mixed", "train_max_samples": -1, "sft_ratio": 0.0}
+    )
+    trainer = config.trainer.model_copy(update={"total_training_steps": section.steps})
+    actor = config.actor.model_copy(update={"ppo_mini_batch_size": 0})
+    return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})
