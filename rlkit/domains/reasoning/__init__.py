@@ -1,0 +1,1 @@
+"""Procedural reasoning tasks of many kinds, through the reasoning-gym package."""
