@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
+from rlkit.laws.fitting import scaled_curvature
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.losses import Loss, make_loss
 from rlkit.laws.result import LawFit
@@ -148,7 +149,8 @@ class Design:
 
     Attributes:
         intervals: one row a parameter: truth, low, high (of the estimates over simulated studies), width, and
-            `unidentified`, the share of studies whose estimate left a factor of ten around the truth or ended at a bound.
+            `unidentified`, the share of studies whose estimate left a factor of ten around the truth or ended at a
+            bound; 1, with an infinite width, where the design cannot tell the parameter from others at all.
         additions: one row a candidate run: its columns, flops, the factor by which it multiplies each parameter's
             width, and gain_per_flop, the mean fall in ln width a FLOP relative to the best candidate's.
         cost: flops, gpu_hours and money of the design.
@@ -195,21 +197,26 @@ def design(
     if len(runs) <= len(known.law.free):
         raise UserError(f"{len(runs)} rows cannot determine the {len(known.law.free)} parameters of {known.law.name!r}.")
     sigma = (noise, run_noise)
-    estimates = _simulate(known, runs, sigma, make_loss(loss, 1e-3), replicates, seed)
-    base = _spread(known, estimates, level)
     price, spent = price or Price(), _flops(runs, flops)
-    rows = []
+
+    def widths(rows: pd.DataFrame) -> pd.DataFrame:
+        estimates = _simulate(known, rows, sigma, make_loss(loss, 1e-3), replicates, seed)
+        return _spread(known, estimates, _blind(known, rows), level)
+
+    base, rows = widths(runs), []
     for i in range(0 if candidates is None else len(candidates)):
         assert candidates is not None
         extra = candidates.iloc[[i]]
-        more = _simulate(known, pd.concat([runs, extra], ignore_index=True), sigma, make_loss(loss, 1e-3), replicates, seed)
-        ratio = _spread(known, more, level)["width"].to_numpy() / base["width"].to_numpy()
+        more = widths(pd.concat([runs, extra], ignore_index=True))
+        with np.errstate(invalid="ignore"):
+            ratio = more["width"].to_numpy() / base["width"].to_numpy()
+        ratio = np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None)  # infinite before and after: no change
         cost = float(_flops(extra, flops)[0])
         shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
         rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": -np.log(ratio).mean() / cost})
     additions = pd.DataFrame(rows)
     if len(additions):
-        additions["gain_per_flop"] /= max(additions["gain_per_flop"].max(), 1e-300)
+        additions["gain_per_flop"] /= additions["gain_per_flop"].abs().max() or 1.0
         additions = additions.sort_values("gain_per_flop", ascending=False, ignore_index=True)
     cost = {k: float(v) for k, v in price.columns(np.array(spent.sum())).items()}
     return Design(base, additions, cost, replicates)
@@ -250,15 +257,29 @@ def _simulate(known: Known, runs: pd.DataFrame, sigma: tuple[float, float], loss
     return found.z[np.isfinite(found.objective)]
 
 
-def _spread(known: Known, z: np.ndarray, level: float) -> pd.DataFrame:
+def _blind(known: Known, runs: pd.DataFrame) -> np.ndarray:
+    """(p,) bool: parameters in a direction along which no row of the design changes."""
+    law = known.law
+    columns = {c: runs[c].to_numpy(dtype=float) for c in law.columns}
+    z, free = law.to_z(known.values[None]), np.array([p not in law.pinned for p in law.parameters])
+    problem = Problem(law, columns, law.space)
+    H = scaled_curvature(problem, z[0], Loss("ls"), problem.predict(z)[0], np.ones(len(runs)), free)
+    values, vectors = np.linalg.eigh(H)
+    blind = np.zeros(len(free), dtype=bool)
+    blind[free] = (np.abs(vectors[:, values < 1e-9 * values[-1]]) > 1e-3).any(axis=1)
+    return blind
+
+
+def _spread(known: Known, z: np.ndarray, blind: np.ndarray, level: float) -> pd.DataFrame:
     values = known.law.from_z(z)[0]
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    ends = np.quantile(values, [(1 - level) / 2, (1 + level) / 2], axis=0)
     rows = []
     for j, name in enumerate(known.law.parameters):
         if name in known.law.pinned:
             continue
-        truth = known.values[j]
-        share = values[:, j] / truth if truth else np.full(len(values), np.nan)
-        lost = float(np.mean((share < 0.1) | (share > 10) | (np.abs(z[:, j]) > 30))) if truth else 0.0
-        rows.append({"parameter": name, "truth": truth, "low": low[j], "high": high[j], "width": high[j] - low[j], "unidentified": lost})
+        truth, (low, high) = known.values[j], known.law.limits(name) if blind[j] else ends[:, j]
+        share = values[:, j] / truth if truth else np.ones(len(values))
+        lost = 1.0 if blind[j] else float(np.mean((share < 0.1) | (share > 10) | (np.abs(z[:, j]) > 30)))
+        width = np.inf if blind[j] else high - low
+        rows.append({"parameter": name, "truth": truth, "low": low, "high": high, "width": width, "unidentified": lost})
     return pd.DataFrame(rows)

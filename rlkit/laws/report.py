@@ -206,6 +206,7 @@ def record(fit: LawFit, level: float) -> dict[str, Any]:
             "seed": fit.seed,
         },
         "n": len(fit.table),
+        "residual_sd": plain(float(np.std(fit.residuals)) * np.sqrt(len(fit.table) / (len(fit.table) - int(fit.free.sum())))),
         "columns": fit.table.names,
         "left_out": fit.table.record,
         "criteria": {k: plain(v) if isinstance(v, float) else v for k, v in c._asdict().items()}
