@@ -29,7 +29,8 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Returns:
         Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
         for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
-        run.json (parameters_total, held_out_hash …); and the config under its dotted keys ("seed",
+        run.json (parameters_total, held_out_hash …); cell and held_out, null for a run that is in the
+        study's folder but no longer in its file; and the config under its dotted keys ("seed",
         "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
         step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
 
@@ -80,10 +81,13 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def run_facts(folder: Path) -> dict[str, Any]:
-    """run (its id) and the single values of run.json: status, parameters_total, held_out_hash …"""
+    """run (its id), the single values of run.json (status, parameters_total, held_out_hash …), and for a
+    run that its study's file asks for cell (the grid's values in words) and held_out."""
     info = read_json(folder / "run.json")
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    return {"run": folder.name, "status": "unknown", **single}
+    planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name, {})
+    place = {key: planned.get(key) for key in ("cell", "held_out")}
+    return {"run": folder.name, "status": "unknown", **single, **place}
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,256 @@
+"""Studies: a grid of runs, trained through a notebook and analysed by another.
+
+study: quickstart
+run:                       # what all runs share: a RunConfig
+  data: {train_batch_size: 64}
+grid:                      # every combination is a cell
+  model.path: [ladder-30k, ladder-100k, ladder-1m]
+seeds: [0, 1]              # runs a cell
+holdout:                   # cells that no fit may see; frozen before the first run
+  model.path: [ladder-1m]
+analysis:                  # parameters of the analysis notebook
+  law: saturating_power
+"""
+
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, field_validator
+
+from rlkit.config import RunConfig, Section, load, override, read_yaml, validate
+from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.notebook import check_parameters
+from rlkit.store import read_json
+
+
+class Analysis(Section):
+    """The notebook that runs when all runs have ended; other keys are its parameters."""
+
+    model_config = ConfigDict(extra="allow")
+
+    notebook: str = "notebooks/analysis.ipynb"
+    """Path from the project's folder."""
+
+
+class StudyConfig(Section):
+    """Everything a study file may hold."""
+
+    study: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    """Folder under outputs/; default: the file's name."""
+    notebook: str = "notebooks/train.ipynb"
+    """The notebook that trains one run, executed once a run."""
+    run: dict[str, Any]
+    """The RunConfig that all runs share."""
+    grid: dict[str, list[Any]] = Field({})
+    """Dotted keys of RunConfig to the values they take; every combination is a cell."""
+    seeds: list[int] = Field([0], min_length=1)
+    """Seeds of the runs of each cell."""
+    holdout: dict[str, list[Any]] = Field({})
+    """A cell that has one of these values under each of these keys is held out of every fit."""
+    analysis: Analysis = Analysis()
+
+    @field_validator("grid", "holdout")
+    @classmethod
+    def _values(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key, values in value.items():
+            if not values:
+                raise ValueError(f"{key} has no values: list at least one or leave the key out")
+            if len(values) != len({json.dumps(v, sort_keys=True) for v in values}):
+                raise ValueError(f"{key} lists a value twice: {values}")
+        return value
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of a study: its configuration, and how it differs from what all runs share."""
+
+    config: RunConfig
+    cell: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    held_out: bool
+
+    @property
+    def id(self) -> str:
+        return self.config.id
+
+    @property
+    def name(self) -> str:
+        """The cell in words: the grid's values."""
+        return ", ".join(map(str, self.cell.values())) or self.config.study
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, seed {self.config.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study is going to do."""
+
+    config: StudyConfig
+    params: Path
+    runs: list[PlannedRun]
+    folder: Path
+    root: Path
+
+    def run_folder(self, run: PlannedRun) -> Path:
+        return self.folder / "runs" / run.id
+
+    def notebook(self, run: PlannedRun) -> Path:
+        """Where the executed copy of the run's notebook is kept."""
+        return self.folder / "notebooks" / f"{run.id}.ipynb"
+
+    def is_finished(self, run: PlannedRun) -> bool:
+        status = read_json(self.run_folder(run) / "run.json").get("status")
+        return status == "finished" and self.notebook(run).exists()
+
+    @cached_property
+    def costs(self) -> dict[str, dict[str, float]]:
+        """Run id to its estimated `flops` and `seconds` (of one worker)."""
+        from rlkit.compute import estimate
+
+        return {run.id: estimate(run.config) for run in self.runs}
+
+    def by_size(self) -> list[PlannedRun]:
+        """The runs, most expensive first: the last to end is then a short one."""
+        return sorted(self.runs, key=lambda run: -self.costs[run.id]["flops"])
+
+    def record(self) -> None:
+        """Write study.json: the held-out cells, frozen by the first call, and the runs.
+
+        Raises:
+            UserError: the study has begun with other held-out cells.
+        """
+        path = self.folder / "study.json"
+        frozen = read_json(path).get("holdout", self.config.holdout)
+        if frozen != self.config.holdout:
+            raise UserError(
+                f"holdout is {self.config.holdout}, but the study {self.config.study!r} began with {frozen}: "
+                "what is held out cannot change once runs exist; restore it, or give the study another name."
+            )
+        runs = {
+            run.id: {"cell": run.name, "held_out": run.held_out, "seed": run.config.seed} for run in self.runs
+        }
+        content = {
+            "study": self.config.study,
+            "params": str(self.params),
+            "holdout": self.config.holdout,
+            "grid": self.config.grid,
+            "seeds": self.config.seeds,
+            "runs": runs,
+        }
+        write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+@dataclass(frozen=True)
+class StudyResult:
+    """How a study ended. `failed` maps a run's id (or "analysis") to its last lines."""
+
+    folder: Path
+    runs: list[str]
+    failed: dict[str, str] = field(default_factory=dict)
+
+
+def make_plan(
+    path: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
+) -> Plan:
+    """The runs of a study file, checked, before anything is started or written.
+
+    Args:
+        overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
+
+    Raises:
+        UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters.
+    """
+    path = Path(path)
+    config = _study_config(path, overrides or {})
+    shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
+    runs = []
+    for cell, seed in itertools.product(_cells(config.grid), config.seeds):
+        changes = {"study": config.study, **shared, **cell, "seed": seed}
+        place = {**cell, "seed": seed}
+        held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
+        runs.append(PlannedRun(load(path, changes), cell, changes, held_out))
+    if len({run.id for run in runs}) < len(runs):
+        raise UserError(f"{path}: two cells of the grid are the same run; a value is listed in two forms.")
+    if all(run.held_out for run in runs) and config.holdout:
+        raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
+    check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
+    check_parameters(config.analysis.notebook, analysis_parameters(config, root))
+    return Plan(config, path, runs, Path(root) / config.study, Path(root))
+
+
+def study(
+    path: str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    workers: int = 0,
+    dry_run: bool = False,
+    root: str | Path = "outputs",
+) -> StudyResult:
+    """Train every run of a study that is not finished, then analyse all of them.
+
+    Each run is the study's notebook in a process of its own, executed by papermill into
+    outputs/<study>/notebooks/. A failed run does not stop the others and is tried again, from its last
+    checkpoint, by the next call.
+
+    Args:
+        path: the study file.
+        overrides: dotted keys of that file, e.g. `{"run.trainer.total_training_steps": 5}`.
+        workers: runs at a time; 0 is one a GPU, or one a CPU core.
+        dry_run: only show the runs with their estimated cost.
+        root: the folder that results are written to.
+
+    Raises:
+        UserError: bad input, before anything is started.
+        KeyboardInterrupt: Ctrl-C; running runs have ended at a checkpoint.
+    """
+    from rlkit import report
+    from rlkit.scheduler import Scheduler
+
+    plan = make_plan(path, overrides, root)
+    scheduler = Scheduler(plan, workers)
+    report.show_plan(plan, scheduler.workers)
+    if dry_run:
+        return StudyResult(plan.folder, [run.id for run in plan.runs])
+    plan.record()
+    failed = scheduler.train()
+    if not failed:
+        failed = scheduler.analyse()
+    report.show_end(plan, failed)
+    return StudyResult(plan.folder, [run.id for run in plan.runs], failed)
+
+
+def analysis_parameters(config: StudyConfig, root: str | Path) -> dict[str, Any]:
+    """What the analysis notebook is executed with."""
+    return {"study": f"{root}/{config.study}", **(config.analysis.model_extra or {})}
+
+
+def _study_config(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
+    content = {"study": path.stem, **read_yaml(path)}
+    dotted = {}
+    for key, value in overrides.items():
+        section, _, rest = key.partition(".")
+        if section in ("grid", "holdout") and rest:  # their own keys are dotted
+            content[section] = {**(content.get(section) or {}), rest: value}
+        else:
+            dotted[key] = value
+    config: StudyConfig = validate(StudyConfig, override(content, dotted), where=str(path))
+    if "seed" in config.grid or "study" in config.grid:
+        raise UserError(f"{path}: grid cannot hold 'seed' or 'study': list seeds under 'seeds'.")
+    for key, values in config.holdout.items():
+        known = config.seeds if key == "seed" else config.grid.get(key, [])
+        if missing := [value for value in values if value not in known]:
+            raise UserError(f"{path}: holdout.{key} has {missing}, which the grid does not: it has {known}.")
+    return config
+
+
+def _cells(grid: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
+    """Every combination of the grid's values; one empty cell for an empty grid."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]

@@ -1,0 +1,132 @@
+"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it foretold."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.files import write_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlkit.laws import LawFit
+
+
+def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
+    """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
+
+    The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
+    could not be graded are left out and counted.
+
+    Args:
+        evals: from `rlkit.read_evals` of a study.
+
+    Returns:
+        One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks,
+        samples, ungraded, runs, held_out, model.path, parameters_non_embedding.
+    """
+    import pandas as pd
+
+    from rlkit.evaluation.passk import bootstrap_mean
+
+    ends = evals.groupby("run")["step"].agg(["min", "max"])
+    rows = []
+    for when, end in (("before", "min"), ("after", "max")):
+        chosen = evals[evals["step"] == evals["run"].map(ends[end])]
+        for cell, part in chosen.groupby("cell"):
+            graded = part[part["correct"].notna()]
+            mean, low, high = bootstrap_mean(
+                graded["correct"].astype(float), graded["task_id"], level=level, seed=seed
+            )
+            same = {key: part[key].iloc[0] for key in ("held_out", "model.path", "parameters_non_embedding")}
+            rows.append(
+                {"cell": cell, "when": when, "pass@1": mean, "low": low, "high": high, **same,
+                 "tasks": graded["task_id"].nunique(), "samples": len(graded),
+                 "ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
+            )  # fmt: skip
+    return pd.DataFrame(rows).sort_values(
+        ["parameters_non_embedding", "cell", "when"], ascending=[True, True, False]
+    )
+
+
+def final(df: "pd.DataFrame") -> "pd.DataFrame":
+    """One row a run: its metrics at the last step with an evaluation, and its configuration.
+
+    Adds `error` = 1 - pass@1, the quantity that power laws describe.
+
+    Args:
+        df: from `rlkit.read` of a study.
+    """
+    whole = df[df["data_source"] == "all"]
+    last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
+    if last.empty:
+        raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")
+    at_end = whole[whole["step"] == whole["run"].map(last)]
+    metrics = at_end.pivot_table("value", "run", "metric")
+    described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first()
+    table = described.join(metrics).reset_index()
+    return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
+
+
+def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+    """How well a law foretells the cells it never saw.
+
+    Returns:
+        One row a held-out cell: observed mean of the law's y over its runs, prediction with the ends of its
+        prediction band, and error = prediction - observed. Empty when nothing was held out.
+    """
+    y = fit.table.names["y"]
+    held = points[points["held_out"].astype(bool)]
+    table = held.groupby("cell", as_index=False).agg({**dict.fromkeys(_law_columns(fit), "first"), y: "mean"})
+    table = table.rename(columns={y: "observed"})
+    if table.empty:
+        return table
+    band = fit.predict(table, band="prediction", level=level)
+    return table.join(band).assign(error=lambda t: t["prediction"] - t["observed"])
+
+
+def write(folder: str | Path, change: "pd.DataFrame", fit: "LawFit", points: "pd.DataFrame") -> str:
+    """Write analysis/law.json and analysis/summary.txt of a study, and return the summary's text."""
+    folder = Path(folder)
+    missed = held_out_error(fit, points)
+    record: dict[str, Any] = {"fit": json.loads(fit.to_json()), "held_out": missed.to_dict("records")}
+    write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1) + "\n")
+    text = _text(folder, change, fit, missed)
+    write_text(folder / "analysis" / "summary.txt", text)
+    return text
+
+
+def _law_columns(fit: "LawFit") -> list[str]:
+    return [fit.table.names[c] for c in fit.law.columns]
+
+
+def _text(folder: Path, change: "pd.DataFrame", fit: "LawFit", missed: "pd.DataFrame") -> str:
+    runs = change.groupby("cell")["runs"].max().sum()
+    lines = [f"Study {folder.name}: {runs} runs trained", "", "held-out pass@1 (95 % intervals)"]
+    width = max(map(len, change["cell"]))
+    for cell, part in change.groupby("cell", sort=False):
+        ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
+        mark = "  (held out of the fit)" if part["held_out"].iloc[0] else ""
+        lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
+    intervals = fit.interval()
+    terms = [f"{k} = {v:.3g}" + _interval(intervals.get(k)) for k, v in fit.params.items()]
+    lines += ["", f"law {fit.law.name}, {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
+    lines += [f"  {term}" for term in terms]
+    for _, row in missed.iterrows():
+        lines.append(
+            f"  held out {row['cell']}: predicted {row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}], "
+            f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
+        )
+    lines += [f"  caution: {warning}" for warning in fit.warnings]
+    lines += [
+        "",
+        f"runs       {folder}/runs",
+        f"notebooks  {folder}/notebooks",
+        f"law        {folder}/analysis/law.json",
+    ]
+    return "\n".join([*lines, f"figures    {folder}/figures"]) + "\n"
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.3g}, {ends[1]:.3g}]"
