@@ -275,6 +275,8 @@ class RolloutConfig(Section):
     """Nucleus; below 1 the trained and the sampled distribution differ, so training refuses it."""
     top_k: int = Field(0, ge=0)
     """Most likely tokens to draw from; 0 is all. Training refuses others."""
+    max_turn_length: Annotated[int, Field(ge=0)] = 0
+    """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     max_num_seqs: Positive = 4096
     """Sequences decoded together."""
     max_logprob_gap: Annotated[float, Field(gt=0)] = 0.02

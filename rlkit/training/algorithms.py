@@ -199,13 +199,15 @@ def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
     return core().kl_penalty(logprobs, ref_logprobs, kind)
 
 
-def value_loss(values: Tensor, batch: Batch, rows: slice, clip: float, scale: Scale) -> tuple[Tensor, float]:
-    """PPO's clipped value loss of predictions (b, T) for these rows, and the share of clipped tokens."""
+def value_loss(
+    predicted: Tensor, returns: Tensor, values: Tensor, mask: Tensor, clip: float, scale: Scale
+) -> tuple[Tensor, float]:
+    """PPO's value loss of `predicted` (b, t), clipped around the old `values`, and the share of clipped tokens."""
     loss, clipped = core().compute_value_loss(
-        vpreds=values,
-        returns=batch.returns[rows],
-        values=batch.values[rows],
-        response_mask=batch.mask[rows],
+        vpreds=predicted,
+        returns=returns,
+        values=values,
+        response_mask=mask,
         cliprange_value=clip,
         loss_agg_mode="token-mean",
         **scale.as_verl(),

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.compute import Work
 from rlkit.models.decoder import Decoder, SelectedLogProbs
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
@@ -42,6 +43,11 @@ class Rows:
     def width(self) -> int:
         """t, the longest response among these rows."""
         return self.response_ids.shape[1]
+
+    def work(self) -> Work:
+        """Token counts of a forward pass over these rows."""
+        prompts, lengths = self.prompt_mask.sum(-1).tolist(), self.present.sum(-1).tolist()
+        return Work.of(prompts, [(prompts[i], t) for i, t in zip(self.index.tolist(), lengths, strict=True)])
 
 
 def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterator[Rows]:

@@ -1,0 +1,134 @@
+"""Held-out evaluation: every sample is one row, aggregates come later."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rlkit.config import Evaluation, Model, RewardConfig
+from rlkit.environments.rollout import Limits
+from rlkit.errors import UserError
+from rlkit.evaluation.passk import Interval, bootstrap_mean, pass_at_k
+from rlkit.seeds import derive, generator
+from rlkit.types import Rollout, Sampler, Task
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """Rows (one a sample) and their summary.
+
+    Attributes:
+        rows: dicts with task_id, data_source, sample, correct, value, error, tokens, finish_reason, response.
+        metrics: eval/pass@k over all tasks and eval/pass@k/<data_source>, the share that could not be
+            graded, response lengths.
+        pass_at_1: with its 95 % interval from resampling prompts; None when nothing could be graded.
+    """
+
+    rows: list[dict[str, Any]]
+    metrics: dict[str, float]
+    pass_at_1: Interval | None
+
+
+def evaluate(
+    model: Any,
+    tasks: Sequence[Task],
+    n: int = 4,
+    *,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    max_tokens: int = 256,
+    seed: int = 0,
+    pass_at: Sequence[int] = (1,),
+) -> EvaluationResult:
+    """Sample `n` responses to each task and grade them.
+
+    Args:
+        model: a path (folder, ladder size, hub id) or a loaded Policy.
+        temperature: 0 is greedy; then n must be 1.
+        max_tokens: longest response, or longest episode for environment tasks.
+        pass_at: the k of pass@k; none above n.
+
+    Raises:
+        UserError: no tasks, k above n, a model that cannot be loaded, a prompt beyond 1 million tokens.
+    """
+    from rlkit.models.loading import Policy, load_policy
+    from rlkit.rewards import Router
+    from rlkit.samplers.torch import TorchSampler
+
+    if not tasks:
+        raise UserError("There are no tasks to evaluate on.")
+    if max(pass_at) > n:
+        raise UserError(f"pass@{max(pass_at)} needs at least that many samples a task, but n is {n}.")
+    policy = model if isinstance(model, Policy) else load_policy(Model(path=str(model)))
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
+    with Router(RewardConfig()) as router:
+        return measure(policy, sampler, router, tasks, section, max_tokens=max_tokens, seed=seed)
+
+
+def measure(
+    policy: Any,
+    sampler: Sampler,
+    router: Any,
+    tasks: Sequence[Task],
+    section: Evaluation,
+    *,
+    max_tokens: int,
+    seed: int,
+    max_turn_tokens: int = 0,
+) -> EvaluationResult:
+    """`evaluate` with everything at hand: what a run calls at each evaluation step."""
+    from rlkit.samplers.rollouts import grade, sample
+
+    limits = Limits(max_tokens, max_turn_tokens, section.temperature, section.top_p)
+    rollouts = sample(
+        tasks, sampler, policy, n=section.n, seed=derive("eval", seed), limits=limits, prompt_limit=1_000_000
+    )
+    grade(rollouts, router, policy)
+    rows = [_row(rollout, i % section.n, policy) for i, rollout in enumerate(rollouts)]
+    return summarise(rows, section.pass_at, seed)
+
+
+def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
+    reward = rollout.reward
+    assert reward is not None  # graded above
+    return {
+        "task_id": rollout.task.id,
+        "data_source": rollout.task.data_source,
+        "sample": sample,
+        "correct": reward.correct,
+        "value": reward.value,
+        "error": reward.error,
+        "tokens": int(rollout.mask.sum()),
+        "finish_reason": rollout.finish_reason,
+        "response": policy.decode(rollout.response_ids),
+    }
+
+
+def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int], seed: int) -> EvaluationResult:
+    """Metrics of evaluation rows. Samples that could not be graded are in no pass rate; a task left with
+    fewer than k graded samples is in no pass@k."""
+    metrics: dict[str, float] = {
+        "eval/error_rate": float(np.mean([r["error"] is not None for r in rows])),
+        "eval/response_length/mean": float(np.mean([r["tokens"] for r in rows])),
+        "eval/response_length/clip_ratio": float(np.mean([r["finish_reason"] == "length" for r in rows])),
+    }
+    sources = sorted({r["data_source"] for r in rows})
+    for source in [None, *sources]:
+        counts: dict[str, list[int]] = {}
+        for r in rows:
+            if r["correct"] is not None and source in (None, r["data_source"]):
+                entry = counts.setdefault(r["task_id"], [0, 0])
+                entry[0] += 1
+                entry[1] += bool(r["correct"])
+        for k in pass_at:
+            rates = [pass_at_k(n, c, k) for n, c in counts.values() if n >= k]
+            name = f"eval/pass@{k}" + (f"/{source}" if source else "")
+            metrics[name] = float(np.mean(rates)) if rates else float("nan")
+    graded = [r for r in rows if r["correct"] is not None]
+    interval = None
+    if graded:
+        values, prompts = [float(r["correct"]) for r in graded], [r["task_id"] for r in graded]
+        interval = bootstrap_mean(values, prompts, rng=generator("eval interval", seed), draws=2_000)
+    return EvaluationResult(rows, metrics, interval)

@@ -1,0 +1,66 @@
+"""Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from rlkit.environments.rollout import Limits
+from rlkit.environments.rollout import rollout as play
+from rlkit.errors import UserError
+from rlkit.models.loading import Policy
+from rlkit.rewards import Router
+from rlkit.types import Rollout, Sampler, Task
+
+ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
+
+
+def sample(
+    tasks: Sequence[Task],
+    sampler: Sampler,
+    policy: Policy,
+    *,
+    n: int,
+    seed: int,
+    limits: Limits,
+    prompt_limit: int,
+) -> list[Rollout]:
+    """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded.
+
+    Raises:
+        UserError: a prompt is longer than data.max_prompt_length.
+    """
+    episodes = [t for t in tasks if t.data_source.startswith(ENVIRONMENT)]
+    answers = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)]
+    played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
+    prompts = [prompt_ids(task, policy, prompt_limit) for task in answers]
+    groups = sampler.sample(
+        prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
+    ) if answers else []  # fmt: skip
+    by_task = {id(t): played[i * n : (i + 1) * n] for i, t in enumerate(episodes)}
+    for task, ids, group in zip(answers, prompts, groups, strict=True):
+        by_task[id(task)] = [
+            Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group
+        ]
+    return [r for task in tasks for r in by_task[id(task)]]
+
+
+def prompt_ids(task: Task, policy: Policy, limit: int) -> np.ndarray:
+    """The prompt's token ids; one that is too long is an error that says which and by how much."""
+    ids = policy.encode(task.prompt)
+    if len(ids) > limit:
+        raise UserError(
+            f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has {len(ids)} "
+            "tokens: raise it, or filter long prompts from the data."
+        )
+    return np.array(ids, np.int64)
+
+
+def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
+    """Set `reward` on every rollout that has none: the sampled text goes through the router.
+
+    Only tokens that the policy sampled are read, so that text printed by an environment is never graded.
+    """
+    open_ = [r for r in rollouts if r.reward is None]
+    answers = [(r.task, policy.decode(r.response_ids[r.mask.astype(bool)])) for r in open_]
+    for rollout, reward in zip(open_, router.grade(answers), strict=True):
+        rollout.reward = reward

@@ -1,0 +1,119 @@
+"""From graded rollouts to a training batch: drop what cannot be compared, place rewards, pad, summarise."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from rlkit.errors import RunStopped
+from rlkit.samplers.torch import pad_right
+from rlkit.types import Batch, Rollout
+
+
+def comparable(rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int) -> tuple[list[int], dict[str, float]]:
+    """Positions of the rollouts that train, and counts of those left out.
+
+    A rollout whose grader failed is dropped from its group (it is no zero), and a group left with fewer than
+    two is dropped: compared with itself alone, a sample would get its raw reward as advantage. With one
+    sample a prompt (n = 1) there are no groups to compare.
+
+    Raises:
+        RunStopped: more than `max_error_rate` of the step could not be graded.
+    """
+    graded = [i for i, r in enumerate(rollouts) if r.reward is not None and r.reward.error is None]
+    errors = [r.reward.error for r in rollouts if r.reward is not None and r.reward.error is not None]
+    rate = 1 - len(graded) / len(rollouts)
+    if rate > max_error_rate:
+        reason, count = Counter(errors).most_common(1)[0]
+        raise RunStopped(
+            f"At step {step}, {len(errors)} of {len(rollouts)} answers could not be graded, more than "
+            f"reward.max_error_rate = {max_error_rate:g} allows. The most common reason ({count} times): {reason}"
+        )
+    sizes = Counter(i // n for i in graded)
+    kept = [i for i in graded if n == 1 or sizes[i // n] >= 2]
+    lone = sum(1 for size in sizes.values() if n > 1 and size < 2) + (len(rollouts) // n - len(sizes))
+    return kept, {
+        "reward/error_rate": rate,
+        "group/dropped": lone,
+        "group/dropped_samples": len(rollouts) - len(kept),
+    }
+
+
+def collate(rollouts: Sequence[Rollout], groups: Sequence[int], pad_id: int, device: torch.device) -> Batch:
+    """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
+
+    The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
+    rewarded.
+    """
+    first: dict[int, int] = {}
+    prompts = []
+    for rollout, group in zip(rollouts, groups, strict=True):
+        if group not in first:
+            first[group] = len(prompts)
+            prompts.append(rollout.prompt_ids)
+    prompt_ids, prompt_mask = pad_right(prompts, pad_id)
+    response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
+    width = response_ids.shape[1]
+    mask = torch.from_numpy(_padded([r.mask for r in rollouts], width))
+    logprobs = torch.from_numpy(_padded([r.logprobs for r in rollouts], width))
+    rewards = torch.from_numpy(_padded([token_rewards(r) for r in rollouts], width))
+    return Batch(
+        prompt_ids=prompt_ids.to(device),
+        prompt_mask=prompt_mask.to(device),
+        prompt_index=torch.tensor([first[g] for g in groups], device=device),
+        response_ids=response_ids.to(device),
+        mask=mask.to(device),
+        attention=present.float().to(device),
+        rewards=rewards.to(device),
+        sampler_logprobs=logprobs.to(device),
+        group=np.asarray(groups),
+    )
+
+
+def token_rewards(rollout: Rollout) -> np.ndarray:
+    """(T,) rewards by token: of each turn on its last sampled token, or of the answer on the very last one."""
+    rewards = np.zeros(len(rollout.mask), np.float32)
+    sampled = np.flatnonzero(rollout.mask)
+    if rollout.reward is None or rollout.reward.value is None:
+        raise ValueError("a rollout that was not graded has no reward to train on")
+    if rollout.turn_rewards is None:
+        rewards[sampled[-1]] = rollout.reward.value
+        return rewards
+    ends = sampled[np.append(np.diff(sampled) > 1, True)]
+    if len(ends) != len(rollout.turn_rewards):
+        raise ValueError(f"{len(rollout.turn_rewards)} turn rewards for {len(ends)} turns")
+    rewards[ends] = rollout.turn_rewards
+    return rewards
+
+
+def _padded(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
+    result = np.zeros((len(rows), width), np.float32)
+    for i, row in enumerate(rows):
+        result[i, : len(row)] = row
+    return result
+
+
+def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
+    """Rewards (mean, by data_source), group statistics and response lengths of a step, errors left out."""
+    graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
+    if not graded:
+        return {}
+    values = np.array([r.reward.value for r in graded if r.reward])
+    lengths = np.array([int(r.mask.sum()) for r in rollouts])
+    groups = [[r.reward.value for r in rollouts[i : i + n] if r.reward and r.reward.error is None] for i in range(0, len(rollouts), n)]
+    spreads = [np.ptp(g) for g in groups if g]
+    metrics = {
+        "critic/score/mean": values.mean(),
+        "critic/score/max": values.max(),
+        "critic/score/min": values.min(),
+        "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
+        "group/zero_variance": np.mean([s == 0 for s in spreads]),
+        "response_length/mean": lengths.mean(),
+        "response_length/max": lengths.max(),
+        "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),
+    }
+    for source in sorted({r.task.data_source for r in graded}):
+        own = [r.reward.value for r in graded if r.task.data_source == source and r.reward]
+        metrics[f"score/{source}"] = np.mean(own)
+    return {name: float(value) for name, value in metrics.items()}

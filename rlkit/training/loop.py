@@ -1,0 +1,69 @@
+"""The RL loop, top to bottom: rollout, reward, advantages, update, sync, evaluate, checkpoint."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rlkit.config import RunConfig
+from rlkit.errors import RunStopped
+from rlkit.training import algorithms
+from rlkit.training.interrupt import Interrupt
+from rlkit.training.session import Session
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run and where it stands.
+
+    Attributes:
+        id: the config's id, and the name of the folder.
+        folder: outputs/<study>/runs/<id>.
+        status: "finished", or "stopped" (ended at a step border; call `train` again to continue).
+        summary: steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters.
+    """
+
+    id: str
+    folder: Path
+    status: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
+    """Train one run, or continue it from its newest whole checkpoint; a finished run returns at once.
+
+    Every random choice depends on the config and the step alone, so a run that was killed and called again
+    ends with the bits of one that was not (`rlkit verify-resume` shows it).
+
+    Args:
+        config: from `rlkit.load`.
+        root: folder of all studies.
+        progress: show a progress bar.
+
+    Raises:
+        UserError: the config or the machine cannot do what is asked; nothing expensive has begun.
+        RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
+            disagree), with a checkpoint of the last whole step.
+    """
+    algorithms.check(config)
+    with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
+        if session.finished:
+            return session.result("finished")
+        if session.step == 0:
+            session.evaluate()
+        while session.step < config.trainer.total_training_steps:
+            if interrupt.requested:
+                session.save()
+                return session.result("stopped")
+            session.begin_step()
+            rollouts = session.rollout()
+            session.learn(rollouts)
+            session.sync()
+            if session.due(config.trainer.test_freq):
+                session.evaluate()
+            session.end_step()
+            if session.due(config.trainer.save_freq):
+                session.save()
+        return session.result("finished")
+
+
+__all__ = ["Run", "RunStopped", "train"]

@@ -1,0 +1,327 @@
+"""Everything a run holds between steps, and the parts of a step that the loop calls in order."""
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from rlkit.compute import Ledger, Shape, Work
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream, held_out
+from rlkit.errors import RunStopped, UserError
+from rlkit.evaluation.heldout import EvaluationResult, measure
+from rlkit.files import require_space
+from rlkit.models.decoder import Decoder
+from rlkit.models.ladder import parameter_counts
+from rlkit.models.loading import load_policy
+from rlkit.rewards import SCORER_VERSION, Router
+from rlkit.samplers import make_sampler
+from rlkit.samplers.rollouts import Limits, grade, sample
+from rlkit.seeds import content_hash, derive
+from rlkit.store import RunStore
+from rlkit.training import algorithms, checkpoint, state
+from rlkit.training.batches import collate, comparable, rollout_summary
+from rlkit.training.critic import Critic
+from rlkit.training.tracking import Trackers
+from rlkit.training.update import Updater
+from rlkit.training.warm_start import warm_start
+from rlkit.types import Rollout
+
+CLIPPED, SAMPLES_KEPT = 0.3, 8
+
+
+class Session:
+    """A run in progress. Made by `Session.open`, a context manager that releases all it holds."""
+
+    def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
+        self.config, self.store, self.progress, self.step = config, store, progress, 0
+        self.ledger, self.metrics, self._warned = Ledger(), {}, set()
+        self.held_out = held_out(config)
+        self.stream = TaskStream(config, self.held_out)
+        self.device = device_of(config)
+        torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
+        started = warm_start(config, self._warm_start_bar())
+        where = started.folder if started else None
+        self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
+        self.shape = Shape.of(self.policy.model)
+        self.updater = self._updater()
+        self.sampler = make_sampler(self.policy, config)
+        self.router = Router(config.reward)
+        self.trackers = Trackers(config, store.folder)
+        self.bar: Any = None
+        facts = {"warm_start": {"steps": started.steps, "tokens": started.tokens, "pass_rate": started.pass_rate}} if started else {}
+        store.update(
+            **parameter_counts(self.policy.model), **facts, scorer=config.reward.scorer, scorer_version=SCORER_VERSION,
+            held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
+        )  # fmt: skip
+
+    @classmethod
+    @contextmanager
+    def open(cls, config: RunConfig, root: Path, progress: bool) -> Iterator["Session"]:
+        """Lock the run's folder, build everything, restore the newest whole checkpoint."""
+        with RunStore.open(config, root) as store:
+            session = None
+            try:
+                session = cls(config, store, progress)
+                session._restore()
+                yield session
+            except BaseException as error:
+                stopped = isinstance(error, KeyboardInterrupt | RunStopped)
+                store.update(status="stopped" if stopped else "failed", reason=str(error) or type(error).__name__)
+                raise
+            finally:
+                if session is not None:
+                    session.close()
+
+    def _updater(self) -> Updater:
+        c, reference = self.config, None
+        if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
+            adapted = hasattr(self.policy.model, "disable_adapter")
+            reference = self.policy.model.disable_adapter if adapted else Decoder(copy.deepcopy(self.policy.model), frozen=True)
+        critic = Critic(self.policy.model, c) if c.algorithm.adv_estimator == "gae" else None
+        return Updater(c, self.policy.model, reference, critic, self.ledger)
+
+    def _restore(self) -> None:
+        root, total = self.store.checkpoints, self.config.trainer.total_training_steps
+        found = checkpoint.newest(root, self.warn)
+        if found is not None and self.config.trainer.resume_mode == "disable":
+            raise UserError(
+                f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to continue "
+                "it, another study or seed for a new run, or delete the folder."
+            )
+        require_space(self.store.folder, state.size_of(self) * (self.config.trainer.max_actor_ckpt_to_keep + 1))
+        if found is not None:
+            state.load(self, checkpoint.folder_of(root, found))
+            self.step = found
+            self.sampler.sync(self.policy.model)
+        self.store.truncate(found if found is not None else -1)
+        if self.progress and not self.finished:
+            self.bar = tqdm(total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True)
+
+    @property
+    def finished(self) -> bool:
+        """All steps are done."""
+        return self.step >= self.config.trainer.total_training_steps
+
+    def due(self, frequency: int) -> bool:
+        """Whether something that happens every `frequency` steps, and after the last, is due now."""
+        return self.finished or (frequency > 0 and self.step % frequency == 0)
+
+    def begin_step(self) -> None:
+        """Count the step; from here on metrics belong to it."""
+        self.step += 1
+        self.metrics = {}
+        self._began = time.perf_counter()
+
+    @contextmanager
+    def timed(self, phase: str) -> Iterator[None]:
+        """Seconds of a phase, for this step's metrics and the ledger."""
+        start = time.perf_counter()
+        yield
+        seconds = time.perf_counter() - start
+        self.metrics[f"timing_s/{phase}"] = self.metrics.get(f"timing_s/{phase}", 0.0) + seconds
+        self.ledger.time(phase, seconds)
+
+    def rollout(self) -> list[Rollout]:
+        """Sample and grade this step's tasks: P·n rollouts, group by group."""
+        c = self.config
+        tasks = self.stream.batch(self.step)
+        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, c.rollout.temperature, c.rollout.top_p)
+        with self.timed("gen"):
+            rollouts = sample(
+                tasks, self.sampler, self.policy, n=c.rollout.n, seed=derive("rollout", c.seed, self.step),
+                limits=limits, prompt_limit=c.data.max_prompt_length,
+            )  # fmt: skip
+        with self.timed("reward"):
+            grade(rollouts, self.router, self.policy)
+        self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
+        self._count(rollouts)
+        return rollouts
+
+    def _count(self, rollouts: list[Rollout]) -> None:
+        n = self.config.rollout.n
+        prompts = [len(r.prompt_ids) for r in rollouts]
+        lengths = [len(r.response_ids) for r in rollouts]
+        work = Work.of(prompts[::n], list(zip(prompts, lengths, strict=True)))
+        self.ledger.add("rollout", self.shape.forward(work))
+        self.ledger.sequences(self.shape, sum(prompts), sum(lengths))
+        self.ledger.environment_steps += sum(r.turns for r in rollouts if r.turn_rewards is not None)
+        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.step)
+        self.metrics["perf/total_num_tokens"] = sum(prompts) + sum(lengths)
+
+    def learn(self, rollouts: list[Rollout]) -> None:
+        """Drop what cannot be compared, and update the policy with the rest."""
+        c = self.config
+        baselines = self._greedy_rewards(rollouts) if c.algorithm.adv_estimator in algorithms.GREEDY_BASELINE else None
+        kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
+        self.metrics |= counts
+        if not kept:
+            self.warn("No group of this step could be compared; nothing was learnt from it.")
+            return
+        with self.timed("update_actor"):
+            groups = [i // c.rollout.n for i in kept]
+            batch = collate([rollouts[i] for i in kept], groups, self.policy.pad_id, self.device)
+            chosen = None if baselines is None else torch.tensor([baselines[g] for g in groups], device=self.device)
+            self.metrics |= self.updater.update(batch, self.step, chosen)
+        self._log_samples(rollouts)
+        self._check()
+
+    def _greedy_rewards(self, rollouts: list[Rollout]) -> list[float]:
+        """The greedy response's reward for each prompt (ReMax); where it cannot be graded, the group cannot."""
+        c, n = self.config, self.config.rollout.n
+        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, 0.0)
+        tasks = [r.task for r in rollouts[::n]]
+        greedy = sample(
+            tasks, self.sampler, self.policy, n=1, seed=derive("greedy", c.seed, self.step),
+            limits=limits, prompt_limit=c.data.max_prompt_length,
+        )  # fmt: skip
+        grade(greedy, self.router, self.policy)
+        for i, rollout in enumerate(greedy):
+            if rollout.reward and rollout.reward.error is not None:
+                for r in rollouts[i * n : (i + 1) * n]:
+                    r.reward = rollout.reward
+        return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
+
+    def _check(self) -> None:
+        """Say loudly what usually means that a run is wasted."""
+        m, bound = self.metrics, self.config.rollout.max_logprob_gap
+        if m.get("response_length/clip_ratio", 0) > CLIPPED:
+            self.warn(
+                f"{m['response_length/clip_ratio']:.0%} of the responses were cut at data.max_response_length = "
+                f"{self.config.data.max_response_length}: raise it, or the policy learns from cut answers."
+            )
+        if m.get("group/zero_variance") == 1.0 and self.config.rollout.n > 1:
+            self.warn("Every group got equal rewards, so there is nothing to learn from: change the difficulty.")
+        if m.get("policy/logprob_gap", 0) > bound:
+            self.warn(
+                f"The sampler's and the trainer's log-probs differ by {m['policy/logprob_gap']:.3g} nats a token, more "
+                f"than rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled."
+            )
+
+    def warn(self, message: str) -> None:
+        """A warning, once a run."""
+        if message[:40] not in self._warned:
+            self._warned.add(message[:40])
+            warnings.warn(f"step {self.step}: {message}", stacklevel=3)
+
+    def _log_samples(self, rollouts: list[Rollout]) -> None:
+        if self.step == 1 or self.due(self.config.trainer.test_freq):
+            n, every = self.config.rollout.n, max(1, len(rollouts) // SAMPLES_KEPT)
+            self.store.log_samples(self.step, [sample_row(self.policy, r, i // n) for i, r in enumerate(rollouts)][::every])
+
+    def sync(self) -> None:
+        """Give the sampler the new weights."""
+        with self.timed("update_weights"):
+            self.sampler.sync(self.policy.model)
+
+    def evaluate(self) -> EvaluationResult:
+        """Measure pass@1 on the held-out tasks and keep every sample."""
+        c = self.config
+        with self.timed("testing"):
+            result = measure(
+                self.policy, self.sampler, self.router, self.held_out, c.evaluation, max_tokens=c.data.max_response_length,
+                max_turn_tokens=c.rollout.max_turn_length, seed=derive("eval", c.seed, self.step),
+            )  # fmt: skip
+        self.store.log_evals(self.step, result.rows)
+        self.metrics |= result.metrics
+        summary = self.store.info.get("evaluations", {})
+        if result.pass_at_1:
+            value, low, high, prompts = result.pass_at_1
+            summary = summary | {str(self.step): {"pass@1": value, "low": low, "high": high, "tasks": prompts}}
+        self.store.update(evaluations={k: v for k, v in summary.items() if int(k) <= self.step})
+        if self.step == 0:
+            self._emit()
+        return result
+
+    def end_step(self) -> None:
+        """Log the step's metrics."""
+        seconds = time.perf_counter() - self._began
+        self.metrics["timing_s/step"] = seconds
+        self.ledger.time("step", seconds)
+        if self.bar is not None:
+            shown = {"reward": self.metrics.get("critic/score/mean"), "pass@1": self.metrics.get("eval/pass@1")}
+            self.bar.set_postfix({k: f"{v:.3f}" for k, v in shown.items() if v is not None}, refresh=False)
+            self.bar.update()
+        self._emit()
+
+    def _emit(self) -> None:
+        self.metrics |= self.ledger.metrics()
+        numbers = {k: v for k, v in self.metrics.items() if isinstance(v, int | float) and not math.isnan(v)}
+        self.store.log(self.step, self.metrics)
+        self.trackers.log(self.step, numbers)
+
+    def save(self) -> None:
+        """Write a checkpoint of this step."""
+        keep = self.config.trainer.max_actor_ckpt_to_keep
+        if self.step not in checkpoint.steps(self.store.checkpoints):
+            checkpoint.save(self.store.checkpoints, self.step, lambda folder: state.write(self, folder), keep)
+
+    def result(self, status: str) -> Any:
+        """Close the books: status and summary in run.json, and the Run."""
+        from rlkit.training.loop import Run
+
+        evaluations = self.store.info.get("evaluations", {})
+        order = sorted(evaluations, key=int)
+        summary = {
+            "steps": self.step,
+            "first": evaluations[order[0]] if order else None,
+            "last": evaluations[order[-1]] if order else None,
+            "flops": self.ledger.total,
+            "seconds": self.ledger.seconds.get("step", 0.0),
+            **parameter_counts(self.policy.model),
+        }
+        self.store.update(status=status, summary=summary, reason=None)
+        return Run(self.config.id, self.store.folder, status, summary)
+
+    def close(self) -> None:
+        """Release workers, trackers and the bar."""
+        self.router.close()
+        self.trackers.close()
+        if self.bar is not None:
+            self.bar.close()
+
+    def _warm_start_bar(self):
+        if not self.progress:
+            return None
+        bar = tqdm(desc=f"warm start {self.config.model.path}", unit="step", dynamic_ncols=True, leave=False)
+
+        def show(step: int, steps: int, rate: float) -> None:
+            bar.total = steps
+            bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
+            bar.update(step - bar.n)
+
+        return show
+
+
+def sample_row(policy: Any, rollout: Rollout, group: int) -> dict[str, Any]:
+    """A rollout as people read it."""
+    reward = rollout.reward
+    return {
+        "task_id": rollout.task.id,
+        "data_source": rollout.task.data_source,
+        "group": group,
+        "prompt": rollout.task.prompt[-1]["content"],
+        "response": policy.decode(rollout.response_ids),
+        "ground_truth": rollout.task.ground_truth,
+        "value": reward.value if reward else None,
+        "correct": reward.correct if reward else None,
+        "error": reward.error if reward else None,
+        "finish_reason": rollout.finish_reason,
+        "tokens": len(rollout.response_ids),
+        "turns": rollout.turns,
+    }
+
+
+def device_of(config: RunConfig) -> str:
+    """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
+    wanted, there = config.trainer.device, torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise UserError("trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi.")
+    return "cuda" if there and wanted != "cpu" else "cpu"

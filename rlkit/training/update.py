@@ -1,0 +1,230 @@
+"""One update: old and reference log-probs, KL in the reward, advantages, and optimizer steps."""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from rlkit.compute import Ledger, Shape
+from rlkit.config import RunConfig
+from rlkit.models.decoder import Decoder
+from rlkit.seeds import derive
+from rlkit.training import algorithms
+from rlkit.training.critic import Critic
+from rlkit.training.forward import Rows, entropy_with_gradient, micro_batches, token_logprobs
+from rlkit.training.optimizer import Stepper
+from rlkit.types import Batch
+
+
+@dataclass
+class Metrics:
+    """Metrics of an update: token-weighted means over micro-batches, and losses whose shares add up.
+
+    A micro-batch's loss is already divided by the denominators of its mini-batch, so shares are summed, and
+    the sum is divided by the number of optimizer steps.
+    """
+
+    sums: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, float] = field(default_factory=dict)
+    shares: dict[str, float] = field(default_factory=dict)
+    steps: int = 0
+
+    def mean(self, metrics: dict[str, float], weight: float) -> None:
+        """Add means of a part that weighs `weight`."""
+        for name, value in metrics.items():
+            self.sums[name] = self.sums.get(name, 0.0) + float(value) * weight
+            self.weights[name] = self.weights.get(name, 0.0) + weight
+
+    def share(self, name: str, loss: Tensor) -> None:
+        """Add a micro-batch's share of a loss."""
+        self.shares[name] = self.shares.get(name, 0.0) + float(loss.detach())
+
+    def result(self) -> dict[str, float]:
+        means = {name: total / self.weights[name] for name, total in self.sums.items() if self.weights[name]}
+        return means | {name: total / max(1, self.steps) for name, total in self.shares.items()}
+
+
+class Updater:
+    """Turns a graded batch into optimizer steps on the policy (and on the critic of `gae`).
+
+    Args:
+        decoder: the policy's forward pass, with gradients.
+        reference: context in which the decoder is the reference policy (adapter switched off), or a second
+            decoder; None where no KL to a reference is asked for.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        model: torch.nn.Module,
+        reference: Decoder | Callable[[], AbstractContextManager] | None,
+        critic: Critic | None,
+        ledger: Ledger,
+    ) -> None:
+        self.config, self.model, self.reference, self.critic, self.ledger = config, model, reference, critic, ledger
+        self.decoder, self.shape = Decoder(model), Shape.of(model)
+        steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
+        self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
+        self.controller = algorithms.KLController(config)
+
+    def _mini_batches(self) -> int:
+        mini = self.config.actor.ppo_mini_batch_size
+        return self.config.data.train_batch_size // mini if mini else 1
+
+    def update(self, batch: Batch, step: int, baselines: Tensor | None = None) -> dict[str, float]:
+        """All of one step's learning from a graded batch; fills the batch's derived fields.
+
+        Args:
+            baselines: (B,) rewards of greedy responses (remax).
+        """
+        torch.manual_seed(derive("update", self.config.seed, step))  # dropout and clip_cov's choice
+        metrics = self._prepare(batch)
+        arguments = {"baselines": baselines, "sum_pi_squared": self._sum_pi_squared(batch)}
+        batch.advantages, batch.returns = algorithms.advantages(batch, self.config, **arguments)
+        sampled = batch.mask > 0
+        metrics["critic/advantages/mean"] = float(batch.advantages[sampled].mean())
+        metrics["critic/advantages/max"] = float(batch.advantages[sampled].max())
+        metrics["critic/advantages/min"] = float(batch.advantages[sampled].min())
+        if self.critic is not None:
+            metrics |= self.critic.update(batch, self.ledger)
+            if step <= self.config.critic.warmup_steps:
+                return metrics
+        return metrics | self._update_policy(batch, step)
+
+    def _prepare(self, batch: Batch) -> dict[str, float]:
+        """Old log-probs, reference log-probs, values, and token rewards less the KL penalty."""
+        c, metrics = self.config, {}
+        if self._needs_old(c):
+            batch.old_logprobs = self._logprobs(batch, self.decoder, "old_log_prob")
+        if self.reference is not None:
+            batch.ref_logprobs = self._reference_logprobs(batch)
+        if self.critic is not None:
+            batch.values = self.critic.values(batch, self.ledger)
+        metrics["critic/rewards/mean"] = float(batch.rewards.sum(-1).mean())
+        if c.algorithm.use_kl_in_reward:
+            penalty = algorithms.kl(c.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs) * batch.mask
+            mean = float(penalty.sum() / batch.mask.sum())
+            batch.rewards = batch.rewards - self.controller.value * penalty
+            metrics |= {"actor/reward_kl_penalty": mean, "actor/reward_kl_penalty_coeff": self.controller.value}
+            metrics["critic/rewards/mean"] = float(batch.rewards.sum(-1).mean())
+            self.controller.update(mean, len(batch))
+        return metrics
+
+    def _needs_old(self, c: RunConfig) -> bool:
+        """Whether the behaviour policy's log-probs need a pass of their own: with one optimizer step a batch,
+        they are those of the update's own forward pass."""
+        several = self._mini_batches() > 1 or c.actor.ppo_epochs > 1
+        return several or c.algorithm.use_kl_in_reward or c.algorithm.adv_estimator in algorithms.OPTIMAL_BASELINE
+
+    def _reference_logprobs(self, batch: Batch) -> Tensor:
+        if isinstance(self.reference, Decoder):
+            return self._logprobs(batch, self.reference, "ref")
+        with self.reference() if self.reference else nullcontext():
+            return self._logprobs(batch, self.decoder, "ref")
+
+    @torch.no_grad()
+    def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
+        """(B, T) log-probs of every response token."""
+        result = torch.zeros_like(batch.mask)
+        for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
+            result[part.rows, : part.width] = token_logprobs(decoder, part, self.config.rollout.temperature)[0]
+            self.ledger.add(phase, self.shape.forward(part.work()))
+        return result
+
+    @torch.no_grad()
+    def _sum_pi_squared(self, batch: Batch) -> Tensor | None:
+        """(B, T) sum over the vocabulary of squared probabilities, where the estimator asks for it."""
+        if self.config.algorithm.adv_estimator not in algorithms.OPTIMAL_BASELINE:
+            return None
+        result = torch.zeros_like(batch.mask)
+        for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
+            hidden = self.decoder.hidden(part.prompt_ids, part.prompt_mask, part.index, part.response_ids)
+            p = (self.decoder.head(hidden).float() / self.config.rollout.temperature).softmax(-1)
+            result[part.rows, : part.width] = p.square().sum(-1) * part.present
+            self.ledger.add("old_log_prob", self.shape.forward(part.work()))
+        return result
+
+    def _update_policy(self, batch: Batch, step: int) -> dict[str, float]:
+        actor, metrics = self.config.actor, Metrics()
+        self.model.train()
+        for epoch in range(actor.ppo_epochs):
+            for mini in self._mini_rows(batch, step, epoch):
+                scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
+                for part in self._parts(batch, self._with_gradient(batch, mini)):
+                    self._backward(batch, part, scale, metrics)
+                    self.ledger.add("update", self.shape.training(part.work()))
+                norm, rate = self.stepper.step()
+                metrics.mean({"actor/grad_norm": norm, "actor/lr": rate}, 1.0)
+                metrics.steps += 1
+        self.model.eval()
+        self.ledger.optimizer_steps += metrics.steps
+        return metrics.result()
+
+    def _mini_rows(self, batch: Batch, step: int, epoch: int) -> Iterator[Tensor]:
+        """Rows of each optimizer step: whole groups, shuffled anew every epoch."""
+        device = batch.mask.device
+        if self._mini_batches() == 1:
+            yield torch.arange(len(batch), device=device)
+            return
+        groups = torch.unique(batch.prompt_index)
+        order = torch.Generator().manual_seed(derive("mini-batch", self.config.seed, step, epoch))
+        shuffled = groups[torch.randperm(len(groups), generator=order).to(device)]
+        for chosen in shuffled.chunk(self._mini_batches()):
+            yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
+
+    def _with_gradient(self, batch: Batch, rows: Tensor) -> Tensor:
+        """The rows whose loss can have a gradient: sequences of zero advantage have none, unless a KL or an
+        entropy term or the loss itself gives them one. Denominators still count all rows."""
+        actor = self.config.actor
+        always = actor.use_kl_loss or actor.entropy_coeff or self.config.algorithm.adv_estimator == "gae"
+        if always or actor.policy_loss.loss_mode not in algorithms.ZERO_ADVANTAGE_IS_ZERO_GRADIENT:
+            return rows
+        return rows[(batch.advantages[rows] != 0).any(-1)]
+
+    def _parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
+        actor = self.config.actor
+        whole = actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE and torch.is_grad_enabled()
+        size = len(batch) if whole else actor.ppo_micro_batch_size
+        return micro_batches(batch, rows, size, actor.micro_batch_tokens)
+
+    def _backward(self, batch: Batch, part: Rows, scale: algorithms.Scale, metrics: Metrics) -> None:
+        """Accumulate the gradient of one micro-batch."""
+        c, actor = self.config, self.config.actor
+        rows, width = part.rows, part.width
+        mask, sampled = batch.mask[rows, :width], batch.sampler_logprobs[rows, :width]
+        logprobs, entropy = token_logprobs(self.decoder, part, c.rollout.temperature)  # (b, t)
+        old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[rows, :width]
+        cap = c.algorithm.rollout_correction
+        loss, verl_metrics = algorithms.policy_loss(
+            actor, c.rollout.n, scale, logprobs=logprobs, old_logprobs=old,
+            advantages=batch.advantages[rows, :width], mask=mask,
+            correction=algorithms.importance_weights(old, sampled, cap) if cap else None,
+        )  # fmt: skip
+        metrics.share("actor/pg_loss", loss)
+        if actor.entropy_coeff:
+            bonus = entropy_with_gradient(self.decoder, part, c.rollout.temperature)
+            loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, bonus, mask)
+        tokens = float(mask.sum())
+
+        def mean(values: Tensor) -> float:
+            return float((values * mask).sum()) / max(tokens, 1.0)
+
+        measured = {"actor/entropy": mean(entropy), "policy/logprob_gap": mean((old - sampled).abs())}
+        if batch.ref_logprobs is not None:
+            ref = batch.ref_logprobs[rows, :width]
+            measured["actor/kl_ref"] = mean(logprobs.detach() - ref)  # k1: unbiased, not clamped
+            if actor.use_kl_loss:
+                penalty = algorithms.aggregate(actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask)
+                metrics.share("actor/kl_loss", penalty)
+                loss = loss + actor.kl_loss_coef * penalty
+        metrics.mean(verl_metrics | measured, tokens)
+        loss.backward()
+
+    def state_dict(self) -> dict:
+        return {"actor": self.stepper.state_dict(), "kl_coef": self.controller.value}
+
+    def load_state_dict(self, state: dict) -> None:
+        self.stepper.load_state_dict(state["actor"])
+        self.controller.value = state["kl_coef"]
