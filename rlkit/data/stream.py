@@ -107,6 +107,14 @@ class TaskStream:
         order = generator("batch", self.seed, step).permutation(len(tasks))
         return [tasks[int(k)] for k in order]
 
+    def first(self, count: int) -> list[Task]:
+        """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
+        tasks = []
+        for i, share in enumerate(apportion(count, self.weights)):
+            tasks += [self._supply(i).task(k) for k in range(share)]
+        order = generator("first", self.seed, self._side, count).permutation(count)
+        return [tasks[int(k)] for k in order]
+
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
         (`data/unique/<source>`, where their number is limited) and passes over the unique ones.
@@ -147,8 +155,7 @@ class TaskStream:
 
     def _unique(self) -> list[int | None]:
         """Unique tasks of each source; None is without end."""
-        data, ratio = self.config.data, self.config.data.sft_ratio
-        share = ratio if self._side == "sft" else 1 - ratio
+        data = self.config.data
         if data.train_max_samples > 0:
             parts = apportion(data.train_max_samples, self.weights)
         elif any(s.count for s in self.sources):
@@ -158,7 +165,9 @@ class TaskStream:
             return [int(n) if s.total() is None else None for n, s in pairs]
         else:
             return [None] * len(self.sources)
-        return [round(n * share) if s.weight else None for n, s in zip(parts, self.sources, strict=True)]
+        supervised = apportion(round(int(parts.sum()) * data.sft_ratio), parts)
+        unique = supervised if self._side == "sft" else parts - supervised
+        return [int(n) for n in unique]
 
     def _check_epochs(self) -> None:
         most = self.config.data.max_epochs
@@ -176,6 +185,11 @@ class TaskStream:
 
     def _supply(self, i: int) -> Supply:
         if i not in self._supplies:
+            if self._limits[i] == 0:
+                raise UserError(
+                    f"{self.labels[i]} gets none of the unique tasks: raise data.train_max_samples, its weight, "
+                    "or set its weight to 0."
+                )
             curriculum = self.config.data.order == "curriculum"
             key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None
             supply = Supply(self.sources[i], self.labels[i], self.seed, self._allowed, self._limits[i], key)
