@@ -4,7 +4,7 @@ Everywhere the last answer is the one that was given: a right answer that was ch
 """
 
 import re
-from bisect import bisect_right
+import textwrap
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -19,7 +19,7 @@ _SENTENCE = re.compile(
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE)
-_FENCE = re.compile(r"^[ \t]*(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$", re.MULTILINE)
+_OPENING_FENCE = re.compile(r"^(?:.*?[^`~])??(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$")
 
 
 def after_thinking(response: str) -> str:
@@ -95,26 +95,21 @@ def tagged(response: str, tag: str = "answer") -> str | None:
 
 
 def fences(response: str) -> list[tuple[str, str]]:
-    """(language, content) of every closed fence outside the reasoning; languages in lower case."""
-    text = after_thinking(response).replace("\r\n", "\n")
-    marks = list(_FENCE.finditer(text))
-    ends = [m.end() for m in marks]
-    found, position = [], 0
-    while position < len(marks):
-        opening = marks[position]
-        closing = _closing_fence(marks, position)
-        if closing is None:
-            break
-        body = text[opening.end() + 1 : marks[closing].start()]
-        found.append((opening.group("tag").strip("{}. ").lower(), body))
-        position = bisect_right(ends, marks[closing].end())
+    """(language, content) of every closed fence outside the reasoning; languages in lower case.
+
+    A fence may open after text and close at the end of a line of code; an indented one is dedented.
+    """
+    found: list[tuple[str, str]] = []
+    opening: re.Match[str] | None = None
+    body: list[str] = []
+    for line in after_thinking(response).replace("\r\n", "\n").split("\n"):
+        if opening is None:
+            opening, body = _OPENING_FENCE.match(line), []
+        elif (end := line.rstrip()).endswith(opening["marks"]):
+            last = end.rstrip(opening["marks"][0])
+            body += [last] if last.strip() else []
+            found.append((opening["tag"].strip("{}. ").lower(), textwrap.dedent("\n".join(body))))
+            opening = None
+        else:
+            body.append(line)
     return found
-
-
-def _closing_fence(marks: list[re.Match[str]], opening: int) -> int | None:
-    kind = marks[opening].group("marks")
-    for index in range(opening + 1, len(marks)):
-        mark = marks[index]
-        if not mark.group("tag") and mark.group("marks").startswith(kind):
-            return index
-    return None

@@ -17,17 +17,19 @@ from typing import Any
 
 from rlkit.rewards import context
 from rlkit.rewards.grading import grade
+from rlkit.rewards.sandbox import programs
 from rlkit.rewards.wire import Channel, encode, frame
 
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RECYCLE = 1 << 30  # bytes resident after which a worker is replaced between batches
 _PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
 
 def main(descriptor: int) -> None:
     """Serve spawn and kill requests until the router's end of the control socket closes."""
     control = socket.socket(fileno=descriptor)
+    _adopt_orphans()
     children: set[int] = set()
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, 65536, 1)
@@ -43,10 +45,13 @@ def main(descriptor: int) -> None:
                 os.kill(reply, signal.SIGKILL)
                 os.waitpid(reply, 0)
                 children.discard(reply)
-        children -= _reaped()
+        children -= _reaped() or set()
         control.sendall(json.dumps(reply).encode())
     for pid in children:
         os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + 2
+    while _reaped() is not None and time.monotonic() < end:
+        time.sleep(0.005)
 
 
 def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int) -> int:
@@ -67,14 +72,20 @@ def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int) -> 
         os._exit(0)
 
 
-def _reaped() -> set[int]:
-    """Workers that ended by themselves."""
-    gone = set()
+def _adopt_orphans() -> None:
+    """Sandboxes of a killed worker become children of the nursery, which then reaps them."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _reaped() -> set[int] | None:
+    """Processes that ended; None when there is none left."""
+    gone: set[int] = set()
     while True:
         try:
             pid, _ = os.waitpid(-1, os.WNOHANG)
         except ChildProcessError:
-            return gone
+            return gone or None
         if pid == 0:
             return gone
         gone.add(pid)
@@ -97,10 +108,11 @@ def serve(channel: Channel, settings: context.Settings) -> None:
         try:
             batch = channel.receive()
         except EOFError:
-            return
+            break
         _grade(batch, channel)
         if _resident() > _RECYCLE:
-            return
+            break
+    programs.close()
 
 
 def _grade(batch: list[Any], channel: Channel) -> None:

@@ -1,1 +1,1 @@
-"""Code: programs judged by tests."""
+"""Programs: run in the sandbox against tests (scoring.py)."""

@@ -1,0 +1,328 @@
+"""The warm interpreter inside the sandbox: it forks one process for each program it is asked to run.
+
+Standard library only. Each request comes with the program's standard input, output and error (and, for a
+session, a socket) as descriptors; the answer is how the program ended. What the program printed is read
+by the caller, so nothing that the program writes can be mistaken for a verdict.
+
+Isolation of one program from the next, by `level`:
+    namespaces  own PID, mount and IPC namespace, fresh /tmp, /dev/shm and /proc; all of it ends with it
+    uid         own user; every process of that user is killed afterwards
+    none        own process group only
+"""
+
+import ctypes
+import json
+import os
+import resource
+import select
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+import peer
+
+_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 4, 36, 38, 22
+_WATCH = 0.05  # seconds between looks at the memory of a program and its children
+_LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
+
+
+def _call(name, *arguments):
+    if _LIBC is None:
+        return
+    if getattr(_LIBC, name)(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")
+
+
+def main(descriptor, level, user):
+    """Serve requests until the caller closes the socket. `user` is the uid of programs, 0 for ours."""
+    control = socket.socket(fileno=descriptor)
+    _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
+    _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if level == "namespaces":
+        _call("unshare", _CLONE_NEWNET)  # without even a loopback device
+    control.sendall(b"!")
+    while True:
+        head, descriptors, _, _ = socket.recv_fds(control, 4, 8)
+        if len(head) < 4:
+            return
+        request = json.loads(_exactly(control, int.from_bytes(head, "big")))
+        reply = _run(control, request, descriptors, level, user)
+        control.sendall(json.dumps(reply).encode() + b"\n")
+        if reply["reason"] != "killed" and control.recv(1) == b"":
+            return  # every program costs the caller one byte: the order to kill it, or its receipt
+
+
+def _exactly(sock, size):
+    data = bytearray()
+    while len(data) < size:
+        piece = sock.recv(min(size - len(data), 1 << 20))
+        if not piece:
+            os._exit(0)
+        data += piece
+    return data
+
+
+def _run(control, request, descriptors, level, user):
+    """One program from start to end: its exit status (negative: a signal) and why it was killed."""
+    alive, life = os.pipe()
+    folder = None if level == "namespaces" else _folder(user)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.close(alive)
+            control.close()
+            os.setsid()
+            if level == "namespaces":
+                _namespaced(request, descriptors, user)
+            else:
+                _waited(request, descriptors, user, folder)
+        finally:
+            os._exit(125)
+    os.close(life)
+    for number in descriptors:
+        os.close(number)
+    reason = _watch(control, alive, request["memory"], user)
+    os.close(alive)
+    if reason or level != "namespaces":
+        _kill(pid, level, user)
+    _, status = os.waitpid(pid, 0)
+    _reap()
+    if folder:
+        _remove(folder)
+    return {"status": os.waitstatus_to_exitcode(status), "reason": reason}
+
+
+def _watch(control, alive, memory, user):
+    """Wait for the program's end, the caller's order to kill it, or too much memory in total."""
+    poll = select.poll()
+    poll.register(control, select.POLLIN)
+    poll.register(alive, select.POLLIN | select.POLLHUP)
+    while True:
+        ready = [number for number, _ in poll.poll(_WATCH * 1000)]
+        if alive in ready:
+            return None
+        if ready:
+            if control.recv(1) == b"":
+                os.kill(0, signal.SIGKILL)  # the caller is gone
+            return "killed"
+        if _resident(user) > memory:
+            return "memory"
+
+
+def _resident(user):
+    """Bytes of memory of all that runs here: the sandbox's processes, or those of the programs' user."""
+    total, page = 0, resource.getpagesize()
+    for name in os.listdir("/proc") if _OWN_PROC or user else ():
+        if name.isdigit() and int(name) not in (1, os.getpid()):
+            try:
+                if not _OWN_PROC and os.stat(f"/proc/{name}").st_uid != user:
+                    continue
+                with open(f"/proc/{name}/statm", "rb") as file:
+                    fields = file.read().split()
+                total += (int(fields[1]) - int(fields[2])) * page  # without what is shared with us
+            except (OSError, IndexError):
+                pass
+    return total
+
+
+_OWN_PROC = False  # whether /proc shows only this sandbox
+
+
+def _kill(pid, level, user):
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    if level == "uid":
+        helper = os.fork()
+        if helper == 0:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+            os.kill(-1, signal.SIGKILL)  # everything of this user but this process
+            os._exit(0)
+        os.waitpid(helper, 0)
+
+
+def _reap():
+    """Processes that outlived their parents are ours (subreaper): end them, too."""
+    while True:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid == 0:
+            for orphan in _children():
+                try:
+                    os.kill(orphan, signal.SIGKILL)
+                except OSError:
+                    pass
+            time.sleep(0.001)
+
+
+def _children():
+    try:
+        with open(f"/proc/self/task/{os.getpid()}/children") as file:
+            return [int(word) for word in file.read().split()]
+    except OSError:
+        return []
+
+
+def _folder(user):
+    folder = tempfile.mkdtemp(prefix="rlkit-jail-")
+    if user:
+        os.chown(folder, user, user)
+    return folder
+
+
+def _remove(folder):
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.exists(folder):  # deeper than Python recurses, or without permissions
+        subprocess.run(["chmod", "-R", "u+rwx", folder], stderr=subprocess.DEVNULL)
+        subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)
+
+
+def _namespaced(request, descriptors, user):
+    """Become the parent of a new PID namespace whose first process starts the program and waits."""
+    _call("unshare", _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC)
+    first = os.fork()
+    if first:
+        _exit_as(first, descriptors)
+    try:
+        _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _mounts(request["files"])
+        _waited(request, descriptors, user, "/tmp")
+    finally:
+        os._exit(125)
+
+
+def _waited(request, descriptors, user, folder):
+    """Start the program in a session of its own and end as it ends. This process keeps the life pipe,
+    whose closing tells the server so, and hands nothing of it to the program."""
+    program = os.fork()
+    if program:
+        _exit_as(program, descriptors)
+    try:
+        os.setsid()
+        os.chdir(folder)
+        _program(request, descriptors, user)
+    finally:
+        os._exit(125)
+
+
+def _exit_as(pid, descriptors):
+    """Wait for a child and exit with its status, signals as a shell gives them."""
+    for number in descriptors:
+        os.close(number)
+    while True:
+        done, status = os.waitpid(-1, 0)
+        if done == pid:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _mounts(size):
+    flags = _MS_NOSUID | _MS_NODEV
+    _call("mount", b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE | _MS_REC), None)
+    options = f"size={size},nr_inodes=20000,mode=1777".encode()
+    for place in (b"/tmp", b"/dev/shm"):
+        _call("mount", b"tmpfs", place, b"tmpfs", ctypes.c_ulong(flags), options)
+    _call("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(flags | _MS_NOEXEC), None)
+
+
+def _program(request, descriptors, user):
+    """In the program's own process: give up every right, set the limits, run it. Never returns."""
+    for target, number in enumerate(descriptors):
+        os.dup2(number, target + 100)
+    for target in range(len(descriptors)):
+        os.dup2(target + 100, target, inheritable=True)
+    os.closerange(len(descriptors), 4096)
+    _limits(request)
+    if user:
+        os.setgroups([])
+        os.setresgid(user, user, user)
+        os.setresuid(user, user, user)
+    _drop_capabilities()
+    _filter_calls()
+    _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
+    os.umask(0o077)
+    if request["role"] == "script":
+        peer.script(request["program"])
+    elif request["role"] == "candidate":
+        peer.candidate(socket.socket(fileno=3), request["program"], request.get("prefix", ""))
+    else:
+        peer.examiner(socket.socket(fileno=3), socket.socket(fileno=4), request)
+    os._exit(0)
+
+
+def _limits(request):
+    memory, cpu = request["memory"], int(request["seconds"]) + 2
+    limits = {
+        resource.RLIMIT_AS: memory,
+        resource.RLIMIT_CPU: cpu,
+        resource.RLIMIT_FSIZE: request["files"],
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NPROC: request["processes"],
+    }
+    for kind, value in limits.items():
+        _, hard = resource.getrlimit(kind)
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (value, value))
+
+
+def _drop_capabilities():
+    if _LIBC is None:
+        return
+    _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # _LINUX_CAPABILITY_VERSION_3, this process
+    _call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+# Numbers of the system calls that no judged program needs: unshare, setns, mount, umount2, pivot_root,
+# ptrace, process_vm_readv, process_vm_writev, keyctl, add_key, request_key, bpf, userfaultfd,
+# perf_event_open, io_uring_setup, open_by_handle_at, memfd_create (memory that no limit counts).
+_DENIED = {
+    "x86_64": (
+        0xC000003E, 56,
+        (272, 308, 165, 166, 155, 101, 310, 311, 250, 248, 249, 321, 323, 298, 425, 304, 319),
+    ),
+    "aarch64": (
+        0xC00000B7, 220,
+        (97, 268, 40, 39, 41, 117, 270, 271, 219, 217, 218, 280, 282, 241, 425, 265, 279),
+    ),
+}  # fmt: skip
+_CLONE3, _CLONE_NEWUSER = 435, 0x10000000
+_ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
+
+
+def _filter_calls():
+    """A seccomp filter: no namespaces of its own (they would lift the limits), no tracing, no mounts."""
+    known = _DENIED.get(os.uname().machine)
+    if _LIBC is None or known is None:
+        return
+    architecture, clone, denied = known
+    code = [(0x20, 0, 0, 4), (0x15, 1, 0, architecture), (0x06, 0, 0, _EPERM), (0x20, 0, 0, 0)]
+    code += [(0x35, 0, 1, 0x40000000), (0x06, 0, 0, _EPERM)]  # the x32 numbers of the same calls
+    code += [(0x15, 0, 1, _CLONE3), (0x06, 0, 0, _ENOSYS)]  # glibc falls back on clone
+    for number in denied:
+        code += [(0x15, 0, 1, number), (0x06, 0, 0, _EPERM)]
+    code += [(0x15, 0, 3, clone), (0x20, 0, 0, 16), (0x45, 0, 1, _CLONE_NEWUSER), (0x06, 0, 0, _EPERM)]
+    code += [(0x06, 0, 0, _ALLOW)]
+    packed = b"".join(struct.pack("HBBI", *step) for step in code)
+    buffer = ctypes.create_string_buffer(packed, len(packed))
+    program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer))
+    _call("prctl", _PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)), 0, 0)
+
+
+if __name__ == "__main__":
+    _OWN_PROC = sys.argv[2] == "namespaces"
+    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

@@ -1,0 +1,171 @@
+"""Which isolation works on this machine, and the command that starts a jail with it.
+
+bubblewrap  new network, PID, IPC, UTS and mount namespaces over a read-only system; as root without a
+            user namespace (programs run as another user), as an ordinary user with one
+rlimits     no namespaces: own user, own folder, rlimits. Needs root. Programs can open connections and
+            read what all users of the machine may read
+unsafe      own process group and rlimits only; programs can do what this user can
+"""
+
+import os
+import platform
+import shutil
+import site
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from rlkit.errors import UserError
+
+_HERE = Path(__file__).parent
+_PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", "pytest", "_pytest", "pluggy", "iniconfig", "packaging",
+             "pygments")  # fmt: skip
+_FIRST_USER = 200_000  # uids of programs when root starts the sandbox: one for each jail
+_ADVICE = (
+    "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
+    "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined), "
+    "or set reward.sandbox=unsafe on a machine that you can lose."
+)
+
+
+@dataclass(frozen=True)
+class Level:
+    """An isolation that works here: its name, and what jail.py is told."""
+
+    name: str  # bubblewrap, rlimits or unsafe
+    inside: str  # namespaces, uid or none
+    python: str
+
+
+def choose(wanted: str = "auto") -> Level:
+    """The level to use: the best that works for `auto`, else the one asked for.
+
+    Raises:
+        UserError: it does not work on this machine; the message says how to make it work.
+    """
+    if wanted == "unsafe":
+        return Level("unsafe", "none", _python())
+    if wanted in ("auto", "bubblewrap"):
+        problem = bubblewrap_problem()
+        if problem is None:
+            return Level("bubblewrap", "namespaces", _python())
+        if wanted == "bubblewrap":
+            raise UserError(f"reward.sandbox is 'bubblewrap', which does not work here: {problem} {_ADVICE}")
+    if os.geteuid() == 0 and (python := _public_python()):
+        return Level("rlimits", "uid", python)
+    why = bubblewrap_problem() or "it was not asked for."
+    raise UserError(
+        f"Programs of the policy cannot be run safely: bubblewrap does not work here ({why}) and the fallback "
+        f"with rlimits needs root and a Python that other users can read. {_ADVICE}"
+    )
+
+
+@lru_cache
+def bubblewrap_problem() -> str | None:
+    """Why bubblewrap cannot be used, or None if a trial run of a jail succeeds."""
+    if platform.system() != "Linux":
+        return "it exists for Linux only."
+    if shutil.which("bwrap") is None:
+        return "it is not installed."
+    from rlkit.rewards.sandbox.client import Jail
+
+    try:
+        with Jail(Level("bubblewrap", "namespaces", _python())) as jail:
+            outcome = jail.run("print(6 * 7)", b"", seconds=10)
+    except (OSError, RuntimeError) as error:
+        return f"{error}."
+    return None if outcome.stdout == b"42\n" else f"a trial program ended with {outcome}."
+
+
+def command(level: Level, descriptor: int, number: int) -> list[str]:
+    """The command line of a jail whose control socket is `descriptor`; `number` tells jails apart."""
+    user = _FIRST_USER + number if os.geteuid() == 0 and level.inside != "none" else 0
+    script = str(_HERE / "jail.py") if level.inside != "namespaces" else "/jail/jail.py"
+    inside = [level.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, script]
+    inside += [str(descriptor), level.inside, str(user)]
+    return inside if level.inside != "namespaces" else [*_bubblewrap(level.python), *inside]
+
+
+_BOOT = """import sys, os
+sys.argv[:] = sys.argv[1:]
+sys.path[:0] = [os.path.dirname(sys.argv[0])]
+sys.path += ["/packages"] if os.path.isdir("/packages") else []
+import jail
+jail._OWN_PROC = sys.argv[2] == "namespaces"
+jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"""
+
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+"""All that a program finds in its environment."""
+
+
+def _bubblewrap(python: str) -> list[str]:
+    root = os.geteuid() == 0
+    line = ["bwrap", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
+    line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
+    capabilities = ["CAP_SYS_ADMIN", "CAP_KILL"] + (["CAP_SETUID", "CAP_SETGID"] if root else [])
+    for name in capabilities:
+        line += ["--cap-add", name]
+    line += ["--clearenv"]
+    for name, value in ENVIRONMENT.items():
+        line += ["--setenv", name, value]
+    for place in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
+        if os.path.islink(place):
+            line += ["--symlink", os.readlink(place), place]
+        elif os.path.isdir(place):
+            line += ["--ro-bind", place, place]
+    line += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    line += ["--ro-bind-try", "/etc/localtime", "/etc/localtime"]
+    prefix = str(Path(python).parent.parent)
+    if not prefix.startswith("/usr"):
+        for parent in reversed(Path(prefix).parents[:-1]):
+            line += ["--perms", "0755", "--dir", str(parent)]
+        line += ["--ro-bind", prefix, prefix]
+    for folder in _site_folders(prefix):
+        line += ["--tmpfs", folder]  # the grader may be installed there
+    line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
+    line += ["--perms", "0755", "--dir", "/jail", "--perms", "0755", "--dir", "/packages"]
+    for name in ("jail.py", "peer.py"):
+        line += ["--ro-bind", str(_HERE / name), f"/jail/{name}"]
+    for name, folder in _packages().items():
+        line += ["--ro-bind", folder, f"/packages/{name}"]
+    return [*line, "--remount-ro", "/", "--chdir", "/tmp"]
+
+
+def _site_folders(prefix: str) -> list[str]:
+    folders = {*site.getsitepackages([prefix]), *site.getsitepackages(["/usr", "/usr/local"]), *sys.path}
+    names = ("site-packages", "dist-packages")
+    visible = ("/usr/", f"{prefix}/")
+    return sorted(f for f in folders if Path(f).name in names and f.startswith(visible) and os.path.isdir(f))
+
+
+def _packages() -> dict[str, str]:
+    """The few installed packages that programs and pytest suites may import."""
+    found = {}
+    for folder in (Path(f) for f in [*sys.path, *site.getsitepackages()]):
+        for name in _PACKAGES:
+            if name not in found and (folder / name).is_dir():
+                found[name] = str(folder / name)
+    return found
+
+
+def _python() -> str:
+    """The interpreter behind a virtual environment."""
+    return os.path.realpath(sys.executable)
+
+
+def _public_python() -> str | None:
+    """An interpreter that every user can read, since programs run as another user."""
+    for path in (_python(), "/usr/bin/python3", "/usr/local/bin/python3"):
+        real = Path(os.path.realpath(path))
+        if real.exists() and all(parent.stat().st_mode & 0o001 for parent in real.parents):
+            return str(real)
+    return None

@@ -1,0 +1,200 @@
+"""What scorers and environments ask the sandbox for: run a script, call functions, run test code.
+
+Jails are started at the first use in a process and kept; one that breaks down is replaced.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+from rlkit.rewards import context
+from rlkit.rewards.sandbox import peer
+from rlkit.rewards.sandbox.client import Jail, Outcome
+from rlkit.rewards.sandbox.levels import Level, choose
+
+T = TypeVar("T")
+
+_jails: dict[tuple[int, str, str], Jail] = {}
+_choose = lru_cache(choose)
+
+
+def level() -> Level:
+    """The isolation in use. Raises UserError where no safe one works and none was waived."""
+    return _choose(context.settings.sandbox)
+
+
+def _jail(purpose: str) -> Jail:
+    key = (os.getpid(), purpose, context.settings.sandbox)
+    if key not in _jails:
+        _jails[key] = Jail(level())
+    return _jails[key]
+
+
+def close() -> None:
+    """End this process's jails."""
+    while _jails:
+        _jails.popitem()[1].close()
+
+
+def _sturdy(task: Callable[[], T]) -> T:
+    """The task's result; once more with new jails if the sandbox broke down."""
+    try:
+        return task()
+    except RuntimeError:
+        close()
+        return task()
+
+
+def run_script(program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
+    """Run a program as `python main.py` would.
+
+    Raises:
+        RuntimeError: the sandbox cannot be started.
+        UserError: no safe isolation works here.
+    """
+    data = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
+    return _sturdy(lambda: _jail("program").run(program, data, seconds))
+
+
+class Unknown:
+    """A value that has no plain form: equal to nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+
+class _Caller(peer.Link):
+    """The worker's end of a candidate: plain values only, nothing is imported or called back."""
+
+    def make(self, node: Any) -> Any:
+        if node[0] == "exception":
+            return type(str(node[2]), (Exception,), {})
+        return Unknown()
+
+    def answer(self, nodes: Any) -> None:
+        raise peer.Lost("the program sends requests")
+
+
+@dataclass(frozen=True)
+class Call:
+    """The outcome of one call: its value, or why there is none."""
+
+    value: Any = None
+    error: str | None = None
+
+
+def call_function(
+    program: str, name: str, calls: Sequence[list[Any]], seconds: float = 10.0, enough: Callable[[Call, int], bool] | None = None
+) -> list[Call]:
+    """Load a program and call its function (or `Solution` method) with each list of arguments.
+
+    `enough(call, index)` may end the calls early. A call that did not happen for lack of time has the
+    error "time"; a program that ended itself has "exit".
+    """
+    return _sturdy(lambda: _call_function(program, name, calls, seconds, enough))
+
+
+def _call_function(
+    program: str, name: str, calls: Sequence[list[Any]], seconds: float, enough: Callable[[Call, int], bool] | None
+) -> list[Call]:
+    end = time.monotonic() + seconds
+    jail = _jail("program")
+    ours, theirs = socket.socketpair()
+    with _null() as null, theirs:
+        jail.start("candidate", program, [null, null, null, theirs.fileno()], seconds)
+    found: list[Call] = []
+    with ours:
+        link = _Caller(ours, peer.Codec({}))
+        try:
+            ours.settimeout(seconds)
+            kind, nodes, _ = link.receive()
+            if kind == "raise":
+                raise peer.Lost(_described(link, nodes))
+            for index, arguments in enumerate(calls):
+                ours.settimeout(max(0.01, end - time.monotonic()))
+                found.append(_one(link, name, arguments))
+                if enough and enough(found[-1], index):
+                    break
+        except TimeoutError:
+            found.append(Call(error="time"))
+        except (peer.Lost, OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+            found.append(Call(error=f"exit: {error}"))
+    jail.finish()
+    return found
+
+
+def _one(link: _Caller, name: str, arguments: list[Any]) -> Call:
+    try:
+        return Call(link.request("function", name, arguments))
+    except (TimeoutError, peer.Lost):
+        raise
+    except Exception as error:
+        return Call(error=f"{type(error).__name__}: {error}"[:300])
+
+
+def _described(link: _Caller, nodes: Any) -> str:
+    value, _ = link.codec.decode(nodes, link.make)
+    return f"{getattr(value[0], '__name__', 'error')}: {', '.join(map(str, value[1]))}"[:300]
+
+
+def examine(program: str, tests: str, seconds: float = 10.0, **request: Any) -> dict[str, Any]:
+    """Run test code against a program: each in a sandbox of its own, talking over a socket.
+
+    Args:
+        request: `role` ("asserts" or "pytest"), `prefix` (code that both sides run first),
+            `entry_point`, `all` (go on after a failed assertion).
+
+    Returns:
+        passed, total, error (None if all passed; "time" if there was not enough of it).
+    """
+    return _sturdy(lambda: _examine(program, tests, seconds, request))
+
+
+def _examine(program: str, tests: str, seconds: float, request: dict[str, Any]) -> dict[str, Any]:
+    request = {"role": "asserts", "prefix": "", "entry_point": None, "all": False, **request}
+    candidate, examiner = _jail("program"), _jail("tests")
+    left, right = socket.socketpair()
+    verdict, verdict_end = socket.socketpair()
+    with _null() as null, left, right, verdict_end:
+        candidate.start("candidate", program, [null, null, null, left.fileno()], seconds, prefix=request["prefix"])
+        examiner.start(program=tests, descriptors=[null, null, null, right.fileno(), verdict_end.fileno()],
+                       seconds=seconds, **request)  # fmt: skip
+    with verdict:
+        line, late = _line(verdict, time.monotonic() + seconds)
+    candidate.finish()
+    examiner.finish()
+    if late:
+        return {"passed": 0, "total": 1, "error": "time"}
+    return json.loads(line) if line else {"passed": 0, "total": 1, "error": "the test process ended early"}
+
+
+def _line(sock: socket.socket, end: float) -> tuple[bytes, bool]:
+    """One line, and whether the time was over before it came."""
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        sock.settimeout(max(0.01, end - time.monotonic()))
+        try:
+            piece = sock.recv(65536)
+        except TimeoutError:
+            return b"", True
+        if not piece or len(data) > 1 << 20:
+            return b"", False
+        data += piece
+    return bytes(data), False
+
+
+@contextlib.contextmanager
+def _null() -> Any:
+    number = os.open(os.devnull, os.O_RDWR)
+    try:
+        yield number
+    finally:
+        os.close(number)
