@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rlkit.config import Model, NonNegative, Optimizer, Positive, Section, Share
+from rlkit.config import Model, Optimizer, Positive, Section
 from rlkit.environments.base import BaseEnvironment
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
@@ -122,9 +122,7 @@ class AgenticTrainer:
             UserError: no episode, none that fits or succeeded, or every return is zero.
         """
         if not trajectories or not any(len(t) for t in trajectories):
-            raise UserError(
-                "There are no trajectories to train on: collect some with run_episodes(agent, env, problems)."
-            )
+            raise UserError("There are no trajectories to train on: collect some with run_episodes.")
         weights = step_weights(trajectories, self.config)
         chat = ChatTokens(self.setup_model())
         pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w.any()]

@@ -1,1 +1,1 @@
-"""Acting in an environment, turn by turn, as a source of tasks; its rewards come from the environment itself."""
+"""Acting in an environment as a source of tasks; the rewards come from the environment itself."""
