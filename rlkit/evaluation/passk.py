@@ -23,8 +23,9 @@ class Interval(NamedTuple):
 def pass_at_k(n: Any, c: Any, k: Any, *, undefined: Literal["refuse", "nan"] = "refuse") -> Any:
     """The chance that at least one of k samples is correct, from c correct among n: 1 - C(n-c, k)/C(n, k).
 
-    Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv 2107.03374);
-    stopping at the first success biases it. It is a number of one problem: average over problems afterwards.
+    Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv
+    2107.03374); stopping at the first success biases it. It is a number of one problem: average over problems
+    afterwards.
 
     Args:
         n, c, k: integers or integer arrays that broadcast.
@@ -47,7 +48,9 @@ def pass_at_k(n: Any, c: Any, k: Any, *, undefined: Literal["refuse", "nan"] = "
     kk, m = np.where(possible, k, 0), np.where(possible, wrong, 1)
     all_wrong = np.exp(gammaln(m + 1) - gammaln(m - kk + 1) + gammaln(n - kk + 1) - gammaln(n + 1))
     value = np.where(short, np.nan, np.where(possible, 1 - all_wrong, 1.0))
-    value = np.where(~short & (c == 0), 0.0, np.where(~short & (k == 1) & (n > 0), c / np.maximum(n, 1), value))
+    value = np.where(
+        ~short & (c == 0), 0.0, np.where(~short & (k == 1) & (n > 0), c / np.maximum(n, 1), value)
+    )
     return float(value) if scalar else value
 
 
@@ -79,8 +82,8 @@ def bootstrap_mean(
 ) -> Interval:
     """The mean of per-sample outcomes with a percentile interval from resampling prompts.
 
-    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from `rng` and
-    from nothing else.
+    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from
+    `rng` and from nothing else.
 
     Args:
         values: one number a sample; missing ones (ungraded samples) are refused.
@@ -94,7 +97,8 @@ def bootstrap_mean(
     x = np.asarray(values, dtype=float)
     if not x.size or not np.all(np.isfinite(x)):
         raise UserError(
-            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out and count them."
+            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out "
+            "and count them."
         )
     codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts))[0]
     if len(codes) != x.size:
@@ -149,8 +153,11 @@ def pass_at_k_curve(
 def counts(evals: pd.DataFrame, by: str = "task_id") -> pd.DataFrame:
     """n (graded samples), c (correct ones) and ungraded of each problem, from one row a sample.
 
-    Samples of different steps or runs must be selected beforehand. `evals` has a nullable column `correct`; samples that could not be graded are in neither n nor c.
+    Samples of different steps or runs must be selected beforehand. `evals` has a nullable column `correct`;
+    samples that could not be graded are in neither n nor c.
     """
-    table = pd.DataFrame({by: evals[by], "n": evals["correct"].notna(), "c": evals["correct"].fillna(False).astype(bool)})
+    table = pd.DataFrame(
+        {by: evals[by], "n": evals["correct"].notna(), "c": evals["correct"].fillna(False).astype(bool)}
+    )
     table["ungraded"] = ~table["n"]
     return table.groupby(by, sort=True).sum().astype(int).reset_index()

@@ -1,6 +1,7 @@
 """Choosing between laws by what they predict, and testing a law where it was not fitted.
 
-Held-out rows are withheld before the fit reads anything. A fit that has seen them is a separate row, labelled.
+Held-out rows are withheld before the fit reads anything. A fit that has seen them is a separate row,
+labelled.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ class Backtest:
     Attributes:
         fit: fitted without them.
         refit: fitted with them; for comparison of parameters, never of errors.
-        held_out: the rows with prediction, low and high (prediction band), error (observed - predicted) and inside.
+        held_out: the rows with prediction, low and high (prediction band), error (observed - predicted) and
+            inside.
         rmse: root mean square error on them in units of y. bias: mean error. log_rmse: the same of ln y, NaN
             where y is not positive. inside: share of them within the band. level: that of the band.
     """
@@ -53,7 +55,14 @@ class Backtest:
 
 
 def backtest(
-    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, holdout: Any = None, level: float = 0.95, **options: Any
+    df: pd.DataFrame,
+    law: str | Law,
+    *,
+    y: str,
+    x: Any = None,
+    holdout: Any = None,
+    level: float = 0.95,
+    **options: Any,
 ) -> Backtest:
     """Fit without the held-out rows, predict them, and only then refit with them.
 
@@ -87,7 +96,9 @@ def _held_out(df: pd.DataFrame, holdout: Any) -> np.ndarray:
     for rule in [*rules.split(holdout), *([HELD_OUT_RULE] if HELD_OUT in df.columns else [])]:
         held |= rules.matches(df, rule, "holdout")
     if not held.any():
-        raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'.")
+        raise UserError(
+            "Nothing is held out: give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'."
+        )
     return held
 
 
@@ -95,8 +106,9 @@ def _held_out(df: pd.DataFrame, holdout: Any) -> np.ndarray:
 class Comparison:
     """Laws ranked by their error on rows that none of them saw.
 
-    `table` has one row a law, best first: tail_rmse, tail_bias, tail_log_rmse, inside (share of tail rows in the
-    95 % prediction band), aic, bic, r2, parameters, n, warnings. `failed` says why a law could not be fitted.
+    `table` has one row a law, best first: tail_rmse, tail_bias, tail_log_rmse, inside (share of tail rows in
+    the 95 % prediction band), aic, bic, r2, parameters, n, warnings. `failed` says why a law could not be
+    fitted.
     """
 
     table: pd.DataFrame
@@ -112,9 +124,15 @@ class Comparison:
     def summary(self) -> str:
         from rlkit.laws.report import CONVENTION
 
-        lines = [f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.", "", self.table.to_string(index=False)]
+        lines = [
+            f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.",
+            "",
+            self.table.to_string(index=False),
+        ]
         lines += [f"{name}: not fitted: {why}" for name, why in self.failed.items()]
-        return "\n".join([*lines, "", f"{CONVENTION}; comparable only between laws in the same residual space."])
+        return "\n".join(
+            [*lines, "", f"{CONVENTION}; comparable only between laws in the same residual space."]
+        )
 
 
 def compare(
@@ -131,11 +149,12 @@ def compare(
 
     Args:
         laws: two or more names or Laws.
-        x: column names for all the laws together (each takes those it has), or a mapping of law to such a mapping.
-        holdout: the tail. By default the rows in the top quarter (`tail`) of the distinct values of the first law's
-            widest column.
-        options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or y
-            is not positive.
+        x: column names for all the laws together (each takes those it has), or a mapping of law to such a
+            mapping.
+        holdout: the tail. By default the rows in the top quarter (`tail`) of the distinct values of the first
+            law's widest column.
+        options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or
+            y is not positive.
 
     Raises:
         UserError: every law failed, or there is nothing to rank; otherwise as `fit`.
@@ -193,17 +212,25 @@ def tail_rule(df: pd.DataFrame, names: Sequence[str], share: float) -> str:
 
 
 def sensitivity(
-    df: pd.DataFrame, law: str | Law, *, y: str, x: Any = None, along: str | None = None, cuts: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4), **options: Any
+    df: pd.DataFrame,
+    law: str | Law,
+    *,
+    y: str,
+    x: Any = None,
+    along: str | None = None,
+    cuts: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
+    **options: Any,
 ) -> pd.DataFrame:
     """How the parameters move when the fit starts later: one row a cut.
 
     Args:
-        along: column whose smallest values are dropped (compute, steps); default the widest of the law's columns.
+        along: column whose smallest values are dropped (compute, steps); default the widest of the law's
+            columns.
         cuts: at least four shares of its distinct values.
 
     Returns:
-        Columns cut (share dropped), rule, n, objective, starts_agree, and for each parameter its value and its
-        multi-start spread ("<name> spread").
+        Columns cut (share dropped), rule, n, objective, starts_agree, and for each parameter its value and
+        its multi-start spread ("<name> spread").
 
     Raises:
         UserError: fewer than four cuts; otherwise as `fit`.
@@ -222,4 +249,3 @@ def sensitivity(
         row = {"cut": cut, "rule": rule, "n": len(one.table), "objective": one.objective}
         rows.append(row | {"starts_agree": f"{one.starts.agree}/{one.starts.tried}"} | one.params | spread)
     return pd.DataFrame(rows)
-

@@ -1,7 +1,8 @@
-"""The coverage law -ln pass@k = a·k^-b from counts of correct samples, with intervals from resampled problems.
+"""The coverage law -ln pass@k = a·k^-b from counts of correct samples, with intervals from resampled
+problems.
 
-The points of a pass@k curve share their samples, so intervals that treat them as independent mean nothing; problems
-are what is independent.
+The points of a pass@k curve share their samples, so intervals that treat them as independent mean nothing;
+problems are what is independent.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def fit_coverage(
 
     Args:
         df: one row a problem. n, c: columns with its samples and correct ones.
-        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points at which pass@k is 0 or 1 have no
-            place on the law and are left out.
+        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points at which pass@k is 0 or 1
+            have no place on the law and are left out.
         bootstrap: resamples of problems; those with a pass@k of 0 or 1 at a used k are left out and counted.
 
     Raises:
@@ -51,7 +52,10 @@ def fit_coverage(
     mean = values.mean(axis=0)
     usable = (mean > 0) & (mean < 1)
     if usable.sum() < 3:
-        raise UserError(f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k: give more values in ks.")
+        raise UserError(
+            f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k: give more values "
+            "in ks."
+        )
     curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
     one = fit(curve, "coverage", y="pass@k", x="k", loss="ls")
     if not bootstrap:
@@ -59,8 +63,13 @@ def fit_coverage(
     means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
     means = means[((means > 0) & (means < 1)).all(axis=1)]
     y = to_space(means, "linear", "loglog")[0]
-    solved = minimise(one.problem, np.repeat(one.z[None], len(y), axis=0), y, one.table.weights, [one.loss], 1e-12)
+    solved = minimise(
+        one.problem, np.repeat(one.z[None], len(y), axis=0), y, one.table.weights, [one.loss], 1e-12
+    )
     draws = one.law.from_z(solved.z)[0]
     scheme = Scheme("cluster", len(values))
-    note = f"The intervals resample {len(values)} problems; another sample of problems, not of k, is what they allow for."
+    note = (
+        f"The intervals resample {len(values)} problems; another sample of problems, not of k, is "
+        "what they allow for."
+    )
     return replace(one, draws=draws, scheme=scheme, lost=bootstrap - len(draws), seed=seed, notes=(note,))

@@ -20,7 +20,8 @@ def _design(fit: LawFit) -> list[str]:
     found, n = [], len(fit.table)
     if n < 5:
         found.append(
-            f"Only {n} points for {int(fit.free.sum())} parameters: the fit nearly interpolates them, and no interval is to be trusted."
+            f"Only {n} points for {int(fit.free.sum())} parameters: the fit nearly interpolates them, "
+            "and no interval is to be trusted."
         )
     if fit.law.target:
         return found
@@ -28,13 +29,15 @@ def _design(fit: LawFit) -> list[str]:
         name, distinct = fit.table.names[c], len(np.unique(values))
         if distinct < 3:
             found.append(
-                f"{name} takes {distinct} values: a straight line through them fits as well as any law in {name}."
+                f"{name} takes {distinct} values: a straight line through them fits as well as any law "
+                f"in {name}."
             )
         positive = values[values > 0]
         decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
         if decades < 2 and c not in ("r", "D_other", "d", "k"):
             found.append(
-                f"{name} spans {decades:.1f} decades, under two: exponent and asymptote trade off against each other, and extrapolation rests on the form."
+                f"{name} spans {decades:.1f} decades, under two: exponent and asymptote trade off "
+                "against each other, and extrapolation rests on the form."
             )
     return found
 
@@ -62,7 +65,8 @@ def _bounds(fit: LawFit) -> list[str]:
             )
         if at is not None:
             found.append(
-                f"{name} is at its bound {at:g}: the data would take it further, and its standard error means nothing."
+                f"{name} is at its bound {at:g}: the data would take it further, and its standard error "
+                "means nothing."
             )
     return found
 
@@ -75,11 +79,13 @@ def _identified(fit: LawFit) -> list[str]:
     name = fit.table.names[column]
     if reach < 0.3:
         return [
-            f"The curve has not bent yet (max {name} is {reach:.2g} of {middle}): the sigmoid has degenerated to a power law, and {fit.law.asymptote} and {middle} only set its slope."
+            f"The curve has not bent yet (max {name} is {reach:.2g} of {middle}): the sigmoid has "
+            f"degenerated to a power law, and {fit.law.asymptote} and {middle} only set its slope."
         ]
     if reach < 3:
         return [
-            f"The asymptote {fit.law.asymptote} is not identified: {name} reaches {reach:.2g} times {middle}, and at least 3 times is needed."
+            f"The asymptote {fit.law.asymptote} is not identified: {name} reaches {reach:.2g} times "
+            f"{middle}, and at least 3 times is needed."
         ]
     return []
 
@@ -88,14 +94,16 @@ def _flat(fit: LawFit) -> list[str]:
     found = []
     if fit.condition > 1e7:
         found.append(
-            f"The objective is flat in one direction (condition number {fit.condition:.1e}): {_direction(fit)} can move together with no visible change of fit."
+            f"The objective is flat in one direction (condition number {fit.condition:.1e}): "
+            f"{_direction(fit)} can move together with no visible change of fit."
         )
     error = fit.stderr
     for name in fit.law.free:
         value, low = fit.params[name], fit.law.limits(name)[0]
         if low == 0 and np.isfinite(error[name]) and error[name] > abs(value) and name == fit.law.asymptote:
             found.append(
-                f"{name} = {value:.3g} cannot be told from zero (standard error {error[name]:.2g}): a law without it fits as well."
+                f"{name} = {value:.3g} cannot be told from zero (standard error {error[name]:.2g}): a "
+                "law without it fits as well."
             )
     return found
 
@@ -126,11 +134,14 @@ def _noise(fit: LawFit) -> list[str]:
         outside = float(np.mean(np.abs(fit.residuals) > fit.loss.delta))
         if outside > 0.6:
             found.append(
-                f"{outside:.0%} of the residuals exceed delta = {fit.loss.delta:g}: this is nearly least absolute deviations, which wastes a third of the data when noise is normal; a delta near {_mad(fit):.2g} would not."
+                f"{outside:.0%} of the residuals exceed delta = {fit.loss.delta:g}: this is nearly "
+                "least absolute deviations, which wastes a third of the data when noise is normal; a "
+                f"delta near {_mad(fit):.2g} would not."
             )
     if fit.draws is not None and fit.lost > 0.05 * (len(fit.draws) + fit.lost):
         found.append(
-            f"{fit.lost} of {len(fit.draws) + fit.lost} resamples could not be fitted (too few distinct points) and are left out of the intervals."
+            f"{fit.lost} of {len(fit.draws) + fit.lost} resamples could not be fitted (too few distinct "
+            "points) and are left out of the intervals."
         )
     return found
 
@@ -144,10 +155,13 @@ def _runs(fit: LawFit) -> list[str]:
         return []
     if fit.scheme is None or "cluster" not in fit.scheme.kind:
         return [
-            "Rows count as independent and no cluster is named: the intervals leave out run-to-run variance (use cluster= with several seeds)."
+            "Rows count as independent and no cluster is named: the intervals leave out run-to-run "
+            "variance (use cluster= with several seeds)."
         ]
     if fit.scheme.units < 8:
         return [
-            f"The intervals rest on {fit.scheme.units} clusters; they are widened for that (t with {fit.scheme.units - 1} degrees of freedom), and few of their values can be trusted to the second digit."
+            f"The intervals rest on {fit.scheme.units} clusters; they are widened for that (t with "
+            f"{fit.scheme.units - 1} degrees of freedom), and few of their values can be trusted to the "
+            "second digit."
         ]
     return []

@@ -45,15 +45,16 @@ def fit(
         df: one row a measurement.
         law: a name (power, saturating_power, chinchilla, data_constrained, sigmoid, tan, intrinsic,
             overoptimization_bon, overoptimization_rl, coverage, beta_binomial, transfer, mixture) or a Law.
-        y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column law.
+        y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column
+            law.
         group: column; a separate fit for each of its values, returned as a GroupedFit.
-        loss: ls, huber (delta in units of the residual), lad, quantile:0.9, or binomial (y a pass rate, weights the
-            number of samples). The objective is the sum over rows, never the mean.
+        loss: ls, huber (delta in units of the residual), lad, quantile:0.9, or binomial (y a pass rate,
+            weights the number of samples). The objective is the sum over rows, never the mean.
         log: residuals in ln y (True) or y (False); the default is the law's own space.
         weights: column, e.g. the number of samples behind each row.
-        bootstrap: number of resamples. resample: rows ("case") or residuals. cluster: column(s); whole clusters are
-            resampled (run, seed, prompt). block: stretches of time are resampled, of this many rows or, given the
-            column that holds time, of a length chosen from the residuals.
+        bootstrap: number of resamples. resample: rows ("case") or residuals. cluster: column(s); whole
+            clusters are resampled (run, seed, prompt). block: stretches of time are resampled, of this many
+            rows or, given the column that holds time, of a length chosen from the residuals.
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Rows with a true column
             `held_out` (a study's frozen cells) are withheld in any case.
 
@@ -106,7 +107,8 @@ def _fit(
     begin = starts(problem, y, w, path[0])
     if not len(begin):
         raise UserError(
-            f"The law {law.name!r} has no finite value at any start: check the units of {', '.join(rows.names.values())}."
+            f"The law {law.name!r} has no finite value at any start: check the units of "
+            f"{', '.join(rows.names.values())}."
         )
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     i = int(np.argmin(found.objective))
@@ -146,7 +148,8 @@ def _agreement(law: Law, found: Solution) -> Starts:
 def scaled_curvature(
     problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, w: np.ndarray, free: np.ndarray
 ) -> np.ndarray:
-    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the loss."""
+    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the
+    loss."""
     with np.errstate(all="ignore"):
         J = problem.jacobian(z[None])[1][0][free]
         curvature = np.broadcast_to(
@@ -163,14 +166,15 @@ def _condition(*inputs: Any) -> float:
 
 
 def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str | None, int]) -> LawFit:
-    """Add the draws: every resample starts from whichever known optimum suits it best, and is solved again from its
-    neighbours' solutions wherever one of those beats its own."""
+    """Add the draws: every resample starts from whichever known optimum suits it best, and is solved again
+    from its neighbours' solutions wherever one of those beats its own."""
     count, kind, block, seed = plan
     rows, problem, loss = result.table, result.problem, result.loss
-    scheme = resampling.scheme(rows, kind, block, result.residuals)
+    scheme = resampling.scheme(rows, kind, block, result.residuals, int(result.free.sum()))
     losses = loss.refit(result.spread)
-    if kind == "residual":
-        y = resampling.draw_residuals(result.predicted, result.residuals, int(result.free.sum()), count, seed)
+    if scheme.draws_noise:
+        rng, p = generator("laws", "bootstrap", seed), int(result.free.sum())
+        y = result.predicted + resampling.draw_noise(rows, scheme, result.residuals, p, count, rng)
         solved = minimise(problem, np.repeat(result.z[None], count, axis=0), y, rows.weights, losses, 1e-8)
         usable = solved.converged
     else:
@@ -188,7 +192,8 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
         usable = solved.converged & _determined(rows, weights, int(result.free.sum()))
     if usable.sum() < 2:
         raise UserError(
-            f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few distinct points. Use resample='residual' or more data."
+            f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few "
+            "distinct points. Use resample='residual' or more data."
         )
     draws = problem.law.from_z(solved.z[usable])[0]
     return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))

@@ -184,7 +184,7 @@ def _beta_binomial_pass(k, *, alpha, beta):
     target="c",
     predictor=_beta_binomial_pass,
     space="linear",
-    source="c of n correct with rates from Beta(alpha, beta); predicts pass@k = 1 - B(alpha, beta + k)/B(alpha, beta)",
+    source="c of n correct with rates from Beta(alpha, beta); pass@k = 1 - B(alpha, beta + k)/B(alpha, beta)",
 )
 def beta_binomial(c, n, *, alpha, beta):
     """-ln likelihood of c correct out of n, without the binomial coefficient."""
@@ -199,8 +199,8 @@ def beta_binomial(c, n, *, alpha, beta):
     bounds={"tau": (0.0, 10.0)},
     starts={"A": (1.0,), "tau": (0.01, 0.1, 0.3, 0.7, 1.0), "beta": (0.1, 0.2, 0.35, 0.6, 1.0)},
     asymptote="E",
-    source="L = E + A·(D + tau·D_other)^-beta: tau is the worth of a sample of the other domain in samples of "
-    "this one (after Hernandez et al. 2021, arXiv 2102.01293)",
+    source="L = E + A·(D + tau·D_other)^-beta: tau is the worth of a sample of the other domain in samples "
+    "of this one (after Hernandez et al. 2021, arXiv 2102.01293)",
 )
 def transfer(D, D_other, *, E, A, tau, beta):
     return E + A * _power(D + tau * D_other, -beta)

@@ -1,8 +1,8 @@
 """How sure: covariance, profiles and the thresholds they are read at.
 
 Robust losses have no likelihood of their own, so their scale is estimated: an objective difference of
-s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the likelihood-ratio statistic (Huber and
-Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's conf_interval.
+s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the likelihood-ratio statistic (Huber
+and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's conf_interval.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ FAR = 30.0  # ln of the factor at which a parameter counts as having reached its
 
 
 class Profile(NamedTuple):
-    """The objective minimised over the other parameters at `values` of one, and where it crosses the level."""
+    """The objective minimised over the other parameters at `values` of one, and where it crosses the
+    level."""
 
     name: str
     values: np.ndarray
@@ -54,8 +55,8 @@ def smooth_curvature(fit: LawFit) -> tuple[Loss, np.ndarray]:
 
 
 def covariance(fit: LawFit) -> np.ndarray:
-    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹ for
-    likelihoods (a binomial one scaled by its dispersion where that exceeds 1)."""
+    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹
+    for likelihoods (a binomial one scaled by its dispersion where that exceeds 1)."""
     _, J = fit.problem.jacobian(fit.z[None])
     J = J[0][fit.free]
     w, (_, curvature) = fit.table.weights, smooth_curvature(fit)
@@ -79,7 +80,7 @@ def scale(fit: LawFit) -> float:
     if fit.loss.name == "likelihood":
         return 1.0
     if fit.loss.name == "ls":
-        return 2 * fit.objective / (n - p)
+        return float(2 * fit.objective / (n - p))
     if fit.loss.name == "binomial":
         return max(1.0, 2 * fit.objective / (n - p))
     _, curvature = smooth_curvature(fit)
@@ -89,11 +90,8 @@ def scale(fit: LawFit) -> float:
 def threshold(fit: LawFit, level: float) -> float:
     """The objective at which a profile leaves the interval."""
     n, p = len(fit.table), int(fit.free.sum())
-    t = (
-        stats.norm.ppf((1 + level) / 2)
-        if fit.loss.name == "likelihood"
-        else stats.t.ppf((1 + level) / 2, n - p)
-    )
+    upper = (1 + level) / 2
+    t = float(stats.norm.ppf(upper) if fit.loss.name == "likelihood" else stats.t.ppf(upper, n - p))
     return fit.minimum + 0.5 * t * t * scale(fit)
 
 
@@ -138,7 +136,8 @@ def _constrained(
 
 
 def _crossings(fit: LawFit, index, side, offsets, heights, limit) -> np.ndarray:
-    """Offsets at which each walk crosses the limit, by interpolation in sqrt(objective) and six bisections."""
+    """Offsets at which each walk crosses the limit, by interpolation in sqrt(objective) and six
+    bisections."""
     over = heights > limit
     crossed = over.any(axis=0)
     first = np.where(crossed, over.argmax(axis=0), 1)

@@ -109,7 +109,8 @@ class Law:
             if name not in self.parameters:
                 near = did_you_mean(name, self.parameters)
                 raise UserError(
-                    f"The law {self.name!r} has no parameter {name!r}.{near} It has {', '.join(self.parameters)}."
+                    f"The law {self.name!r} has no parameter {name!r}.{near} It has "
+                    f"{', '.join(self.parameters)}."
                 )
 
     def to_z(self, values: np.ndarray) -> np.ndarray:

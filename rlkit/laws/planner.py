@@ -33,7 +33,8 @@ class Price:
     def __post_init__(self) -> None:
         if not (self.flops_per_second > 0 and 0 < self.utilization <= 1):
             raise UserError(
-                f"flops_per_second is {self.flops_per_second:g} and utilization {self.utilization:g}: the first must be "
+                f"flops_per_second is {self.flops_per_second:g} and utilization {self.utilization:g}: "
+                "the first must be "
                 "positive and the second between 0 and 1."
             )
 
@@ -69,7 +70,10 @@ class Known:
         form._known(given)
         missing = [p for p in form.parameters if p not in given and p not in form.pinned]
         if missing:
-            raise UserError(f"params lacks {', '.join(missing)}: the law {form.name!r} needs {', '.join(form.parameters)}.")
+            raise UserError(
+                f"params lacks {', '.join(missing)}: the law {form.name!r} needs "
+                f"{', '.join(form.parameters)}."
+            )
         return cls(form, np.array([float(given.get(p, form.pinned.get(p, np.nan))) for p in form.parameters]))
 
     def at(self, columns: Mapping[str, np.ndarray], values: np.ndarray) -> np.ndarray:
@@ -91,8 +95,8 @@ def allocate(
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget.
 
     Args:
-        law: a LawFit (its draws give the intervals), or a law with `params`. It must have the columns N and one of
-            D, X or E; a third column U takes the value of the data (no repeats).
+        law: a LawFit (its draws give the intervals), or a law with `params`. It must have the columns N and
+            one of D, X or E; a third column U takes the value of the data (no repeats).
         budget: FLOPs. flops_per_cell: FLOPs a parameter and token.
         tokens_per_step: adds a column of steps.
 
@@ -107,13 +111,22 @@ def allocate(
     known = Known.of(law, params)
     data = next((c for c in ("D", "X", "E") if c in known.law.columns), None)
     if data is None or "N" not in known.law.columns:
-        raise UserError(f"allocate needs a law of N and D (or X, E), and {known.law.name!r} has {', '.join(known.law.columns)}.")
+        raise UserError(
+            f"allocate needs a law of N and D (or X, E), and {known.law.name!r} has "
+            f"{', '.join(known.law.columns)}."
+        )
     price, rows = price or Price(), []
     for C in np.atleast_1d(np.asarray(budget, dtype=float)):
         if not C > 0:
             raise UserError(f"budget is {C:g}: give FLOPs above 0.")
         row, edge = _best(known, known.values[None], C / flops_per_cell, data, maximise)
-        out = {"budget": C, "N": row[0, 0], data: row[0, 1], f"{data}/N": row[0, 1] / row[0, 0], "y": row[0, 2]}
+        out = {
+            "budget": C,
+            "N": row[0, 0],
+            data: row[0, 1],
+            f"{data}/N": row[0, 1] / row[0, 0],
+            "y": row[0, 2],
+        }
         if known.draws is not None:
             spread, _ = _best(known, known.draws, C / flops_per_cell, data, maximise)
             low, high = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0)
@@ -124,7 +137,9 @@ def allocate(
     return pd.DataFrame(rows)
 
 
-def _best(known: Known, values: np.ndarray, cells: float, data: str, maximise: bool) -> tuple[np.ndarray, bool]:
+def _best(
+    known: Known, values: np.ndarray, cells: float, data: str, maximise: bool
+) -> tuple[np.ndarray, bool]:
     """(B, 3) best N, data and y with N·data = cells: a grid in ln N, then two zooms around its best point."""
     middle, width = np.full(len(values), np.log(cells) / 2), np.log(10) * 4.5
     edge = False
@@ -149,10 +164,12 @@ class Design:
 
     Attributes:
         intervals: one row a parameter: truth, low, high (of the estimates over simulated studies), width, and
-            `unidentified`, the share of studies whose estimate left a factor of ten around the truth or ended at a
-            bound; 1, with an infinite width, where the design cannot tell the parameter from others at all.
-        additions: one row a candidate run: its columns, flops, the factor by which it multiplies each parameter's
-            width, and gain_per_flop, the mean fall in ln width a FLOP relative to the best candidate's.
+            `unidentified`, the share of studies whose estimate left a factor of ten around the truth or ended
+            at a bound; 1, with an infinite width, where the design cannot tell the parameter from others at
+            all.
+        additions: one row a candidate run: its columns, flops, the factor by which it multiplies each
+            parameter's width, and gain_per_flop, the mean fall in ln width a FLOP relative to the best
+            candidate's.
         cost: flops, gpu_hours and money of the design.
     """
 
@@ -181,11 +198,12 @@ def design(
 
     Args:
         law, params: the truth assumed; a LawFit brings its own parameters.
-        runs: one row a measurement under the law's column names; a column `run` names rows that share an offset.
+        runs: one row a measurement under the law's column names; a column `run` names rows that share an
+            offset.
         noise, run_noise: standard deviation of one measurement and of a run's offset, in residual space.
         candidates: rows that could be added, one at a time.
-        flops: "6ND", the name of a column, or a function of the rows. A row is charged for itself, so give the
-            rows that a run passes through a cost of 0 but the last.
+        flops: "6ND", the name of a column, or a function of the rows. A row is charged for itself, so give
+            the rows that a run passes through a cost of 0 but the last.
         replicates: simulated studies.
 
     Raises:
@@ -193,9 +211,13 @@ def design(
     """
     known = Known.of(law, params)
     if not noise > 0 or run_noise < 0:
-        raise UserError(f"noise is {noise!r} and run_noise {run_noise!r}: noise must be above 0, run_noise at least 0.")
+        raise UserError(
+            f"noise is {noise!r} and run_noise {run_noise!r}: noise must be above 0, run_noise at least 0."
+        )
     if len(runs) <= len(known.law.free):
-        raise UserError(f"{len(runs)} rows cannot determine the {len(known.law.free)} parameters of {known.law.name!r}.")
+        raise UserError(
+            f"{len(runs)} rows cannot determine the {len(known.law.free)} parameters of {known.law.name!r}."
+        )
     sigma = (noise, run_noise)
     price, spent = price or Price(), _flops(runs, flops)
 
@@ -210,10 +232,19 @@ def design(
         more = widths(pd.concat([runs, extra], ignore_index=True))
         with np.errstate(invalid="ignore"):
             ratio = more["width"].to_numpy() / base["width"].to_numpy()
-        ratio = np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None)  # infinite before and after: no change
+        ratio = np.clip(
+            np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None
+        )  # infinite before and after: no change
         cost = float(_flops(extra, flops)[0])
         shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
-        rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": -np.log(ratio).mean() / cost})
+        rows.append(
+            {
+                **extra.iloc[0].to_dict(),
+                "flops": cost,
+                **shrink,
+                "gain_per_flop": -np.log(ratio).mean() / cost,
+            }
+        )
     additions = pd.DataFrame(rows)
     if len(additions):
         additions["gain_per_flop"] /= additions["gain_per_flop"].abs().max() or 1.0
@@ -229,11 +260,16 @@ def _flops(rows: pd.DataFrame, rule: str | Callable[[pd.DataFrame], np.ndarray])
         return rows[rule].to_numpy(dtype=float)
     if rule == "6ND" and {"N", "D"} <= set(rows.columns):
         return 6.0 * rows["N"].to_numpy(dtype=float) * rows["D"].to_numpy(dtype=float)
-    raise UserError(f"flops is {rule!r}: there are no columns N and D for '6ND', and no column of that name. Name one.")
+    raise UserError(
+        f"flops is {rule!r}: there are no columns N and D for '6ND', and no column of that name. Name one."
+    )
 
 
-def _simulate(known: Known, runs: pd.DataFrame, sigma: tuple[float, float], loss: Loss, replicates: int, seed: int) -> np.ndarray:
-    """(replicates, p) estimates in z from simulated studies; the same seed gives shared rows the same noise."""
+def _simulate(
+    known: Known, runs: pd.DataFrame, sigma: tuple[float, float], loss: Loss, replicates: int, seed: int
+) -> np.ndarray:
+    """(replicates, p) estimates in z from simulated studies; the same seed gives shared rows the same
+    noise."""
     from rlkit.laws.table import numbers
 
     law = known.law
@@ -244,14 +280,20 @@ def _simulate(known: Known, runs: pd.DataFrame, sigma: tuple[float, float], loss
     rng = generator("laws", "design", seed)
     noise = rng.standard_normal((len(runs), replicates)).T * sigma[0]
     if sigma[1]:
-        codes = runs.groupby("run", sort=False, dropna=False).ngroup().to_numpy() if "run" in runs.columns else np.arange(len(runs))
+        codes = (
+            runs.groupby("run", sort=False, dropna=False).ngroup().to_numpy()
+            if "run" in runs.columns
+            else np.arange(len(runs))
+        )
         offsets = generator("laws", "design-runs", seed).standard_normal((codes.max() + 1, replicates)).T
         noise = noise + offsets[:, codes] * sigma[1]
     y, ones = truth + noise, np.ones(len(runs))
     spread = float(np.std(truth)) or 1.0
     found = minimise(problem, np.repeat(z, replicates, axis=0), y, ones, loss.refit(spread), 1e-9)
     for other in starts(problem, truth, ones, loss)[:2]:
-        again = minimise(problem, np.repeat(other[None], replicates, axis=0), y, ones, loss.path(spread), 1e-9)
+        again = minimise(
+            problem, np.repeat(other[None], replicates, axis=0), y, ones, loss.path(spread), 1e-9
+        )
         better = again.objective < found.objective
         found.z[better], found.objective[better] = again.z[better], again.objective[better]
     return found.z[np.isfinite(found.objective)]
@@ -281,5 +323,14 @@ def _spread(known: Known, z: np.ndarray, blind: np.ndarray, level: float) -> pd.
         share = values[:, j] / truth if truth else np.ones(len(values))
         lost = 1.0 if blind[j] else float(np.mean((share < 0.1) | (share > 10) | (np.abs(z[:, j]) > 30)))
         width = np.inf if blind[j] else high - low
-        rows.append({"parameter": name, "truth": truth, "low": low, "high": high, "width": width, "unidentified": lost})
+        rows.append(
+            {
+                "parameter": name,
+                "truth": truth,
+                "low": low,
+                "high": high,
+                "width": width,
+                "unidentified": lost,
+            }
+        )
     return pd.DataFrame(rows)

@@ -34,7 +34,7 @@ class PriceConfig(Section):
 
     flops_per_second: PositiveFloat = Price.flops_per_second
     """Peak of one device; the default is an H100's in dense bf16."""
-    utilization: float = Field(Price.utilization, gt=0, le=1)
+    utilization: float = Field(default=Price.utilization, gt=0, le=1)
     """Share of the peak that training reaches."""
     per_hour: PositiveFloat | None = None
     """Price of one device-hour; leave it out and no money is shown."""
@@ -47,11 +47,11 @@ class PlanConfig(Section):
 
     law: str | None = None
     """The law assumed; may be left out when `fit` names one."""
-    params: dict[str, float] = {}
+    params: dict[str, float] = Field({})
     """Its parameters; they override those of `fit`."""
     fit: str | None = None
     """A file that LawFit.to_json wrote: law, parameters and residual spread are taken from it."""
-    budget: list[PositiveFloat] = []
+    budget: list[PositiveFloat] = Field([])
     """FLOPs for which the best N and D are sought."""
     flops_per_cell: PositiveFloat = 6.0
     """FLOPs a parameter and token."""
@@ -60,7 +60,8 @@ class PlanConfig(Section):
     maximise: bool = False
     """True where a higher y is better."""
     design: Grid | None = None
-    """The study: values of each column of the law (every combination is a cell), or a CSV file with the columns."""
+    """The study: values of each column of the law (every combination is a cell), or a CSV file with the
+    columns."""
     seeds: PositiveInt = 1
     """Runs a cell."""
     candidates: Grid | None = None
@@ -74,7 +75,7 @@ class PlanConfig(Section):
     price: PriceConfig = PriceConfig()
     replicates: PositiveInt = 1000
     """Simulated studies."""
-    level: float = Field(0.95, gt=0, lt=1)
+    level: float = Field(default=0.95, gt=0, lt=1)
     """Of the intervals."""
     seed: int = 0
     """Of the simulated noise."""
@@ -98,7 +99,11 @@ class PlanResult:
             lines += ["", "Best use of each budget", shown.to_string(index=False, float_format=number)]
         if self.design is not None:
             cost = ", ".join(f"{number(v)} {k}" for k, v in self.design.cost.items())
-            lines += ["", f"The design costs {cost}. Expected estimates over {self.design.replicates} simulated studies:"]
+            lines += [
+                "",
+                f"The design costs {cost}. Expected estimates over {self.design.replicates} simulated "
+                "studies:",
+            ]
             lines.append(self.design.intervals.to_string(index=False, float_format=number))
             if len(self.design.additions):
                 lines += ["", "Runs to add, by how much they narrow the intervals a FLOP"]
@@ -133,8 +138,9 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         rows = _rows(config.design, "design", config.seeds)
         candidates = None if config.candidates is None else _rows(config.candidates, "candidates", 1)
         simulated = design(
-            law, rows, params=params, noise=noise, run_noise=config.run_noise, candidates=candidates, flops=config.flops,
-            price=price, replicates=config.replicates, level=config.level, seed=config.seed,
+            law, rows, params=params, noise=noise, run_noise=config.run_noise, candidates=candidates,
+            flops=config.flops, price=price, replicates=config.replicates, level=config.level,
+            seed=config.seed,
         )  # fmt: skip
     return PlanResult(law.name, {p: params[p] for p in law.parameters if p in params}, allocation, simulated)
 
@@ -150,7 +156,9 @@ def _record(path: str | None) -> dict[str, Any]:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
         assert isinstance(record["params"], dict)
     except (OSError, ValueError, KeyError, AssertionError):
-        raise UserError(f"fit is {path!r}, which is not a file that LawFit.to_json wrote (one group).") from None
+        raise UserError(
+            f"fit is {path!r}, which is not a file that LawFit.to_json wrote (one group)."
+        ) from None
     return record
 
 
@@ -161,6 +169,8 @@ def _rows(grid: Grid, key: str, seeds: int) -> pd.DataFrame:
             raise UserError(f"{key} is {grid!r}: there is no such file.")
         cells = pd.read_csv(grid)
     else:
-        cells = pd.DataFrame([dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())])
+        cells = pd.DataFrame(
+            [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+        )
     rows = pd.concat([cells] * seeds, ignore_index=True)
     return rows if "run" in rows.columns and seeds == 1 else rows.assign(run=range(len(rows)))

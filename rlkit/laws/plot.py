@@ -16,8 +16,8 @@ MOST_LINES = 8
 def curves(fit: LawFit, points: int = 100, reach: float = 3.0) -> tuple[str, pd.DataFrame]:
     """The column that varies along a curve, and a table of the law on a grid of it.
 
-    The other columns take their observed combinations, at most eight of them; the grid extends `reach` times past
-    the data.
+    The other columns take their observed combinations, at most eight of them; the grid extends `reach` times
+    past the data.
     """
     names = {c: fit.table.names[c] for c in fit.law.columns if c != fit.law.target}
     along = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))

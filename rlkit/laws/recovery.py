@@ -1,8 +1,8 @@
 """Does the study's own design recover a law it is told? Simulated data at the measured noise, refitted.
 
-The truth is the fit; each replicate gives its rows new noise (resampled residuals, plus an offset a cluster as large as
-the residuals' own) and is fitted and bootstrapped in the same way. What is reported is how often the intervals
-hold the truth.
+The truth is the fit; each replicate gives its rows new noise (resampled residuals, plus an offset a cluster
+as large as the residuals' own) and is fitted and bootstrapped in the same way. What is reported is how often
+the intervals hold the truth.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws.fitting import again
+from rlkit.laws.resample import Scheme, draw_noise
 from rlkit.laws.result import LawFit
 from rlkit.laws.solver import to_space
 from rlkit.seeds import generator
@@ -23,8 +24,9 @@ from rlkit.seeds import generator
 class Recovery:
     """What the replicates gave.
 
-    `table` has one row a parameter: truth, coverage, truth_below and truth_above (shares of intervals that the
-    truth misses on that side), median_width, open_ended (share of intervals with an infinite end), estimate_median.
+    `table` has one row a parameter: truth, coverage, truth_below and truth_above (shares of intervals that
+    the truth misses on that side), median_width, open_ended (share of intervals with an infinite end),
+    estimate_median.
     """
 
     table: pd.DataFrame
@@ -36,7 +38,7 @@ class Recovery:
     def statement(self) -> str:
         """The sentence that belongs under a figure."""
         margin = 2 * np.sqrt(self.level * (1 - self.level) / self.replicates)
-        worst = self.table.loc[self.table["coverage"].idxmin()]
+        worst = self.table.iloc[int(self.table["coverage"].argmin())]
         verdict = (
             "are honest"
             if self.table["coverage"].min() >= self.level - margin - 0.02
@@ -44,7 +46,8 @@ class Recovery:
         )
         shown = ", ".join(f"{r.parameter} {r.coverage:.0%}" for r in self.table.itertuples())
         return (
-            f"On {self.replicates} simulated copies of this design, intervals of nominal {self.level:.0%} {verdict}: they hold "
+            f"On {self.replicates} simulated copies of this design, intervals of nominal "
+            f"{self.level:.0%} {verdict}: they hold "
             f"the truth in {shown} (± {margin:.0%} from the number of copies)."
         )
 
@@ -53,15 +56,20 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
     """Simulate the fit's own design and state the coverage of its intervals.
 
     Raises:
-        UserError: a likelihood law (its data are counts, not values with residuals), or no replicate could be fitted.
+        UserError: a likelihood law (its data are counts, not values with residuals), or no replicate could be
+            fitted.
     """
     if fit.law.target:
-        raise UserError(f"recover simulates residuals, which the likelihood law {fit.law.name!r} does not have.")
+        raise UserError(
+            f"recover simulates residuals, which the likelihood law {fit.law.name!r} does not have."
+        )
     rng = generator("laws", "recover", seed)
+    plan = fit.scheme or Scheme("residual", len(fit.table))
+    noise = draw_noise(fit.table, plan, fit.residuals, int(fit.free.sum()), replicates, rng)
     names = fit.law.free
     lows, highs, values, failed = [], [], [], 0
     for i in range(replicates):
-        y = to_space(fit.predicted + simulate_noise(fit, rng), fit.problem.space, "linear")[0]
+        y = to_space(fit.predicted + noise[i], fit.problem.space, "linear")[0]
         try:
             one = again(fit, replace(fit.table, y=y), seed=i)
             ends = one.interval(level)
@@ -88,38 +96,3 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
         }
     )
     return Recovery(table, len(values), level, failed)
-
-
-def simulate_noise(fit: LawFit, rng: np.random.Generator) -> np.ndarray:
-    """(n,) noise in residual space like that of the fit: drawn residuals, and an offset a cluster.
-
-    The offset's variance is what the clusters' mean residuals vary by beyond their size's share of the rest
-    (a one-way analysis of variance).
-    """
-    n, p = len(fit.table), int(fit.free.sum())
-    r = (fit.residuals - fit.residuals.mean()) * np.sqrt(n / (n - p))
-    codes = fit.table.cluster
-    if codes is None:
-        return rng.choice(r, size=n)
-    size = np.bincount(codes)
-    mean = np.bincount(codes, r) / size
-    within = r - mean[codes]
-    freedom = max(n - len(size), 1)
-    variance = max(0.0, np.var(mean, ddof=1) - (within**2).sum() / freedom * np.mean(1 / size))
-    within = within * np.sqrt(n / freedom)
-    if fit.table.series is not None and fit.scheme is not None and fit.scheme.length > 1:
-        within = _blocks(fit, within, rng)
-    else:
-        within = rng.choice(within, size=n)
-    return within + (rng.standard_normal(len(size)) * np.sqrt(variance))[codes]
-
-
-def _blocks(fit: LawFit, residuals: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Residuals drawn as stretches of time of one random series after another, so that they stay correlated."""
-    order, length = fit.table.order, fit.scheme.length if fit.scheme else 1
-    assert order is not None
-    starts = rng.integers(len(order), size=-(-len(order) // length))
-    picked = (starts[:, None] + np.arange(length)).ravel()[: len(order)] % len(order)
-    out = np.empty(len(order))
-    out[order] = residuals[order[picked]]
-    return out

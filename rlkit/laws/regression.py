@@ -27,8 +27,8 @@ def regress(
     """ln y on ln x: y = A·x1^b1·x2^b2…, with statsmodels' own result object (summary, conf_int, predict).
 
     Args:
-        method: ols, robust (Huber's M-estimator), quantile, or mixed: a random intercept for each value of `seeds`
-            (runs), so that the exponent's error includes run-to-run variance.
+        method: ols, robust (Huber's M-estimator), quantile, or mixed: a random intercept for each value of
+            `seeds` (runs), so that the exponent's error includes run-to-run variance.
         cluster: for ols, the column for cluster-robust standard errors.
 
     Returns:
@@ -44,7 +44,10 @@ def regress(
     for name, values in data.items():
         if np.any(values <= 0):
             bad = df.index[values <= 0][:5]
-            raise UserError(f"Column {name!r} is zero or negative, which has no logarithm, in rows {list(bad)}: drop them.")
+            raise UserError(
+                f"Column {name!r} is zero or negative, which has no logarithm, in rows {list(bad)}: "
+                "drop them."
+            )
     design = sm.add_constant(pd.DataFrame({f"ln {n}": np.log(data[n]) for n in names}, index=df.index))
     target = pd.Series(np.log(data[y]), index=df.index, name=f"ln {y}")
     if method == "mixed":
@@ -55,7 +58,9 @@ def regress(
         model = sm.OLS(target, design)
         if cluster is None:
             return model.fit()
-        return model.fit(cov_type="cluster", cov_kwds={"groups": pd.factorize(column(df, cluster, "cluster"))[0]})
+        return model.fit(
+            cov_type="cluster", cov_kwds={"groups": pd.factorize(column(df, cluster, "cluster"))[0]}
+        )
     if method == "robust":
         return sm.RLM(target, design, M=sm.robust.norms.HuberT()).fit()
     if method == "quantile":

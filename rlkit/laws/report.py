@@ -14,7 +14,10 @@ from scipy import optimize, special
 if TYPE_CHECKING:
     from rlkit.laws.result import LawFit
 
-CONVENTION = "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L; k counts the law's free parameters, not the noise scale (as statsmodels)"
+CONVENTION = (
+    "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L; k counts the law's free parameters, not the "
+    "noise scale (as statsmodels)"
+)
 
 
 class Criteria(NamedTuple):
@@ -31,7 +34,8 @@ class Criteria(NamedTuple):
 def criteria(fit: LawFit) -> Criteria:
     """Information criteria; comparable between laws fitted to the same rows with the same loss and space.
 
-    ls: normal noise. lad, quantile: (asymmetric) Laplace. huber: density proportional to exp(-rho/s). All with
+    ls: normal noise. lad, quantile: (asymmetric) Laplace. huber: density proportional to exp(-rho/s). All
+        with
     the scale at its maximum-likelihood value, weights as inverse variances.
     """
     log_l, noise = _log_likelihood(fit)
@@ -43,7 +47,8 @@ def criteria(fit: LawFit) -> Criteria:
 
 
 def _within(fit: LawFit) -> float | None:
-    """R² about the means of groups: rows that share the law's first column, or the clusters of a one-column law."""
+    """R² about the means of groups: rows that share the law's first column, or the clusters of a one-column
+    law."""
     if fit.law.target:
         return None
     first = fit.table.columns[fit.law.columns[0]]
@@ -101,7 +106,10 @@ def summary(fit: LawFit, level: float) -> str:
     method = (
         "profile"
         if fit.scheme is None
-        else f"{fit.scheme.kind} bootstrap ({0 if fit.draws is None else len(fit.draws)} draws, {fit.scheme.units} units)"
+        else (
+            f"{fit.scheme.kind} bootstrap ({0 if fit.draws is None else len(fit.draws)} draws, "
+            f"{fit.scheme.units} units)"
+        )
     )
     lines = [
         f"{fit.law.name}: {fit.law.source}",
@@ -111,10 +119,12 @@ def summary(fit: LawFit, level: float) -> str:
     for role in ("exclude", "holdout"):
         lines += [f"{role}: {e['rule']} ({e['rows']} rows)" for e in t.record[role]]  # type: ignore[union-attr]
     lines += [
-        f"objective {fit.objective:.9g}; largest relative slope {fit.gradient:.1e}; condition {fit.condition:.1e}",
+        f"objective {fit.objective:.9g}; largest relative slope {fit.gradient:.1e}; condition "
+        f"{fit.condition:.1e}",
         f"starts: {s.agree} of {s.tried} within 1e-6 of the best objective (worst is {s.worst:.3g} times it)",
         "",
-        f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}   spread over agreeing starts",
+        f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}   spread over "
+        "agreeing starts",
     ]
     ends = fit.interval(level)
     for name, value in fit.params.items():
@@ -124,12 +134,14 @@ def summary(fit: LawFit, level: float) -> str:
         low, high = ends[name]
         spread = s.spread[name]
         lines.append(
-            f"{name:>10} {_number(value):>12} {_number(fit.stderr[name]):>10} {f'[{_number(low)}, {_number(high)}]':>28}   {_number(spread[1] - spread[0])}"
+            f"{name:>10} {_number(value):>12} {_number(fit.stderr[name]):>10} "
+            f"{f'[{_number(low)}, {_number(high)}]':>28}   {_number(spread[1] - spread[0])}"
         )
     lines += ["", *_correlations(fit)]
     within = "" if c.r2_within is None else f", within groups {c.r2_within:.4f}"
     lines += [
-        f"R² {c.r2:.4f}{within}; ln L {c.log_likelihood:.6g} ({c.noise} noise), AIC {c.aic:.6g}, BIC {c.bic:.6g}",
+        f"R² {c.r2:.4f}{within}; ln L {c.log_likelihood:.6g} ({c.noise} noise), AIC {c.aic:.6g}, BIC "
+        f"{c.bic:.6g}",
         CONVENTION,
     ]
     lines += ["", *(f"! {text}" for text in fit.warnings)] if fit.warnings else []
@@ -143,8 +155,8 @@ def _space(fit: LawFit) -> str:
 
 def _correlations(fit: LawFit) -> list[str]:
     r, names = fit.correlation, fit.law.parameters
-    pairs = [(abs(r[i, j]), f"{names[i]}, {names[j]} {r[i, j]:+.3f}") for i in range(len(names)) for j in range(i)
-             if names[i] in fit.law.free and names[j] in fit.law.free]  # fmt: skip
+    free = np.flatnonzero(fit.free)
+    pairs = [(abs(r[i, j]), f"{names[i]}, {names[j]} {r[i, j]:+.3f}") for i in free for j in free if j < i]
     strong = [text for size, text in sorted(pairs, reverse=True) if size > 0.1]
     return [f"correlations above 0.1: {'; '.join(strong)}"] if strong else []
 
@@ -206,7 +218,9 @@ def record(fit: LawFit, level: float) -> dict[str, Any]:
             "seed": fit.seed,
         },
         "n": len(fit.table),
-        "residual_sd": plain(float(np.std(fit.residuals)) * np.sqrt(len(fit.table) / (len(fit.table) - int(fit.free.sum())))),
+        "residual_sd": plain(
+            float(np.std(fit.residuals)) * np.sqrt(len(fit.table) / (len(fit.table) - int(fit.free.sum())))
+        ),
         "columns": fit.table.names,
         "left_out": fit.table.record,
         "criteria": {k: plain(v) if isinstance(v, float) else v for k, v in c._asdict().items()}

@@ -27,8 +27,8 @@ Method = Literal["bootstrap", "profile", "wald"]
 
 @dataclass(frozen=True)
 class Starts:
-    """How the search went: starts polished, how many reached the best objective within 1e-6 of it, and the spread
-    (low, high) of each parameter over those."""
+    """How the search went: starts polished, how many reached the best objective within 1e-6 of it, and the
+    spread (low, high) of each parameter over those."""
 
     tried: int
     agree: int
@@ -41,7 +41,8 @@ class LawFit:
     """One law fitted to one table.
 
     Attributes:
-        law, loss, table, problem: what was fitted to what; residuals are observed - predicted in `problem.space`.
+        law, loss, table, problem: what was fitted to what; residuals are observed - predicted in
+            `problem.space`.
         z: (p,) the optimum in the engine's coordinates.
         objective: sum over rows of weight times loss.
         gradient: largest slope of the objective in z, as a share of the objective.
@@ -134,9 +135,11 @@ class LawFit:
     def interval(self, level: float = 0.95, method: Method | None = None) -> dict[str, tuple[float, float]]:
         """Interval of each free parameter.
 
-        bootstrap: percentiles of the draws, stretched for small samples (`Scheme.stretch`); the default after a
+        bootstrap: percentiles of the draws, stretched for small samples (`Scheme.stretch`); the default after
+            a
         bootstrap. profile: where the objective, minimised over the others, leaves its threshold; the default
-        otherwise; an end that is never reached is the parameter's bound or infinite. wald: estimate ± t·stderr.
+        otherwise; an end that is never reached is the parameter's bound or infinite. wald: estimate ±
+        t·stderr.
 
         Raises:
             UserError: a level outside (0, 1), or bootstrap without draws.
@@ -194,8 +197,8 @@ class LawFit:
         """Predictions for the rows of df, under the column names that the law was fitted with.
 
         Args:
-            band: None gives a Series. "confidence" adds columns low and high for the law itself, "prediction" for a new
-                measurement at these columns, with the fit's residual spread on top.
+            band: None gives a Series. "confidence" adds columns low and high for the law itself, "prediction"
+                for a new measurement at these columns, with the fit's residual spread on top.
 
         Raises:
             UserError: a column that is missing or has no finite value; a band for a likelihood's predictor
@@ -231,26 +234,23 @@ class LawFit:
         return to_space(value, self.problem.space, "linear")[0]
 
     def _predict_likelihood(self, df: pd.DataFrame, band: Band | None, level: float):
-        names = [
-            n
-            for n, a in inspect.signature(self.law.predictor).parameters.items()
-            if a.kind is a.POSITIONAL_OR_KEYWORD
-        ]  # type: ignore[arg-type]
+        predictor = self.law.predictor
+        assert predictor is not None
+        arguments = inspect.signature(predictor).parameters.values()
+        names = [a.name for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD]
         where = mapping(self.law, {k: v for k, v in self.table.names.items() if k in names}, names)
         columns = [numbers(df, where[c], f"x[{c!r}]") for c in names]
 
         def at(values: np.ndarray) -> np.ndarray:
-            assert self.law.predictor is not None
-            return self.law.predictor(
-                *columns, **{p: values[:, j : j + 1] for j, p in enumerate(self.law.parameters)}
-            )
+            return predictor(*columns, **{p: values[:, [j]] for j, p in enumerate(self.law.parameters)})
 
         center = at(self.law.from_z(self.z[None])[0])[0]
         if band is None:
             return self._frame(df, center, None)
         if self.draws is None or band == "prediction":
             raise UserError(
-                f"The law {self.law.name!r} has confidence bands only, and only after a bootstrap: fit with bootstrap=1000."
+                f"The law {self.law.name!r} has confidence bands only, and only after a bootstrap: fit "
+                "with bootstrap=1000."
             )
         return self._frame(df, center, list(self._percentiles(at(self.draws), center, level)))
 
@@ -284,7 +284,8 @@ class LawFit:
         return report.to_json(self, path, level)
 
     def plot(self, ax: Any = None, holdout: pd.DataFrame | None = None, level: float = 0.95) -> Any:
-        """Matplotlib axes with the points, the law and its confidence band; `holdout` rows are drawn hollow."""
+        """Matplotlib axes with the points, the law and its confidence band; `holdout` rows are drawn
+        hollow."""
         from rlkit.laws.plot import plot
 
         return plot(self, ax, holdout, level)

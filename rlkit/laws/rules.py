@@ -18,8 +18,13 @@ import pandas as pd
 from rlkit.errors import UserError, did_you_mean
 
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
-    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
-}  # fmt: skip
+    "<=": operator.le,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    ">": operator.gt,
+}
 
 
 def column(df: pd.DataFrame, name: str, role: str) -> pd.Series:
@@ -27,7 +32,8 @@ def column(df: pd.DataFrame, name: str, role: str) -> pd.Series:
     if name not in df.columns:
         known = ", ".join(map(str, df.columns[:12]))
         raise UserError(
-            f"{role} is {name!r}, but there is no such column.{did_you_mean(name, map(str, df.columns))} Columns: {known}."
+            f"{role} is {name!r}, but there is no such "
+            f"column.{did_you_mean(name, map(str, df.columns))} Columns: {known}."
         )
     return df[name]
 
@@ -60,7 +66,8 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     mask = np.asarray(rule(df) if callable(rule) else rule)
     if mask.dtype != bool or mask.shape != (len(df),):
         raise UserError(
-            f"{role} must give one true or false a row ({len(df)} rows), not {mask.dtype} of shape {mask.shape}."
+            f"{role} must give one true or false a row ({len(df)} rows), not {mask.dtype} of shape "
+            f"{mask.shape}."
         )
     return mask
 

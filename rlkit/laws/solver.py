@@ -1,7 +1,7 @@
 """The batched solver: many fits of one law to the same rows, each with its own start and its own row weights.
 
-A bootstrap resample is a vector of weights (how often each row was drawn), so resamples and starts are rows of one
-batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n).
+A bootstrap resample is a vector of weights (how often each row was drawn), so resamples and starts are rows
+of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n).
 """
 
 from __future__ import annotations
@@ -75,11 +75,12 @@ class Problem:
                 np.multiply(partial[name], slope[:, j : j + 1], out=J[:, j])
         else:
             value = law(self.columns, values)
-            for j, name in enumerate(law.parameters):
-                J[:, j] = self._difference(z, values, value, j) if name not in law.pinned else 0.0
+            for j in range(len(law.parameters)):
+                J[:, j] = self._difference(z, values, value, j)
         out, outer = to_space(value, law.returns, self.space)
-        if not isinstance(outer, float):
+        if isinstance(outer, np.ndarray):
             J *= outer[:, None, :]
+        J[:, [j for j, name in enumerate(law.parameters) if name in law.pinned]] = 0.0
         return out, J
 
     def _difference(self, z: np.ndarray, values: np.ndarray, value: np.ndarray, j: int) -> np.ndarray:
@@ -87,7 +88,7 @@ class Problem:
         law = self.law
         if law.parameters[j] in law.linear:
             moved = values.copy()
-            step = np.maximum(np.abs(values[:, j]), 1e-300)
+            step = np.maximum(np.abs(values[:, j]), 1.0)
             moved[:, j] += step
             return (law(self.columns, moved) - value) * (law.from_z(z)[1][:, j] / step)[:, None]
         h = 6e-6 * np.maximum(1.0, np.abs(z[:, j]))
@@ -197,8 +198,8 @@ def _levenberg(
 
 
 def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> Solution:
-    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again with each linear
-    parameter in turn held at the bound it is nearest to, and keep the best."""
+    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again with each
+    linear parameter in turn held at the bound it is nearest to, and keep the best."""
     law = problem.law
     walking = np.flatnonzero(~found.converged & np.isfinite(found.objective))
     for j, name in enumerate(law.parameters):
@@ -208,7 +209,11 @@ def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolera
         end = np.where(found.z[walking, j] > 0, 40.0, -40.0) if np.isfinite(high) else -690.0
         start = found.z[walking].copy()
         start[:, j] = end
-        moving = np.ones(start.shape, dtype=bool) if free is None else _take(free, walking) & np.ones(start.shape, bool)
+        moving = (
+            np.ones(start.shape, dtype=bool)
+            if free is None
+            else _take(free, walking) & np.ones(start.shape, bool)
+        )
         moving[:, j] = False
         held = _levenberg(problem, start, _take(y, walking), _take(weights, walking), loss, tolerance, moving)
         better = held.converged & (held.objective <= found.objective[walking] * (1 + 1e-7))

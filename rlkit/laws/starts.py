@@ -1,7 +1,8 @@
 """Where a fit starts: a small fixed grid over the parameters that are not linear, the linear ones solved for.
 
 Variable projection (Golub and Pereyra 1973): for each grid point the best linear parameters are a weighted
-non-negative least-squares problem in a few unknowns, so the search has the dimension of the nonlinear ones only.
+non-negative least-squares problem in a few unknowns, so the search has the dimension of the nonlinear ones
+only.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ def _default_axis(low: float, high: float) -> np.ndarray:
 def project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
     """The points with their linear parameters solved by weighted least squares, within their bounds.
 
-    Every subset of the (at most four) linear parameters is tried with the others at zero; the best feasible one is
-    the exact non-negative solution.
+    Every subset of the (at most four) linear parameters is tried with the others at zero; the best feasible
+    one is the exact non-negative solution.
     """
     free = [name for name in law.linear if name not in law.pinned]
     if not free:
@@ -124,7 +125,8 @@ def _alike(
 
 
 def _spread(z: np.ndarray, keep: int, order: np.ndarray) -> np.ndarray:
-    """The first `keep` of the sorted starts that are not within 0.05 of an earlier one in every coordinate."""
+    """The first `keep` of the sorted starts that are not within 0.05 of an earlier one in every
+    coordinate."""
     chosen: list[int] = []
     for i in range(len(z)):
         if all(np.abs(z[i] - z[j]).max() > 0.05 for j in chosen):

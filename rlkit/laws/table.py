@@ -1,4 +1,5 @@
-"""The rows a fit may see: columns mapped and checked, excluded and held-out rows gone before anything is read."""
+"""The rows a fit may see: columns mapped and checked, excluded and held-out rows gone before anything is
+read."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ import pandas as pd
 from rlkit.errors import UserError
 from rlkit.laws import rules
 from rlkit.laws.law import Law, Space
-
 
 HELD_OUT = "held_out"
 HELD_OUT_RULE = {HELD_OUT: [True]}
@@ -52,14 +52,16 @@ def mapping(
     if isinstance(x, str):
         if len(wanted) != 1:
             raise UserError(
-                f"x is {x!r}, but the law {law.name!r} has the columns {', '.join(wanted)}: give x as a mapping of each."
+                f"x is {x!r}, but the law {law.name!r} has the columns {', '.join(wanted)}: give x as a "
+                "mapping of each."
             )
         return {wanted[0]: x}
     given = dict(x or {})
     for name in given:
         if name not in wanted:
             raise UserError(
-                f"x maps {name!r}, which the law {law.name!r} does not have: its columns are {', '.join(wanted)}."
+                f"x maps {name!r}, which the law {law.name!r} does not have: its columns are "
+                f"{', '.join(wanted)}."
             )
     return {name: given.get(name, name) for name in wanted}
 
@@ -107,7 +109,8 @@ def build(
                 "drop the copies, or add the column (seed, run) that tells them apart")  # fmt: skip
     if len(values) <= len(law.free):
         raise UserError(
-            f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} ({', '.join(law.free)}): "
+            f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} "
+            f"({', '.join(law.free)}): "
             "add data, or choose a law with fewer parameters."
         )
     weights = _weights(kept, options.get("weights"))
@@ -138,7 +141,8 @@ def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.D
             found = rules.matches(df, one, role)
             if not found.any() and one is not HELD_OUT_RULE:
                 raise UserError(
-                    f"{role} {rules.describe(one)!r} matches no row: check the column's values or drop the rule."
+                    f"{role} {rules.describe(one)!r} matches no row: check the column's values or drop "
+                    "the rule."
                 )
             entries.append({"rule": rules.describe(one), "rows": int(found.sum())})
             gone |= found
@@ -185,7 +189,8 @@ def _check_columns(
             )
         if np.ptp(values) == 0 and law.target is None:
             raise UserError(
-                f"x[{c!r}] (column {names[c]!r}) is {values[0]:g} in all {len(values)} rows: its effect cannot be fitted."
+                f"x[{c!r}] (column {names[c]!r}) is {values[0]:g} in all {len(values)} rows: its effect "
+                "cannot be fitted."
             )
     if {"c", "n"} <= set(law.columns):
         return
@@ -222,7 +227,8 @@ def _cluster(df: pd.DataFrame, cluster: str | Sequence[str] | None) -> np.ndarra
     codes = df.groupby(by, sort=True).ngroup().to_numpy()
     if codes.max() == 0:
         raise UserError(
-            f"cluster {cluster!r} has one value in the {len(df)} rows, so clusters cannot be resampled: leave it out."
+            f"cluster {cluster!r} has one value in the {len(df)} rows, so clusters cannot be resampled: "
+            "leave it out."
         )
     return codes
 

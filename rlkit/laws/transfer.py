@@ -16,13 +16,14 @@ def transfer_matrix(
 ) -> pd.DataFrame:
     """tau from each domain to each other one: the worth of a source sample in samples of the target.
 
-    For each target the law `transfer` is fitted once a source, to the target's rows in which no third domain was
-    trained on: L = E + A·(D_target + tau·D_source)^-beta.
+    For each target the law `transfer` is fitted once a source, to the target's rows in which no third domain
+    was trained on: L = E + A·(D_target + tau·D_source)^-beta.
 
     Args:
-        df: one row an evaluation of one domain. y: its loss or error. domain: column that names the domain evaluated.
-        data: columns with the samples seen of each domain, as {domain: column}, or the columns where they are named
-            after the domains.
+        df: one row an evaluation of one domain. y: its loss or error. domain: column that names the domain
+            evaluated.
+        data: columns with the samples seen of each domain, as {domain: column}, or the columns where they are
+            named after the domains.
         options: those of `fit` (bootstrap, cluster …).
 
     Returns:
@@ -34,7 +35,10 @@ def transfer_matrix(
     columns = dict(data) if isinstance(data, Mapping) else {name: name for name in data}
     domains = [d for d in df[domain].unique() if d in columns] if domain in df.columns else []
     if len(domains) < 2:
-        raise UserError(f"transfer_matrix needs two domains or more in column {domain!r} with a column in data, found {domains}.")
+        raise UserError(
+            f"transfer_matrix needs two domains or more in column {domain!r} with a column in data, "
+            f"found {domains}."
+        )
     rows = []
     for target in domains:
         for source in domains:
@@ -42,11 +46,25 @@ def transfer_matrix(
                 continue
             others = [columns[d] for d in columns if d not in (target, source)]
             part = df[(df[domain] == target) & (df[others] == 0).all(axis=1)]
-            row: dict[str, Any] = {"target": target, "source": source, "tau": float("nan"), "low": float("nan"), "high": float("nan"), "n": len(part)}
+            row: dict[str, Any] = {
+                "target": target,
+                "source": source,
+                "tau": float("nan"),
+                "low": float("nan"),
+                "high": float("nan"),
+                "n": len(part),
+            }
             try:
-                one = fit(part, "transfer", y=y, x={"D": columns[target], "D_other": columns[source]}, **options)
+                one = fit(
+                    part, "transfer", y=y, x={"D": columns[target], "D_other": columns[source]}, **options
+                )
                 low, high = one.interval()["tau"]
-                row |= {"tau": one.params["tau"], "low": low, "high": high, "warnings": " ".join(one.warnings)}
+                row |= {
+                    "tau": one.params["tau"],
+                    "low": low,
+                    "high": high,
+                    "warnings": " ".join(one.warnings),
+                }
             except UserError as error:
                 row["warnings"] = str(error)
             rows.append(row)
