@@ -23,6 +23,11 @@ _PUBLIC = {
     "pass_at_k": "rlkit.evaluation.passk",
     # Laws.
     "fit": "rlkit.laws",
+    "compare": "rlkit.laws",
+    "backtest": "rlkit.laws",
+    "recover": "rlkit.laws",
+    "plan": "rlkit.laws",
+    "law": "rlkit.laws",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # pyright: ignore[reportUnsupportedDunderAll]

@@ -98,6 +98,37 @@ def config(
 # --- Laws ---------------------------------------------------------------------------------------------
 
 
+@app.command(rich_help_panel="Laws")
+def fit(
+    data: Annotated[Path, typer.Argument(help="A CSV, Parquet or JSON-lines file, or outputs/<study>.")],
+    law: Annotated[str, typer.Option(help="The law, e.g. saturating_power, chinchilla, sigmoid.")],
+    y: Annotated[str, typer.Option(help="The column to fit.")],
+    columns: Annotated[
+        list[str] | None,
+        typer.Option("--map", metavar="NAME=COLUMN", help="N=params, or D='flops / 6 / params'; repeatable."),
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[KEY=VALUE]...", help="Options of rlkit.fit, e.g. bootstrap=1000."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the fit as JSON to this file.")] = None,
+    figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
+) -> None:
+    """Fit a scaling law to a table from anywhere, or to the final points of a study."""
+    from rlkit.laws.command import fit_file
+
+    typer.echo(fit_file(data, law, y, columns or [], options or [], out, figure))
+
+
+@app.command(rich_help_panel="Laws")
+def plan(params: Params, overrides: Overrides = None) -> None:
+    """Plan a study: the best use of a budget, what a design would show, and which runs to add."""
+    from rlkit.config import parse_overrides
+    from rlkit.laws import plan as make
+
+    typer.echo(make(params, parse_overrides(overrides or [])).summary())
+
+
 def _print(renderable: Any) -> None:
     from rich.console import Console
 

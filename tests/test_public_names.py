@@ -34,12 +34,17 @@ def loaded_after(statement: str) -> set[str]:
 def test_the_public_names_are_these():
     assert set(rlkit.__all__) == {
         "__version__",
+        "backtest",
+        "compare",
         "evaluate",
         "fit",
+        "law",
         "load",
         "pass_at_k",
+        "plan",
         "read",
         "read_evals",
+        "recover",
         "score",
         "study",
         "train",

@@ -154,6 +154,7 @@ def _record(path: str | None) -> dict[str, Any]:
         return {}
     try:
         record = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = record.get("fit", record)  # a study's analysis/law.json
         assert isinstance(record["params"], dict)
     except (OSError, ValueError, KeyError, AssertionError):
         raise UserError(

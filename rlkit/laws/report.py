@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
+
+from rlkit.files import write_text
 
 if TYPE_CHECKING:
     from rlkit.laws.result import LawFit
@@ -238,12 +239,5 @@ def write(content: dict[str, Any], path: str | Path | None) -> str:
     """JSON text; written through a temporary file in the same folder when there is a path."""
     text = json.dumps(content, indent=2, allow_nan=False)
     if path is not None:
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        write_text(Path(path), text + "\n")
     return text
