@@ -21,6 +21,8 @@ _SENTENCE = re.compile(
 _CLAUSE = re.compile(r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE)
 _OPENING_FENCE = re.compile(r"^(?:.*?[^`~])??(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$")
 
+_WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
+
 
 def after_thinking(response: str) -> str:
     """The text outside `<think>` blocks: what follows the last `</think>`, up to a block never closed."""
@@ -72,6 +74,17 @@ def final_answer(response: str) -> str | None:
         return max(found)[1]
     sentences = list(_SENTENCE.finditer(text))
     return _first_sentence(sentences[-1].group("answer")) if sentences else None
+
+
+def given(response: str) -> str:
+    """The final answer; a short response of one line that marks none is an answer as a whole. Empty when
+    there is none."""
+    answer = final_answer(response)
+    if answer is None:
+        answer = after_thinking(response).strip()
+        if len(answer) > _WHOLE_RESPONSE or "\n" in answer:
+            return ""
+    return answer.strip()
 
 
 def _sentence_value(value: str, last: bool) -> str:

@@ -53,6 +53,27 @@ def equivalent(answer: str, truth: str) -> bool:
     return squeeze(a) == squeeze(b) or _same_choice(a, b) or compare(a, b)
 
 
+def approximately(answer: str, truth: str, tolerance: float) -> bool:
+    """Whether two numbers, with or without units, agree within a relative tolerance; two whole numbers
+    must be equal."""
+    for a, b in itertools.product(read(normalize(answer)), read(normalize(truth))):
+        if not (isinstance(a, Expression | Quantity) and isinstance(b, Expression | Quantity)):
+            continue
+        x, y = _as_quantity(a), _as_quantity(b)
+        if units.is_generic(x.unit) or units.is_generic(y.unit):
+            factor: float | tuple[float, float] | None = 1.0
+        else:
+            factor = units.factor(x.unit, y.unit)
+        if factor is None or (x.number.isdigit() and y.number.isdigit() and factor == 1.0):
+            continue
+        scale, offset = factor if isinstance(factor, tuple) else (factor, 0.0)
+        if _converted(x.number, scale, offset, y.number, tolerance):
+            return True
+        if offset and _converted(y.number, 1 / scale, -offset / scale, x.number, tolerance):
+            return True  # on the other scale of temperature
+    return False
+
+
 def _same_choice(answer: str, truth: str) -> bool:
     """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
     right = _CHOICE.fullmatch(truth)
@@ -163,16 +184,14 @@ def _quantities(a: Quantity, b: Quantity) -> bool:
     return _converted(a.number, scale, offset, b.number)
 
 
-def _converted(a: str, scale: float, offset: float, b: str) -> bool:
-    import mpmath
-
+def _converted(a: str, scale: float, offset: float, b: str, tolerance: float = 1e-9) -> bool:
     from rlkit.domains.math.evaluate import TooBig, value
 
     try:
         x, y = value(parse(a), {}), value(parse(b), {})
     except (Unreadable, TooBig, ArithmeticError, ValueError, TypeError, KeyError):
         return False
-    return bool(abs(x * scale + offset - y) <= mpmath.mpf(1e-9) * abs(y))
+    return bool(abs(x * scale + offset - y) <= tolerance * abs(y))
 
 
 def _radians(degrees: Quantity, other: Quantity) -> bool:

@@ -10,13 +10,12 @@ from rlkit.domains import scorer
 from rlkit.domains.math.exact import rational, same_integer
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, final_answer
+from rlkit.rewards.answers import given
 from rlkit.types import Reward
 
-_WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
 
-
-_VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500")
+_VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",
+         "hiyouga/geometry3k")  # fmt: skip
 
 
 @scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", *_VERL)
@@ -26,12 +25,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     A short response with neither is compared as a whole, so that a bare number is an answer.
     """
     truth = _truth(ground_truth)
-    answer = final_answer(response)
-    if answer is None:
-        answer = after_thinking(response).strip()
-        if len(answer) > _WHOLE_RESPONSE or "\n" in answer:
-            return Reward.of(False, reason="no answer")
-    answer = answer.strip()
+    answer = given(response)
     if not answer:
         return Reward.of(False, reason="no answer")
     return Reward.of(_same(answer, truth))

@@ -233,7 +233,8 @@ def _plain(text: str) -> Iterator[Value]:
     number, unit = split_unit(text)
     if unit:
         yield Quantity(number, "" if is_generic(unit) else unit)
-        return
+        if not unit.isalpha() or len(unit) > 1:
+            return
     yield Expression(text)
 
 

@@ -9,8 +9,10 @@ _START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(
     r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
 )
+_LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
 _SHORT = frozenset(
     "mm cm dm km kg mg ml mL cl dl nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs "
+    "dB Da kDa Bq Sv Gy lx lm cd sr bar atm torr mmHg ppm ppb psi cal kcal pc kpc Mpc ly AU hp "
     "ms ns Hz kHz MHz GHz Pa kPa MPa kJ MJ eV keV MeV kW MW mW Wh kWh mol mmol rad deg ohm kV mV mA mF kN "
     "degrees degree meters meter feet foot miles mile hours hour minutes minute seconds second days day "
     "years year weeks week months month dollars dollar cents cent percent units unit liters litres".split()
@@ -35,6 +37,9 @@ def split_unit(text: str) -> tuple[str, str]:
     if match := _PLAIN.match(text):
         unit = match["unit"].strip()
         first = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0]
+        numeral = re.fullmatch(r"[-+]?[\d.,]+(?:e[-+]?\d+)?", match["number"])
+        if first in _LETTERS and match["gap"] and numeral:
+            return match["number"].strip(), clean(unit)
         if first in _SHORT or (
             match["gap"] and len(first) >= 3 and first not in ("sin", "cos", "tan", "log", "mod")
         ):

@@ -33,7 +33,9 @@ def _fresh(name):
     sys.argv = ["main.py"]
     module = types.ModuleType(name)
     sys.modules[name] = module
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8")
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(
+        io.BufferedReader(io.FileIO(0, closefd=False)), encoding="utf-8"
+    )
     sys.stdout = sys.__stdout__ = _writer(1, "strict")
     sys.stderr = sys.__stderr__ = _writer(2, "backslashreplace")
     module.__dict__["__builtins__"] = builtins
@@ -144,7 +146,9 @@ class Codec:
         if isinstance(item, Proxy):
             return ["own", object.__getattribute__(item, "_number")]
         if cls.__module__ == "numpy" and hasattr(item, "tolist"):
-            return ["list", [place(x) for x in item.tolist()]] if item.ndim else self._node(item.tolist(), place)
+            return (
+                ["list", [place(x) for x in item.tolist()]] if item.ndim else self._node(item.tolist(), place)
+            )
         return self._other(item, cls, place)
 
     def _other(self, item, cls, place):
@@ -290,7 +294,11 @@ class Link:
         """A stand-in for something that stays on the other side."""
         kind = node[0]
         if kind == "module":
-            return importlib.import_module(node[1]) if node[1].partition(".")[0] in sys.stdlib_module_names else None
+            return (
+                importlib.import_module(node[1])
+                if node[1].partition(".")[0] in sys.stdlib_module_names
+                else None
+            )
         if kind == "import" and node[1] in sys.stdlib_module_names:
             return getattr(importlib.import_module(node[1]), node[2], None)
         number = node[1]
@@ -307,7 +315,9 @@ class Link:
 def _exception(value):
     cls, arguments = value
     if isinstance(cls, type) and issubclass(cls, BaseException):
-        return cls(*arguments) if not issubclass(cls, (SystemExit, KeyboardInterrupt)) else Exception(*arguments)
+        return (
+            cls(*arguments) if not issubclass(cls, (SystemExit, KeyboardInterrupt)) else Exception(*arguments)
+        )
     return Exception(*arguments)
 
 
@@ -372,7 +382,9 @@ def candidate(sock, program, prefix):
     shared = {}
     if prefix:
         exec(compile(prefix, "prefix.py", "exec", dont_inherit=True), module.__dict__)
-        shared = {n: v for n, v in module.__dict__.items() if isinstance(v, type) and v.__module__ == "solution"}
+        shared = {
+            n: v for n, v in module.__dict__.items() if isinstance(v, type) and v.__module__ == "solution"
+        }
     before = dict(module.__dict__)
     link = Link(sock, Codec(shared))
     try:
@@ -445,7 +457,9 @@ def examiner(sock, verdict, request):
     prefix = request.get("prefix", "")
     if prefix:
         exec(compile(prefix, "prefix.py", "exec", dont_inherit=True), module.__dict__)
-        shared = {n: v for n, v in module.__dict__.items() if isinstance(v, type) and v.__module__ == "__main__"}
+        shared = {
+            n: v for n, v in module.__dict__.items() if isinstance(v, type) and v.__module__ == "__main__"
+        }
     link = Link(sock, Codec(shared))
     link.serve = _callback
     outcome = {"passed": 0, "total": 1, "error": None}

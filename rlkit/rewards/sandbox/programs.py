@@ -92,7 +92,11 @@ class Call:
 
 
 def call_function(
-    program: str, name: str, calls: Sequence[list[Any]], seconds: float = 10.0, enough: Callable[[Call, int], bool] | None = None
+    program: str,
+    name: str,
+    calls: Sequence[list[Any]],
+    seconds: float = 10.0,
+    enough: Callable[[Call, int], bool] | None = None,
 ) -> list[Call]:
     """Load a program and call its function (or `Solution` method) with each list of arguments.
 
@@ -103,7 +107,11 @@ def call_function(
 
 
 def _call_function(
-    program: str, name: str, calls: Sequence[list[Any]], seconds: float, enough: Callable[[Call, int], bool] | None
+    program: str,
+    name: str,
+    calls: Sequence[list[Any]],
+    seconds: float,
+    enough: Callable[[Call, int], bool] | None,
 ) -> list[Call]:
     end = time.monotonic() + seconds
     jail = _jail("program")
@@ -164,7 +172,9 @@ def _examine(program: str, tests: str, seconds: float, request: dict[str, Any]) 
     left, right = socket.socketpair()
     verdict, verdict_end = socket.socketpair()
     with _null() as null, left, right, verdict_end:
-        candidate.start("candidate", program, [null, null, null, left.fileno()], seconds, prefix=request["prefix"])
+        candidate.start(
+            "candidate", program, [null, null, null, left.fileno()], seconds, prefix=request["prefix"]
+        )
         examiner.start(program=tests, descriptors=[null, null, null, right.fileno(), verdict_end.fileno()],
                        seconds=seconds, **request)  # fmt: skip
     with verdict:

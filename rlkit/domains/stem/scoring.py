@@ -1,0 +1,70 @@
+"""Scoring science questions: letters, numbers with units, formulas and short text; a judge for the rest."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rlkit.domains import scorer
+from rlkit.domains.numbers import TOLERANCE, figure, same_figure
+from rlkit.domains.stem.text import same_text
+from rlkit.domains.table.scoring import clean
+from rlkit.errors import UserError
+from rlkit.rewards import context
+from rlkit.rewards.answers import given
+from rlkit.types import Reward
+
+_LETTER = re.compile(
+    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*)?(?:(?:option|choice|answer)\s*:?\s*)?[\[(]?\s*"
+    r"(?P<letter>[A-Za-z])\s*(?:[\])}.:]+(?:\s.*)?|\}?)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+@scorer("stem__supergpqa*", "stem__gpqa*", "stem__choice*", "stem__mmlu*")
+def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the boxed or `Answer:` letter is the truth; never a guess: several letters are none."""
+    truth = _LETTER.fullmatch(ground_truth.strip()) if isinstance(ground_truth, str) else None
+    if truth is None:
+        raise UserError(f"The ground truth of a multiple choice must be a letter, not {ground_truth!r}.")
+    found = _LETTER.fullmatch(given(response).strip(" $*_\n"))
+    if found is None:
+        return Reward.of(False, reason="no letter")
+    return Reward.of(found["letter"].upper() == truth["letter"].upper())
+
+
+@scorer("stem_web*", "stem__*")
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the final answer is the truth: the same number in the same or a convertible unit (within
+    0.1 % if it has decimals), the same formula, or the same words (singular and plural are one).
+
+    Where `reward.judge_url` is set and the truth is text, the judge decides what the rules do not accept.
+    """
+    if isinstance(ground_truth, int | float) and not isinstance(ground_truth, bool):
+        ground_truth = repr(ground_truth)
+    if not isinstance(ground_truth, str) or not ground_truth.strip():
+        raise UserError(f"The ground truth of a science question must be text: {str(ground_truth)[:80]!r}.")
+    answer = given(response)
+    if not answer:
+        return Reward.of(False, reason="no answer")
+    if same_answer(answer, ground_truth):
+        return Reward.of(True)
+    if context.settings.judge_url is None or not _needs_judge(ground_truth):
+        return Reward.of(False)
+    from rlkit.rewards.judge import ask
+
+    return Reward.of(ask(str(extra_info.get("question") or ""), ground_truth, answer), judged=True)
+
+
+def same_answer(answer: str, truth: str) -> bool:
+    """The rules: figures, mathematics, units, words."""
+    from rlkit.domains.math.equivalence import approximately, equivalent
+
+    x, y = figure(clean(answer)), figure(clean(truth))
+    if x is not None and y is not None:
+        return same_figure(x, y)
+    return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)
+
+
+def _needs_judge(truth: str) -> bool:
+    """Whether a truth is more than a number: rules decide those."""
+    return figure(clean(truth)) is None
