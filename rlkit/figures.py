@@ -258,7 +258,7 @@ def _finish(ax: "Axes", x: str, y: str, log: bool = False) -> None:
         ax.set_xscale("log")
 
 
-def _rc() -> dict[str, Any]:
+def _rc() -> Any:
     import seaborn
     from cycler import cycler
 

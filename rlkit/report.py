@@ -57,29 +57,34 @@ def status_table(path: str | Path) -> Table:
 
 def show_plan(plan: "Plan", workers: int) -> None:
     """Print the runs of a study with their estimated cost."""
-    table = Table("run", "cell", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    remaining = 0.0
+    unfinished = len(plan.to_do)
+    if not unfinished:
+        console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
+        return
+    table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
     for run in plan.runs:
-        cost, finished = plan.costs[run.id], plan.is_finished(run)
-        remaining += 0 if finished else cost["seconds"]
-        status = "finished" if finished else "to do"
-        held_out = "yes" if run.held_out else ""
-        table.add_row(run.id, run.label, held_out, f"{cost['flops']:.1e}", _duration(cost["seconds"]), status)
+        cost = plan.costs.get(run.name, {})
+        finished = run not in plan.to_do
+        numbers = ("", "") if finished else (f"{cost['flops']:.1e}", _duration(cost["seconds"]))
+        table.add_row(run.label, "yes" if run.held_out else "", *numbers, "finished" if finished else "to do")
     console.print(table)
-    total = sum(cost["flops"] for cost in plan.costs.values())
-    left = _duration(remaining / workers)
-    console.print(f"{len(plan.runs)} runs, {total:.1e} FLOPs; about {left} left with {workers} workers.")
+    flops, seconds = (sum(plan.costs[run.name][key] for run in plan.to_do) for key in ("flops", "seconds"))
+    console.print(
+        f"{unfinished} of {len(plan.runs)} runs to do: {flops:.1e} FLOPs, about {_duration(seconds / workers)} "
+        f"with {workers} at a time."
+    )
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str]) -> None:
     """Print how a study ended: failures with their last lines, or the analysis's summary."""
     for name, lines in failed.items():
-        console.print(f"\n[bold red]{name} failed[/]:", markup=True)
+        console.print(f"\n{name} failed:", style="bold red")
         console.print(lines, markup=False)
     if failed:
         console.print(
-            f"\n{len(failed)} of {len(plan.runs)} runs failed (logs in {plan.folder / 'notebooks'}); "
-            "the same command tries them again from their last checkpoints."
+            f"\nFailed: {', '.join(failed)}. Logs and partial notebooks are in {plan.folder / 'notebooks'}; "
+            "the same command tries again, runs from their last checkpoints.",
+            markup=False,
         )
         return
     summary = plan.folder / "analysis" / "summary.txt"

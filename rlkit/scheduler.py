@@ -35,6 +35,7 @@ class _Job:
 
     def last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines()
+        lines = [line for line in lines if not line.startswith("[IPKernelApp]")]
         return "\n".join(lines[-_LAST_LINES:]) or f"the process ended with status {self.process.returncode}"
 
     def interrupt(self) -> None:
@@ -70,7 +71,7 @@ class Scheduler:
         Raises:
             KeyboardInterrupt: after running runs have ended (at a checkpoint, or at once if repeated).
         """
-        waiting = [run for run in self.plan.by_size() if not self.plan.is_finished(run)]
+        waiting = list(self.plan.to_do)
         running: dict[str, tuple[PlannedRun, _Job]] = {}
         failed: dict[str, str] = {}
         with Board(self.plan) as board, _terminate_as_interrupt():

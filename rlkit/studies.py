@@ -111,15 +111,17 @@ class Plan:
         return status == "finished" and self.notebook(run).exists()
 
     @cached_property
+    def to_do(self) -> list[PlannedRun]:
+        """The runs that are not finished, most expensive first: the last to end is then a short one."""
+        unfinished = [run for run in self.runs if not self.is_finished(run)]
+        return sorted(unfinished, key=lambda run: -self.costs[run.name]["flops"])
+
+    @cached_property
     def costs(self) -> dict[str, dict[str, float]]:
-        """Run id to its estimated `flops` and `seconds` (of one worker)."""
+        """The estimated `flops` and `seconds` of a run of each cell that has unfinished ones."""
         from rlkit.compute import estimate
 
-        return {run.id: estimate(run.config) for run in self.runs}
-
-    def by_size(self) -> list[PlannedRun]:
-        """The runs, most expensive first: the last to end is then a short one."""
-        return sorted(self.runs, key=lambda run: -self.costs[run.id]["flops"])
+        return {run.name: estimate(run.config) for run in self.runs if not self.is_finished(run)}
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.

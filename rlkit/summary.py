@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.seeds import generator
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from rlkit.laws import LawFit
@@ -28,26 +30,32 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
     """
     import pandas as pd
 
-    from rlkit.evaluation.passk import bootstrap_mean
-
     ends = evals.groupby("run")["step"].agg(["min", "max"])
     rows = []
     for when, end in (("before", "min"), ("after", "max")):
         chosen = evals[evals["step"] == evals["run"].map(ends[end])]
         for cell, part in chosen.groupby("cell"):
-            graded = part[part["correct"].notna()]
-            mean, low, high = bootstrap_mean(
-                graded["correct"].astype(float), graded["task_id"], level=level, seed=seed
-            )
-            same = {key: part[key].iloc[0] for key in ("held_out", "model.path", "parameters_non_embedding")}
-            rows.append(
-                {"cell": cell, "when": when, "pass@1": mean, "low": low, "high": high, **same,
-                 "tasks": graded["task_id"].nunique(), "samples": len(graded),
-                 "ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
-            )  # fmt: skip
-    return pd.DataFrame(rows).sort_values(
-        ["parameters_non_embedding", "cell", "when"], ascending=[True, True, False]
-    )
+            rng = generator("before_after", seed, str(cell), when)
+            rows.append({"cell": cell, "when": when, **_pass_rate(part, rng, level)})
+    order = ["parameters_non_embedding", "cell", "when"]
+    return pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
+
+
+def _pass_rate(part: "pd.DataFrame", rng: "np.random.Generator", level: float) -> dict[str, Any]:
+    from rlkit.evaluation.passk import bootstrap_mean
+
+    graded = part[part["correct"].notna()]
+    mean = bootstrap_mean(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, level=level)
+    return {
+        "pass@1": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "tasks": mean.prompts,
+        "samples": len(graded),
+        "ungraded": len(part) - len(graded),
+        "runs": part["run"].nunique(),
+        **{key: part[key].iloc[0] for key in ("held_out", "model.path", "parameters_non_embedding")},
+    }
 
 
 def final(df: "pd.DataFrame") -> "pd.DataFrame":
@@ -114,10 +122,9 @@ def _text(folder: Path, change: "pd.DataFrame", fit: "LawFit", missed: "pd.DataF
     lines += ["", f"law {fit.law.name}, {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
     lines += [f"  {term}" for term in terms]
     for _, row in missed.iterrows():
-        lines.append(
-            f"  held out {row['cell']}: predicted {row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}], "
-            f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
-        )
+        predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
+        lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
     lines += [f"  caution: {warning}" for warning in fit.warnings]
     lines += [
         "",
