@@ -187,8 +187,8 @@ class TaskStream:
         if i not in self._supplies:
             if self._limits[i] == 0:
                 raise UserError(
-                    f"{self.labels[i]} gets none of the unique tasks: raise data.train_max_samples, its weight, "
-                    "or set its weight to 0."
+                    f"{self.labels[i]} gets none of the unique tasks: raise data.train_max_samples or its "
+                    "weight, or set its weight to 0."
                 )
             curriculum = self.config.data.order == "curriculum"
             key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None

@@ -17,7 +17,7 @@ A domain is one file or one folder here. It registers *sources* (components that
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -53,6 +53,10 @@ class Source(Component):
     """Share of the mixture, relative to the other sources; 0 is evaluated and not trained on."""
     count: Annotated[int, Field(ge=1)] | None = None
     """Unique training tasks of this source, in place of a share of `data.train_max_samples`."""
+
+    makes: ClassVar[tuple[str, ...]] = ()
+    """data_sources of a generator's tasks (shell patterns): problems that differ in their numbers alone are
+    its design, not a leak."""
 
     @abstractmethod
     def task(self, index: int) -> Task:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -20,9 +20,9 @@ def ask(data_source: str, examples: list[Pair], test: Pair, info: dict[str, Any]
     """A task in Guru's answer format; ground truth is the output grid as a list of rows."""
     shown = "\n".join(f"Input: {text(a)}\nOutput: {text(b)}" for a, b in examples)
     question = (
-        "One rule turns each input grid into its output grid. Find it from the examples and apply it to the last "
-        f"input.\n{shown}\nInput: {text(test[0])}\nGive the output grid in <answer> </answer> tags, for example "
-        "<answer>[[1, 2], [3, 4]]</answer>."
+        "One rule turns each input grid into its output grid. Find it from the examples and apply it to "
+        f"the last input.\n{shown}\nInput: {text(test[0])}\nGive the output grid in <answer> </answer> "
+        "tags, for example <answer>[[1, 2], [3, 4]]</answer>."
     )
     return Task.ask(data_source, question, test[1].tolist(), ability="logic", extra_info=info)
 
@@ -49,6 +49,7 @@ class Arc(Source):
     trained on.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi1",)
     kind: Literal["arc"] = "arc"
     max_cells: Annotated[int, Field(ge=30)] = 2000
     """Most cells of all of a task's grids together; larger tasks are left out."""
@@ -114,6 +115,7 @@ RULES: dict[str, Callable[[Grid], Grid]] = {
 class Grids(Source):
     """Generated grids under a rule composed of flips, turns, shifts, gravity, scaling and recolouring."""
 
+    makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi_generated",)
     kind: Literal["grid"] = "grid"
     size: Annotated[int, Field(ge=2, le=8)] = 4
     """Most rows and columns of an input; each drawn evenly from 2 up to it."""

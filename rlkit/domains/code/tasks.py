@@ -1,7 +1,7 @@
 """Generated programming problems with real tests, in the formats of Guru's code files."""
 
 import json
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,6 +30,7 @@ class Programs(Source):
     `extra_info["solution"]` is the reference solution in a fence; all tests were computed from it.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("codegen__composed",)
     kind: Literal["programs"] = "programs"
     steps: Annotated[int, Field(ge=1, le=6)] = 3
     """Most steps; drawn evenly from 1 up to it."""
@@ -65,9 +66,9 @@ def _functional(
     program: Program, example: tuple[Any, Any], tests: list[tuple[Any, Any]]
 ) -> tuple[str, Any, str]:
     question = (
-        f"Write a Python function `solve({PARAMETER[program.takes]})` that takes {SHOWN[program.takes]} and does the "
-        f"following: {program.words()}; then return the result.\nFor example, solve({example[0]!r}) returns "
-        f"{example[1]!r}.\nAnswer with the function in a ```python fence."
+        f"Write a Python function `solve({PARAMETER[program.takes]})` that takes {SHOWN[program.takes]} "
+        f"and does the following: {program.words()}; then return the result.\nFor example, "
+        f"solve({example[0]!r}) returns {example[1]!r}.\nAnswer with the function in a ```python fence."
     )
     checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in tests)
     return question, {"functional": checks}, program.source()

@@ -1,7 +1,7 @@
 """Generated logic puzzles, in the answer formats of Guru's logic files."""
 
 from itertools import permutations
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,7 @@ BIRDS = ("owl", "hawk", "crow", "robin", "finch", "raven", "heron", "quail", "st
 class Zebra(Source):
     """Who lives where: clues that leave one grid of houses and attributes."""
 
+    makes: ClassVar[tuple[str, ...]] = ("logic__zebra_puzzle_generated",)
     kind: Literal["zebra"] = "zebra"
     houses: Annotated[int, Field(ge=2, le=4)] = 3
     """Most houses; drawn evenly from 2 up to it."""
@@ -38,11 +39,12 @@ class Zebra(Source):
             f"{i}. {text[0].upper()}{text[1:]}" for i, text in enumerate((c.text(names) for c in clues), 1)
         )
         question = (
-            f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has one person, "
-            f"and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"
-            "Work out the whole grid. Give it as a dictionary with the keys header (a list of the column names, "
-            f"{['House', *names]}) and rows (one list of strings a house, from house 1 on), in <answer> </answer> "
-            "tags, for example <answer> {'header': [...], 'rows': [[...], [...]]} </answer>."
+            f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has "
+            f"one person, and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"
+            "Work out the whole grid. Give it as a dictionary with the keys header (a list of the column "
+            f"names, {['House', *names]}) and rows (one list of strings a house, from house 1 on), in "
+            "<answer> </answer> tags, for example <answer> {'header': [...], 'rows': [[...], [...]]} "
+            "</answer>."
         )
         truth = {"header": ["House", *names], "rows": rows}
         info = {"index": index, "difficulty": size * count, "clues": len(clues)}
@@ -53,6 +55,7 @@ class Zebra(Source):
 class Ordering(Source):
     """Birds on a branch: relations that leave one order."""
 
+    makes: ClassVar[tuple[str, ...]] = ("logic__ordering_puzzle_generated",)
     kind: Literal["ordering"] = "ordering"
     items: Annotated[int, Field(ge=3, le=7)] = 5
     """Most birds; drawn evenly from 3 up to it."""
@@ -101,6 +104,7 @@ def _ordering_clues(rng: np.random.Generator, birds: list[str]) -> list[str]:
 class GraphWalk(Source):
     """Where a walk ends: every node has one arrow, and the arrows are to be followed some steps."""
 
+    makes: ClassVar[tuple[str, ...]] = ("logic__graph_logical_generated",)
     kind: Literal["graph_walk"] = "graph_walk"
     nodes: Annotated[int, Field(ge=3, le=40)] = 8
     """Nodes of the graph."""
@@ -124,8 +128,8 @@ class GraphWalk(Source):
             "In a network, every node points to one other node:\n"
             + "\n".join(lines)
             + f"\nStart at {names[start]} and "
-            f"follow the pointers {steps} time{'s' if steps > 1 else ''}. At which node do you end? Give its name in "
-            "<answer> </answer> tags, for example <answer> abcdef </answer>."
+            f"follow the pointers {steps} time{'s' if steps > 1 else ''}. At which node do you end? Give "
+            "its name in <answer> </answer> tags, for example <answer> abcdef </answer>."
         )
         info = {"index": index, "difficulty": steps}
         return Task.ask(
@@ -137,6 +141,7 @@ class GraphWalk(Source):
 class Path(Source):
     """A graph walk for the smallest models. Example: `ab bc ca a2` → `c` (from a, two arrows on)."""
 
+    makes: ClassVar[tuple[str, ...]] = ("logic__path",)
     kind: Literal["path"] = "path"
     nodes: Annotated[int, Field(ge=3, le=26)] = 4
     """Nodes, named by letters."""

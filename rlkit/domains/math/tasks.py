@@ -1,6 +1,6 @@
 """Generated mathematics problems."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
@@ -18,6 +18,7 @@ class Arithmetic(Source):
     Example: `48+7=` → `55`. Short enough for a model of 30,000 parameters.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("math__arithmetic",)
     kind: Literal["arithmetic"] = "arithmetic"
     digits: Annotated[int, Field(ge=1, le=12)] = 2
     """Most digits of an operand; each operand's length is drawn evenly up to it."""
@@ -48,6 +49,7 @@ class MathProblems(Source):
     Every task carries a worked solution (`extra_info["solution"]`) for supervised training.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("math__problems",)
     kind: Literal["math_problems"] = "math_problems"
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """Hardest level; each task's level is drawn evenly up to it."""

@@ -2,7 +2,7 @@
 
 import json
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -19,9 +19,12 @@ REFUSED = {
     ),
     "time_intervals": "its items change with the date",
     **dict.fromkeys(
-        ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"), "it has no reference answers"
+        ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"),
+        "it has no reference answers",
     ),
-    **dict.fromkeys(("arc_agi", "rearc"), "its entries do not survive JSON; the source 'arc' has these grids"),
+    **dict.fromkeys(
+        ("arc_agi", "rearc"), "its entries do not survive JSON; the source 'arc' has these grids"
+    ),
     "word_ladder": "its items depend on the data set's size",
     "composite": "a mixture belongs into data.train, one source a data set",
 }
@@ -39,6 +42,7 @@ class ReasoningGym(Source):
     are nearly the same: here the seed is always 0, and training and held-out tasks differ by index.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("reasoning_gym__*",)
     kind: Literal["reasoning_gym"] = "reasoning_gym"
     dataset: str
     """Name of the data set: chain_sum, knights_knaves, mini_sudoku …"""
@@ -50,7 +54,9 @@ class ReasoningGym(Source):
 
     def task(self, index: int) -> Task:
         listed = self.dataset in LISTED
-        items = _items(self.dataset, self.level, json.dumps(self.options, sort_keys=True), index if listed else 0)
+        items = _items(
+            self.dataset, self.level, json.dumps(self.options, sort_keys=True), index if listed else 0
+        )
         entry = items[0 if listed else index]
         question = entry["question"].strip() + "\nGive the final answer in <answer> </answer> tags."
         return Task.ask(
@@ -72,7 +78,9 @@ def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
     from reasoning_gym.factory import DATASETS
 
     if dataset in REFUSED:
-        raise UserError(f"data.train reasoning_gym: dataset is {dataset!r}, but {REFUSED[dataset]}: use another one.")
+        raise UserError(
+            f"data.train reasoning_gym: dataset is {dataset!r}, but {REFUSED[dataset]}: use another one."
+        )
     if dataset not in DATASETS:
         near = did_you_mean(dataset, DATASETS)
         raise UserError(f"data.train reasoning_gym: unknown dataset {dataset!r}.{near}")
@@ -81,7 +89,9 @@ def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
     try:
         return reasoning_gym.create_dataset(dataset, **values)
     except (TypeError, AssertionError, ValueError) as error:
-        raise UserError(f"data.train reasoning_gym: dataset {dataset!r} refuses its options: {error}.") from None
+        raise UserError(
+            f"data.train reasoning_gym: dataset {dataset!r} refuses its options: {error}."
+        ) from None
 
 
 def _at_level(dataset: str, level: int | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Generated programs whose output, or input, is to be predicted."""
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -24,6 +24,7 @@ _PROGRAMS = {
 class StringTrace(Source):
     """What a one-line string program gives. Example: `sorted dbca` → `abcd`."""
 
+    makes: ClassVar[tuple[str, ...]] = ("simulation__string_trace",)
     kind: Literal["string_trace"] = "string_trace"
     length: Annotated[int, Field(ge=2, le=20)] = 4
     """Most letters of the input; drawn evenly from 2 up to it."""
@@ -51,6 +52,7 @@ class CodeIO(Source):
     Inputs are asked for only where every step can be undone, so that the answer is the only one.
     """
 
+    makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
     kind: Literal["code_io"] = "code_io"
     steps: Annotated[int, Field(ge=1, le=8)] = 3
     """Most steps of the program; drawn evenly from 1 up to it."""
@@ -68,7 +70,8 @@ class CodeIO(Source):
         question = (
             f"Here is a Python function:\n{program.source()}\n\n"
             f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}"
-            f"{f' (a mapping with the key {name})' if wanted == 'input' else ''}? Please output the final answer "
+            f"{f' (a mapping with the key {name})' if wanted == 'input' else ''}? Please output the final "
+            "answer "
             f'within ```json``` as {{"{wanted}": ...}}.'
         )
         truth = f'"{wanted}": {json.dumps(pair[wanted])}'

@@ -1,7 +1,7 @@
 """Generated science problems: formulas with units, computed by pint, as numbers or as a choice of letters."""
 
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -23,6 +23,7 @@ def _registry() -> Any:
 class Formulas(Source):
     """One-formula problems of five subjects; the answer is a number with a unit, or the letter of one."""
 
+    makes: ClassVar[tuple[str, ...]] = ("stem__units", "stem__choice")
     kind: Literal["formulas"] = "formulas"
     level: Annotated[int, Field(ge=1, le=3)] = 3
     """1: the formula's own units. 2: given quantities in other units. 3: the answer in another one too."""
@@ -48,8 +49,8 @@ class Formulas(Source):
             return Task.ask("stem__choice", text, letter, ability="stem", extra_info=info)
         info["solution"] = f"{solution} The answer is \\boxed{{{value} {unit}}}."
         text = (
-            f"{question} Give the answer in {unit}, to four significant digits. Please output the final answer, "
-            "with its unit, within \\boxed{}."
+            f"{question} Give the answer in {unit}, to four significant digits. Please output the final "
+            "answer, with its unit, within \\boxed{}."
         )
         return Task.ask("stem__units", text, f"{value} {unit}", ability="stem", extra_info=info)
 
@@ -80,8 +81,8 @@ def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -
         f"{letter}. {_written(option)} {unit}" for letter, option in zip("ABCD", options, strict=True)
     )
     return (
-        f"{question}\n{lines}\nPlease reason step by step and put the letter of the right option within \\boxed{{}}, "
-        "for example \\boxed{A}.",
+        f"{question}\n{lines}\nPlease reason step by step and put the letter of the right option within "
+        f"\\boxed{{}}, for example \\boxed{{A}}.",
         "ABCD"[at],
     )
 
@@ -90,6 +91,7 @@ def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -
 class Ohm(Source):
     """Ohm's law for the smallest models, in whole numbers. Example: `U12 R4 I` → `3`."""
 
+    makes: ClassVar[tuple[str, ...]] = ("stem__ohm",)
     kind: Literal["ohm"] = "ohm"
     largest: Annotated[int, Field(ge=3, le=999)] = 30
     """Largest current and resistance."""

@@ -1,9 +1,9 @@
-"""Generated tables with questions whose answers pandas computes, in the answer format of Guru's table files."""
+"""Generated tables with questions that pandas answers, in the format of Guru's table files."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -162,6 +162,7 @@ QUESTIONS: dict[str, tuple[int, Question]] = {
 class Tables(Source):
     """Questions about one table: look-ups, comparisons, counts, sums, means and groups."""
 
+    makes: ClassVar[tuple[str, ...]] = ("table__generated",)
     kind: Literal["tables"] = "tables"
     rows: Annotated[int, Field(ge=3, le=10)] = 8
     """Most rows; drawn evenly from 3 up to it."""
@@ -179,8 +180,8 @@ class Tables(Source):
         level, ask = QUESTIONS[name]
         question, answers = ask(table, theme, _pick(list(table.columns[2:]), rng), rng)
         text = (
-            f"Here is a table:\n{markdown(table)}\n{question} Please output the final answer within \\boxed{{}}. "
-            "If there are multiple answers, please output them separated by |."
+            f"Here is a table:\n{markdown(table)}\n{question} Please output the final answer within "
+            f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
         info = {"index": index, "difficulty": level * len(table), "question": question, "family": name}
         return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
@@ -214,6 +215,7 @@ def _pick(items: list[str], rng: np.random.Generator) -> str:
 class Lookup(Source):
     """A table for the smallest models. Example: `a31 b58 c10 b` → `58`."""
 
+    makes: ClassVar[tuple[str, ...]] = ("table__lookup",)
     kind: Literal["lookup"] = "lookup"
     rows: Annotated[int, Field(ge=2, le=26)] = 4
     """Most rows; drawn evenly from 2 up to it."""
