@@ -108,8 +108,9 @@ def block_of(layer: nn.Module, frozen: bool) -> Block:
 
 
 def rms_norm(norm: tuple[Tensor, float], x: Tensor) -> Tensor:
-    """RMSNorm as one fused call; statistics in float32 as in the original."""
-    return F.rms_norm(x.float(), (x.shape[-1],), norm[0].float(), norm[1]).to(x.dtype)
+    """RMSNorm as one fused call; statistics in at least float32 as in the original."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    return F.rms_norm(x.to(dtype), (x.shape[-1],), norm[0].to(dtype), norm[1]).to(x.dtype)
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -245,7 +246,7 @@ class SelectedLogProbs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, logits: Tensor, targets: Tensor):
-        logprobs = logits.float().log_softmax(-1)
+        logprobs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         selected = logprobs.gather(-1, targets[:, None])[:, 0]
         p = logprobs.exp()
         entropy = -(logprobs.mul_(p)).sum(-1)

@@ -129,7 +129,8 @@ class Updater:
         """(B, T) log-probs of every response token."""
         result = torch.zeros_like(batch.mask)
         for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
-            result[part.rows, : part.width] = token_logprobs(decoder, part, self.config.rollout.temperature)[0]
+            logprobs, _ = token_logprobs(decoder, part, self.config.rollout.temperature)
+            result[part.rows, : part.width] = logprobs.to(result.dtype)
             self.ledger.add(phase, self.shape.forward(part.work()))
         return result
 

@@ -1,0 +1,119 @@
+"""Agentic mathematics from nothing: collect episodes, train on them, let the model act, improve it online."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.config import Optimizer, RunConfig, validate
+from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
+from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.metrics import episode_metrics
+from rlkit.environments.trajectory import Trajectory, save_trajectories
+from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
+from rlkit.training.loop import Run, train
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The table of metrics (rlkit.environments.metrics), the episodes on the same held-out problems before
+    training, after it, after the online run and by the expert, and the two trainings."""
+
+    table: "pd.DataFrame"
+    episodes: dict[str, list[Trajectory]]
+    training: TrainingResult
+    run: Run | None
+
+
+def math_demo(
+    model: str = "ladder-100k",
+    *,
+    episodes: int = 2000,
+    online_steps: int = 30,
+    problems: int = 200,
+    noise: float = 0.3,
+    seed: int = 0,
+    root: str | Path = "outputs",
+    say: Callable[[str], Any] = print,
+) -> DemoResult:
+    """Train `model` to solve linear equations step by step, offline on noisy demonstrations, then online.
+
+    Args:
+        model: a ladder size, packaged model, folder or hub id.
+        episodes: demonstrations, by the scripted expert with a share `noise` of random actions.
+        online_steps: steps of GRPO in the environment afterwards; 0 leaves them out.
+        problems: held-out equations that everything is measured on, with greedy decoding.
+        root: the trained models go to <root>/demo-math.
+        say: is told what happens.
+    """
+    small = model.startswith("ladder-")
+    environment = Mathematics(families=("linear",), instructions="brief" if small else "full", max_steps=12)
+    folder = Path(root) / "demo-math"
+    say(f"Collecting {episodes} episodes of an expert that acts at random {noise:.0%} of the time.")
+    demonstrations = run_episodes(
+        NoisyAgent(ExpertAgent(), noise), environment, environment.problems("train", episodes, seed)
+    )
+    save_trajectories(demonstrations, folder / "demonstrations.jsonl")
+    held_out = environment.problems("test", problems, seed)
+    played = {"demonstrations": demonstrations}
+    trainer = AgenticTrainer(model, environment, demo_config(small), seed=seed)
+    played["before"] = trainer.test_inference(held_out)
+    say(f"Training {model} on them (success before: {_success(played['before']):.0%}).")
+    training = trainer.train(trainer.prepare_training_data(demonstrations))
+    played["offline"] = trainer.test_inference(held_out)
+    path = trainer.save(folder / "offline")
+    say(f"{training.seconds:.0f} s of training; success {_success(played['offline']):.0%}.")
+    run = None
+    if online_steps:
+        say(f"Acting in the environment and learning from it: {online_steps} steps of GRPO.")
+        run = train(online_config(str(path), environment, online_steps, seed), root=root)
+        final = run.folder / "checkpoints" / f"step_{online_steps:06d}" / "model"
+        played["online"] = AgenticTrainer(str(final), environment, demo_config(small)).test_inference(
+            held_out
+        )
+    played["expert"] = run_episodes(ExpertAgent(), environment, held_out)
+    compared = {name: group for name, group in played.items() if name != "demonstrations"}
+    table = episode_metrics(compared, played["expert"], seed=seed)
+    return DemoResult(table, played, training, run)
+
+
+def demo_config(small: bool) -> AgenticConfig:
+    """Settings that suit a ladder model, or a pretrained one with a small adapter."""
+    if small:
+        optim = Optimizer(lr=3e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
+        return AgenticConfig(
+            epochs=4, batch_size=32, optim=optim, max_response_length=320, max_turn_length=40
+        )
+    optim = Optimizer(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
+    return AgenticConfig(epochs=1, batch_size=16, optim=optim, max_response_length=512, max_turn_length=32)
+
+
+def online_config(path: str, environment: Mathematics, steps: int, seed: int) -> RunConfig:
+    """GRPO in the environment, from the model at `path`."""
+    content = {
+        "study": "demo-math",
+        "seed": seed,
+        "model": {"path": path},
+        "data": {
+            "train": [{"kind": "environment", "environment": environment.model_dump(mode="json")}],
+            "train_batch_size": 16,
+            "max_response_length": 320,
+        },
+        "rollout": {"n": 8, "max_turn_length": 40},
+        "actor": {"optim": {"lr": 3e-4}},
+        "trainer": {
+            "total_training_steps": steps,
+            "test_freq": steps,
+            "save_freq": steps,
+            "resume_mode": "auto",
+        },
+        "evaluation": {"size": 100, "n": 1},
+    }
+    return validate(RunConfig, content)
+
+
+def _success(episodes: list[Trajectory]) -> float:
+    return sum(e.success for e in episodes) / len(episodes)

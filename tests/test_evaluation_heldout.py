@@ -1,0 +1,63 @@
+"""Evaluation rows and their summary."""
+
+import math
+
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.evaluation.heldout import evaluate, summarise
+
+
+def row(task, correct, source="a", error=None):
+    return {"task_id": task, "data_source": source, "correct": correct, "error": error, "tokens": 3, "finish_reason": "stop"}
+
+
+def test_pass_at_k_is_estimated_a_task_and_then_averaged():
+    rows = [row("x", c) for c in (True, False, False, False)] + [row("y", True)] * 4
+    metrics = summarise(rows, (1, 2), seed=0).metrics
+    assert metrics["eval/pass@1"] == pytest.approx((0.25 + 1) / 2)
+    assert metrics["eval/pass@2"] == pytest.approx((0.5 + 1) / 2)  # 1 - C(3,2)/C(4,2) = 0.5
+
+
+def test_failed_graders_are_in_no_rate_and_counted():
+    rows = [row("x", True), row("x", None, error="killed"), row("y", False), row("y", False)]
+    result = summarise(rows, (1, 2), seed=0)
+    assert result.metrics["eval/pass@1"] == pytest.approx(0.5)
+    assert result.metrics["eval/pass@2"] == 0.0  # task x has one graded sample: it is in no pass@2
+    assert result.metrics["eval/error_rate"] == 0.25
+    nothing = summarise([row("x", None, error="killed")], (1,), seed=0)
+    assert math.isnan(nothing.metrics["eval/pass@1"]) and nothing.pass_at_1 is None
+
+
+def test_domains_are_reported_apart_and_together():
+    rows = [row("x", True, "a"), row("y", False, "b"), row("z", False, "b")]
+    metrics = summarise(rows, (1,), seed=0).metrics
+    assert metrics["eval/pass@1/a"] == 1 and metrics["eval/pass@1/b"] == 0
+    assert metrics["eval/pass@1"] == pytest.approx(1 / 3)
+
+
+def test_the_interval_counts_tasks_not_samples():
+    rows = [row(str(k), k % 2 == 0) for k in range(20) for _ in range(50)]
+    value, low, high, prompts = summarise(rows, (1,), seed=0).pass_at_1
+    assert (value, prompts) == (0.5, 20)
+    assert 0.25 < low < 0.35 and 0.65 < high < 0.75  # ±1.96·sqrt(.25/20) = ±.22, not ±.03
+
+
+def test_impossible_requests_are_refused():
+    with pytest.raises(UserError, match="no tasks"):
+        evaluate("ladder-30k", [])
+    from rlkit.types import Task
+
+    with pytest.raises(UserError, match="pass@8 needs"):
+        evaluate("ladder-30k", [Task.ask("math__arithmetic", "1+1=", "2")], n=4, pass_at=(8,))
+
+
+def test_a_random_ladder_model_is_evaluated_end_to_end():
+    from rlkit.domains import sources
+
+    source = sources.parse({"kind": "arithmetic", "digits": 1})
+    tasks = [source.task(i) for i in range(5)]
+    result = evaluate("ladder-30k", tasks, n=2, max_tokens=4)
+    assert len(result.rows) == 10
+    assert {r["task_id"] for r in result.rows} == {t.id for t in tasks}
+    assert all(r["error"] is None and r["correct"] in (True, False) for r in result.rows)

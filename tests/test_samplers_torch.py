@@ -1,0 +1,121 @@
+"""The torch sampler: its log-probs, its randomness, its stops."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from rlkit.samplers.torch import Settings, TorchSampler, draw, truncated
+
+
+def settings(temperature=1.0, top_p=1.0, top_k=0):
+    return Settings(temperature, top_p, top_k, 8)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+def test_log_probs_are_the_models_own_at_the_sampling_temperature(temperature):
+    model, prompts = tiny.model(), tiny.prompts(5)
+    sampler = TorchSampler(model, stop_ids=(3, 8))
+    groups = sampler.sample(prompts, 6, seed=1, max_tokens=9, temperature=temperature)
+    lengths = set()
+    for prompt, group in zip(prompts, groups, strict=True):
+        for sample in group:
+            own = tiny.reference_logprobs(model, prompt, sample.ids, temperature).detach().numpy()
+            np.testing.assert_allclose(sample.logprobs, own, atol=2e-5)
+            lengths.add(len(sample.ids))
+    assert len(lengths) > 3  # sequences stopped at different times, so the batch was re-packed on the way
+
+
+def test_the_frequencies_of_two_tokens_are_the_products_of_their_probabilities():
+    model, prompt = tiny.model(vocab_size=5), np.array([1, 2, 3])
+    samples = TorchSampler(model, stop_ids=()).sample([prompt], 20_000, seed=3, max_tokens=2)[0]
+    counts = np.zeros((5, 5))
+    for s in samples:
+        counts[s.ids[0], s.ids[1]] += 1
+    exact = np.zeros((5, 5))
+    for a in range(5):
+        for b in range(5):
+            exact[a, b] = np.exp(tiny.reference_logprobs(model, prompt, np.array([a, b])).sum().item())
+    assert exact.sum() == pytest.approx(1, abs=1e-5)
+    chi2 = ((counts - 20_000 * exact) ** 2 / (20_000 * exact)).sum()
+    assert chi2 < 52  # 24 degrees of freedom: 52 is exceeded once in a thousand
+
+
+def test_greedy_is_the_models_argmax_with_log_probs_at_temperature_one():
+    model, prompt = tiny.model(), tiny.prompts(1)[0]
+    sample = TorchSampler(model, stop_ids=()).sample([prompt], 1, seed=0, max_tokens=6, temperature=0)[0][0]
+    generated = model.generate(
+        torch.from_numpy(prompt)[None], max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0
+    )
+    assert sample.ids.tolist() == generated[0, len(prompt) :].tolist()
+    np.testing.assert_allclose(sample.logprobs, tiny.reference_logprobs(model, prompt, sample.ids).detach(), atol=2e-5)
+
+
+def test_a_seed_repeats_and_another_does_not_and_a_group_is_diverse():
+    sampler, prompts = TorchSampler(tiny.model(), stop_ids=()), tiny.prompts(2)
+    first, again = (sampler.sample(prompts, 8, seed=5, max_tokens=6) for _ in range(2))
+    other = sampler.sample(prompts, 8, seed=6, max_tokens=6)
+    as_lists = lambda groups: [[s.ids.tolist() for s in g] for g in groups]  # noqa: E731
+    assert as_lists(first) == as_lists(again) != as_lists(other)
+    assert len({tuple(s.ids) for s in first[0]}) > 1
+
+
+def test_samples_do_not_depend_on_how_many_are_decoded_together():
+    model, prompts = tiny.model(), tiny.prompts(6)
+    whole = TorchSampler(model, stop_ids=(3,)).sample(prompts, 4, seed=2, max_tokens=7)
+    pieces = TorchSampler(model, stop_ids=(3,), max_num_seqs=4).sample(prompts, 4, seed=2, max_tokens=7)
+    assert [[s.ids.tolist() for s in g] for g in whole] == [[s.ids.tolist() for s in g] for g in pieces]
+
+
+def test_every_stop_id_ends_a_response_belongs_to_it_and_nothing_follows():
+    groups = TorchSampler(tiny.model(), stop_ids=(3, 8)).sample(tiny.prompts(8), 8, seed=1, max_tokens=12)
+    samples = [s for g in groups for s in g]
+    ended = [s for s in samples if s.finish_reason == "stop"]
+    assert {int(s.ids[-1]) for s in ended} == {3, 8}
+    assert all(not np.isin(s.ids[:-1], (3, 8)).any() for s in samples)
+    assert all(len(s.ids) == 12 for s in samples if s.finish_reason == "length")
+    assert all(len(s.ids) == len(s.logprobs) for s in samples)
+
+
+def test_a_stop_token_at_the_length_limit_counts_as_finished():
+    samples = TorchSampler(tiny.model(), stop_ids=tuple(range(20))).sample(tiny.prompts(4), 16, seed=1, max_tokens=1)
+    for s in (s for g in samples for s in g):
+        assert s.finish_reason == ("stop" if s.ids[0] < 20 else "length")
+
+
+def test_equal_prompts_keep_their_own_samples():
+    model, prompt = tiny.model(), tiny.prompts(1)[0]
+    groups = TorchSampler(model, stop_ids=()).sample([prompt, prompt[:-1], prompt], 3, seed=4, max_tokens=5)
+    for p, group in zip([prompt, prompt[:-1], prompt], groups, strict=True):
+        for s in group:
+            np.testing.assert_allclose(s.logprobs, tiny.reference_logprobs(model, p, s.ids).detach(), atol=2e-5)
+
+
+def test_sync_takes_new_weights_and_until_then_keeps_the_old():
+    model, prompt = tiny.model(), tiny.prompts(1)[0]
+    sampler = TorchSampler(model, stop_ids=())
+    before = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(9)))
+    stale = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
+    assert stale.logprobs.tolist() == before.logprobs.tolist()
+    sampler.sync(model)
+    fresh = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
+    np.testing.assert_allclose(fresh.logprobs, tiny.reference_logprobs(model, prompt, fresh.ids).detach(), atol=2e-5)
+    assert abs(fresh.logprobs - before.logprobs).max() > 0.01
+
+
+def test_top_k_and_the_nucleus_leave_the_right_tokens():
+    logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
+    assert torch.isfinite(truncated(logits, settings(top_k=2))).tolist() == [[True, True, False, False]]
+    assert torch.isfinite(truncated(logits, settings(top_p=0.7))).tolist() == [[True, True, False, False]]
+    assert torch.isfinite(truncated(logits, settings(top_p=0.81))).tolist() == [[True, True, True, False]]
+    assert torch.isfinite(truncated(logits, settings(top_p=0.01))).tolist() == [[True, False, False, False]]
+
+
+def test_a_draw_never_takes_a_token_of_probability_zero():
+    logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, 5)
+    tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), settings())
+    assert tokens.tolist() == [1, 3, 3]
+    assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)

@@ -1,0 +1,391 @@
+"""The adapter to verl: denominators, masks, groups, and estimators against enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from rlkit.config import RunConfig, override, validate
+from rlkit.errors import UserError
+from rlkit.training import algorithms
+from rlkit.training.update import Updater
+
+SPLITTABLE = ["vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "dro"]
+MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
+
+
+def config(**dotted) -> RunConfig:
+    base = {
+        "data": {"train_batch_size": 4, "max_response_length": 12},
+        "rollout": {"n": 2},
+        "model": {"path": "ladder-30k"},
+    }
+    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+def updater(c: RunConfig, model=None, reference=None, critic=None) -> Updater:
+    from rlkit.compute import Ledger
+
+    return Updater(c, model or tiny.model(), reference, critic, Ledger())
+
+
+def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
+    """The accumulated gradient of one mini-batch, before the optimizer takes it."""
+    model, kept = tiny.model().double(), {}  # float64: a wrong denominator is no rounding error
+    u = updater(c, model, reference)
+    u.stepper.step = lambda: (
+        kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}) or (0.0, 0.0)
+    )
+    u.update(batch, step=1)
+    return kept
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("loss", SPLITTABLE)
+def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode):
+    extra = {"actor__policy_loss__dro_beta": 0.1} if loss == "dro" else {}
+    one = gradient(config(actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, **extra), tiny.batch(LENGTHS))
+    assert max(g.abs().max() for g in one.values()) > 1e-4
+    for size in (1, 3):
+        split = gradient(
+            config(
+                actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=size, **extra
+            ),
+            tiny.batch(LENGTHS),
+        )
+        for name, g in one.items():
+            torch.testing.assert_close(split[name], g, atol=1e-6, rtol=0, msg=f"{name} in micro-batches of {size}")
+
+
+def test_kl_and_entropy_terms_do_not_depend_on_the_micro_batch_either():
+    from rlkit.models.decoder import Decoder
+
+    reference = Decoder(tiny.model(seed=7).double(), frozen=True)
+    shared = dict(actor__use_kl_loss=True, actor__kl_loss_coef=0.5, actor__entropy_coeff=0.1)
+    one = gradient(config(**shared), tiny.batch(LENGTHS), reference)
+    split = gradient(config(actor__ppo_micro_batch_size=3, **shared), tiny.batch(LENGTHS), reference)
+    for name, g in one.items():
+        torch.testing.assert_close(split[name], g, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("loss", sorted(algorithms.UNSPLITTABLE))
+def test_a_loss_that_cannot_be_split_refuses(loss):
+    with pytest.raises(UserError, match=f"ppo_micro_batch_size is 3, but {loss}"):
+        algorithms.check(config(actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=3))
+    c = config(actor__policy_loss__loss_mode=loss, actor__micro_batch_tokens=8)  # too small for two sequences
+    algorithms.check(c)
+    whole = gradient(config(actor__policy_loss__loss_mode=loss), tiny.batch(LENGTHS))
+    for name, g in gradient(c, tiny.batch(LENGTHS)).items():  # and the token budget does not split it
+        torch.testing.assert_close(g, whole[name], atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_loss_of_a_mini_batch_is_verls_own_on_the_whole(mode):
+    c = config(actor__loss_agg_mode=mode, actor__ppo_micro_batch_size=3)
+    batch, model = tiny.batch(LENGTHS), tiny.model()
+    u = updater(c, model)
+    metrics = u.update(batch, step=1)
+    model = tiny.model()
+    from rlkit.models.decoder import Decoder
+    from rlkit.training.forward import Rows, token_logprobs
+
+    logprobs, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(8)))
+    verl_config = algorithms.actor_config(c.actor, 2)
+    verl_config.global_batch_info.clear()
+    if mode == "seq-mean-token-sum-norm":
+        verl_config.global_batch_info["loss_scale_factor"] = 12  # data.max_response_length
+    loss, _ = algorithms.core().compute_policy_loss_vanilla(
+        old_log_prob=logprobs.detach(), log_prob=logprobs, advantages=batch.advantages, response_mask=batch.mask,
+        loss_agg_mode=mode, config=verl_config,
+    )  # fmt: skip
+    assert metrics["actor/pg_loss"] == pytest.approx(loss.item(), abs=1e-6)
+
+
+def test_a_fully_masked_sequence_changes_neither_loss_nor_gradient():
+    plain = tiny.batch([3, 5, 2, 4])
+    more = tiny.batch([3, 5, 2, 4, 5, 5])
+    for name in ("response_ids", "rewards", "mask", "attention", "sampler_logprobs"):
+        getattr(more, name)[:4] = getattr(plain, name)
+    more.prompt_ids[:2] = plain.prompt_ids
+    more.mask[4:] = 0
+    more.rewards[4:] = 0
+    for mode in MODES:
+        c = config(actor__loss_agg_mode=mode, algorithm__adv_estimator="grpo")
+        a, b = gradient(c, plain), gradient(c, more)
+        plain.old_logprobs = plain.advantages = more.advantages = None
+        for name in a:
+            torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5, msg=f"{mode} {name}")
+
+
+def test_sequences_of_zero_advantage_are_skipped_without_changing_the_gradient(monkeypatch):
+    batch = tiny.batch(LENGTHS)
+    batch.rewards[2:4] = 0  # a group of equal rewards
+    skipped = gradient(config(), batch)
+    monkeypatch.setattr(algorithms, "ZERO_ADVANTAGE_IS_ZERO_GRADIENT", set())
+    computed = gradient(config(), batch)
+    for name, g in computed.items():
+        torch.testing.assert_close(skipped[name], g, atol=1e-7, rtol=1e-6)
+
+
+def advantages(c, batch, **extra):
+    return algorithms.advantages(batch, c, **extra)
+
+
+def test_grpo_compares_within_the_group_and_by_id():
+    batch = tiny.batch([2, 2, 2, 2])
+    batch.rewards[:] = 0
+    batch.rewards[:, 1] = torch.tensor([0.0, 1.0, 10.0, 11.0])
+    a, _ = advantages(config(), batch)
+    assert a[:, 0].tolist() == pytest.approx([-0.7071, 0.7071, -0.7071, 0.7071], abs=1e-3)
+    order = torch.tensor([2, 0, 3, 1])
+    batch.rewards, batch.mask, batch.group = batch.rewards[order], batch.mask[order], batch.group[order.numpy()]
+    assert advantages(config(), batch)[0][:, 0].tolist() == pytest.approx(a[order, 0].tolist())
+
+
+@pytest.mark.parametrize("rewards", [[0.1] * 8, [0.35] * 7 + [0.95]])
+def test_grpo_stays_finite_and_small_when_a_group_hardly_differs(rewards):
+    batch = tiny.batch([1] * 8, group_size=8)
+    batch.rewards[:, 0] = torch.tensor(rewards)
+    a, _ = advantages(config(rollout__n=8), batch)
+    assert a.abs().max() <= 10
+    if len(set(rewards)) == 1:
+        assert a.abs().max() < 0.05  # the residue of float32 over the 1e-6 floor
+
+
+def test_dr_grpo_only_centres():
+    batch = tiny.batch([1, 1])
+    batch.rewards[:, 0] = torch.tensor([0.0, 1.0])
+    a, _ = advantages(config(algorithm__norm_adv_by_std_in_grpo=False), batch)
+    assert a[:, 0].tolist() == pytest.approx([-0.5, 0.5])
+
+
+@pytest.mark.parametrize("gamma, lam", [(1.0, 1.0), (0.9, 0.8), (0.5, 1.0)])
+def test_gae_skips_observations(gamma, lam):
+    """[a a o o a] must give the action tokens what [a a a] gives."""
+    c = config(algorithm__adv_estimator="gae", algorithm__gamma=gamma, algorithm__lam=lam)
+    long, short = tiny.batch([5, 5]), tiny.batch([3, 3])
+    act = torch.tensor([0, 1, 4])
+    values, rewards = torch.rand(2, 3), torch.tensor([[0.0, 0.5, 1.0], [0.2, 0.0, 0.0]])
+    long.mask = torch.tensor([[1.0, 1, 0, 0, 1]] * 2)
+    long.values, long.rewards = torch.full((2, 5), 100.0), torch.zeros(2, 5)
+    long.values[:, act], long.rewards[:, act] = values, rewards
+    short.values, short.rewards, short.mask = values, rewards, torch.ones(2, 3)
+    (a, r), (b, s) = advantages(c, long), advantages(c, short)
+    torch.testing.assert_close(a[:, act], b)
+    torch.testing.assert_close(r[:, act], s)
+    assert (a[:, 2:4] == 0).all() and (r[:, 2:4] == 0).all()
+
+
+def test_gae_equals_the_recursion_in_float64():
+    c = config(algorithm__adv_estimator="gae", algorithm__gamma=0.9, algorithm__lam=0.7)
+    batch = tiny.batch([4, 2])
+    batch.values = torch.rand(2, 4)
+    _, returns = advantages(c, batch)
+    for row, length in enumerate([4, 2]):
+        v, r = batch.values[row].double().tolist(), batch.rewards[row].double().tolist()
+        running, expected = 0.0, []
+        for t in reversed(range(length)):
+            following = v[t + 1] if t + 1 < length else 0.0  # the end of a response is terminal
+            running = r[t] + 0.9 * following - v[t] + 0.9 * 0.7 * running
+            expected.insert(0, running + v[t])
+        assert returns[row, :length].tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_garbage_values_behind_the_mask_change_no_advantage():
+    c = config(algorithm__adv_estimator="gae", algorithm__gamma=0.9, algorithm__lam=0.7)
+    batch = tiny.batch([4, 2])
+    batch.values = torch.rand(2, 4)
+    clean = advantages(c, batch)[0]
+    batch.values[1, 2:] = 100.0
+    assert torch.equal(advantages(c, batch)[0], clean)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_reinforce_plus_plus_carries_returns_across_observations(gamma):
+    c = config(algorithm__adv_estimator="reinforce_plus_plus", algorithm__gamma=gamma)
+    batch = tiny.batch([6, 6])
+    batch.mask = torch.tensor([[1.0, 1, 0, 0, 1, 1]] * 2)
+    batch.rewards = torch.zeros(2, 6)
+    batch.rewards[:, 5] = 1.0
+    _, returns = advantages(c, batch)
+    assert returns[0].tolist() == pytest.approx([gamma**3, gamma**2, 0, 0, gamma, 1])
+
+
+def test_rloo_is_the_reward_less_the_mean_of_the_others():
+    batch = tiny.batch([1] * 4, group_size=4)
+    rewards = torch.tensor([1.0, 0.0, 0.5, 0.1])
+    batch.rewards[:, 0] = rewards
+    a, _ = advantages(config(algorithm__adv_estimator="rloo", rollout__n=4), batch)
+    assert a[:, 0].tolist() == pytest.approx([float(r - (rewards.sum() - r) / 3) for r in rewards], abs=1e-6)
+
+
+def test_remax_subtracts_the_greedy_reward():
+    batch = tiny.batch([2, 2], group_size=2)
+    batch.rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
+    c = config(algorithm__adv_estimator="remax")
+    a, _ = advantages(c, batch, baselines=torch.tensor([0.25, 0.25]))
+    assert a[:, 0].tolist() == pytest.approx([0.75, -0.25])
+
+
+@pytest.mark.parametrize(
+    "name", ["grpo", "gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "rloo", "rloo_vectorized",
+             "opo", "remax", "gpg", "grpo_passk", "grpo_vectorized", "optimal_token_baseline"],
+)  # fmt: skip
+def test_advantages_are_zero_exactly_where_nothing_was_sampled(name):
+    batch = tiny.batch([4, 2, 3, 1])
+    batch.mask[0, 1] = 0  # an observation
+    batch.values = torch.rand(4, 4)
+    batch.old_logprobs = batch.sampler_logprobs
+    extra = {"baselines": torch.rand(4), "sum_pi_squared": torch.rand(4, 4)}
+    a, r = advantages(config(algorithm__adv_estimator=name), batch, **extra)
+    assert (a[batch.mask == 0] == 0).all() and (r[batch.mask == 0] == 0).all()
+    assert torch.isfinite(a).all() and a.abs().max() > 0
+
+
+def test_unknown_algorithms_are_named_with_the_nearest():
+    with pytest.raises(UserError, match="adv_estimator is 'grop'. Did you mean 'grpo'"):
+        algorithms.check(config(algorithm__adv_estimator="grop"))
+    with pytest.raises(UserError, match="loss_mode is 'vanila'. Did you mean 'vanilla'"):
+        algorithms.check(config(actor__policy_loss__loss_mode="vanila"))
+    with pytest.raises(UserError, match="set actor.policy_loss.dro_beta"):
+        algorithms.check(config(actor__policy_loss__loss_mode="dro"))
+
+
+# --- KL estimators against enumeration on a five-token policy ---------------------------------------------
+
+
+def kl_setup():
+    torch.manual_seed(3)
+    theta, reference = torch.randn(5, dtype=torch.float64, requires_grad=True), torch.randn(5, dtype=torch.float64)
+    return theta, reference.log_softmax(-1)
+
+
+def exact_kl_gradient(theta, reference):
+    logp = theta.log_softmax(-1)
+    (gradient,) = torch.autograd.grad((logp.exp() * (logp - reference)).sum(), theta)
+    return gradient
+
+
+@pytest.mark.parametrize("kind, right", [("k1", False), ("k2", True), ("k3", False), ("k1+", True), ("k3+", True)])
+def test_the_gradient_of_each_kl_estimator_in_expectation(kind, right):
+    """On-policy, k2 and the straight-through forms have the KL's gradient; k1 has none; k3 the forward KL's."""
+    theta, reference = kl_setup()
+    logp = theta.log_softmax(-1)
+    estimates = algorithms.kl(kind, logp, reference)
+    (mean,) = torch.autograd.grad((logp.exp().detach() * estimates).sum(), theta)
+    exact = exact_kl_gradient(theta, reference)
+    if right:
+        torch.testing.assert_close(mean, exact)
+    elif kind == "k1":
+        assert mean.abs().max() < 1e-12
+    else:
+        torch.testing.assert_close(mean, logp.exp().detach() - reference.exp())
+
+
+@pytest.mark.parametrize("kind", ["k1", "k3"])
+def test_the_mean_of_k1_and_k3_is_the_kl(kind):
+    theta, reference = kl_setup()
+    logp = theta.log_softmax(-1).detach()
+    exact = (logp.exp() * (logp - reference)).sum()
+    torch.testing.assert_close((logp.exp() * algorithms.kl(kind, logp, reference)).sum(), exact)
+
+
+def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
+    from rlkit.models.decoder import Decoder
+
+    c = config(actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3)
+    model, reference = tiny.model(), Decoder(tiny.model(seed=1), frozen=True)
+    u = updater(c, model, reference)
+    batch = tiny.batch(LENGTHS)
+    batch.rewards[:] = 0
+    values = []
+    for step in range(1, 6):
+        batch.old_logprobs = batch.ref_logprobs = None
+        values.append(u.update(batch, step)["actor/kl_loss"])
+    assert values[-1] < values[0]
+
+
+# --- the policy gradient against enumeration --------------------------------------------------------------
+
+
+def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_reward():
+    """All 25 two-token responses of a 5-token policy, weighted by their probability: the mean of the
+    gradient estimates is the gradient of the expected reward, through prompts, masks and temperature."""
+    temperature, reward_of = 1.3, lambda a, b: float(a == 2) + 0.5 * float(b == 4)
+    c = config(rollout__temperature=temperature, actor__loss_agg_mode="token-sum", algorithm__adv_estimator="remax")
+    responses = np.array(list(itertools.product(range(5), repeat=2)))
+    prompt = np.array([1, 2, 3])
+    model = tiny.model(vocab_size=5)
+    logp = torch.stack([tiny.reference_logprobs(model, prompt, r, temperature).sum() for r in responses])
+    rewards = torch.tensor([reward_of(*r) for r in responses])
+    exact = torch.autograd.grad((logp.exp() * rewards).sum(), list(model.parameters()), allow_unused=True)
+
+    from rlkit.training.forward import text_batch
+
+    batch = text_batch([prompt], [responses[0]], 0)
+    batch.prompt_index = torch.zeros(25, dtype=torch.long)
+    batch.response_ids = torch.from_numpy(responses)
+    batch.mask = batch.attention = torch.ones(25, 2)
+    batch.sampler_logprobs = torch.zeros(25, 2)
+    batch.rewards = torch.zeros(25, 2)
+    batch.rewards[:, 1] = rewards * logp.exp().detach()  # weights of the expectation
+    batch.group = np.zeros(25, int)
+    model = tiny.model(vocab_size=5)
+    u, kept = updater(c, model), {}
+    u.stepper.step = lambda: kept.update({n: p.grad.clone() for n, p in model.named_parameters()}) or (0.0, 0.0)
+    u.update(batch, step=1, baselines=torch.zeros(25))
+    for (name, g), e in zip(kept.items(), exact, strict=True):
+        torch.testing.assert_close(g, -e, atol=1e-6, rtol=1e-4, msg=name)
+
+
+@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
+def test_the_ratio_is_one_on_policy(temperature):
+    """Temperature missing on one side, a shifted window or a re-encoded text would all show here."""
+    from rlkit.samplers.torch import TorchSampler
+    from rlkit.training.batches import collate
+    from rlkit.types import Reward, Rollout, Task
+
+    model, prompts = tiny.model(), tiny.prompts(4)
+    groups = TorchSampler(model, stop_ids=(3,)).sample(prompts, 2, seed=0, max_tokens=8, temperature=temperature)
+    rollouts = [
+        Rollout(Task.ask("x", "q", "a"), p, s.ids, np.ones(len(s.ids), int), s.logprobs, "stop", reward=Reward.of(i == 0))
+        for p, group in zip(prompts, groups, strict=True)
+        for i, s in enumerate(group)
+    ]
+    batch = collate(rollouts, [0, 0, 1, 1, 2, 2, 3, 3], 0, torch.device("cpu"))
+    metrics = updater(config(rollout__temperature=temperature), model).update(batch, step=1)
+    assert metrics["policy/logprob_gap"] < 1e-5
+
+
+def test_truncated_importance_weights_are_capped_ratios():
+    weights = algorithms.importance_weights(torch.tensor([0.0, -1.0, 5.0]), torch.tensor([0.0, 0.0, 0.0]), 2.0)
+    assert weights.tolist() == pytest.approx([1.0, np.exp(-1), 2.0])
+
+
+def test_ppo_epochs_and_mini_batches_take_their_steps_and_cover_every_group():
+    c = config(actor__ppo_mini_batch_size=2, actor__ppo_epochs=3)
+    u, batch = updater(c), tiny.batch(LENGTHS)
+    seen = [rows.tolist() for epoch in range(3) for rows in u._mini_rows(batch, 1, epoch)]
+    assert len(seen) == 6
+    for epoch in range(3):
+        assert sorted(seen[2 * epoch] + seen[2 * epoch + 1]) == list(range(8))
+    metrics = u.update(batch, step=1)
+    assert u.ledger.optimizer_steps == 6 == u.stepper.step_count
+    assert metrics["actor/ppo_kl"] != 0  # later steps are off-policy
+
+
+def test_learning_rates_follow_warm_up_schedule_and_size():
+    from rlkit.config import Optimizer
+    from rlkit.training.optimizer import Stepper, learning_rate, schedule
+
+    rule = Optimizer(lr=1e-3, lr_reference_params=1e5, lr_exponent=-0.5)
+    assert learning_rate(rule, 4e5) == pytest.approx(5e-4)
+    cosine = Optimizer(lr=1e-3, lr_warmup_steps=2, lr_scheduler_type="cosine", min_lr_ratio=0.1)
+    stepper = Stepper(torch.nn.Linear(1, 1), cosine, 1e5, total=10)
+    rates = [stepper.step()[1] for _ in range(10)]
+    expected = [5e-4, 1e-3] + [1e-3 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * k / 8))) for k in range(1, 9)]
+    assert rates == pytest.approx(expected)
+    assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 1.0  # warm-up as long as the run

@@ -1,0 +1,86 @@
+"""What trains and what is left out; where rewards lie; what a step reports."""
+
+import numpy as np
+import pytest
+import torch
+
+from rlkit.errors import RunStopped
+from rlkit.training.batches import collate, comparable, rollout_summary, token_rewards
+from rlkit.types import Reward, Rollout, Task
+
+FAILED = Reward.failed("the worker was killed")
+
+
+def rollout(reward: Reward, length: int = 3, mask=None, turn_rewards=None, prompt=(1, 2)) -> Rollout:
+    mask = np.ones(length, np.int64) if mask is None else np.array(mask)
+    return Rollout(
+        Task.ask("toy", "q", "a"), np.array(prompt), np.arange(len(mask)), mask, -np.ones(len(mask), np.float32), "stop",
+        turn_rewards=turn_rewards, reward=reward,
+    )  # fmt: skip
+
+
+def test_a_failed_grader_is_not_a_wrong_answer():
+    rollouts = [rollout(r) for r in (Reward.of(True), FAILED, Reward.of(False), Reward.of(True))]
+    kept, counts = comparable(rollouts, n=4, max_error_rate=0.5, step=1)
+    assert kept == [0, 2, 3]
+    assert counts == {"reward/error_rate": 0.25, "group/dropped": 0, "group/dropped_samples": 1}
+    summary = rollout_summary(rollouts, 4)
+    assert summary["critic/score/mean"] == pytest.approx(2 / 3)  # of three graded, not of four
+
+
+def test_a_lone_graded_rollout_is_not_trained_on():
+    rollouts = [rollout(r) for r in (Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED)]
+    kept, counts = comparable(rollouts, n=2, max_error_rate=0.6, step=1)
+    assert kept == [2, 3]
+    assert counts["group/dropped"] == 2  # one group with a lone sample, one with none
+    assert counts["group/dropped_samples"] == 4
+
+
+def test_with_one_sample_a_prompt_there_are_no_groups_to_drop():
+    kept, counts = comparable([rollout(Reward.of(True)), rollout(FAILED)], n=1, max_error_rate=0.5, step=1)
+    assert kept == [0] and counts["group/dropped"] == 1
+
+
+def test_the_run_stops_when_too_much_cannot_be_graded():
+    rollouts = [rollout(Reward.of(True))] * 9 + [rollout(FAILED)]
+    assert comparable(rollouts, n=10, max_error_rate=0.1, step=3)[0] == list(range(9))
+    with pytest.raises(RunStopped, match=r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"):
+        comparable(rollouts, n=10, max_error_rate=0.05, step=3)
+
+
+def test_the_answers_reward_lies_on_the_last_sampled_token():
+    assert token_rewards(rollout(Reward.of(True, 0.5))).tolist() == [0, 0, 0.5]
+    assert token_rewards(rollout(Reward.of(True), mask=[1, 1, 0])).tolist() == [0, 1, 0]
+
+
+def test_turn_rewards_lie_on_the_last_token_of_each_turn():
+    r = rollout(Reward.of(True, 3.0), mask=[1, 1, 0, 0, 1, 0, 1, 1], turn_rewards=[0.5, 1.0, 1.5])
+    assert token_rewards(r).tolist() == [0, 0.5, 0, 0, 1.0, 0, 0, 1.5]
+    with pytest.raises(ValueError, match="2 turn rewards for 3 turns"):
+        token_rewards(rollout(Reward.of(True), mask=[1, 0, 1, 0, 1], turn_rewards=[1.0, 1.0]))
+
+
+def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():
+    rollouts = [
+        rollout(Reward.of(True), 3, prompt=(1, 2)), rollout(Reward.of(False), 1, prompt=(1, 2)),
+        rollout(Reward.of(False), 2, prompt=(7, 8, 9)), rollout(Reward.of(True), 3, prompt=(7, 8, 9)),
+    ]  # fmt: skip
+    batch = collate(rollouts, [4, 4, 6, 6], pad_id=99, device=torch.device("cpu"))
+    assert batch.prompt_ids.tolist() == [[1, 2, 99], [7, 8, 9]]
+    assert batch.prompt_mask.tolist() == [[True, True, False], [True, True, True]]
+    assert batch.prompt_index.tolist() == [0, 0, 1, 1]
+    assert batch.response_ids.tolist() == [[0, 1, 2], [0, 99, 99], [0, 1, 99], [0, 1, 2]]
+    assert batch.mask.sum(-1).tolist() == [3, 1, 2, 3]
+    assert batch.rewards.sum(-1).tolist() == [1, 0, 0, 1]
+    assert batch.rewards[3].tolist() == [0, 0, 1]
+    assert batch.group.tolist() == [4, 4, 6, 6]
+
+
+def test_a_step_reports_groups_lengths_and_domains():
+    rollouts = [rollout(Reward.of(c), k) for c, k in ((True, 1), (True, 2), (False, 3), (True, 4))]
+    rollouts[3].finish_reason = "length"
+    summary = rollout_summary(rollouts, n=2)
+    assert summary["group/zero_variance"] == 0.5
+    assert summary["response_length/mean"] == 2.5
+    assert summary["response_length/clip_ratio"] == 0.25
+    assert summary["score/toy"] == 0.75

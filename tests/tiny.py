@@ -1,0 +1,60 @@
+"""Small models and batches that several test files build on."""
+
+import numpy as np
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from rlkit.types import Batch
+
+VOCAB = 40
+SHAPE = dict(
+    vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+    num_key_value_heads=2, head_dim=8, max_position_embeddings=128, tie_word_embeddings=True,
+)  # fmt: skip
+FAMILIES = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM),
+    "qwen3": (Qwen3Config, Qwen3ForCausalLM),
+    "llama": (LlamaConfig, LlamaForCausalLM),
+}
+
+
+def model(family: str = "qwen2", seed: int = 0, **changes) -> torch.nn.Module:
+    """A random model with weights large enough that logits differ from uniform."""
+    config_class, model_class = FAMILIES[family]
+    torch.manual_seed(seed)
+    built = model_class(config_class(**{**SHAPE, "initializer_range": 0.2, **changes})).eval()
+    return built
+
+
+def prompts(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[np.ndarray]:
+    """Prompts of unequal length."""
+    rng = np.random.default_rng(seed)
+    return [rng.integers(1, VOCAB, rng.integers(low, high)) for _ in range(count)]
+
+
+def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length: int = 5) -> Batch:
+    """Sequences of the given response lengths in groups, with random rewards, log-probs and values."""
+    rng = torch.Generator().manual_seed(seed)
+    count, width, groups = len(lengths), max(lengths), len(lengths) // group_size
+    mask = (torch.arange(width)[None] < torch.tensor(lengths)[:, None]).float()
+    rewards = torch.zeros(count, width)
+    rewards[torch.arange(count), torch.tensor(lengths) - 1] = torch.rand(count, generator=rng)
+    index = torch.arange(groups).repeat_interleave(group_size)
+    return Batch(
+        prompt_ids=torch.randint(1, VOCAB, (groups, prompt_length), generator=rng),
+        prompt_mask=torch.ones(groups, prompt_length, dtype=torch.bool),
+        prompt_index=index,
+        response_ids=torch.randint(1, VOCAB, (count, width), generator=rng),
+        mask=mask,
+        attention=mask,
+        rewards=rewards,
+        sampler_logprobs=-torch.rand(count, width, generator=rng) * mask,
+        group=index.numpy(),
+    )
+
+
+def reference_logprobs(model, prompt, response, temperature: float = 1.0) -> torch.Tensor:
+    """(T,) log-probs of a response by the model's own forward on the unpadded sequence."""
+    ids = torch.as_tensor(np.concatenate([prompt, response]))[None]
+    logits = model(ids).logits[0, len(prompt) - 1 : -1] / temperature
+    return logits.log_softmax(-1).gather(-1, ids[0, len(prompt) :, None])[:, 0]
