@@ -224,7 +224,7 @@ class LawFit:
             if band == "confidence":
                 return ends
             rng = np.random.default_rng(self.seed)
-            return self._percentiles(draws + rng.choice(noise, size=draws.shape), center, level)
+            return self._percentiles(draws + rng.choice(noise, size=(len(draws), 1)), center, level)
         _, J = problem.jacobian(self.z[None])
         variance = np.einsum("pm,pq,qm->m", J[0], intervals.covariance(self), J[0]) + np.mean(noise**2)
         half = stats.t.ppf((1 + level) / 2, n - p) * np.sqrt(variance)
