@@ -30,6 +30,7 @@ LABELS = {
     "compute/train_6nt_flops": "training FLOPs, 6NT",
     "parameters_non_embedding": "non-embedding parameters",
     "eval/pass@1": "held-out pass@1",
+    "error": "held-out error, 1 − pass@1",
     "critic/score/mean": "training score",
     "response_length/mean": "response length, tokens",
     "actor/grad_norm": "gradient norm",
@@ -128,13 +129,16 @@ def learning_curves(
     palette = colours(df, by)
     with _styled():
         fig, (ax,) = _axes(venue, 1, 0.5)
-        for name, part in table.groupby(by, sort=False):
+        for name in palette:
+            part = table[table[by] == name]
             for _, run in part.groupby("run"):
                 ax.plot(run[x], run[metric], color=palette[name], alpha=0.35, linewidth=0.6)
             mean = part.groupby("step")[[x, metric]].mean()
             ax.plot(mean[x], mean[metric], color=palette[name], label=str(name))
-        _finish(ax, x, metric, log=x.endswith("flops"))
-        ax.legend(title=None, loc="center left", bbox_to_anchor=(1, 0.5))
+        _finish(ax, x, metric)
+        if x.endswith("flops"):  # logarithmic, with room for step 0
+            ax.set_xscale("symlog", linthresh=table.loc[table[x] > 0, x].min())
+        ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     return Drawing(fig, table)
 
 
@@ -202,6 +206,7 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
     """
     import numpy as np
     import pandas as pd
+    from matplotlib.ticker import ScalarFormatter
 
     x, y = fit.table.names[fit.law.columns[0]], fit.table.names["y"]
     grid = pd.DataFrame({x: np.geomspace(table[x].min() / 1.5, table[x].max() * 1.5, 200)})
@@ -218,9 +223,13 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
             label = f"{name}, held out" if held else str(name)
             face = "none" if held else palette[name]
             ax.plot(part[x], part[y], "o", color=palette[name], markerfacecolor=face, label=label)
-        _finish(ax, x, y, log=True)
+        _finish(ax, x, y)
+        ax.set_xscale("log")
         if fit.space == "log":
             ax.set_yscale("log")
+            if table[y].max() < 10 * table[y].min():  # too short for powers of ten
+                ax.yaxis.set_major_formatter(ScalarFormatter())
+                ax.yaxis.set_minor_formatter(ScalarFormatter())
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
     drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
     return Drawing(fig, drawn)
@@ -251,11 +260,9 @@ def _axes(venue: str, columns: int, aspect: float) -> "tuple[Figure, list[Axes]]
     return fig, list(fig.subplots(1, columns, squeeze=False)[0])
 
 
-def _finish(ax: "Axes", x: str, y: str, log: bool = False) -> None:
+def _finish(ax: "Axes", x: str, y: str) -> None:
     ax.set_xlabel(LABELS.get(x, x))
     ax.set_ylabel(LABELS.get(y, y))
-    if log:
-        ax.set_xscale("log")
 
 
 def _rc() -> Any:
