@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rlkit.data.cli import app as data_app
 from rlkit.errors import RunStopped, UserError
 
 app = typer.Typer(
@@ -88,6 +89,8 @@ def config(
 
 
 # --- Data ---------------------------------------------------------------------------------------------
+
+app.add_typer(data_app, name="data", rich_help_panel="Data")
 
 # --- Rewards ------------------------------------------------------------------------------------------
 
