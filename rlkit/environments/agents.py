@@ -3,6 +3,7 @@
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from rlkit.environments.trajectory import Trajectory, Transition
 from rlkit.seeds import content_hash, derive
 
 Action = tuple[str, Params]
+_SLOW = ThreadPoolExecutor(1, "environment")  # one thread: a sandbox serves one caller at a time
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ class BaseAgent(ABC):
         while not result.done:
             state = State(messages, env, derive("agent", seed, content_hash(dict(problem)), len(trajectory)))
             (action, params), text, trajectory.confidence = await self.choose(state, env.get_valid_actions())
-            before, result = result.observation, env.step(action, params)
+            before = result.observation
+            result = await _step(env, action, params)
             step = Transition(
                 before, action, dict(params), text, result.reward, result.observation, result.info["valid"]
             )
@@ -75,7 +78,14 @@ class BaseAgent(ABC):
                 on_step(step)
             await asyncio.sleep(0)  # let the other episodes have their turn
         trajectory.success, trajectory.truncated = result.info["success"], result.info["truncated"]
+        trajectory.solution = env.solution()
         return trajectory
+
+
+async def _step(env: BaseEnvironment, action: str, params: Params) -> ActionResult:
+    if not env.slow:
+        return env.step(action, params)
+    return await asyncio.get_running_loop().run_in_executor(_SLOW, env.step, action, params)
 
 
 class ExpertAgent(BaseAgent):
@@ -128,7 +138,5 @@ def run_episodes(
     agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Mapping], **options: Any
 ) -> list[Trajectory]:
     """`play`, for callers without an event loop; in a notebook (which has one) it runs in a thread."""
-    from concurrent.futures import ThreadPoolExecutor
-
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(lambda: asyncio.run(play(agent, env, problems, **options))).result()

@@ -63,6 +63,8 @@ class BaseEnvironment(Component):
     """Every action and one line on what it does and which `value` it takes."""
     purpose: ClassVar[str] = "Solve the task step by step."
     """First line of the instructions that a model reads."""
+    slow: ClassVar[bool] = False
+    """Steps take long (a sandbox): servers run them outside their event loop."""
 
     max_steps: Annotated[int, Field(gt=0)] = 20
     """Steps after which an unfinished episode is ended (truncated, without success)."""
@@ -115,6 +117,10 @@ class BaseEnvironment(Component):
     def render(self) -> str:
         """The whole state for a human reader."""
         return str(self._state)
+
+    def solution(self) -> str:
+        """What the episode produced, for the user who asked."""
+        return self.render()
 
     @property
     def kind_name(self) -> str:
@@ -208,7 +214,7 @@ class BaseEnvironment(Component):
         parameters). Without one, the first word is taken as the (invalid) action."""
         match = re.search(rf"(?<![\w])({'|'.join(map(re.escape, self.actions))})\b(.*)", text, re.DOTALL)
         if match is None:
-            return (text.split() or [""])[0], {}
+            return (text.split() or [""])[0][:40], {}
         name, rest = match[1], match[2].lstrip(" :\t").rstrip()
         if rest.startswith("(") and rest.endswith(")"):
             rest = rest[1:-1]

@@ -37,14 +37,16 @@ class Option(NamedTuple):
 
 
 class State(NamedTuple):
-    """A case and what the agent has found out: `known` holds "market", "options" and option names."""
+    """A case, what the agent has found out (`known` holds "market", "options" and option names) and its
+    decision."""
 
     options: dict[str, Option]
     chances: tuple[float, ...]
     budget: float
     staff: int
     aversion: float
-    known: frozenset[str]
+    known: frozenset[str] = frozenset()
+    decision: str = ""
 
 
 def expected(values: Sequence[float], chances: Sequence[float]) -> float:
@@ -132,7 +134,7 @@ class Business(BaseEnvironment):
         if any(len(o.payoffs) != len(chances) or o.cost <= 0 for o in options.values()):
             raise UserError("Every option has a positive cost and one payoff a market state.")
         numbers = float(problem["budget"]), int(problem["staff"]), float(problem["aversion"])
-        return State(options, chances, *numbers, frozenset())
+        return State(options, chances, *numbers)
 
     def begin(self, problem: Problem) -> str:
         state = self._parse(problem)
@@ -190,6 +192,7 @@ class Business(BaseEnvironment):
         state: State = self._state
         worths = {n: self._worth(state, n) for n in state.options if self._feasible(state, n)}
         profits = self._profits(state, name)
+        self._state = state._replace(decision=name)
         parts = {
             "expected_value": expected(profits, state.chances),
             "cvar": cvar(profits, state.chances),
@@ -220,6 +223,9 @@ class Business(BaseEnvironment):
         if action not in ("evaluate_risks", "make_decision"):
             return {}
         return {"value": str(rng.choice(list(self._state.options)))}
+
+    def solution(self) -> str:
+        return self._state.decision
 
     def render(self) -> str:
         state: State = self._state

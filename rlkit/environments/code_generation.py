@@ -58,6 +58,7 @@ class CodeGeneration(BaseEnvironment):
     Not covered: a program that tampers with the tracer can fake efficiency (at most its 1.0), but no answer.
     """
 
+    slow: ClassVar[bool] = True
     purpose: ClassVar[str] = "Write a Python function that passes its tests."
     actions: ClassVar[dict[str, str]] = {
         "analyze_requirements": "see one more example test",

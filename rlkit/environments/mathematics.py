@@ -32,13 +32,14 @@ IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the
 
 
 class State(NamedTuple):
-    """An episode: the equations now, their solution, the fewest moves left so far, and whether the next
-    operation was identified."""
+    """An episode: the equations now, their solution, the fewest moves left so far, whether the next
+    operation was identified, and the answer once stated."""
 
     system: System
     solution: Mapping[str, Fraction]
     best: int
-    identified: bool
+    identified: bool = False
+    answer: str = ""
 
 
 @environments.register("mathematics")
@@ -102,7 +103,7 @@ class Mathematics(BaseEnvironment):
         system = tuple(parse_equation(e) for e in problem["equations"])
         solution = {name: parse_number(str(v)) for name, v in problem["solution"].items()}
         self._check(system, solution)
-        self._state = State(system, solution, distance(system), False)
+        self._state = State(system, solution, distance(system))
         return self.render()
 
     def _check(self, system: System, solution: Mapping[str, Fraction]) -> None:
@@ -146,6 +147,7 @@ class Mathematics(BaseEnvironment):
         except UserError as error:
             raise InvalidAction(str(error)) from None
         right = answer == solution
+        self._state = self._state._replace(answer=text)
         return ActionResult(
             "Right." if right else "Wrong.", ANSWERED if right else WRONG, True, {"success": right}
         )
@@ -195,6 +197,9 @@ class Mathematics(BaseEnvironment):
             if action.endswith("_terms") and action != "combine_like_terms"
             else {}
         )
+
+    def solution(self) -> str:
+        return self._state.answer
 
     def render(self) -> str:
         return "; ".join(map(render_equation, self._state.system))

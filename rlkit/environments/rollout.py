@@ -130,6 +130,7 @@ class Episode:
             success=bool(self.info.get("success", False)),
             truncated=self.finish == "length" or bool(self.info.get("truncated")),
             confidence=float(np.exp(sampled[-1].sum())),
+            solution=self.environment.solution(),
         )
 
 

@@ -31,7 +31,8 @@ class Transition:
 
 @dataclass
 class Trajectory:
-    """An episode. `confidence` is the model's probability of its last action text, where a model acted."""
+    """An episode. `solution` is what it produced, `confidence` the model's probability of its last action text,
+    where a model acted."""
 
     environment: str
     problem: Mapping[str, Any]
@@ -40,6 +41,7 @@ class Trajectory:
     success: bool = False
     truncated: bool = False
     confidence: float | None = None
+    solution: str = ""
 
     @property
     def total_reward(self) -> float:

@@ -1,5 +1,6 @@
 """Offline training of a model on episodes, weighted by their rewards."""
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
+from rlkit.files import write_text
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
@@ -23,6 +25,7 @@ from rlkit.seeds import generator
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
+ENVIRONMENT_FILE = "environment.json"  # beside a saved model: the environment it was trained in
 LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 SMALL_ADAPTER = {
     "lora_rank": 8,
@@ -139,7 +142,7 @@ class AgenticTrainer:
     def train(
         self, dataset: Sequence[Example], on_step: Callable[[int, int, float], Any] | None = None
     ) -> TrainingResult:
-        """Minimise the weighted negative log-likelihood of the action tokens. `on_step(step, steps, loss)`."""
+        """Minimise the weighted negative log-likelihood of action tokens. `on_step(step, steps, loss)`."""
         policy, config, began = self.setup_model(), self.config, time.perf_counter()
         counts = parameter_counts(policy.model)
         per_epoch = -(-len(dataset) // config.batch_size)
@@ -206,13 +209,16 @@ class AgenticTrainer:
         return [e.trajectory() for e in play_episodes(tasks, sampler, policy, limits, seed=seed)]
 
     def save(self, folder: str | Path) -> Path:
-        """A plain Hugging Face folder with the adapter merged in."""
-        save_model(self.setup_model(), Path(folder))
-        return Path(folder)
+        """A plain Hugging Face folder with the adapter merged in, and the environment beside it (for `rlkit
+        serve`)."""
+        folder = Path(folder)
+        save_model(self.setup_model(), folder)
+        write_text(folder / ENVIRONMENT_FILE, json.dumps(self.environment.model_dump(mode="json"), indent=2))
+        return folder
 
 
 def encode(chat: ChatTokens, trajectory: Trajectory, weights: np.ndarray) -> Example:
-    """A trajectory's ids, exactly those that a rollout of the same texts appends; step weights on its actions."""
+    """A trajectory's ids, those that a rollout of the same texts appends, with step weights on its actions."""
     stop = int(chat.tokenizer.eos_token_id)
     pieces: list[np.ndarray] = []
     spread: list[np.ndarray] = []

@@ -18,7 +18,7 @@ class EnvironmentTasks(Source):
     """
 
     kind: Literal["environment"] = "environment"
-    environment: environments.field()
+    environment: environments.field()  # pyright: ignore[reportInvalidTypeForm]
     """The environment, with its `kind` and options."""
 
     def task(self, index: int) -> Task:

@@ -1,0 +1,134 @@
+"""What a set of episodes is worth, with intervals: before and after training, and beside an expert."""
+
+from collections.abc import Callable, Mapping, Sequence
+from difflib import SequenceMatcher
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rlkit.environments.trajectory import Trajectory, steps_frame
+from rlkit.errors import UserError
+from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.seeds import generator
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WASTED = 0.0  # a step that earns less is wasted
+BINS = 10  # of the calibration error
+
+
+def structure(trajectory: Trajectory, expert: Trajectory) -> float:
+    """How much the order of actions is the expert's: Ratcliff and Obershelp's similarity of the two name
+    sequences, 1 for the same order."""
+    own, other = ([t.action for t in e.transitions] for e in (trajectory, expert))
+    return SequenceMatcher(None, own, other, autojunk=False).ratio()
+
+
+def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
+    """The share of the expert's return that is missing; negative where the expert is beaten.
+
+    Raises UserError where the expert earns nothing positive.
+    """
+    if expert.total_reward <= 0:
+        raise UserError(f"The expert's return is {expert.total_reward:g}, so there is no gap to measure.")
+    return 1 - trajectory.total_reward / expert.total_reward
+
+
+def calibration_error(confidences: Sequence[float], successes: Sequence[bool], bins: int = BINS) -> float:
+    """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over equal-width bins."""
+    p, y = np.asarray(confidences, float), np.asarray(successes, float)
+    place = np.minimum((p * bins).astype(int), bins - 1)
+    return float(sum(abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)) / len(p))
+
+
+_MEASURES: dict[str, Callable[[Trajectory], float]] = {
+    "success": lambda t: float(t.success),
+    "return": lambda t: t.total_reward,
+    "actions": lambda t: float(len(t)),
+    "wasted_actions": lambda t: float(sum(s.reward < WASTED for s in t.transitions)),
+    "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
+    "completed": lambda t: float(not t.truncated),
+}
+_AGAINST_EXPERT: dict[str, Callable[[Trajectory, Trajectory], float]] = {
+    "structure": structure,
+    "optimality_gap": optimality_gap,
+}
+
+
+def episode_metrics(
+    groups: Mapping[str, Sequence[Trajectory]], experts: Sequence[Trajectory] | None = None, *, seed: int = 0
+) -> "pd.DataFrame":
+    """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap), n.
+
+    Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions,
+    completed (the environment ended it, no limit did), calibration_error where a model gave probabilities
+    (no interval), and, given the expert's episodes on the same problems in the same order, structure and
+    optimality_gap. Episodes without a step are refused.
+
+    Raises:
+        UserError: an empty group, or experts that do not belong to the same problems.
+    """
+    import pandas as pd
+
+    rows = []
+    for name, episodes in groups.items():
+        if not episodes or not all(len(t) for t in episodes):
+            raise UserError(f"The group {name!r} has no episodes, or one without any step.")
+        values = {metric: [measure(t) for t in episodes] for metric, measure in _MEASURES.items()}
+        if experts is not None:
+            if [dict(t.problem) for t in episodes] != [dict(t.problem) for t in experts]:
+                raise UserError(
+                    f"The experts' problems are not those of {name!r}: play both on the same list."
+                )
+            for metric, compare in _AGAINST_EXPERT.items():
+                values[metric] = [compare(t, e) for t, e in zip(episodes, experts, strict=True)]
+        for metric, column in values.items():
+            interval = bootstrap_mean(column, rng=generator("episode metrics", metric, seed), draws=2000)
+            rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
+        stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None]
+        if stated:
+            error = calibration_error(*zip(*stated, strict=True))
+            rows.append((name, "calibration_error", error, np.nan, np.nan, len(stated)))
+    return pd.DataFrame(rows, columns=["group", "metric", "value", "low", "high", "n"])
+
+
+def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
+    """One row an action: how often it was taken, how often validly, and its mean, least and largest reward."""
+    steps = steps_frame(trajectories)
+    table = steps.groupby("action").agg(
+        count=("reward", "size"),
+        valid=("valid", "mean"),
+        reward_mean=("reward", "mean"),
+        reward_min=("reward", "min"),
+        reward_max=("reward", "max"),
+    )
+    return table.sort_values("count", ascending=False)
+
+
+def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) -> "pd.DataFrame":
+    """How often each valid action (rows, and "start") is followed by each action (columns, and "end")."""
+    import pandas as pd
+
+    known = set(names)
+    table = pd.DataFrame(0, index=["start", *names], columns=[*names, "end"])
+    for trajectory in trajectories:
+        path = ["start", *(t.action for t in trajectory.transitions if t.action in known), "end"]
+        for before, after in pairwise(path):
+            table.loc[before, after] += 1
+    return table
+
+
+def metrics_text(table: "pd.DataFrame") -> "pd.DataFrame":
+    """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
+
+    def cell(row: "pd.Series") -> str:
+        if np.isnan(row["low"]):
+            return f"{row['value']:.3f}"
+        return f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+
+    shown = table.assign(text=table.apply(cell, axis=1))
+    return shown.pivot(index="metric", columns="group", values="text")[
+        list(dict.fromkeys(table["group"]))
+    ].fillna("")

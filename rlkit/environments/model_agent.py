@@ -1,0 +1,139 @@
+"""A language model as an agent, and the queue that joins the turns of many episodes into one sampler call."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+
+from rlkit.environments.agents import Action, BaseAgent, State
+from rlkit.environments.chat import ChatTokens
+from rlkit.errors import UserError
+from rlkit.seeds import derive
+from rlkit.types import Sample, Sampler
+
+
+class Batcher:
+    """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
+
+    The sampler runs in a thread of its own, so the event loop stays free. With a temperature, what a request
+    gets depends on who shares its call; greedy decoding does not.
+
+    Args:
+        sampler: any Sampler.
+        max_tokens: of one request.
+        temperature: 0 is greedy.
+        max_batch: requests a call.
+        on_batch: told the size of every call.
+    """
+
+    def __init__(
+        self,
+        sampler: Sampler,
+        max_tokens: int,
+        *,
+        temperature: float = 0.0,
+        max_batch: int = 256,
+        seed: int = 0,
+        on_batch: Callable[[int], Any] = lambda size: None,
+    ) -> None:
+        self.sampler, self.max_tokens, self.temperature = sampler, max_tokens, temperature
+        self.max_batch, self.seed, self.on_batch = max_batch, seed, on_batch
+        self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "sampler")
+        self._calls = 0
+
+    async def sample(self, ids: np.ndarray) -> Sample:
+        """One sample after the prompt `ids` (S,). A caller that is cancelled leaves the queue."""
+        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ids, future))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(0)  # whoever is ready in this round of the loop joins
+            self._waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
+            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+            if not batch:
+                continue
+            self.on_batch(len(batch))
+            try:
+                loop = asyncio.get_running_loop()
+                samples = await loop.run_in_executor(self._thread, self._call, [ids for ids, _ in batch])
+            except Exception as error:
+                for _, future in batch:
+                    if not future.done():
+                        future.set_exception(error)
+                continue
+            for (_, future), sample in zip(batch, samples, strict=True):
+                if not future.done():
+                    future.set_result(sample)
+
+    def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
+        self._calls += 1
+        groups = self.sampler.sample(
+            prompts,
+            1,
+            seed=derive(self.seed, "batch", self._calls),
+            max_tokens=self.max_tokens,
+            temperature=self.temperature,
+        )
+        return [group[0] for group in groups]
+
+    def close(self) -> None:
+        """End the sampler's thread once its call is over."""
+        self._thread.shutdown(wait=False)
+
+
+class LanguageModelAgent(BaseAgent):
+    """A policy that acts. Its answer is parsed for the first known action.
+
+    Args:
+        policy: has `tokenizer`, `stop_ids` (and `model`, for `constrained`).
+        batcher: shared by all episodes that should be sampled together.
+        constrained: take the valid action whose name the model finds most probable, and let it write only the
+            value; otherwise the model may name an invalid action and pays for it.
+        context: most tokens of an episode.
+    """
+
+    def __init__(
+        self, policy: Any, batcher: Batcher, *, constrained: bool = False, context: int = 4096
+    ) -> None:
+        self.policy, self.batcher, self.constrained, self.context = policy, batcher, constrained, context
+        self.chat = ChatTokens(policy)
+
+    def select_action(self, state: State, valid_actions: list[str]) -> Action:
+        return asyncio.run(self.choose(state, valid_actions))[0]
+
+    async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
+        ids = self.chat.prompt(state.messages)
+        if len(ids) + self.batcher.max_tokens > self.context:
+            raise UserError(f"The episode needs more than {self.context} tokens: shorten the problem.")
+        name = self.most_probable(ids, valid_actions) if self.constrained else ""
+        if name:
+            ids = np.concatenate([ids, self._encode(name)])
+        sample = await self.batcher.sample(ids)
+        text = name + self.chat.decode(sample.ids)
+        action, params = state.environment.parse_action(text)
+        if name and action != name:  # the model went on writing the name into another one
+            action, params, text = name, {}, name
+        return (action, params), text, float(np.exp(sample.logprobs.sum()))
+
+    def _encode(self, name: str) -> np.ndarray:
+        return np.asarray(self.chat.tokenizer.encode(name, add_special_tokens=False), np.int64)
+
+    def most_probable(self, ids: np.ndarray, names: list[str]) -> str:
+        """The name that the model is most likely to begin its turn with, by one forward pass over all."""
+        import torch
+
+        from rlkit.models.decoder import Decoder
+        from rlkit.training.forward import Rows, text_batch, token_logprobs
+
+        batch = text_batch([ids] * len(names), [self._encode(n) for n in names], self.policy.pad_id)
+        with torch.no_grad():
+            logprobs, _ = token_logprobs(Decoder(self.policy.model), Rows.of(batch, torch.arange(len(names))))
+        return names[int(logprobs.sum(-1).argmax())]
