@@ -180,7 +180,7 @@ def make_plan(
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
         runs.append(PlannedRun(load(path, changes), cell, changes, held_out))
     if len({run.id for run in runs}) < len(runs):
-        raise UserError(f"{path}: two cells of the grid are the same run; a value is listed in two forms.")
+        raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
         raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})

@@ -1,0 +1,235 @@
+"""Studies: what is planned, what is frozen, how runs are executed, fail, are interrupted and continue.
+
+The training notebook of these tests writes a run's results without training anything.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.studies import make_plan, study
+
+TRAIN = """
+import os, time
+import rlkit
+from rlkit.store import RunStore
+c = rlkit.load(config, overrides)
+with RunStore.open(c, root) as store:
+    with open("calls.txt", "a") as file:
+        file.write(c.id + chr(10))
+    if os.path.exists("fail") and c.seed == 1:
+        raise RuntimeError("the disk melted")
+    store.log(0, {"eval/pass@1": 0.25})
+    try:
+        while os.path.exists("wait"):
+            time.sleep(0.05)
+    except KeyboardInterrupt:
+        store.update(status="stopped")
+        raise
+    store.log(c.trainer.total_training_steps, {"eval/pass@1": 0.5, "threads": c.trainer.num_threads})
+    store.update(status="finished")
+"""
+ANALYSIS = "import rlkit\nopen('analysed.txt', 'a').write('x')\nlen(rlkit.read(study))"
+STUDY = """
+study: tiny
+run: {trainer: {total_training_steps: 3}}
+grid:
+  model.path: [ladder-30k, ladder-60k]
+seeds: [0, 1]
+holdout:
+  model.path: [ladder-60k]
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch) -> Path:
+    """A folder with a study of four runs, in which the test's process works."""
+
+    def write(name: str, parameters: str, code: str) -> None:
+        first = nbformat.v4.new_code_cell(parameters, metadata={"tags": ["parameters"]})
+        (tmp_path / "notebooks").mkdir(exist_ok=True)
+        notebook = nbformat.v4.new_notebook(cells=[first, nbformat.v4.new_code_cell(code)])
+        nbformat.write(notebook, tmp_path / "notebooks" / name)
+
+    write("train.ipynb", "config = ''\noverrides = {}\nroot = 'outputs'", TRAIN)
+    write("analysis.ipynb", "study = ''\nlaw = 'power'", ANALYSIS)
+    (tmp_path / "params").mkdir()
+    (tmp_path / "params" / "tiny.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlkit.compute.estimate", lambda config: {"flops": 1e9, "seconds": 1.0})
+    return tmp_path
+
+
+def calls(project: Path) -> list[str]:
+    path = project / "calls.txt"
+    return path.read_text().split() if path.exists() else []
+
+
+def edit(project: Path, old: str, new: str) -> None:
+    path = project / "params" / "tiny.yaml"
+    assert old in path.read_text()
+    path.write_text(path.read_text().replace(old, new))
+
+
+def test_every_cell_and_seed_is_a_run(project):
+    plan = make_plan("params/tiny.yaml")
+    assert [(r.config.model.path, r.config.seed, r.held_out) for r in plan.runs] == [
+        ("ladder-30k", 0, False), ("ladder-30k", 1, False), ("ladder-60k", 0, True), ("ladder-60k", 1, True),
+    ]  # fmt: skip
+    assert len({run.id for run in plan.runs}) == 4
+    assert {run.config.study for run in plan.runs} == {"tiny"}
+    assert {run.config.trainer.total_training_steps for run in plan.runs} == {3}
+
+
+def test_overrides_reach_the_runs_the_grid_and_the_study(project):
+    changes = {
+        "run.trainer.total_training_steps": 7,
+        "grid.model.path": ["ladder-60k", "ladder-1m"],
+        "seeds": [5],
+    }
+    plan = make_plan("params/tiny.yaml", changes)
+    assert [(r.config.model.path, r.config.seed) for r in plan.runs] == [("ladder-60k", 5), ("ladder-1m", 5)]
+    assert plan.runs[0].config.trainer.total_training_steps == 7
+    assert plan.runs[0].config == rlkit.load("params/tiny.yaml", dict(plan.runs[0].overrides))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ("seeds:", "sedes:", r"Unknown key 'sedes'\. Did you mean 'seeds'"),
+        ("model.path: [ladder-30k", "model.pth: [ladder-30k", r"holdout\.model\.path has \['ladder-60k'\]"),
+        ("total_training_steps", "total_steps", r"Unknown key 'trainer\.total_steps'.*total_training_steps"),
+        (
+            "path: [ladder-60k]",
+            "path: [ladder-9m]",
+            r"holdout\.model\.path has \['ladder-9m'\], which the grid",
+        ),
+        ("path: [ladder-60k]", "path: [ladder-30k, ladder-60k]", "which is every run"),
+        ("[0, 1]", "[]", "seeds is"),
+        ("[0, 1]", "[0, 0]", "a seed is listed twice"),
+        ("[ladder-30k, ladder-60k]", "[]", r"has no values"),
+        ("[ladder-30k, ladder-60k]", "[ladder-30k, ladder-60k, ladder-30k]", "lists a value twice"),
+        ("grid:", "grid:\n  seed: [0, 1]", "list seeds under 'seeds'"),
+        ("study: tiny", "study: a/b", "study is 'a/b'"),
+        (
+            "study: tiny",
+            "notebook: notebooks/trian.ipynb",
+            r"no notebook .*trian\.ipynb\. Did you mean 'train",
+        ),
+        ("study: tiny", "analysis: {lwa: power}", r"no parameter 'lwa'\. Did you mean 'law'"),
+        ("study: tiny", "analysis: {law: 3}", r"parameter 'law' .* is 3: give a str"),
+        ("run: {trainer: {total_training_steps: 3}}", "", "run is"),
+    ],
+)
+def test_bad_input_is_one_sentence_and_nothing_is_started(project, old, new, sentence):
+    edit(project, old, new)
+    with pytest.raises(UserError, match=sentence):
+        study("params/tiny.yaml")
+    assert not (project / "outputs").exists()
+
+
+def test_a_dry_run_writes_nothing(project, capsys):
+    result = study("params/tiny.yaml", dry_run=True)
+    assert len(result.runs) == 4 and not (project / "outputs").exists()
+    shown = capsys.readouterr().out
+    assert "ladder-60k, seed 1" in shown and "4.0e+09 FLOPs" in shown
+
+
+def test_held_out_cells_are_frozen_before_the_first_run(project):
+    make_plan("params/tiny.yaml").record()
+    assert json.loads((project / "outputs/tiny/study.json").read_text())["holdout"] == {
+        "model.path": ["ladder-60k"]
+    }
+    edit(project, "  model.path: [ladder-60k]", "  model.path: [ladder-30k]")
+    with pytest.raises(UserError, match="what is held out cannot change"):
+        study("params/tiny.yaml")
+
+
+def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, capsys):
+    edit(project, "[ladder-30k, ladder-60k]\nseeds", "[ladder-60k]\nseeds")
+    edit(project, "holdout:\n  model.path: [ladder-60k]", "holdout: {seed: [0]}")
+    (project / "fail").touch()
+    first = study("params/tiny.yaml", workers=2)
+    assert list(first.failed) == [run for run in first.runs if "-s1-" in run] and len(calls(project)) == 2
+    assert "RuntimeError: the disk melted" in first.failed[first.runs[1]]
+    assert "the disk melted" in capsys.readouterr().out
+    assert not (project / "analysed.txt").exists()
+
+    (project / "fail").unlink()
+    second = study("params/tiny.yaml", workers=2)
+    assert not second.failed and calls(project)[2:] == list(first.failed)
+    assert (project / "analysed.txt").read_text() == "x"
+    assert sorted(p.name for p in (project / "outputs/tiny/notebooks").iterdir()) == sorted(
+        ["analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)]
+    )
+
+    third = study("params/tiny.yaml", workers=2)
+    assert not third.failed and len(calls(project)) == 3 and (project / "analysed.txt").read_text() == "x"
+
+    df = rlkit.read("outputs/tiny").set_index("seed")
+    assert set(df["cell"]) == {"ladder-60k"}
+    assert set(df.loc[0, "held_out"]) == {True} and set(df.loc[1, "held_out"]) == {False}
+    assert set(df.loc[df["metric"] == "threads", "value"]) == {1.0}
+
+
+def test_a_run_that_leaves_the_study_file_stays_but_belongs_to_no_cell(project):
+    from rlkit.store import RunStore
+
+    plan = make_plan("params/tiny.yaml")
+    plan.record()
+    for run in plan.runs:
+        with RunStore.open(run.config) as store:
+            store.log(0, {"eval/pass@1": 0.5})
+    edit(project, "seeds: [0, 1]", "seeds: [0]")
+    make_plan("params/tiny.yaml").record()
+    df = rlkit.read("outputs/tiny")
+    assert df.loc[df["seed"] == 1, "cell"].isna().tolist() == [True, True]
+    assert df.loc[df["seed"] == 0, "cell"].tolist() == ["ladder-30k", "ladder-60k"]
+
+
+def wait_for(condition, seconds: float = 90) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.1)
+
+
+def begin(project: Path) -> subprocess.Popen[str]:
+    """`rlkit study` in a process of its own, up to the moment where both of its runs are training."""
+    (project / "wait").touch()
+    command = [sys.executable, "-m", "rlkit", "study", "params/tiny.yaml", "seeds=[0]", "--workers=2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    wait_for(lambda: len(list(project.glob("outputs/tiny/runs/*/metrics.jsonl"))) == 2)
+    return process
+
+
+def test_ctrl_c_ends_runs_in_order_with_status_130(project):
+    process = begin(project)
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, output
+    assert "Ending 2 runs at their next checkpoint" in output
+    assert not any(child.is_running() for child in children)
+    states = {json.loads(p.read_text())["status"] for p in project.glob("outputs/tiny/runs/*/run.json")}
+    assert states == {"stopped"}
+
+
+@pytest.mark.slow(reason="starts a whole study only to kill it")
+def test_workers_end_when_the_study_is_killed(project):
+    process = begin(project)
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) >= 4  # two workers, each with its kernel
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: not any(c.is_running() and c.status() != "zombie" for c in children), 60)
