@@ -16,9 +16,8 @@ def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
     share = np.asarray(weights, float)
     share = share / share.sum()
     seats = np.maximum(np.floor(total * share).astype(int) - len(share) - 1, 0)  # never above the result
-    open_seats = np.where(share > 0, 1 / np.where(share > 0, share, 1), np.inf)
     for _ in range(total - int(seats.sum())):
-        seats[int(np.argmin((seats + 0.5) * open_seats))] += 1
+        seats[int(np.argmax(share / (seats + 0.5)))] += 1
     return seats
 
 

@@ -1,0 +1,268 @@
+"""Streams: exact mixtures, purity, held-out sets, data volume, curricula."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream, held_out
+from rlkit.data.mixture import apportion
+from rlkit.data.supply import on_sft_side
+from rlkit.errors import UserError
+from rlkit.types import Reward
+
+
+def config(*train, size=50, steps=20, seed=0, batch=16, **data) -> RunConfig:
+    content = {"train": list(train) or ["arithmetic"], "train_batch_size": batch, **data}
+    return RunConfig.model_validate(
+        {
+            "seed": seed,
+            "data": content,
+            "trainer": {"total_training_steps": steps},
+            "evaluation": {"size": size},
+        }
+    )
+
+
+def ids(stream: TaskStream, first: int, last: int) -> list[str]:
+    return [t.id for step in range(first, last + 1) for t in stream.batch(step)]
+
+
+weights = st.lists(st.floats(0, 10), min_size=1, max_size=6).filter(lambda w: sum(w) > 0.01)
+
+
+@given(weights, st.integers(0, 3000), st.integers(0, 200))
+@settings(deadline=None, max_examples=200)
+def test_apportion_is_exact_and_never_takes_back(shares, total, more):
+    now, later = apportion(total, shares), apportion(total + more, shares)
+    assert now.sum() == total and later.sum() == total + more
+    assert (later >= now).all()
+    assert all(n == 0 for n, w in zip(now, shares, strict=True) if w == 0)
+
+
+def test_apportion_is_websters_method():
+    votes = [7270, 1230, 2220, 53]
+    quotients = sorted(((v / (2 * k + 1), i) for i, v in enumerate(votes) for k in range(400)), reverse=True)
+    for seats in (1, 7, 21, 150):
+        won = Counter(i for _, i in quotients[:seats])
+        assert apportion(seats, votes).tolist() == [won[i] for i in range(4)]
+
+
+def test_a_resumed_run_continues_with_the_next_row():
+    c = config({"kind": "arithmetic", "weight": 3}, "string_trace")
+    tests = held_out(c)
+    whole = ids(TaskStream(c, tests), 1, 12)
+    assert ids(TaskStream(c, tests), 1, 5) + ids(TaskStream(c, tests), 6, 12) == whole
+    assert ids(TaskStream(c, tests), 7, 7) == whole[6 * 16 : 7 * 16], "a batch needs no earlier batch"
+
+
+def test_seeds_give_other_rows_and_the_same_held_out_set():
+    first, second = (
+        config(seed=1),
+        config({"kind": "arithmetic", "weight": 0.3}, seed=2, train_max_samples=400),
+    )
+    assert [t.id for t in held_out(first)] == [t.id for t in held_out(second)]
+    shared = set(ids(TaskStream(first, []), 1, 10)) & set(ids(TaskStream(config(seed=2), []), 1, 10))
+    assert len(shared) < 16, "only the chance repeats of a small space"
+
+
+def test_the_held_out_set_is_distinct_and_spread_evenly():
+    tests = held_out(config("arithmetic", "string_trace", "ohm", size=100))
+    assert len({t.id for t in tests}) == 100
+    assert sorted(Counter(t.data_source for t in tests).values()) == [33, 33, 34]
+
+
+def test_held_out_tasks_are_never_trained_on_even_in_a_tiny_space():
+    c = config({"kind": "arithmetic", "digits": 1}, size=120, steps=60)  # 200 tasks exist
+    tests = held_out(c)
+    trained = set(ids(TaskStream(c, tests), 1, 60))
+    assert len(trained) > 60 and not trained & {t.id for t in tests}
+
+
+def test_a_space_that_is_all_held_out_ends_with_a_sentence():
+    c = config({"kind": "arithmetic", "digits": 1}, size=200)
+    tests = held_out(c)
+    with pytest.raises(UserError, match="arithmetic has too few distinct tasks"):
+        TaskStream(c, tests).batch(1)
+    with pytest.raises(
+        UserError, match=r"evaluation.size asks 300 held-out tasks of arithmetic, which has only 200"
+    ):
+        held_out(config({"kind": "arithmetic", "digits": 1}, size=300))
+    with pytest.raises(UserError, match=r"too few distinct tasks: after \d+ of 500 asked for"):
+        ids(
+            TaskStream(config({"kind": "arithmetic", "digits": 1}, size=20, train_max_samples=500), []), 1, 20
+        )
+
+
+def test_train_and_eval_share_no_task_where_neighbouring_seeds_are_the_same_data():
+    import reasoning_gym
+
+    data = [
+        {i["question"] for i in reasoning_gym.create_dataset("chain_sum", seed=s, size=100)} for s in (42, 43)
+    ]
+    assert len(data[0] & data[1]) >= 95, "the trap that splitting by seed falls into"
+    source = {"kind": "reasoning_gym", "dataset": "chain_sum", "level": 2}
+    one, two = config(source, seed=42), config(source, seed=43)
+    tests = held_out(one)
+    rows = [set(ids(TaskStream(c, tests), 1, 10)) for c in (one, two)]
+    assert all(not r & {t.id for t in tests} for r in rows)
+    assert len(rows[0] & rows[1]) <= 8
+
+
+def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
+    c = config(
+        {"kind": "arithmetic", "weight": 0.7}, {"kind": "ohm", "weight": 0.2}, {"kind": "path", "weight": 0.1}
+    )
+    stream = TaskStream(c, [])
+    total = Counter()
+    for step in range(1, 21):
+        total += Counter(t.data_source for t in stream.batch(step))
+        shown = np.array([total[s] for s in ("math__arithmetic", "stem__ohm", "logic__path")])
+        assert np.abs(shown - np.array([0.7, 0.2, 0.1]) * 16 * step).max() <= 1
+        exposure = stream.exposure(step)
+        assert [exposure[f"data/tasks/{k}"] for k in ("arithmetic", "ohm", "path")] == shown.tolist()
+
+
+def test_a_source_of_weight_zero_is_evaluated_and_not_trained_on():
+    c = config("arithmetic", {"kind": "ohm", "weight": 0}, train_max_samples=100)
+    tests = held_out(c)
+    assert {t.data_source for t in tests} == {"math__arithmetic", "stem__ohm"}
+    assert {t.data_source for batch in TaskStream(c, tests) for t in batch} == {"math__arithmetic"}
+
+
+def test_smaller_data_sets_are_contained_in_larger_ones():
+    sources = ({"kind": "math_problems", "weight": 3}, "ohm")
+    pools = []
+    for unique in (64, 128, 131, 256):
+        stream = TaskStream(config(*sources, train_max_samples=unique, steps=40), [])
+        pools.append({t for t in ids(stream, 1, 40)})
+        assert len(pools[-1]) == unique
+    assert pools[0] < pools[1] < pools[2] < pools[3]
+
+
+def test_unique_tasks_and_passes_over_them_are_separate():
+    c = config("math_problems", train_max_samples=80, steps=20)  # 320 rows: four passes
+    stream = TaskStream(c, [])
+    rows = ids(stream, 1, 20)
+    passes = [rows[k : k + 80] for k in range(0, 320, 80)]
+    assert all(sorted(p) == sorted(passes[0]) for p in passes)
+    assert passes[1] != passes[2], "each pass has its own order"
+    assert stream.exposure(20)["data/epochs/math_problems"] == 4
+    assert stream.exposure(20)["data/unique/math_problems"] == 80
+    with pytest.raises(UserError, match=r"4.0 passes over 80 unique ones, and data.max_epochs is 3"):
+        TaskStream(config("math_problems", train_max_samples=80, steps=20, max_epochs=3), [])
+    TaskStream(config("math_problems", train_max_samples=80, steps=20, max_epochs=4), [])
+
+
+def test_counts_are_unique_tasks_and_shares_of_the_mixture():
+    c = config({"kind": "math_problems", "count": 60}, {"kind": "ohm", "count": 20}, steps=5)
+    rows = [t for batch in TaskStream(c, []) for t in batch]
+    assert Counter(t.data_source for t in rows) == {"math__problems": 60, "stem__ohm": 20}
+    assert len({t.id for t in rows}) == 80
+
+
+def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
+    stream = TaskStream(config("math_problems", "zebra", order="curriculum", steps=10), [])
+    for source in ("math__problems", "logic__zebra_puzzle_generated"):
+        batches = [[t.extra_info["difficulty"] for t in b if t.data_source == source] for b in stream]
+        assert all(max(a) <= min(b) for a, b in zip(batches, batches[1:], strict=False))
+        assert batches[0][0] < batches[-1][0]
+    down = TaskStream(
+        config("math_problems", order="curriculum", difficulty_field="-difficulty", steps=10), []
+    )
+    assert down.batch(1)[0].extra_info["difficulty"] > down.batch(10)[0].extra_info["difficulty"]
+    with pytest.raises(UserError, match=r"'hardness' = None: use one of index, difficulty"):
+        TaskStream(config("math_problems", order="curriculum", difficulty_field="hardness"), []).batch(1)
+
+
+def test_sequential_shows_one_source_after_another_with_the_same_totals():
+    sources = ({"kind": "arithmetic", "weight": 3}, "ohm", "path")
+    shown = [t.data_source for b in TaskStream(config(*sources, order="sequential", steps=10), []) for t in b]
+    blocks = [s for s, before in zip(shown, [None, *shown], strict=False) if s != before]
+    assert Counter(shown) == {"math__arithmetic": 96, "stem__ohm": 32, "logic__path": 32}
+    assert len(blocks) <= 5  # three sources, and one batch that holds the border of two
+
+
+def test_stages_change_the_weights_at_their_step():
+    stages = [{"start": 1, "weights": [1, 0]}, {"start": 6, "weights": [1, 3]}]
+    stream = TaskStream(config("arithmetic", "ohm", order="stages", stages=stages), [])
+    counts = [Counter(t.data_source for t in b) for b in stream]
+    assert all(c == {"math__arithmetic": 16} for c in counts[:5])
+    assert all(c == {"math__arithmetic": 4, "stem__ohm": 12} for c in counts[5:])
+
+
+def test_an_adaptive_curriculum_leaves_what_is_always_solved_and_can_be_resumed():
+    c = config("arithmetic", "ohm", order="adaptive", steps=200, batch=32)
+    stream, rng = TaskStream(c, []), np.random.default_rng(0)
+
+    def learn(stream, step, rng):
+        tasks = stream.batch(step)
+        solved = [t.data_source == "math__arithmetic" or rng.random() < 0.5 for t in tasks]
+        rewards = [Reward.of(s) for s in solved]
+        stream.observe(step, [*tasks, tasks[0]], [*rewards, Reward.failed("killed")])
+        return [t.id for t in tasks]
+
+    assert Counter(t.data_source for t in stream.batch(1)) == {"math__arithmetic": 16, "stem__ohm": 16}
+    for step in range(1, 101):
+        learn(stream, step, rng)
+    late = Counter(t.data_source for t in stream.batch(101))
+    assert late["stem__ohm"] > 3 * late["math__arithmetic"] > 0
+    resumed = TaskStream(c, [])
+    resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
+    assert [t.id for t in resumed.batch(101)] == [t.id for t in stream.batch(101)]
+    with pytest.raises(ValueError, match="after step 100 gives step 101, not 7"):
+        resumed.batch(7)
+
+
+def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
+    c = config("math_problems", "programs", train_max_samples=200, sft_ratio=0.3, steps=30)
+    tests = held_out(c)
+    rl = set(ids(TaskStream(c, tests), 1, 30))
+    sft = {t.id for t in TaskStream(c, tests, side="sft").first(60)}
+    assert (len(rl), len(sft)) == (140, 60)
+    assert not rl & sft and not (rl | sft) & {t.id for t in tests}
+    assert all(on_sft_side(i, 0.3) and on_sft_side(i, 0.6) for i in sft)
+    assert not any(on_sft_side(i, 0.3) or on_sft_side(i, 0.0) for i in rl) and all(
+        on_sft_side(i, 1.0) for i in rl
+    )
+
+
+@pytest.mark.parametrize(
+    "data, sentence",
+    [
+        ({"train": []}, "train is empty"),
+        ({"train": [{"kind": "arithmetic", "weight": 0}]}, "weights of train sum to 0"),
+        ({"train": [{"kind": "arithmetic", "weight": -1}]}, "weight"),
+        ({"train": ["arithmetic", {"kind": "ohm", "count": 5}]}, "some sources of train have a count"),
+        ({"train": [{"kind": "ohm", "count": 5}], "train_max_samples": 9}, "sources have counts"),
+        ({"train": ["arithmetik"]}, "Did you mean 'arithmetic'"),
+        ({"order": "stages"}, "order is stages with 0 stages"),
+        ({"order": "stages", "stages": [{"start": 2, "weights": [1]}]}, "the first starts at 1"),
+        ({"order": "stages", "stages": [{"start": 1, "weights": [1, 2]}]}, "give 1 weights"),
+        ({"order": "stages", "stages": [{"start": 1, "weights": [0]}]}, "do not sum to 0"),
+    ],
+)
+def test_impossible_mixtures_are_refused_by_name(data, sentence):
+    from rlkit.config import validate
+
+    with pytest.raises(UserError, match=sentence):
+        validate(RunConfig, {"data": data})
+
+
+def test_a_share_of_unique_tasks_that_rounds_to_none_is_refused():
+    c = config(
+        {"kind": "arithmetic", "weight": 1000}, {"kind": "ohm", "weight": 1}, train_max_samples=20, steps=400
+    )
+    with pytest.raises(UserError, match="ohm gets none of the unique tasks"):
+        ids(TaskStream(c, []), 1, 400)
+
+
+def test_importing_the_data_room_is_light():
+    code = "import rlkit.data.stream, sys; print(*sorted({'torch', 'datasets', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
