@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -171,7 +172,7 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
     stream = TaskStream(config("math_problems", "zebra", order="curriculum", steps=10), [])
     for source in ("math__problems", "logic__zebra_puzzle_generated"):
         batches = [[t.extra_info["difficulty"] for t in b if t.data_source == source] for b in stream]
-        assert all(max(a) <= min(b) for a, b in zip(batches, batches[1:], strict=False))
+        assert all(max(a) <= min(b) for a, b in pairwise(batches))
         assert batches[0][0] < batches[-1][0]
     down = TaskStream(
         config("math_problems", order="curriculum", difficulty_field="-difficulty", steps=10), []
@@ -264,5 +265,6 @@ def test_a_share_of_unique_tasks_that_rounds_to_none_is_refused():
 
 
 def test_importing_the_data_room_is_light():
-    code = "import rlkit.data.stream, sys; print(*sorted({'torch', 'datasets', 'pandas', 'pyarrow'} & set(sys.modules)))"
+    heavy = {"torch", "datasets", "pandas", "pyarrow"}
+    code = f"import rlkit.data.stream, sys; print(*sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
