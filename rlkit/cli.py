@@ -42,6 +42,8 @@ def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs"
 
     result = rlkit.train(rlkit.load(params, parse_overrides(overrides or [])), root=root)
     typer.echo(f"{result.status}: {result.folder}")
+    if result.status == "stopped":  # by Ctrl-C, at a checkpoint
+        raise typer.Exit(130)
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -88,11 +90,73 @@ def config(
         typer.echo(config_yaml(load(params, parse_overrides(overrides or []))), nl=False)
 
 
+@app.command(rich_help_panel="Runs and studies")
+def verify_resume(
+    params: Params,
+    overrides: Overrides = None,
+    kills: Annotated[int, typer.Option(help="How often the run is killed.", min=1)] = 2,
+) -> None:
+    """Run twice, killing one at random moments, and compare both bit for bit."""
+    import rlkit
+    from rlkit.config import parse_overrides
+    from rlkit.training import verify_resume as verify
+
+    result = verify(rlkit.load(params, parse_overrides(overrides or [])), kills=kills, say=typer.echo)
+    if result.differences:
+        raise typer.Exit(_say("Different:\n" + "\n".join(result.differences), 1))
+    typer.echo(f"Bit-identical after {result.kills} kills.")
+
+
 # --- Data ---------------------------------------------------------------------------------------------
 
 app.add_typer(data_app, name="data", rich_help_panel="Data")
 
 # --- Rewards ------------------------------------------------------------------------------------------
+
+Scorer = Annotated[str, typer.Option(help="strict, or guru: what Reasoning360 computes.")]
+Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)]
+
+
+@app.command(rich_help_panel="Rewards")
+def score(
+    answers: Annotated[Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")],
+    out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
+    scorer: Scorer = "strict",
+    workers: Workers = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
+) -> None:
+    """Score a file of answers; an interrupted call goes on where it was."""
+    from rlkit.config import RewardConfig, validate
+    from rlkit.rewards import score_file
+
+    options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
+    counts = score_file(answers, out, validate(RewardConfig, options))
+    typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
+
+
+@app.command(rich_help_panel="Rewards")
+def audit(
+    data: Annotated[Path | None, typer.Option(help="A data file: each truth against itself and another's.")] = None,
+    scorer: Scorer = "strict",
+    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path("outputs/audit.json"),
+) -> None:
+    """Measure the graders on known right and wrong answers, cheats and hangs."""
+    from rlkit import rewards
+    from rlkit.config import RewardConfig, validate
+
+    config = validate(RewardConfig, {"scorer": scorer, "timeout": 5.0})
+    result = rewards.audit(config, data, out)
+    typer.echo(result.table())
+    raise typer.Exit(int(bool(result.failures)))
+
+
+@app.command(rich_help_panel="Rewards")
+def doctor() -> None:
+    """Say what works on this machine, and how to make the rest work."""
+    from rlkit.rewards.sandbox.levels import report
+
+    typer.echo(report())
 
 # --- Models, training and evaluation ------------------------------------------------------------------
 
@@ -140,20 +204,14 @@ def _print(renderable: Any) -> None:
 
 def main() -> None:
     """The console script: bad input is one sentence and status 2, Ctrl-C is status 130."""
-    import click
-
     try:
-        status = app(standalone_mode=False)
-    except click.ClickException as error:
-        error.show()
-        status = error.exit_code
+        app()
     except UserError as error:
-        status = _say(f"Error: {error}", 2)
+        sys.exit(_say(f"Error: {error}", 2))
     except RunStopped as error:
-        status = _say(f"Stopped: {error}", 1)
-    except (KeyboardInterrupt, click.Abort):
-        status = _say("Interrupted.", 130)
-    sys.exit(status if isinstance(status, int) else 0)
+        sys.exit(_say(f"Stopped: {error}", 1))
+    except KeyboardInterrupt:
+        sys.exit(_say("Interrupted.", 130))
 
 
 def _say(sentence: str, status: int) -> int:

@@ -24,10 +24,15 @@ class Figure:
     scale: float
 
 
-def figure(text: str) -> Figure | None:
-    """The figure that a text is, or None if it is something else (a range, a word, a formula)."""
+def figure(text: str, abbreviations: bool = True) -> Figure | None:
+    """The figure that a text is, or None if it is something else (a range, a word, a formula).
+
+    Without `abbreviations`, 5 m and 5 mn are no figures: they may be metres and meganewtons.
+    """
     match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
     if match is None or bool(match["open"]) != bool(match["close"]):
+        return None
+    if not abbreviations and len(match["scale"] or "million") <= 2:
         return None
     digits = match["digits"].replace(",", "")
     value = float(digits + (match["power"] or ""))

@@ -80,6 +80,11 @@ def load_function(name: str) -> Callable[..., Any]:
     place, colon, attribute = name.rpartition(":")
     if not colon or not place:
         raise UserError(f"custom_reward_function is {name!r}: write module:function or file.py:function.")
+    with context.loading():
+        return _import_function(name, place, attribute)
+
+
+def _import_function(name: str, place: str, attribute: str) -> Callable[..., Any]:
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location("rlkit_custom_reward", place)

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from rlkit.rewards.wire import Channel
@@ -55,12 +55,12 @@ class Nursery:
             raise ConnectionError
         return json.loads(reply)
 
-    def spawn(self, replacement: bool = False) -> "Worker":
-        """A new worker. Raises RuntimeError when no worker process can be started."""
+    def spawn(self, modules: Iterable[str] = ()) -> "Worker":
+        """A new worker, with `modules` imported. Raises RuntimeError when none can be started."""
         with self._lock:
             ours, theirs = socket.socketpair()
             with theirs:
-                request = {"op": "spawn", "settings": self._settings, "replacement": replacement}
+                request = {"op": "spawn", "settings": self._settings, "modules": sorted(modules)}
                 for attempt in (1, 2):
                     try:
                         pid = self._ask(request, [theirs.fileno()])

@@ -26,27 +26,47 @@ _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themsel
 _CHUNK = 64  # most answers sent to a worker at once
 
 
-class _Call:
-    """One call of `grade`: its outcomes and how many are missing."""
+class Call:
+    """Rows that are being graded: their rewards and grading times, in order, as they come in."""
 
     def __init__(self, size: int) -> None:
         self.results: list[Reward | None] = [None] * size
         self.seconds: list[float] = [0.0] * size
-        self.done = 0
-        self.changed = threading.Condition()
+        self._done = 0
+        self._changed = threading.Condition()
 
     def finish(self, index: int, reward: Reward, seconds: float = 0.0) -> None:
         self.results[index], self.seconds[index] = reward, seconds
-        with self.changed:
-            self.done += 1
-            if self.done == len(self.results):
-                self.changed.notify_all()
+        with self._changed:
+            self._done += 1
+            if self._done == len(self.results):
+                self._changed.notify_all()
+
+    def wait(self, progress: bool = False) -> list[Reward]:
+        """All rewards, once they are there."""
+        if progress:
+            self._show()
+        with self._changed:
+            self._changed.wait_for(self._finished)
+        return [reward for reward in self.results if reward is not None]
+
+    def _finished(self) -> bool:
+        return self._done == len(self.results)
+
+    def _show(self) -> None:
+        from tqdm.auto import tqdm
+
+        with tqdm(total=len(self.results), desc="grading", unit="answer") as bar:
+            while not self._finished():
+                with self._changed:
+                    self._changed.wait_for(self._finished, 0.2)
+                bar.update(self._done - bar.n)
 
 
 class _Job:
     __slots__ = ("call", "index", "payload")
 
-    def __init__(self, call: _Call, index: int, payload: bytes) -> None:
+    def __init__(self, call: Call, index: int, payload: bytes) -> None:
         self.call, self.index, self.payload = call, index, payload
 
 
@@ -68,6 +88,7 @@ class Router:
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closed = False
+        self._modules: set[str] = set()  # slow libraries that workers have loaded
         self._lanes: list[threading.Thread] = []
         self._nursery = Nursery(Settings.of(self.config).__dict__)
         atexit.register(self.close)
@@ -85,18 +106,22 @@ class Router:
         self, rows: Sequence[tuple[str, Any, Any, Mapping[str, Any] | None]], progress: bool = False
     ) -> list[Reward]:
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
-        call = self._submit(rows)
+        call = self.submit(rows)
         try:
-            self._wait(call, progress)
+            return call.wait(progress)
         except BaseException:
             with self._wake:
                 self._jobs = deque(job for job in self._jobs if job.call is not call)
             raise
-        return [reward for reward in call.results if reward is not None]
 
-    def _submit(self, rows: Sequence[tuple[Any, ...]]) -> _Call:
-        call, jobs = _Call(len(rows)), []
+    def submit(self, rows: Sequence[tuple[Any, ...] | str]) -> Call:
+        """`grade_rows` without waiting: rows are graded while the caller goes on. A text in place of a
+        row is the reason why there is none, and becomes its error."""
+        call, jobs = Call(len(rows)), []
         for index, row in enumerate(rows):
+            if isinstance(row, str):
+                call.finish(index, Reward.failed(row))
+                continue
             try:
                 jobs.append(_Job(call, index, _payload(*row)))
             except (TypeError, ValueError, RecursionError) as error:
@@ -112,21 +137,6 @@ class Router:
             self._wake.notify_all()
         return call
 
-    @staticmethod
-    def _wait(call: _Call, progress: bool) -> None:
-        if not progress:
-            with call.changed:
-                call.changed.wait_for(lambda: call.done == len(call.results))
-            return
-        from tqdm.auto import tqdm
-
-        with tqdm(total=len(call.results), desc="grading", unit="answer") as bar:
-            finished = False
-            while not finished:
-                with call.changed:
-                    finished = call.changed.wait_for(lambda: call.done == len(call.results), 0.2)
-                bar.update(call.done - bar.n)
-
     def _take(self) -> list[_Job]:
         """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
         the end of the queue, so that all workers finish at about the same time."""
@@ -140,10 +150,9 @@ class Router:
     def _lane(self) -> None:
         """The life of one worker's thread: take a batch, have it graded, replace the worker if need be."""
         worker: Worker | None = None
-        replacement = False
         while batch := self._take():
             try:
-                worker = worker or self._nursery.spawn(replacement)
+                worker = worker or self._nursery.spawn(self._modules)
             except RuntimeError as error:
                 for job in batch:
                     job.call.finish(job.index, Reward.failed(str(error)))
@@ -154,24 +163,28 @@ class Router:
                     self._jobs.extendleft(reversed(left))
                     self._wake.notify_all()
                 worker.kill()
-                worker, replacement = None, True
+                worker = None
         if worker:
             worker.close()
 
     def _serve(self, worker: Worker, batch: list[_Job]) -> list[_Job] | None:
         """Have a batch graded. None when the worker lives on, else the jobs that are still to be done."""
-        number = 0
+        number, patience = 0, self.config.timeout
         try:
             worker.send(b"[" + b",".join(job.payload for job in batch) + b"]")
             while number < len(batch):
-                _, value, correct, parts, error, seconds = worker.receive(self.config.timeout + _GRACE)
-                job = batch[number]
+                index, *outcome = worker.receive(patience + _GRACE)
+                if index < 0:  # a library is loaded first, which takes none of the answer's time
+                    patience, module = outcome
+                    self._modules |= {module} - {""}
+                    continue
+                value, correct, parts, error, seconds = outcome
+                job, patience = batch[number], self.config.timeout
                 job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
                 number += 1
             return None
         except TimeoutError:
-            job = batch[number]
-            seconds = self.config.timeout + _GRACE
+            job, seconds = batch[number], self.config.timeout + _GRACE
             job.call.finish(job.index, Reward.of(False, killed="deadline"), seconds)
             return batch[number + 1 :]
         except (EOFError, OSError):

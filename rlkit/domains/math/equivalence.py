@@ -34,6 +34,7 @@ from rlkit.domains.math.structure import (
     is_name,
     read,
 )
+from rlkit.rewards import context
 
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 _CHOICE = re.compile(
@@ -155,7 +156,8 @@ def _math_verify(a: str, b: str) -> bool:
     """math-verify's verdict; only on notation of its own, since it guesses at everything else."""
     if not (_VERIFIABLE.search(a) or _VERIFIABLE.search(b)) or max(len(a), len(b)) > 500:
         return False
-    import math_verify
+    with context.loading("math_verify"):
+        import math_verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of each call without its timeouts
     options: dict[str, Any] = {"parsing_timeout": None, "extraction_mode": "first_match"}

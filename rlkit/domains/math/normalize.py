@@ -13,7 +13,8 @@ _LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 
 _SYMBOLS = {
-    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "∗": "*", "÷": r"\div ", "⁄": "/", "∕": "/",
+    "×": r"\times ", "·": r"\cdot ", "⋅": r"\cdot ", "∙": r"\cdot ", "∗": "*", "÷": r"\div ", "⁄": "/",
+    "∕": "/",
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "±": r"\pm ", "∓": r"\mp ",
     "≤": r"\le ", "≦": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "≧": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
     "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]",
@@ -24,20 +25,28 @@ _SYMBOLS = {
     "。": ".", "，": ",", "、": ",", "：": ":", "；": ";",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
 }  # fmt: skip
+_LETTERS = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
+    "sigma tau upsilon phi chi psi omega"
+)
 _GREEK = {
     chr(code): f"\\{name} "
     for code, name in zip(
         [*range(0x3B1, 0x3C2), *range(0x3C3, 0x3CA)],
-        "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron pi rho "
-        "sigma tau upsilon phi chi psi omega".split(),
+        _LETTERS.split(),
         strict=True,
     )
 } | {"Γ": r"\Gamma ", "Δ": r"\Delta ", "Θ": r"\Theta ", "Λ": r"\Lambda ", "Σ": r"\Sigma ", "Φ": r"\Phi ",
      "Ψ": r"\Psi ", "Ω": r"\Omega ", "Π": r"\Pi ", "ϕ": r"\phi ", "µ": r"\mu "}  # fmt: skip
 
+_CONJUNCTION = (
+    r"(?<![\\\w]){word}(?!\w)|\\(?:text|textrm|mathrm|mbox)\s*\{{\s*,?\s*{word}\s*,?\s*\}}"
+    r"|\\(?:{sign})(?![A-Za-z])"
+)
+_SIZES = r"left|right|middle|[bB]igg?[lrm]?|(?:no)?limits|(?:display|text|script)style"
 _REPLACEMENTS = [
     (re.compile(r"\\(?:left|right|middle)\s*\.(?!\d)"), ""),
-    (re.compile(r"\\(?:left|right|middle|[bB]igg?[lrm]?|limits|nolimits|displaystyle|textstyle|scriptstyle)(?![A-Za-z])"), " "),
+    (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])"), " "),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(r"\\[dt]binom(?![A-Za-z])"), r"\\binom"),
     (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le "),
@@ -59,8 +68,8 @@ _REPLACEMENTS = [
     (re.compile(r"(?<=\d)\{,\}(?=\d{3})|(?<=\d)\\[,!;: ](?=\d{3}(?!\d))"), ","),
     (re.compile(r"(?<!\\)\\(?:[,;:! ]|quad|qquad|enspace|thinspace)(?![A-Za-z])|(?<!\\)~"), " "),
     (re.compile(r"\\\$|\\(?:usd|pounds|euro)(?![A-Za-z])|[£€¥₹]"), "$"),
-    (re.compile(r"(?<![\\\w])and(?!\w)|\\(?:text|textrm|mathrm|mbox)\s*\{\s*,?\s*and\s*,?\s*\}|\\(?:land|wedge)(?![A-Za-z])"), r" \\and "),
-    (re.compile(r"(?<![\\\w])or(?!\w)|\\(?:text|textrm|mathrm|mbox)\s*\{\s*,?\s*or\s*,?\s*\}|\\(?:lor|vee)(?![A-Za-z])"), r" \\or "),
+    (re.compile(_CONJUNCTION.format(word="and", sign="land|wedge")), r" \\and "),
+    (re.compile(_CONJUNCTION.format(word="or", sign="lor|vee")), r" \\or "),
 ]  # fmt: skip
 _DOLLARS = re.compile(
     r"^\s*(?:\$\$?(?P<a>.*?)\$\$?|\\\((?P<b>.*)\\\)|\\\[(?P<c>.*)\\\])\s*\.?\s*$", re.DOTALL

@@ -32,10 +32,11 @@ _FUNCTIONS = {
 _ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot"}
 _INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
 _CONSTANTS = {"pi": "pi", "infty": "infty", "infinity": "infty", "inf": "infty"}
-_GREEK = set(
+_LETTERS = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau "
-    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar".split()
+    "upsilon phi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
 )
+_GREEK = set(_LETTERS.split())
 _FONTS = {"mathrm", "mathbf", "mathit", "mathsf", "operatorname", "boldsymbol", "bm", "vec", "hat", "rm"}
 _TEXTS = {"text", "textbf", "textit", "textrm", "mbox", "texttt", "textsf"}
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}

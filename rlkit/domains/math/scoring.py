@@ -13,7 +13,6 @@ from rlkit.rewards import context
 from rlkit.rewards.answers import given
 from rlkit.types import Reward
 
-
 _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",
          "hiyouga/geometry3k")  # fmt: skip
 

@@ -30,13 +30,11 @@ _BASED = re.compile(
 )
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
-_NUMBER_WORDS = {
-    w: str(i)
-    for i, w in enumerate(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
-        "sixteen seventeen eighteen nineteen twenty".split()
-    )
-}
+_COUNTED = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
+    "sixteen seventeen eighteen nineteen twenty"
+)
+_NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
 _MONTHS = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
 _NAME = re.compile(
     r"(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathbf|operatorname)\s*\{[^{}]*\})'*(?:_\{?[A-Za-z0-9, +-]*\}?)?"

@@ -4,19 +4,22 @@ import re
 from functools import lru_cache
 from typing import Any
 
+from rlkit.rewards import context
+
 _FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)"
 _START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(
     r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
 )
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
-_SHORT = frozenset(
+_WORDS = (
     "mm cm dm km kg mg ml mL cl dl nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs "
     "dB Da kDa Bq Sv Gy lx lm cd sr bar atm torr mmHg ppm ppb psi cal kcal pc kpc Mpc ly AU hp "
     "ms ns Hz kHz MHz GHz Pa kPa MPa kJ MJ eV keV MeV kW MW mW Wh kWh mol mmol rad deg ohm kV mV mA mF kN "
     "degrees degree meters meter feet foot miles mile hours hour minutes minute seconds second days day "
-    "years year weeks week months month dollars dollar cents cent percent units unit liters litres".split()
+    "years year weeks week months month dollars dollar cents cent percent units unit liters litres"
 )
+_SHORT = frozenset(_WORDS.split())
 _GENERIC = re.compile(
     r"(?:(?:square|cubic|sq\.?|cu\.?|linear)\s+)?units?(?:\s*\^\s*\{?[23]\}?)?|(?:in\s+)?total|old|[^\x00-\x7f]+"
 )
@@ -99,9 +102,10 @@ def _words(unit: str) -> list[str]:
 
 @lru_cache
 def _registry() -> Any:
-    import pint
+    with context.loading("pint"):
+        import pint
 
-    return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+        return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
 
 
 @lru_cache(maxsize=512)

@@ -6,6 +6,7 @@ from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.errors import UserError
+from rlkit.rewards import context
 from rlkit.rewards.answers import tagged
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -35,8 +36,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 
 def _scorer(name: str) -> Any:
-    import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    with context.loading("reasoning_gym"):
+        import reasoning_gym
+        from reasoning_gym.factory import DATASETS
 
     if name not in DATASETS:
         raise UserError(f"reasoning-gym has no data set {name!r}.")

@@ -3,7 +3,6 @@
 import ast
 import json
 import math
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -123,7 +122,7 @@ def score_cruxeval(response: str, ground_truth: Any, extra_info: Mapping[str, An
     """
     truth = parse(ground_truth, dict, "cruxeval")
     code = truth.get("functional")
-    if not isinstance(code, str) or "input" not in extra_info and "output" not in extra_info:
+    if not isinstance(code, str) or not {"input", "output"} & set(extra_info):
         raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
     claim = _claim(fences(response)[-1][1] if fences(response) else after_thinking(response))
     if claim is None:

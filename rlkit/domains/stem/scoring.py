@@ -50,16 +50,30 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         return Reward.of(True)
     if context.settings.judge_url is None or not _needs_judge(ground_truth):
         return Reward.of(False)
-    from rlkit.rewards.judge import ask
+    return Reward.of(_judged(ground_truth, answer, extra_info), judged=True)
 
-    return Reward.of(ask(str(extra_info.get("question") or ""), ground_truth, answer), judged=True)
+
+def _judged(truth: str, answer: str, extra_info: Mapping[str, Any]) -> bool:
+    """The judge's verdict. What the rest of the batch will ask it is asked at the same time."""
+    from rlkit.rewards import judge
+
+    together, context.batch = context.batch, []
+    for source, text, other, info in together:
+        if (
+            source.startswith("stem_")
+            and isinstance(other, str)
+            and _needs_judge(other)
+            and (late := given(text))
+        ) and not same_answer(late, other):
+            judge.prefetch(str((info or {}).get("question") or ""), other, late)
+    return judge.ask(str(extra_info.get("question") or ""), truth, answer)
 
 
 def same_answer(answer: str, truth: str) -> bool:
     """The rules: figures, mathematics, units, words."""
     from rlkit.domains.math.equivalence import approximately, equivalent
 
-    x, y = figure(clean(answer)), figure(clean(truth))
+    x, y = figure(clean(answer), abbreviations=False), figure(clean(truth), abbreviations=False)
     if x is not None and y is not None:
         return same_figure(x, y)
     return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)

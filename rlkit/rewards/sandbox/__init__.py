@@ -1,2 +1,2 @@
 """Running untrusted programs: levels.py chooses the isolation, client.py asks for a program to be run,
-jail.py and peer.py are what runs inside (standard library only, nothing of the grader's)."""
+jail.py, roles.py and values.py are what runs inside (standard library only, nothing of the grader's)."""

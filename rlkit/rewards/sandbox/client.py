@@ -61,7 +61,7 @@ class Jail:
         Jail._count += 1
         number = (os.getpid() * 4 + Jail._count) % 50_000
         ours, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         with theirs:
             self._process = subprocess.Popen(
                 command(level, theirs.fileno(), number),
@@ -80,8 +80,9 @@ class Jail:
         except OSError:
             ready = b""
         if ready != b"!":
+            complaint = self._complaint()
             self.close()
-            raise RuntimeError(f"The sandbox does not start: {self._complaint()}")
+            raise RuntimeError(f"The sandbox does not start: {complaint}")
 
     def _complaint(self) -> str:
         self._log.seek(0)
@@ -178,6 +179,7 @@ class Jail:
         self.control.close()
         self._process.kill()
         self._process.wait()
+        self._log.close()
 
     def __enter__(self) -> "Jail":
         return self

@@ -10,6 +10,7 @@ Isolation of one program from the next, by `level`:
     none        own process group only
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -23,8 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from typing import Any, NoReturn
 
-import peer
+import roles
+
+Request = dict[str, Any]
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
@@ -39,7 +43,7 @@ _WATCH = 0.05  # seconds between looks at the memory of a program and its childr
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
-def _call(name, *arguments):
+def _call(name: str, *arguments: Any) -> None:
     if _LIBC is None:
         return
     if getattr(_LIBC, name)(*arguments) < 0:
@@ -47,7 +51,7 @@ def _call(name, *arguments):
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def main(descriptor, level, user):
+def main(descriptor: int, level: str, user: int) -> None:
     """Serve requests until the caller closes the socket. `user` is the uid of programs, 0 for ours."""
     control = socket.socket(fileno=descriptor)
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
@@ -66,7 +70,7 @@ def main(descriptor, level, user):
             return  # every program costs the caller one byte: the order to kill it, or its receipt
 
 
-def _exactly(sock, size):
+def _exactly(sock: socket.socket, size: int) -> bytearray:
     data = bytearray()
     while len(data) < size:
         piece = sock.recv(min(size - len(data), 1 << 20))
@@ -76,7 +80,9 @@ def _exactly(sock, size):
     return data
 
 
-def _run(control, request, descriptors, level, user):
+def _run(
+    control: socket.socket, request: Request, descriptors: list[int], level: str, user: int
+) -> dict[str, Any]:
     """One program from start to end: its exit status (negative: a signal) and why it was killed."""
     alive, life = os.pipe()
     folder = None if level == "namespaces" else _folder(user)
@@ -95,7 +101,7 @@ def _run(control, request, descriptors, level, user):
     os.close(life)
     for number in descriptors:
         os.close(number)
-    reason = _watch(control, alive, request["memory"], user)
+    reason = _watch(control, alive, request["memory"], level, user)
     os.close(alive)
     if reason or level != "namespaces":
         _kill(pid, level, user)
@@ -106,7 +112,7 @@ def _run(control, request, descriptors, level, user):
     return {"status": os.waitstatus_to_exitcode(status), "reason": reason}
 
 
-def _watch(control, alive, memory, user):
+def _watch(control: socket.socket, alive: int, memory: int, level: str, user: int) -> str | None:
     """Wait for the program's end, the caller's order to kill it, or too much memory in total."""
     poll = select.poll()
     poll.register(control, select.POLLIN)
@@ -119,17 +125,17 @@ def _watch(control, alive, memory, user):
             if control.recv(1) == b"":
                 os.kill(0, signal.SIGKILL)  # the caller is gone
             return "killed"
-        if _resident(user) > memory:
+        if _resident(level, user) > memory:
             return "memory"
 
 
-def _resident(user):
+def _resident(level: str, user: int) -> int:
     """Bytes of memory of all that runs here: the sandbox's processes, or those of the programs' user."""
     total, page = 0, resource.getpagesize()
-    for name in os.listdir("/proc") if _OWN_PROC or user else ():
+    for name in os.listdir("/proc") if level != "none" and os.path.isdir("/proc") else ():
         if name.isdigit() and int(name) not in (1, os.getpid()):
             try:
-                if not _OWN_PROC and os.stat(f"/proc/{name}").st_uid != user:
+                if level == "uid" and os.stat(f"/proc/{name}").st_uid != user:
                     continue
                 with open(f"/proc/{name}/statm", "rb") as file:
                     fields = file.read().split()
@@ -139,14 +145,9 @@ def _resident(user):
     return total
 
 
-_OWN_PROC = False  # whether /proc shows only this sandbox
-
-
-def _kill(pid, level, user):
-    try:
+def _kill(pid: int, level: str, user: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
         os.killpg(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     if level == "uid":
         helper = os.fork()
         if helper == 0:
@@ -158,7 +159,7 @@ def _kill(pid, level, user):
         os.waitpid(helper, 0)
 
 
-def _reap():
+def _reap() -> None:
     """Processes that outlived their parents are ours (subreaper): end them, too."""
     while True:
         try:
@@ -167,14 +168,12 @@ def _reap():
             return
         if pid == 0:
             for orphan in _children():
-                try:
+                with contextlib.suppress(OSError):
                     os.kill(orphan, signal.SIGKILL)
-                except OSError:
-                    pass
             time.sleep(0.001)
 
 
-def _children():
+def _children() -> list[int]:
     try:
         with open(f"/proc/self/task/{os.getpid()}/children") as file:
             return [int(word) for word in file.read().split()]
@@ -182,21 +181,21 @@ def _children():
         return []
 
 
-def _folder(user):
+def _folder(user: int) -> str:
     folder = tempfile.mkdtemp(prefix="rlkit-jail-")
     if user:
         os.chown(folder, user, user)
     return folder
 
 
-def _remove(folder):
+def _remove(folder: str) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     if os.path.exists(folder):  # deeper than Python recurses, or without permissions
         subprocess.run(["chmod", "-R", "u+rwx", folder], stderr=subprocess.DEVNULL)
         subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)
 
 
-def _namespaced(request, descriptors, user):
+def _namespaced(request: Request, descriptors: list[int], user: int) -> NoReturn:
     """Become the parent of a new PID namespace whose first process starts the program and waits."""
     _call("unshare", _CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC)
     first = os.fork()
@@ -210,7 +209,7 @@ def _namespaced(request, descriptors, user):
         os._exit(125)
 
 
-def _waited(request, descriptors, user, folder):
+def _waited(request: Request, descriptors: list[int], user: int, folder: str | None) -> NoReturn:
     """Start the program in a session of its own and end as it ends. This process keeps the life pipe,
     whose closing tells the server so, and hands nothing of it to the program."""
     program = os.fork()
@@ -218,13 +217,13 @@ def _waited(request, descriptors, user, folder):
         _exit_as(program, descriptors)
     try:
         os.setsid()
-        os.chdir(folder)
+        os.chdir(folder or "/tmp")
         _program(request, descriptors, user)
     finally:
         os._exit(125)
 
 
-def _exit_as(pid, descriptors):
+def _exit_as(pid: int, descriptors: list[int]) -> NoReturn:
     """Wait for a child and exit with its status, signals as a shell gives them."""
     for number in descriptors:
         os.close(number)
@@ -235,7 +234,7 @@ def _exit_as(pid, descriptors):
             os._exit(code if code >= 0 else 128 - code)
 
 
-def _mounts(size):
+def _mounts(size: int) -> None:
     flags = _MS_NOSUID | _MS_NODEV
     _call("mount", b"none", b"/", None, ctypes.c_ulong(_MS_PRIVATE | _MS_REC), None)
     options = f"size={size},nr_inodes=20000,mode=1777".encode()
@@ -244,7 +243,7 @@ def _mounts(size):
     _call("mount", b"proc", b"/proc", b"proc", ctypes.c_ulong(flags | _MS_NOEXEC), None)
 
 
-def _program(request, descriptors, user):
+def _program(request: Request, descriptors: list[int], user: int) -> NoReturn:
     """In the program's own process: give up every right, set the limits, run it. Never returns."""
     for target, number in enumerate(descriptors):
         os.dup2(number, target + 100)
@@ -261,15 +260,15 @@ def _program(request, descriptors, user):
     _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
     os.umask(0o077)
     if request["role"] == "script":
-        peer.script(request["program"])
+        roles.script(request["program"])
     elif request["role"] == "candidate":
-        peer.candidate(socket.socket(fileno=3), request["program"], request.get("prefix", ""))
+        roles.candidate(socket.socket(fileno=3), request["program"], request.get("prefix", ""))
     else:
-        peer.examiner(socket.socket(fileno=3), socket.socket(fileno=4), request)
+        roles.examiner(socket.socket(fileno=3), socket.socket(fileno=4), request)
     os._exit(0)
 
 
-def _limits(request):
+def _limits(request: Request) -> None:
     memory, cpu = request["memory"], int(request["seconds"]) + 2
     limits = {
         resource.RLIMIT_AS: memory,
@@ -285,7 +284,7 @@ def _limits(request):
         resource.setrlimit(kind, (value, value))
 
 
-def _drop_capabilities():
+def _drop_capabilities() -> None:
     if _LIBC is None:
         return
     _call("prctl", _PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
@@ -310,7 +309,7 @@ _CLONE3, _CLONE_NEWUSER = 435, 0x10000000
 _ALLOW, _EPERM, _ENOSYS = 0x7FFF0000, 0x00050001, 0x00050026
 
 
-def _filter_calls():
+def _filter_calls() -> None:
     """A seccomp filter: no namespaces of its own (they would lift the limits), no tracing, no mounts."""
     known = _DENIED.get(os.uname().machine)
     if _LIBC is None or known is None:
@@ -327,8 +326,3 @@ def _filter_calls():
     buffer = ctypes.create_string_buffer(packed, len(packed))
     program = struct.pack("HxxxxxxP", len(code), ctypes.addressof(buffer))
     _call("prctl", _PR_SET_SECCOMP, 2, ctypes.create_string_buffer(program, len(program)), 0, 0)
-
-
-if __name__ == "__main__":
-    _OWN_PROC = sys.argv[2] == "namespaces"
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

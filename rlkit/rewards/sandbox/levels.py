@@ -11,7 +11,6 @@ import os
 import platform
 import shutil
 import site
-import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,8 +19,8 @@ from pathlib import Path
 from rlkit.errors import UserError
 
 _HERE = Path(__file__).parent
-_PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", "pytest", "_pytest", "pluggy", "iniconfig", "packaging",
-             "pygments")  # fmt: skip
+_PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+_PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", *_PYTEST)
 _FIRST_USER = 200_000  # uids of programs when root starts the sandbox: one for each jail
 _ADVICE = (
     "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
@@ -57,9 +56,21 @@ def choose(wanted: str = "auto") -> Level:
         return Level("rlimits", "uid", python)
     why = bubblewrap_problem() or "it was not asked for."
     raise UserError(
-        f"Programs of the policy cannot be run safely: bubblewrap does not work here ({why}) and the fallback "
-        f"with rlimits needs root and a Python that other users can read. {_ADVICE}"
+        f"Programs of the policy cannot be run safely: bubblewrap does not work here ({why}) and the "
+        f"fallback with rlimits needs root and a Python that other users can read. {_ADVICE}"
     )
+
+
+def report() -> str:
+    """Which isolation is active on this machine and how to raise it, for people."""
+    try:
+        name = choose().name
+    except UserError as error:
+        return f"sandbox: none. {error}"
+    if name == "bubblewrap":
+        who = "as root, programs as another user" if os.geteuid() == 0 else "with a user namespace"
+        return f"sandbox: bubblewrap ({who}): no network, read-only system, own processes. Nothing to raise."
+    return f"sandbox: {name}, because bubblewrap does not work here: {bubblewrap_problem()} {_ADVICE}"
 
 
 @lru_cache
@@ -93,7 +104,6 @@ sys.argv[:] = sys.argv[1:]
 sys.path[:0] = [os.path.dirname(sys.argv[0])]
 sys.path += ["/packages"] if os.path.isdir("/packages") else []
 import jail
-jail._OWN_PROC = sys.argv[2] == "namespaces"
 jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"""
 
 ENVIRONMENT = {
@@ -133,7 +143,7 @@ def _bubblewrap(python: str) -> list[str]:
         line += ["--tmpfs", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     line += ["--perms", "0755", "--dir", "/jail", "--perms", "0755", "--dir", "/packages"]
-    for name in ("jail.py", "peer.py"):
+    for name in ("jail.py", "roles.py", "values.py"):
         line += ["--ro-bind", str(_HERE / name), f"/jail/{name}"]
     for name, folder in _packages().items():
         line += ["--ro-bind", folder, f"/packages/{name}"]

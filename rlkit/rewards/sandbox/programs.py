@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlkit.rewards import context
-from rlkit.rewards.sandbox import peer
+from rlkit.rewards.sandbox import values
 from rlkit.rewards.sandbox.client import Jail, Outcome
 from rlkit.rewards.sandbox.levels import Level, choose
 
@@ -32,7 +32,8 @@ def level() -> Level:
 def _jail(purpose: str) -> Jail:
     key = (os.getpid(), purpose, context.settings.sandbox)
     if key not in _jails:
-        _jails[key] = Jail(level())
+        with context.loading():
+            _jails[key] = Jail(level())
     return _jails[key]
 
 
@@ -71,7 +72,7 @@ class Unknown:
     __hash__ = object.__hash__
 
 
-class _Caller(peer.Link):
+class _Caller(values.Link):
     """The worker's end of a candidate: plain values only, nothing is imported or called back."""
 
     def make(self, node: Any) -> Any:
@@ -80,7 +81,7 @@ class _Caller(peer.Link):
         return Unknown()
 
     def answer(self, nodes: Any) -> None:
-        raise peer.Lost("the program sends requests")
+        raise values.Lost("the program sends requests")
 
 
 @dataclass(frozen=True)
@@ -120,12 +121,12 @@ def _call_function(
         jail.start("candidate", program, [null, null, null, theirs.fileno()], seconds)
     found: list[Call] = []
     with ours:
-        link = _Caller(ours, peer.Codec({}))
+        link = _Caller(ours, values.Codec({}))
         try:
             ours.settimeout(seconds)
             kind, nodes, _ = link.receive()
             if kind == "raise":
-                raise peer.Lost(_described(link, nodes))
+                raise values.Lost(_described(link, nodes))
             for index, arguments in enumerate(calls):
                 ours.settimeout(max(0.01, end - time.monotonic()))
                 found.append(_one(link, name, arguments))
@@ -133,7 +134,7 @@ def _call_function(
                     break
         except TimeoutError:
             found.append(Call(error="time"))
-        except (peer.Lost, OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
+        except (values.Lost, OSError, ValueError, TypeError, KeyError, IndexError, RecursionError) as error:
             found.append(Call(error=f"exit: {error}"))
     jail.finish()
     return found
@@ -142,7 +143,7 @@ def _call_function(
 def _one(link: _Caller, name: str, arguments: list[Any]) -> Call:
     try:
         return Call(link.request("function", name, arguments))
-    except (TimeoutError, peer.Lost):
+    except (TimeoutError, values.Lost):
         raise
     except Exception as error:
         return Call(error=f"{type(error).__name__}: {error}"[:300])
