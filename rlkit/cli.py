@@ -162,6 +162,74 @@ def doctor() -> None:
 
 # --- Environments and serving -------------------------------------------------------------------------
 
+demo = typer.Typer(help="Whole examples, from data to a trained model.", no_args_is_help=True)
+new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
+app.add_typer(demo, name="demo", rich_help_panel="Environments and serving")
+app.add_typer(new, name="new", rich_help_panel="Environments and serving")
+
+
+@demo.command("math")
+def demo_math(
+    model: Annotated[str, typer.Option(help="Ladder size, packaged model, folder or hub id.")] = "ladder-100k",
+    episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
+    online_steps: Annotated[int, typer.Option(help="Steps of GRPO in the environment; 0 for none.", min=0)] = 30,
+    problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
+    seed: int = 0,
+    root: Root = Path("outputs"),
+) -> None:
+    """Teach a small model to solve equations step by step: offline, then by acting."""
+    from rlkit.environments.metrics import metrics_text
+    from rlkit.training.agentic_demo import math_demo
+
+    result = math_demo(
+        model, episodes=episodes, online_steps=online_steps, problems=problems, seed=seed, root=root, say=typer.echo
+    )
+    typer.echo(metrics_text(result.table).to_string())
+
+
+@demo.callback()
+def _demo() -> None:
+    """Whole examples, from data to a trained model."""
+
+
+@new.command("environment")
+def new_environment(name: str) -> None:
+    """Write a working environment and its test, to be changed into yours."""
+    from rlkit.environments.scaffold import new_environment
+
+    for path in new_environment(name):
+        typer.echo(f"wrote {path}")
+
+
+@new.callback()
+def _new() -> None:
+    """Start a file of your own from a working template."""
+
+
+@app.command(rich_help_panel="Environments and serving")
+def serve(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
+) -> None:
+    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest."""
+    from rlkit.serving import Settings
+    from rlkit.serving import serve as run_server
+
+    run_server(path, host, port, Settings(constrained=constrained))
+
+
+@app.command("export", rich_help_panel="Environments and serving")
+def export_policy(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+) -> None:
+    """Write a policy as a Hugging Face folder (adapter merged) with a model card."""
+    from rlkit.export import export
+
+    typer.echo(f"wrote {export(path, folder)}")
+
 # --- Laws ---------------------------------------------------------------------------------------------
 
 

@@ -1,5 +1,6 @@
 """What a set of episodes is worth, with intervals: before and after training, and beside an expert."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
@@ -89,13 +90,13 @@ def episode_metrics(
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
         stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None]
         if stated:
-            error = calibration_error(*zip(*stated, strict=True))
+            error = calibration_error([p for p, _ in stated], [y for _, y in stated])
             rows.append((name, "calibration_error", error, np.nan, np.nan, len(stated)))
     return pd.DataFrame(rows, columns=["group", "metric", "value", "low", "high", "n"])
 
 
 def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
-    """One row an action: how often it was taken, how often validly, and its mean, least and largest reward."""
+    """One row an action: how often it was taken, and validly, and its mean, least and largest reward."""
     steps = steps_frame(trajectories)
     table = steps.groupby("action").agg(
         count=("reward", "size"),
@@ -112,23 +113,24 @@ def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) 
     import pandas as pd
 
     known = set(names)
-    table = pd.DataFrame(0, index=["start", *names], columns=[*names, "end"])
+    counts: Counter[tuple[str, str]] = Counter()
     for trajectory in trajectories:
         path = ["start", *(t.action for t in trajectory.transitions if t.action in known), "end"]
         for before, after in pairwise(path):
-            table.loc[before, after] += 1
-    return table
+            counts[before, after] += 1
+    table = [[counts[b, a] for a in [*names, "end"]] for b in ["start", *names]]
+    return pd.DataFrame(table, index=["start", *names], columns=[*names, "end"])
 
 
 def metrics_text(table: "pd.DataFrame") -> "pd.DataFrame":
     """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
 
-    def cell(row: "pd.Series") -> str:
-        if np.isnan(row["low"]):
-            return f"{row['value']:.3f}"
-        return f"{row['value']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
-
-    shown = table.assign(text=table.apply(cell, axis=1))
+    bare = np.isnan(table["low"])
+    texts = [
+        f"{v:.3f}" if alone else f"{v:.3f} [{a:.3f}, {b:.3f}]"
+        for v, a, b, alone in zip(table["value"], table["low"], table["high"], bare, strict=True)
+    ]
+    shown = table.assign(text=texts)
     return shown.pivot(index="metric", columns="group", values="text")[
         list(dict.fromkeys(table["group"]))
     ].fillna("")

@@ -31,8 +31,8 @@ class Transition:
 
 @dataclass
 class Trajectory:
-    """An episode. `solution` is what it produced, `confidence` the model's probability of its last action text,
-    where a model acted."""
+    """An episode. `solution` is what it produced, `confidence` the model's probability of its last action
+    text, where a model acted."""
 
     environment: str
     problem: Mapping[str, Any]

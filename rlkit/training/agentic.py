@@ -16,6 +16,7 @@ from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
+from rlkit.export import ENVIRONMENT_FILE
 from rlkit.files import write_text
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
@@ -25,7 +26,6 @@ from rlkit.seeds import generator
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
-ENVIRONMENT_FILE = "environment.json"  # beside a saved model: the environment it was trained in
 LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 SMALL_ADAPTER = {
     "lora_rank": 8,
@@ -218,7 +218,7 @@ class AgenticTrainer:
 
 
 def encode(chat: ChatTokens, trajectory: Trajectory, weights: np.ndarray) -> Example:
-    """A trajectory's ids, those that a rollout of the same texts appends, with step weights on its actions."""
+    """A trajectory's ids, those that a rollout of the same texts appends, and weights on its actions."""
     stop = int(chat.tokenizer.eos_token_id)
     pieces: list[np.ndarray] = []
     spread: list[np.ndarray] = []

@@ -10,6 +10,7 @@ from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
+from rlkit.seeds import content_hash
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
 from rlkit.training.loop import Run, train
 
@@ -46,12 +47,13 @@ def math_demo(
         episodes: demonstrations, by the scripted expert with a share `noise` of random actions.
         online_steps: steps of GRPO in the environment afterwards; 0 leaves them out.
         problems: held-out equations that everything is measured on, with greedy decoding.
-        root: the trained models go to <root>/demo-math.
+        root: everything is kept under <root>/demo-math; the same settings continue what is there.
         say: is told what happens.
     """
     small = model.startswith("ladder-")
     environment = Mathematics(families=("linear",), instructions="brief" if small else "full", max_steps=12)
-    folder = Path(root) / "demo-math"
+    settings = [model, episodes, noise, seed]
+    folder = Path(root) / "demo-math" / f"{Path(model).name}-{content_hash(settings, 8)}"
     say(f"Collecting {episodes} episodes of an expert that acts at random {noise:.0%} of the time.")
     demonstrations = run_episodes(
         NoisyAgent(ExpertAgent(), noise), environment, environment.problems("train", episodes, seed)

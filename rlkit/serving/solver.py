@@ -1,0 +1,191 @@
+"""Episodes on request: limits, sharing of equal requests, a cache, metrics."""
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from pydantic import BaseModel, Field
+
+from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.environments.model_agent import LanguageModelAgent
+from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.errors import UserError
+from rlkit.seeds import content_hash
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Limits of a server.
+
+    Attributes:
+        max_body: bytes of a request (413 beyond).
+        max_concurrent: episodes at a time (429 with Retry-After beyond).
+        timeout: seconds of one episode (504 beyond).
+        max_batch: problems of one batch request (422 beyond), and episodes a sampler call.
+        cache: finished episodes kept.
+        max_turn_length: tokens of one turn.
+        constrained: only valid actions can be named (one more forward pass a turn).
+        context: most tokens of an episode.
+    """
+
+    max_body: int = 64 * 1024
+    max_concurrent: int = 256
+    timeout: float = 60.0
+    max_batch: int = 256
+    cache: int = 1024
+    max_turn_length: int = 64
+    constrained: bool = False
+    context: int = 4096
+
+
+class Problem(BaseModel):
+    """A problem in words or as the domain's JSON object, and the domain that it belongs to."""
+
+    problem: Annotated[str, Field(min_length=1, max_length=8000)] | dict[str, Any]
+    domain: str = "mathematics"
+
+
+class Action(BaseModel):
+    """One step of the chain."""
+
+    action: str
+    reward: float
+    valid: bool
+    observation: str
+
+
+class Solution(BaseModel):
+    """What came out, how, and how long it took."""
+
+    solution: str
+    success: bool
+    total_reward: float
+    actions: list[Action]
+    domain: str
+    seconds: float
+    cached: bool = False
+
+
+class Refused(Exception):
+    """A request that is answered with a status and one sentence."""
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.headers = status, sentence, headers
+
+
+class Metrics:
+    """Prometheus metrics of one server."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        on: Any = {"registry": self.registry}
+        self.requests = Counter("rlkit_requests", "Requests by path and status.", ["path", "status"], **on)
+        self.seconds = Histogram("rlkit_episode_seconds", "Seconds of an episode.", **on)
+        self.batch = Histogram(
+            "rlkit_batch_size", "Turns in a sampler call.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), **on
+        )
+        self.active = Gauge("rlkit_active_episodes", "Episodes that run now.", **on)
+        self.cached = Counter("rlkit_cached", "Problems answered from the cache.", **on)
+        self.reward = Counter("rlkit_reward", "Sum of the positive rewards of served episodes.", **on)
+
+
+class Solver:
+    """Plays episodes: at most `max_concurrent`, equal ones once, finished ones from the cache."""
+
+    def __init__(
+        self,
+        agent: LanguageModelAgent,
+        domains: dict[str, BaseEnvironment],
+        settings: Settings,
+        metrics: Metrics,
+    ):
+        self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
+        self._running: dict[str, asyncio.Task[Solution]] = {}
+        self._cache: OrderedDict[str, Solution] = OrderedDict()
+
+    def environment(self, domain: str) -> BaseEnvironment:
+        """The environment of a domain. Raises Refused (404)."""
+        if domain in self.domains:
+            return self.domains[domain]
+        known = sorted({*self.domains, *environments.names()})
+        if domain not in environments:
+            raise Refused(404, f"Unknown domain {domain!r}. Known: {', '.join(known)}.")
+        return self.domains.setdefault(domain, environments.parse(domain))
+
+    def require_room(self, episodes: int = 1) -> None:
+        """Raises Refused (429) when so many more episodes are too many."""
+        if len(self._running) + episodes > self.settings.max_concurrent:
+            raise Refused(
+                429, f"{len(self._running)} episodes are running; try again soon.", **{"Retry-After": "1"}
+            )
+
+    async def solve(self, request: Problem) -> Solution:
+        """The solution of a problem. Raises Refused."""
+        environment = self.environment(request.domain)
+        key = content_hash([request.domain, request.problem])
+        if key in self._cache:
+            self._cache.move_to_end(key)
+            self.metrics.cached.inc()
+            return self._cache[key].model_copy(update={"cached": True})
+        task = self._running.get(key) or self.start(key, environment, request)
+        return await asyncio.shield(task)  # a client that leaves ends its own waiting, not the others'
+
+    def start(
+        self,
+        key: str,
+        environment: BaseEnvironment,
+        request: Problem,
+        on_step: Callable[[Transition], Any] | None = None,
+    ) -> asyncio.Task[Solution]:
+        """Begin an episode; its solution is kept under `key`. Raises Refused (429) without room."""
+        self.require_room()
+        task = self._running[key] = asyncio.create_task(self._play(environment, request, on_step))
+        task.add_done_callback(lambda done: self._finished(key, done))
+        self.metrics.active.set(len(self._running))
+        return task
+
+    def _finished(self, key: str, task: asyncio.Task[Solution]) -> None:
+        self._running.pop(key, None)
+        self.metrics.active.set(len(self._running))
+        if not task.cancelled() and task.exception() is None:
+            self._cache[key] = task.result()
+            while len(self._cache) > self.settings.cache:
+                self._cache.popitem(last=False)
+
+    async def _play(
+        self, environment: BaseEnvironment, request: Problem, on_step: Callable[[Transition], Any] | None
+    ) -> Solution:
+        began = time.perf_counter()
+        try:
+            async with asyncio.timeout(self.settings.timeout):
+                trajectory = await self.agent.run_episode(environment, request.problem, on_step=on_step)
+        except UserError as error:
+            raise Refused(422, str(error)) from None
+        except TimeoutError:
+            raise Refused(504, f"The episode took longer than {self.settings.timeout:g} s.") from None
+        seconds = time.perf_counter() - began
+        self.metrics.seconds.observe(seconds)
+        self.metrics.reward.inc(max(trajectory.total_reward, 0.0))
+        return solution_of(trajectory, request.domain, seconds)
+
+
+def solution_of(trajectory: Trajectory, domain: str, seconds: float) -> Solution:
+    """An episode as the answer to a request."""
+    return Solution(
+        solution=trajectory.solution,
+        success=trajectory.success,
+        total_reward=trajectory.total_reward,
+        actions=[action_of(t) for t in trajectory.transitions],
+        domain=domain,
+        seconds=seconds,
+    )
+
+
+def action_of(step: Transition) -> Action:
+    """A step as part of an answer."""
+    return Action(action=step.text, reward=step.reward, valid=step.valid, observation=step.next_state)
