@@ -208,7 +208,7 @@ def tail_rule(df: pd.DataFrame, names: Sequence[str], share: float) -> str:
     cut = values[max(0, int(np.ceil(len(values) * (1 - share))) - 1)]
     if cut == values[-1]:
         raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
-    return f"{name} > {cut!r}" if isinstance(cut, float) else f"{name} > {cut}"
+    return f"{name} > {float(cut)!r}"
 
 
 def sensitivity(

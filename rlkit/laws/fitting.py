@@ -179,17 +179,14 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
         usable = solved.converged
     else:
         weights = resampling.draw(rows, scheme, count, seed)
-        pool = found.z[np.argsort(found.objective)][:8]
-        solved = minimise(
-            problem,
-            _best_of(problem, loss, pool, result.observed, weights)[0],
-            result.observed,
-            weights,
-            losses,
-            1e-8,
-        )
-        solved = _cross_check(problem, losses, solved, result.observed, weights, seed)
-        usable = solved.converged & _determined(rows, weights, int(result.free.sum()))
+        usable = _determined(rows, weights, int(result.free.sum()))
+        y = result.observed
+        if result.law.target:
+            problem, y, weights = _distinct(rows, problem, y, weights)
+        start, _ = _best_of(problem, loss, found.z[np.argsort(found.objective)][:8], y, weights)
+        solved = minimise(problem, start, y, weights, losses, 1e-8)
+        solved = _cross_check(problem, losses, solved, y, weights, seed)
+        usable &= solved.converged
     if usable.sum() < 2:
         raise UserError(
             f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few "
@@ -197,6 +194,21 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
         )
     draws = problem.law.from_z(solved.z[usable])[0]
     return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))
+
+
+def _distinct(
+    rows: table.Table, problem: Problem, y: np.ndarray, weights: np.ndarray
+) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """The distinct rows of counts, and the sums of the weights of the rows that are equal."""
+    cells = rows.cells()
+    order = np.argsort(cells, kind="stable")
+    first = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    columns = {name: values[order[first]] for name, values in problem.columns.items()}
+    return (
+        replace(problem, columns=columns),
+        y[order[first]],
+        np.add.reduceat(weights[:, order], first, axis=1),
+    )
 
 
 def _best_of(

@@ -65,9 +65,45 @@ def chinchilla(N, D, *, E, A, alpha, B, beta):
     return E + A * _power(N, -alpha) + B * _power(D, -beta)
 
 
+def _worth(
+    first: np.ndarray, further: np.ndarray, R: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The worth first·(1 + R·(1 - exp(-further/R))) of units used 1 + further times, exp(-further/R), and the
+    derivative of the worth in R."""
+    q = further / R
+    left = np.exp(-q)
+    return first * (1 + R * (1 - left)), left, first * (1 - left - q * left)
+
+
+def _usable(N, U, A, alpha, B, beta) -> tuple[np.ndarray, np.ndarray]:
+    """The parameters that U unique tokens can use, at most N, and ln(alpha·A/(beta·B))."""
+    ratio = np.log(alpha * A / (beta * B))
+    return np.minimum(np.exp((ratio + beta * np.log(U)) / alpha), N), ratio
+
+
+def _data_constrained_derivatives(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
+    base, ratio = _usable(N, U, A, alpha, B, beta)
+    tokens, _, d_tokens = _worth(np.minimum(D, U), np.maximum(D / U - 1, 0), R_D)
+    size, left, d_size = _worth(base, N / base - 1, R_N)
+    a, b = A * _power(size, -alpha), B * _power(tokens, -beta)
+    by_size, by_tokens = -alpha * a / size, -beta * b / tokens
+    # dL/d ln base, where the base is the optimum for U and not N itself
+    by_base = np.where(base < N, by_size * (1 + R_N * (1 - left) - left * N / base) * base, 0.0) / alpha
+    return E + a + b, {
+        "E": 1.0,
+        "A": (a + by_base) / A,
+        "alpha": -a * np.log(size) + by_base * (1 - ratio - beta * np.log(U)) / alpha,
+        "B": (b - by_base) / B,
+        "beta": -b * np.log(tokens) + by_base * (np.log(U) - 1 / beta),
+        "R_D": by_tokens * d_tokens,
+        "R_N": by_size * d_size,
+    }
+
+
 @law(
     "data_constrained",
     starts={"R_D": (2.0, 8.0, 30.0), "R_N": (2.0, 8.0, 30.0)},
+    derivatives=_data_constrained_derivatives,
     like="chinchilla",
     asymptote="E",
     source="Muennighoff et al. 2023, arXiv 2305.16264, eqs. 5-7; D tokens seen, U unique ones",
@@ -77,12 +113,9 @@ def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
 
     U_N, the parameters that U unique tokens can use, is Chinchilla's optimal N for them.
     """
-    repeats = np.maximum(D / U - 1, 0)
-    tokens = np.minimum(D, U) * (1 + R_D * -np.expm1(-repeats / R_D))
-    G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
-    base = np.minimum(G * (G * U) ** (beta / alpha), N)
-    parameters = base * (1 + R_N * -np.expm1(-(N / base - 1) / R_N))
-    return E + A * _power(parameters, -alpha) + B * _power(tokens, -beta)
+    base, _ = _usable(N, U, A, alpha, B, beta)
+    tokens = _worth(np.minimum(D, U), np.maximum(D / U - 1, 0), R_D)[0]
+    return E + A * _power(_worth(base, N / base - 1, R_N)[0], -alpha) + B * _power(tokens, -beta)
 
 
 def _sigmoid_derivatives(C, *, R0, A, C_mid, B):
@@ -121,6 +154,18 @@ def tan(N, X, *, k_max, N0, e0, e1):
     return e0 + e1 * np.log(N) - k_max * N / (N + N0) * np.log(X)
 
 
+def _intrinsic_derivatives(N, E, *, N_c, alpha_N, E_c, alpha_E):
+    slow, size, interactions = 1 / alpha_N + 1 / alpha_E, np.log(N_c / N), np.log(E_c / E)
+    total = np.logaddexp(alpha_N * size, alpha_E * interactions)
+    share = np.exp(alpha_N * size - total)
+    return -total * slow, {
+        "N_c": -slow * share * alpha_N / N_c,
+        "alpha_N": -slow * share * size + total / alpha_N**2,
+        "E_c": -slow * (1 - share) * alpha_E / E_c,
+        "alpha_E": -slow * (1 - share) * interactions + total / alpha_E**2,
+    }
+
+
 @law(
     "intrinsic",
     starts={
@@ -129,6 +174,7 @@ def tan(N, X, *, k_max, N0, e0, e1):
         "alpha_N": (0.2, 0.5, 1.0),
         "alpha_E": (0.2, 0.5, 1.0),
     },
+    derivatives=_intrinsic_derivatives,
     returns="log",
     source="I^-b = (N_c/N)^alpha_N + (E_c/E)^alpha_E with 1/b = 1/alpha_N + 1/alpha_E "
     "(Hilton et al. 2023, arXiv 2301.13442); y from rlkit.laws.intrinsic_performance",
@@ -178,9 +224,20 @@ def _beta_binomial_pass(k, *, alpha, beta):
     return -np.expm1(betaln(alpha, beta + k) - betaln(alpha, beta))
 
 
+def _beta_binomial_derivatives(c, n, *, alpha, beta):
+    from scipy.special import digamma
+
+    both = digamma(alpha + beta + n) - digamma(alpha + beta)
+    return beta_binomial.function(c, n, alpha=alpha, beta=beta), {
+        "alpha": digamma(alpha) - digamma(alpha + c) + both,
+        "beta": digamma(beta) - digamma(beta + n - c) + both,
+    }
+
+
 @law(
     "beta_binomial",
     starts={"alpha": (0.05, 0.2, 1.0, 3.0), "beta": (0.5, 2.0, 10.0, 60.0)},
+    derivatives=_beta_binomial_derivatives,
     target="c",
     predictor=_beta_binomial_pass,
     space="linear",
@@ -193,11 +250,24 @@ def beta_binomial(c, n, *, alpha, beta):
     return betaln(alpha, beta) - betaln(alpha + c, beta + n - c)
 
 
+def _transfer_derivatives(D, D_other, *, E, A, tau, beta):
+    total = D + tau * D_other
+    term = _power(total, -beta)
+    scaled = A * term
+    return E + scaled, {
+        "E": 1.0,
+        "A": term,
+        "tau": scaled * (-beta * D_other / total),
+        "beta": -scaled * np.log(total),
+    }
+
+
 @law(
     "transfer",
-    linear=("E",),
+    linear=("E", "A"),
     bounds={"tau": (0.0, 10.0)},
-    starts={"A": (1.0,), "tau": (0.01, 0.1, 0.3, 0.7, 1.0), "beta": (0.1, 0.2, 0.35, 0.6, 1.0)},
+    derivatives=_transfer_derivatives,
+    starts={"tau": (0.01, 0.1, 0.3, 0.7, 1.0), "beta": (0.1, 0.2, 0.35, 0.6, 1.0)},
     asymptote="E",
     source="L = E + A·(D + tau·D_other)^-beta: tau is the worth of a sample of the other domain in samples "
     "of this one (after Hernandez et al. 2021, arXiv 2102.01293)",

@@ -104,9 +104,9 @@ def build(
     _check_columns(kept, columns, names, law)
     if law.target:
         columns[law.target] = values
-    elif kept.duplicated().any() and kept.shape[1] > 1:
-        _refuse(kept, kept.duplicated(keep=False).to_numpy(), "The same row occurs more than once",
-                "drop the copies, or add the column (seed, run) that tells them apart")  # fmt: skip
+    else:
+        remedy = "drop the copies, or add the column (seed, run) that tells them apart"
+        _refuse(kept, _copies(kept), "The same row occurs more than once", remedy)
     if len(values) <= len(law.free):
         raise UserError(
             f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} "

@@ -1,0 +1,160 @@
+"""pass@k against exact arithmetic, and intervals against their definition."""
+
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy.stats import norm
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_at_k_curve
+from rlkit.laws import fit_coverage
+
+
+def exact(n, c, k):
+    return float(1 - Fraction(comb(n - c, k), comb(n, k)))
+
+
+CASES = [
+    (10, 3, 1),
+    (10, 3, 5),
+    (10_000, 1, 100),
+    (10_000, 122, 1000),
+    (5, 0, 3),
+    (5, 5, 3),
+    (4, 1, 4),
+    (4, 1, 1),
+    (200, 1, 1),
+]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pass_at_k_is_the_exact_fraction(case):
+    assert pass_at_k(*case) == pytest.approx(exact(*case), abs=5e-12)
+
+
+def test_known_values():
+    assert pass_at_k(10, 3, 1) == 0.3
+    assert pass_at_k(200, 1, 1) == 0.005
+    assert (
+        pass_at_k(4, 1, 4) == 1.0
+    )  # one right of four drawn without replacement; with replacement it is 0.684
+    assert pass_at_k(5, 0, 3) == 0.0
+
+
+def test_arrays_broadcast_and_average_over_problems_afterwards():
+    n, c = np.array([10, 10, 20]), np.array([0, 3, 20])
+    table = pass_at_k(n[:, None], c[:, None], np.array([1, 5]))
+    np.testing.assert_allclose(table, [[exact(a, b, k) for k in (1, 5)] for a, b in zip(n, c, strict=True)])
+    pooled = pass_at_k(40, 23, 5)
+    assert table[:, 1].mean() < pooled - 0.2  # the counts of all problems fed as one would overstate it
+
+
+@pytest.mark.parametrize(
+    ("case", "message"),
+    [
+        ((2, 0, 5), "k exceeds n"),
+        ((3, 4, 1), "exceeds n"),
+        ((3, 1, 0), "k is below 1"),
+        ((3, 1.5, 1), "c must be whole numbers"),
+        ((-3, 1, 1), "n must be whole numbers"),
+        ((np.nan, 1, 1), "n must be whole numbers"),
+    ],
+)
+def test_what_is_not_defined_is_refused(case, message):
+    with pytest.raises(UserError, match=message):
+        pass_at_k(*case)
+
+
+def test_undefined_values_can_be_missing_but_never_one():
+    found = pass_at_k(np.array([2, 10]), np.array([0, 1]), 5, undefined="nan")
+    assert np.isnan(found[0]) and found[1] == 0.5
+
+
+def test_the_bootstrap_obeys_its_generator_and_no_other():
+    x = np.random.default_rng(0).random(50)
+    np.random.seed(0)
+    one = bootstrap_mean(x, rng=np.random.default_rng(1))
+    np.random.seed(1)
+    same = bootstrap_mean(x, rng=np.random.default_rng(1))
+    other = bootstrap_mean(x, rng=np.random.default_rng(2))
+    assert one == same
+    assert one != other
+
+
+def test_prompts_and_not_samples_are_resampled():
+    rng = np.random.default_rng(0)
+    rate = rng.random(60)
+    values = (rng.random((60, 16)) < np.round(rate)[:, None]).astype(float)  # samples of a prompt are alike
+    prompts = np.repeat(np.arange(60), 16)
+    found = bootstrap_mean(values.ravel(), prompts, rng=np.random.default_rng(0))
+    by_prompt = values.mean(axis=1)
+    se = by_prompt.std() / np.sqrt(60)
+    assert found.value == pytest.approx(values.mean())
+    assert found.prompts == 60
+    assert found.high - found.low == pytest.approx(2 * norm.ppf(0.975) * se, rel=0.06)
+
+
+def test_macro_and_micro_averages_differ_where_prompts_have_different_numbers_of_samples():
+    values, prompts = [1, 1, 1, 1, 1, 1, 0], ["a"] * 6 + ["b"]
+    macro = bootstrap_mean(values, prompts, rng=np.random.default_rng(0))
+    micro = bootstrap_mean(values, prompts, rng=np.random.default_rng(0), average="micro")
+    assert macro.value == 0.5
+    assert micro.value == pytest.approx(6 / 7)
+
+
+def test_missing_outcomes_are_not_zeros():
+    with pytest.raises(UserError, match="1 of 3 values are missing"):
+        bootstrap_mean([1.0, np.nan, 0.0], rng=np.random.default_rng(0))
+
+
+def test_counts_leave_ungraded_samples_out_and_count_them():
+    rows = pd.DataFrame({"task_id": ["a"] * 4 + ["b"] * 2, "correct": [True, False, None, True, None, None]})
+    found = counts(rows).set_index("task_id")
+    assert found.loc["a"].to_dict() == {"n": 3, "c": 2, "ungraded": 1}
+    assert found.loc["b"].to_dict() == {"n": 0, "c": 0, "ungraded": 2}
+
+
+def problems(seed=0, count=300, n=500):
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame({"n": n, "c": rng.binomial(n, rng.beta(0.3, 8.0, count))})
+
+
+def test_a_curve_has_the_intervals_of_its_problems():
+    df = problems()
+    found = pass_at_k_curve(
+        df["n"].to_numpy(), df["c"].to_numpy(), [1, 10, 100], rng=np.random.default_rng(0)
+    ).set_index("k")
+    first = df["c"] / df["n"]
+    assert found["value"][1] == pytest.approx(first.mean())
+    assert found["high"][1] - found["low"][1] == pytest.approx(
+        2 * 1.96 * first.std() / np.sqrt(300), rel=0.08
+    )
+    assert found["value"].is_monotonic_increasing
+
+
+def test_the_coverage_exponent_is_the_regression_and_its_interval_that_of_the_problems():
+    df, ks = problems(), [1, 2, 5, 10, 20, 50, 100, 200]
+    fit = fit_coverage(df, ks=ks, bootstrap=400)
+    values = pass_at_k(df["n"].to_numpy()[:, None], df["c"].to_numpy()[:, None], np.array(ks))
+    slope, level = np.polyfit(np.log(ks), np.log(-np.log(values.mean(axis=0))), 1)
+    assert fit.params["b"] == pytest.approx(-slope, rel=1e-7)
+    assert fit.params["a"] == pytest.approx(np.exp(level), rel=1e-7)
+    rng, slopes = np.random.default_rng(1), []
+    for _ in range(400):
+        mean = values[rng.integers(300, size=300)].mean(axis=0)
+        slopes.append(-np.polyfit(np.log(ks), np.log(-np.log(mean)), 1)[0])
+    assert fit.stderr["b"] == pytest.approx(np.std(slopes), rel=0.15)
+    naive = rlkit.fit(
+        pd.DataFrame({"k": ks, "p": values.mean(axis=0)}), "coverage", y="p", loss="ls"
+    ).interval()["b"]
+    low, high = fit.interval()["b"]
+    assert low < fit.params["b"] < high and naive[0] < fit.params["b"] < naive[1]
+
+
+def test_coverage_needs_three_usable_k():
+    with pytest.raises(UserError, match="strictly between 0 and 1"):
+        fit_coverage(pd.DataFrame({"n": [10] * 5, "c": [10] * 5}))

@@ -1,0 +1,119 @@
+"""Laws are ranked by rows that no fit saw, and a refit that saw them is labelled."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import CURVES, curve, planted, scattered
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import backtest, compare, recover, sensitivity
+
+
+def test_held_out_rows_are_never_read():
+    df = scattered()
+    big = df["N"] > 5e9
+    assert 10 < big.sum() < 150
+    poisoned = df.assign(loss=df["loss"].where(~big, np.nan), D=df["D"].where(~big, -1.0))
+    one = rlkit.fit(df[~big].reset_index(drop=True), "chinchilla", y="loss", bootstrap=20)
+    two = rlkit.fit(poisoned, "chinchilla", y="loss", holdout="N > 5e9", bootstrap=20)
+    assert one.params == two.params
+    np.testing.assert_array_equal(one.draws, two.draws)
+    assert two.table.record["holdout"] == [{"rule": "N > 5e9", "rows": int(big.sum())}]
+
+
+def test_a_studys_held_out_cells_are_withheld_without_being_asked():
+    df = scattered().assign(held_out=lambda d: d["N"] > 5e9)
+    fit = rlkit.fit(df, "chinchilla", y="loss")
+    assert len(fit.table) == int((~df["held_out"]).sum())
+    assert fit.table.record["holdout"][0]["rows"] == int(df["held_out"].sum())
+
+
+def test_a_backtest_predicts_without_and_labels_the_refit():
+    test = backtest(scattered(), "chinchilla", y="loss", holdout="N > 5e9")
+    assert test.rmse < 0.3 and 0.85 <= test.inside <= 1
+    assert len(test.refit.table) == len(test.fit.table) + len(test.held_out)
+    labels = set(test.table()["fit"])
+    assert labels == {"without held-out rows", "REFIT, saw the held-out rows"}
+    np.testing.assert_allclose(test.held_out["error"], test.held_out["loss"] - test.held_out["prediction"])
+    with pytest.raises(UserError, match="Nothing is held out"):
+        backtest(scattered(), "chinchilla", y="loss")
+
+
+def test_compare_ranks_the_true_law_first_by_its_tail():
+    df = planted("saturating_power", 120, noise=0.01).rename(columns={"x": "C"})
+    found = compare(df, ["power", "saturating_power"], y="y", x={"x": "C"}, loss="ls")
+    assert found.table["law"].tolist() == ["saturating_power", "power"]
+    assert found.table["tail_rmse"].is_monotonic_increasing
+    cut = float(found.tail.removeprefix("C > "))
+    assert found.best.table.columns["x"].max() <= cut < df["C"].max()
+    assert {"aic", "bic", "r2", "inside"} <= set(found.table.columns)
+    assert "AIC = 2k - 2·ln L" in found.summary()
+
+
+def test_a_law_with_a_better_fit_but_a_worse_tail_comes_second():
+    found = compare(
+        curve("well", 2).query("C > 200"),
+        ["sigmoid", "power"],
+        y="rate",
+        x={"x": "C", "C": "C"},
+        log=False,
+        holdout="C > 2000",
+    )
+    assert found.table["law"].iloc[0] == "sigmoid"
+    assert found.table["tail_bias"].abs().iloc[1] > 5 * found.table["tail_bias"].abs().iloc[0]
+
+
+def test_compare_reports_a_law_that_cannot_be_fitted():
+    df = planted("power", 12, 0.01).iloc[:8]
+    found = compare(df, ["power", "sigmoid", "saturating_power"], y="y", x={"x": "x", "C": "Q"}, loss="ls")
+    assert "no such column" in found.failed["sigmoid"]
+    with pytest.raises(UserError, match="two laws or more"):
+        compare(df, ["power"], y="y")
+
+
+def test_sensitivity_refits_at_four_cuts_or_more():
+    df = planted("saturating_power", 150, noise=0.01)
+    table = sensitivity(df, "saturating_power", y="y", loss="ls")
+    assert len(table) == 5
+    assert table["n"].is_monotonic_decreasing
+    own = rlkit.fit(df, "saturating_power", y="y", loss="ls")
+    assert table["E"].iloc[0] == pytest.approx(own.params["E"])
+    assert (table["E spread"] >= 0).all()
+    with pytest.raises(UserError, match="at least four"):
+        sensitivity(df, "saturating_power", y="y", cuts=(0.0, 0.1))
+
+
+def test_recovery_finds_honest_intervals_honest():
+    fit = rlkit.fit(curve("good", 4), "sigmoid", y="rate", loss="ls")
+    found = recover(fit, replicates=40)
+    assert found.replicates == 40 and found.failed == 0
+    assert (found.table["coverage"] >= 0.85).all()
+    assert found.table["truth"].tolist() == list(fit.params.values())
+    assert "intervals of nominal 95% are honest" in found.statement
+
+
+def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
+    df = curve("good", 4, runs=8, offset=0.01)
+    clustered = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=100, cluster="run")
+    plain = rlkit.fit(df, "sigmoid", y="rate", loss="ls")
+    honest = recover(clustered, replicates=25)
+    assert honest.table.set_index("parameter")["coverage"]["A"] >= 0.85
+    width = honest.table.set_index("parameter")["median_width"]["A"]
+    low, high = plain.interval()["A"]
+    assert width > 1.5 * (high - low)
+
+
+def test_recovery_is_refused_for_counts():
+    df = pd.DataFrame({"n": 100, "c": np.random.default_rng(0).binomial(100, 0.3, 50)})
+    with pytest.raises(UserError, match="simulates residuals"):
+        recover(rlkit.fit(df, "beta_binomial", y="c"))
+
+
+def test_the_curves_have_the_reach_their_names_promise():
+    assert {name: c[4] / c[2] for name, c in CURVES.items()} == {
+        "well": 10,
+        "good": 8,
+        "weak": 2.5,
+        "hardly": 1,
+    }

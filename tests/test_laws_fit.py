@@ -1,0 +1,209 @@
+"""Fits against planted truths and against scipy, statsmodels and linear programming."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from laws_data import CHINCHILLA, TRUTHS, planted, scattered
+from scipy.optimize import linprog, minimize
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import laws
+from rlkit.laws.law import Law, law
+
+
+def huber(t, ln_n, ln_d, y, delta):
+    r = np.logaddexp(np.logaddexp(t[0] - t[3] * ln_n, t[1] - t[4] * ln_d), t[2]) - y
+    c = np.clip(r, -delta, delta)
+    return (c * (r - 0.5 * c)).sum()
+
+
+def test_every_law_but_the_likelihood_has_a_planted_truth():
+    assert set(laws.names()) >= set(TRUTHS) | {"beta_binomial"}
+    assert len(TRUTHS) == 12
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_law_recovers_its_parameters_from_exact_data(name):
+    fit = rlkit.fit(planted(name), name, y="y", loss="ls")
+    assert fit.params == pytest.approx(TRUTHS[name], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", TRUTHS)
+def test_a_law_recovers_its_parameters_from_noisy_data(name):
+    fit = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
+    wrong = {p: abs(v / TRUTHS[name][p] - 1) for p, v in fit.params.items()}
+    limit = (
+        0.25 if name in ("data_constrained", "transfer", "tan") else 0.02
+    )  # the first two have flat directions
+    assert max(wrong.values()) < limit, wrong
+
+
+@pytest.mark.parametrize("name", [n for n in TRUTHS if laws[n].derivatives])
+def test_written_derivatives_are_those_of_the_function(name):
+    form, df = laws[name], planted(name, 50)
+    columns = [df[c].to_numpy() for c in form.columns]
+
+    def at(**changed):
+        return form.function(*columns, **{p: np.array([[v]]) for p, v in {**TRUTHS[name], **changed}.items()})
+
+    value, partial = form.derivatives(*columns, **{p: np.array([[v]]) for p, v in TRUTHS[name].items()})
+    np.testing.assert_allclose(value, at(), rtol=1e-13)
+    for p, v in TRUTHS[name].items():
+        h = 1e-6 * v
+        difference = (at(**{p: v + h}) - at(**{p: v - h})) / (2 * h)
+        np.testing.assert_allclose(
+            np.broadcast_to(partial[p], difference.shape), difference, atol=1e-7 * abs(difference).max()
+        )
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-2])
+def test_the_huber_optimum_is_no_worse_than_the_best_of_many_scipy_starts(delta):
+    df = scattered()
+    args = (np.log(df["N"].to_numpy()), np.log(df["D"].to_numpy()), np.log(df["loss"].to_numpy()), delta)
+    grid = [np.array([a, b, e, 0.35, 0.3]) for a in (3, 6, 9) for b in (3, 6, 9) for e in (0.2, 0.6)]
+    options = {"maxiter": 4000, "maxfev": 4000, "xatol": 1e-9, "fatol": 1e-15}
+    best = min(minimize(huber, t, args, "Nelder-Mead", options=options).fun for t in grid[::3])
+    fit = rlkit.fit(df, "chinchilla", y="loss", delta=delta)
+    assert fit.objective <= best * (1 + 1e-9)
+    found = [*np.log([fit.params[p] for p in "ABE"]), fit.params["alpha"], fit.params["beta"]]
+    again = huber(found, *args)
+    assert again == pytest.approx(fit.objective, rel=1e-9)
+    assert fit.starts.agree >= 5
+
+
+def test_the_objective_is_a_sum_and_not_a_mean():
+    df = scattered()
+    twice = pd.concat([df.assign(copy=0), df.assign(copy=1)], ignore_index=True)
+    one, two = (rlkit.fit(d, "chinchilla", y="loss") for d in (df, twice))
+    assert two.objective == pytest.approx(2 * one.objective, rel=1e-9)
+    assert two.params == pytest.approx(one.params, rel=1e-5)
+
+
+def test_weights_count_rows():
+    df = scattered(n=60)
+    copies = np.random.default_rng(0).integers(1, 4, len(df))
+    repeated = df.loc[df.index.repeat(copies)].assign(copy=lambda d: np.arange(len(d)))
+    weighted = rlkit.fit(df.assign(w=copies), "chinchilla", y="loss", weights="w")
+    whole = rlkit.fit(repeated.reset_index(drop=True), "chinchilla", y="loss")
+    assert weighted.objective == pytest.approx(whole.objective, rel=1e-9)
+    assert weighted.params == pytest.approx(whole.params, rel=1e-5)
+
+
+def test_least_squares_of_a_power_law_is_ordinary_least_squares_in_logs():
+    df = planted("power", 40, noise=0.05)
+    fit = rlkit.fit(df, "power", y="y", loss="ls")
+    ols = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"]))).fit()
+    assert fit.params["alpha"] == pytest.approx(-ols.params["x"], rel=1e-9)
+    assert np.log(fit.params["A"]) == pytest.approx(ols.params["const"], rel=1e-9)
+    assert fit.criteria.aic == pytest.approx(ols.aic, rel=1e-9)
+    assert fit.criteria.bic == pytest.approx(ols.bic, rel=1e-9)
+    assert fit.criteria.r2 == pytest.approx(ols.rsquared, rel=1e-9)
+    low, high = fit.interval(0.95)["alpha"]  # linear in the coordinates, so the profile is the t interval
+    np.testing.assert_allclose([-high, -low], ols.conf_int().loc["x"], rtol=1e-3)
+    np.testing.assert_allclose(fit.interval(0.95, "wald")["alpha"], (low, high), rtol=1e-3)
+
+
+@pytest.mark.parametrize(("loss", "tau"), [("lad", 0.5), ("quantile:0.9", 0.9)])
+def test_absolute_deviations_and_quantiles_reach_the_linear_program(loss, tau):
+    df = planted("power", 41, noise=0.1)
+    X = np.column_stack([np.ones(len(df)), np.log(df["x"])])
+    y, n = np.log(df["y"].to_numpy()), len(df)
+    cost = np.r_[np.zeros(4), np.full(n, tau), np.full(n, 1 - tau)]
+    best = linprog(cost, A_eq=np.hstack([X, -X, np.eye(n), -np.eye(n)]), b_eq=y)
+    fit = rlkit.fit(df, "power", y="y", loss=loss)
+    assert fit.objective == pytest.approx(best.fun * (2 if loss == "lad" else 1), rel=1e-6)
+
+
+def test_binomial_pass_rates_reach_the_likelihood_of_a_generic_optimizer():
+    rng = np.random.default_rng(3)
+    C = np.geomspace(100, 3e4, 30)
+    n = rng.integers(50, 2000, 30)
+    rate = rng.binomial(n, 0.1 + 0.5 / (1 + (2e3 / C) ** 1.4)) / n
+    df = pd.DataFrame({"C": C, "rate": rate, "n": n})
+    fit = rlkit.fit(df, "sigmoid", y="rate", loss="binomial", weights="n")
+
+    def negative(t):
+        p = t[0] + (t[1] - t[0]) / (1 + (np.exp(t[2]) / C) ** t[3])
+        return (
+            -(n * (rate * np.log(p) + (1 - rate) * np.log(1 - p))).sum() if np.all((p > 0) & (p < 1)) else 1e9
+        )
+
+    best = minimize(
+        negative,
+        [0.1, 0.6, np.log(2e3), 1.4],
+        method="Nelder-Mead",
+        options={"xatol": 1e-10, "fatol": 1e-10, "maxiter": 9000},
+    )
+    mine = negative([fit.params["R0"], fit.params["A"], np.log(fit.params["C_mid"]), fit.params["B"]])
+    assert mine <= best.fun + 1e-6
+
+
+def test_counts_recover_a_beta_distribution():
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"n": 200, "c": rng.binomial(200, rng.beta(0.3, 5.0, 3000))})
+    fit = rlkit.fit(df, "beta_binomial", y="c")
+    assert fit.params["alpha"] == pytest.approx(0.3, rel=0.06)
+    assert fit.params["beta"] == pytest.approx(5.0, rel=0.12)
+    assert fit.predict({"k": [1]}).iloc[0] == pytest.approx(df["c"].mean() / 200, rel=0.02)
+
+
+def test_the_coverage_of_a_pinned_start_is_kept():
+    df = planted("sigmoid", 60, noise=0.003)
+    form = laws["sigmoid"].pin(R0=0.08)
+    fit = rlkit.fit(df, form, y="y", loss="ls", bootstrap=50)
+    assert fit.params["R0"] == pytest.approx(0.08)
+    assert set(fit.interval()) == {"A", "C_mid", "B"}
+    assert fit.params["A"] == pytest.approx(0.6, abs=0.02)
+
+
+def test_groups_are_fitted_apart():
+    parts = [
+        planted("power", 30, 0.01, seed).assign(domain=name) for seed, name in enumerate(("math", "code"))
+    ]
+    df = pd.concat(parts, ignore_index=True)
+    fits = rlkit.fit(df, "power", y="y", group="domain")
+    alone = rlkit.fit(parts[1], "power", y="y")
+    assert list(fits) == ["code", "math"]
+    assert fits["code"].params == pytest.approx(alone.params)
+    assert list(fits.params.columns) == ["A", "alpha"]
+
+
+def test_a_law_of_ones_own_works_without_derivatives():
+    @law("stretched", linear=("E", "A"), bounds={"g": (0, 2)}, starts={"k": (0.1, 1.0), "g": (0.2, 0.5, 1.0)})
+    def stretched(t, *, E, A, k, g):
+        return E + A * np.exp(-k * t**g)
+
+    assert isinstance(stretched, Law)
+    t = np.linspace(0.1, 30, 60)
+    df = pd.DataFrame({"t": t, "y": 1.2 + 3 * np.exp(-0.5 * t**0.6)})
+    fit = rlkit.fit(df, "stretched", y="y", loss="ls")
+    assert fit.params == pytest.approx({"E": 1.2, "A": 3.0, "k": 0.5, "g": 0.6}, rel=1e-4)
+
+
+def test_a_law_that_does_not_broadcast_is_refused():
+    @law("scalar_only")
+    def scalar_only(x, *, a):
+        return np.outer(np.ones(3), x) * a[0]
+
+    with pytest.raises(UserError, match="broadcast"):
+        rlkit.fit(planted("power"), "scalar_only", y="y")
+
+
+def test_an_asymptote_of_zero_is_found_at_its_bound():
+    x = np.geomspace(1e2, 1e7, 40)
+    noise = np.random.default_rng(0).normal(0, 0.01, 40)
+    bent = 1 - 0.05 * np.log10(x)  # downwards, so that a positive E only hurts
+    df = pd.DataFrame({"x": x, "y": 5 * x**-0.2 * bent * np.exp(noise)})
+    fit = rlkit.fit(df, "saturating_power", y="y", loss="ls")
+    assert fit.params["E"] < 1e-6
+    assert any("E is at its bound 0" in w for w in fit.warnings)
+
+
+def test_chinchilla_recovers_a_planted_law_within_two_per_cent_of_loss_predictions():
+    fit = rlkit.fit(scattered(), "chinchilla", y="loss")
+    big = pd.DataFrame({"N": [7e10], "D": [1.4e12]})
+    t = CHINCHILLA
+    truth = t["E"] + t["A"] * 7e10 ** -t["alpha"] + t["B"] * 1.4e12 ** -t["beta"]
+    assert fit.predict(big).iloc[0] == pytest.approx(truth, rel=0.02)

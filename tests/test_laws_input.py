@@ -1,0 +1,134 @@
+"""Bad input is one sentence that names the column and the rows; nothing that only looks like a fit comes
+back."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import curve, planted, scattered
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import rules
+
+
+def with_value(column, value, row=3):
+    df = scattered(n=20)
+    df.loc[row, column] = value
+    return df
+
+
+BAD = [
+    (with_value("loss", np.nan), {}, r"y \(column 'loss'\) is missing or infinite in 1 of 20 rows \(3\)"),
+    (with_value("N", np.inf), {}, r"x\['N'\] \(column 'N'\) is missing or infinite in 1 of 20 rows \(3\)"),
+    (
+        with_value("loss", 0.0),
+        {},
+        r"'loss'\) is zero or negative, which has no logarithm, in 1 of 20 rows \(3\)",
+    ),
+    (with_value("loss", -2.0), {}, r"'loss'\) is zero or negative.*\(3\)"),
+    (with_value("D", 0.0), {}, r"'D'\) is zero or negative.*\(3\)"),
+    (scattered(n=20).assign(N=1e9), {}, r"'N'\) is 1e\+09 in all 20 rows"),
+    (scattered(n=20).assign(loss=2.0), {}, r"'loss'\) is 2 in all 20 rows"),
+    (scattered(n=20).drop(columns="D"), {}, r"x\['D'\] is 'D', but there is no such column"),
+    (scattered(n=5), {}, r"5 rows cannot determine the 5 parameters of 'chinchilla'"),
+    (
+        pd.concat([scattered(n=20)] * 2, ignore_index=True),
+        {},
+        r"same row occurs more than once in 40 of 40 rows",
+    ),
+    (scattered(n=20).assign(run=1), {"cluster": "run"}, r"cluster 'run' has one value"),
+    (scattered(n=20).assign(g="a"), {"group": "g"}, r"group 'g' has 1 value"),
+    (scattered(n=20), {"weights": "w"}, r"weights is 'w', but there is no such column"),
+    (scattered(n=20).assign(w=-1.0), {"weights": "w"}, r"weights are not positive in 20 of 20"),
+    (scattered(n=20).assign(loss="x"), {}, r"'loss', which is not numeric"),
+    (scattered(n=20), {"loss": "hubber"}, r"Unknown loss 'hubber'"),
+    (scattered(n=20), {"delta": 0.0}, r"delta is 0.0"),
+    (scattered(n=20), {"loss": "quantile:2"}, r"a quantile lies between 0 and 1"),
+    (scattered(n=20), {"loss": "binomial"}, r"loss='binomial' needs weights="),
+    (scattered(n=20), {"bootstrap": -1}, r"bootstrap is -1"),
+    (scattered(n=20), {"block": 0, "bootstrap": 9}, r"block is 0"),
+    (scattered(n=20), {"block": 9, "bootstrap": 9}, r"block length 9 leaves 3 blocks|use at most"),
+    (scattered(n=20), {"exclude": "N > 1e99"}, r"exclude 'N > 1e99' matches no row"),
+    (scattered(n=20), {"exclude": "N ~ 3"}, r"write a comparison such as"),
+    (scattered(n=20), {"exclude": "N > many"}, r"'many' is not a number"),
+    (scattered(n=20), {"holdout": "M > 3"}, r"holdout is 'M', but there is no such column.*"),
+    (scattered(n=20), {"exclude": "N > 0"}, r"leave none of the 20 rows"),
+    (scattered(n=20), {"x": {"Q": "N"}}, r"x maps 'Q', which the law 'chinchilla' does not have"),
+    (scattered(n=20), {"x": "N"}, r"give x as a mapping"),
+    (pd.DataFrame(), {}, r"at least one row"),
+]
+
+
+@pytest.mark.parametrize(("df", "options", "message"), BAD, ids=[m[:40] for _, _, m in BAD])
+def test_bad_input_is_one_clear_sentence(df, options, message):
+    given = {"y": "loss", **options}
+    if options.get("block") == 9:
+        given["block"] = 10
+    with pytest.raises(UserError, match=message) as caught:
+        rlkit.fit(df, "chinchilla", **given)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_law_names_the_nearest():
+    with pytest.raises(UserError, match="Did you mean 'chinchilla'"):
+        rlkit.fit(scattered(), "chinchila", y="loss")
+
+
+def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm():
+    df = curve("well", 0)
+    df.loc[0, "rate"] = 0.0
+    with pytest.raises(UserError, match="no logarithm"):
+        rlkit.fit(df, "sigmoid", y="rate", log=True)
+    assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").params["A"] == pytest.approx(0.42, abs=0.02)
+
+
+def test_unique_data_cannot_exceed_the_data_seen():
+    df = planted("data_constrained", 30)
+    df["U"] = df["U"].where(df.index != 4, df["D"] * 2)
+    with pytest.raises(UserError, match=r"U \(unique data\) exceeds D.*\(4\)"):
+        rlkit.fit(df, "data_constrained", y="y")
+
+
+def test_a_bad_group_is_named():
+    df = pd.concat([scattered(n=20).assign(g="fine"), with_value("loss", np.nan).assign(g="broken")])
+    with pytest.raises(UserError, match="In group 'broken': y"):
+        rlkit.fit(df, "chinchilla", y="loss", group="g")
+
+
+def test_a_column_of_lists_does_not_hide_duplicate_rows():
+    df = scattered(n=20).assign(tags=pd.Series([["a"]] * 20))
+    assert rlkit.fit(df, "chinchilla", y="loss").table.record["rows"] == 20
+    with pytest.raises(UserError, match="more than once"):
+        rlkit.fit(pd.concat([df, df.head(1)], ignore_index=True), "chinchilla", y="loss")
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("N < 3", [0, 1]),
+        ("N >= 3", [2, 3]),
+        ("N != 2", [0, 2, 3]),
+        ("model == b", [1, 3]),
+        ("2 highest loss", [0, 3]),
+        ("1 lowest loss", [1]),
+        ({"model": ["a"], "N": 3}, [2]),
+        (lambda d: d["loss"] > 4, [0, 3]),
+        (np.array([True, False, False, True]), [0, 3]),
+    ],
+)
+def test_rules_choose_rows(rule, expected):
+    df = pd.DataFrame({"N": [1, 2, 3, 4], "model": ["a", "b", "a", "b"], "loss": [9.0, 1.0, 2.0, 5.0]})
+    assert np.flatnonzero(rules.matches(df, rule, "exclude")).tolist() == expected
+
+
+def test_rules_are_recorded_and_never_evaluated():
+    df = scattered()
+    fit = rlkit.fit(df, "chinchilla", y="loss", exclude=["5 highest loss", "N < 1e8"])
+    assert [e["rule"] for e in fit.table.record["exclude"]] == ["5 highest loss", "N < 1e8"]
+    assert len(fit.table) == len(df) - int(
+        rules.matches(df, "5 highest loss", "").astype(int).sum()
+        + (df["N"] < 1e8).sum()
+        - ((df["N"] < 1e8) & rules.matches(df, "5 highest loss", "")).sum()
+    )
+    with pytest.raises(UserError, match="no such column"):
+        rlkit.fit(df, "chinchilla", y="loss", exclude="__import__('os').getpid() > 0")

@@ -1,0 +1,216 @@
+"""Intervals: what they cover, when they are open, and the warnings in words."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import statsmodels.api as sm
+from laws_data import CHINCHILLA, CURVES, curve, planted, scattered
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws.resample import block_inflation, draw, draw_noise, scheme
+
+SIGMOID = ("R0", "A", "C_mid", "B")
+
+
+def coverage(intervals, truth):
+    """Share of intervals that hold the truth, by parameter."""
+    assert len(intervals) >= 20
+    return {p: np.mean([i[p][0] <= t <= i[p][1] for i in intervals]) for p, t in truth.items()}
+
+
+def test_the_bootstrap_obeys_its_seed_and_no_other():
+    df = scattered(n=60)
+    np.random.seed(1)
+    one = rlkit.fit(df, "chinchilla", y="loss", bootstrap=40, seed=1)
+    np.random.seed(2)
+    same = rlkit.fit(df, "chinchilla", y="loss", bootstrap=40, seed=1)
+    other = rlkit.fit(df, "chinchilla", y="loss", bootstrap=40, seed=2)
+    np.testing.assert_array_equal(one.draws, same.draws)
+    assert not np.allclose(one.draws, other.draws)
+
+
+def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
+    df = scattered(n=80)
+    fit = rlkit.fit(df, "chinchilla", y="loss", bootstrap=30, seed=5)
+    weights = draw(fit.table, fit.scheme, 30, 5)
+    for b in (0, 7, 29):
+        rows = df.loc[df.index.repeat(weights[b].astype(int))].assign(copy=lambda d: np.arange(len(d)))
+        own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss")
+        np.testing.assert_allclose(fit.draws[b], list(own.params.values()), rtol=2e-3)
+
+
+def test_bootstrap_errors_match_the_sandwich_of_statsmodels():
+    df = planted("power", 400, noise=0.05)
+    fit = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=2000)
+    robust = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"]))).fit(cov_type="HC1")
+    assert fit.stderr["alpha"] == pytest.approx(robust.bse["x"], rel=0.08)
+
+
+def test_cluster_bootstrap_errors_match_cluster_robust_ones_and_exceed_plain_ones():
+    rng = np.random.default_rng(0)
+    df = planted("power", 600, noise=0.01)
+    df["run"] = np.arange(600) // 10
+    slope = rng.normal(0, 0.01, 60)[df["run"]]
+    df["y"] *= np.exp(slope * (np.log(df["x"]) - 10))
+    clustered = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=1500, cluster="run")
+    plain = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=1500)
+    ols = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"])))
+    robust = ols.fit(cov_type="cluster", cov_kwds={"groups": df["run"]})
+    assert clustered.stderr["alpha"] == pytest.approx(robust.bse["x"], rel=0.12)
+    assert clustered.stderr["alpha"] > 1.3 * plain.stderr["alpha"]
+
+
+def test_robust_profiles_bracket_the_estimate_and_agree_with_the_bootstrap():
+    df = scattered()
+    fit = rlkit.fit(df, "chinchilla", y="loss", delta=1e-2, bootstrap=400)
+    profile, bootstrap = fit.interval(method="profile"), fit.interval(method="bootstrap")
+    for p, value in fit.params.items():
+        assert profile[p][0] < value < profile[p][1]
+        widths = [np.log(high / low) for low, high in (profile[p], bootstrap[p])]
+        assert 0.6 < widths[0] / widths[1] < 1.7
+
+
+def test_a_profile_is_the_minimum_over_the_other_parameters():
+    df = scattered(n=100)
+    fit = rlkit.fit(df, "chinchilla", y="loss", loss="ls")
+    profile = fit.profile("E")
+    from rlkit.laws import laws
+
+    for i in (2, -3):
+        held = rlkit.fit(df, laws["chinchilla"].pin(E=profile.values[i]), y="loss", loss="ls")
+        assert profile.objective[i] == pytest.approx(held.objective, rel=1e-6)
+
+
+def test_an_asymptote_that_the_data_do_not_reach_has_an_open_or_wide_interval_and_says_so():
+    df = curve("hardly", 1)
+    df = df[df["C"] < 2500].reset_index(drop=True)  # C_max/C_mid below 0.5
+    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls")
+    assert fit.interval()["A"][1] > 0.99
+    assert fit.interval()["C_mid"][1] > 3 * df["C"].max()
+    assert any("not identified" in w or "degenerated" in w for w in fit.warnings)
+
+
+def test_an_asymptote_that_the_data_reach_is_not_warned_of():
+    fit = rlkit.fit(curve("well", 0), "sigmoid", y="rate", loss="ls")
+    assert not any("not identified" in w for w in fit.warnings)
+    assert fit.interval()["A"][1] - fit.interval()["A"][0] < 0.03
+
+
+def test_small_designs_are_warned_of_in_words():
+    rng = np.random.default_rng(0)
+    rows = [
+        {"N": N, "seed": seed, "error": (0.1 + 5 * N**-0.25) * np.exp(0.02 * rng.standard_normal())}
+        for N in (3e4, 1e5, 3e5, 1e6)
+        for seed in (0, 1)
+    ]
+    df = pd.DataFrame(rows).assign(run=range(8))
+    fit = rlkit.fit(df, "saturating_power", y="error", x="N", bootstrap=200, cluster="run", holdout="N > 5e5")
+    text = " ".join(fit.warnings)
+    assert "N spans 1.0 decades, under two" in text
+    assert "rest on 6 clusters" in text
+    alone = rlkit.fit(df, "power", y="error", x="N")
+    assert "leave out run-to-run variance" in " ".join(alone.warnings)
+    tiny = rlkit.fit(df.iloc[:4], "power", y="error", x="N")
+    assert "Only 4 points" in " ".join(tiny.warnings) and "N takes 2 values" in " ".join(tiny.warnings)
+
+
+def test_few_clusters_widen_the_interval():
+    df = pd.concat([curve("well", 0, runs=3)])
+    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=300, cluster="run")
+    raw = np.quantile(fit.draws[:, 1], [0.025, 0.975])
+    low, high = fit.interval()["A"]
+    assert (high - low) > 2 * (raw[1] - raw[0])  # t with 2 degrees of freedom
+
+
+def test_drawn_blocks_keep_the_autocorrelation_and_the_clusters_their_offsets():
+    df = curve("well", 0, runs=8, rho=0.6, offset=0.02)
+    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=2, cluster="run", block="C")
+    noise = draw_noise(fit.table, fit.scheme, fit.residuals, 4, 400, np.random.default_rng(0))
+    means = noise.reshape(400, 8, 40).mean(axis=2)
+    within = noise.reshape(400, 8, 40) - means[:, :, None]
+    lag = (within[:, :, 1:] * within[:, :, :-1]).sum() / (within**2).sum()
+    assert 0.3 < lag < 0.7
+    assert means.std() == pytest.approx(0.02, rel=0.6)
+
+
+def test_block_inflation_restores_the_long_run_variance():
+    rho, length = 0.6, 5
+    k = np.arange(1, length)
+    shown = 1 + 2 * ((1 - k / length) * rho**k).sum()
+    assert block_inflation(length, rho) ** 2 * shown == pytest.approx((1 + rho) / (1 - rho))
+    assert block_inflation(7, 0.0) == pytest.approx(1.0)
+
+
+def test_an_automatic_block_is_longer_where_points_are_correlated():
+    lengths = []
+    for rho in (0.0, 0.8):
+        fit = rlkit.fit(curve("well", 3, rho=rho), "sigmoid", y="rate", loss="ls", bootstrap=2, block="C")
+        lengths.append(fit.scheme.length)
+    assert lengths[1] > lengths[0]
+
+
+def test_residual_resampling_is_refused_with_clusters():
+    df = curve("well", 0, runs=3)
+    with pytest.raises(UserError, match="resample='residual'"):
+        rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, cluster="run", resample="residual")
+    with pytest.raises(UserError, match="resample is 'rows'"):
+        rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
+    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls")
+    assert scheme(fit.table, "residual", None, fit.residuals, 4).kind == "residual"
+
+
+def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
+    train, new = scattered(0, 200), scattered(1, 300)
+    for bootstrap in (0, 200):
+        fit = rlkit.fit(train, "chinchilla", y="loss", bootstrap=bootstrap)
+        narrow, wide = (fit.predict(new, band=b) for b in ("confidence", "prediction"))
+        assert ((wide["high"] - wide["low"]) > (narrow["high"] - narrow["low"])).mean() > 0.95
+        inside = ((new["loss"] > wide["low"]) & (new["loss"] < wide["high"])).mean()
+        assert 0.9 < inside <= 1.0
+
+
+def test_a_level_out_of_range_and_missing_draws_are_refused():
+    fit = rlkit.fit(planted("power", 30, 0.01), "power", y="y")
+    with pytest.raises(UserError, match="level is 95"):
+        fit.interval(95)
+    with pytest.raises(UserError, match="no bootstrap draws"):
+        fit.interval(method="bootstrap")
+    with pytest.raises(UserError, match="'beta' is not a free parameter"):
+        fit.profile("beta")
+
+
+def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
+    truth = dict(zip(SIGMOID, CURVES["good"][:4], strict=True))
+    plain, clustered = [], []
+    for seed in range(30):
+        df = curve("good", 9000 + seed, runs=6, rho=0.6, offset=0.004)
+        plain.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls").interval())
+        options = {"cluster": "run", "block": "C", "bootstrap": 150, "seed": seed}
+        clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
+    assert coverage(plain, truth)["A"] < 0.85
+    assert coverage(clustered, truth)["A"] >= 0.9
+
+
+@pytest.mark.slow(reason="200 simulated studies a design take minutes")
+@pytest.mark.parametrize("loss_delta", [1e-3, 1e-2])
+def test_bootstrap_intervals_of_a_chinchilla_fit_cover(loss_delta):
+    found = []
+    for seed in range(200):
+        df = scattered(50_000 + seed, 160)
+        found.append(
+            rlkit.fit(df, "chinchilla", y="loss", delta=loss_delta, bootstrap=300, seed=seed).interval()
+        )
+    shares = coverage(found, CHINCHILLA)
+    assert all(0.91 <= s <= 0.985 for s in shares.values()), shares
+
+
+@pytest.mark.slow(reason="200 simulated studies a design take minutes")
+def test_profile_intervals_of_sigmoids_cover():
+    for name in ("well", "good"):
+        truth = dict(zip(SIGMOID, CURVES[name][:4], strict=True))
+        found = [
+            rlkit.fit(curve(name, 60_000 + s), "sigmoid", y="rate", loss="ls").interval() for s in range(200)
+        ]
+        shares = coverage(found, truth)
+        assert all(0.91 <= s <= 0.995 for s in shares.values()), shares

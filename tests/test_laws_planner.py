@@ -1,0 +1,144 @@
+"""Plans: closed forms, costs, what a design can show, and which runs to add."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import CHINCHILLA, scattered
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import Price, allocate, design, plan
+
+
+def closed_form(C, E, A, alpha, B, beta):
+    """Hoffmann et al. 2022, eq. 4."""
+    G = (alpha * A / (beta * B)) ** (1 / (alpha + beta))
+    N = G * (C / 6) ** (beta / (alpha + beta))
+    D = C / 6 / N
+    return N, D, E + A / N**alpha + B / D**beta
+
+
+@pytest.mark.parametrize("C", [1e18, 1e21, 5.76e23])
+def test_the_optimum_is_the_closed_form(C):
+    row = allocate("chinchilla", C, params=CHINCHILLA, tokens_per_step=4e6).iloc[0]
+    N, D, L = closed_form(C, **CHINCHILLA)
+    assert row["N"] == pytest.approx(N, rel=1e-4)
+    assert row["D"] == pytest.approx(D, rel=1e-4)
+    assert row["y"] == pytest.approx(L, rel=1e-8)
+    assert row["steps"] == pytest.approx(D / 4e6, rel=1e-4)
+    assert not row["at_edge"]
+
+
+def test_published_parameters_give_the_published_optimum():
+    params = {"A": 482.00572, "B": 2085.4342, "E": 1.816864, "alpha": 0.347813, "beta": 0.3658541}
+    row = allocate("chinchilla", 5.76e23, params=params).iloc[0]
+    assert row["N"] == pytest.approx(7.23565e10, rel=1e-4)
+    assert row["D/N"] == pytest.approx(18.337, abs=2e-3)
+    assert row["y"] == pytest.approx(1.973963, abs=1e-6)
+
+
+def test_a_fit_carries_its_uncertainty_into_the_plan():
+    fit = rlkit.fit(scattered(), "chinchilla", y="loss", bootstrap=100)
+    row = allocate(fit, [1e21]).iloc[0]
+    assert row["N_low"] < row["N"] < row["N_high"]
+    assert row["y_low"] < row["y"] < row["y_high"]
+
+
+def test_cost_in_flops_hours_and_money():
+    price = Price(flops_per_second=1e15, utilization=0.5, per_hour=2.0, currency="EUR")
+    row = allocate("chinchilla", 1.8e18, params=CHINCHILLA, price=price).iloc[0]
+    assert row["gpu_hours"] == pytest.approx(1.0)
+    assert row["EUR"] == pytest.approx(2.0)
+    with pytest.raises(UserError, match="utilization 2"):
+        Price(utilization=2)
+
+
+def grid(N, D):
+    return pd.DataFrame([(n, d) for n in N for d in D], columns=["N", "D"])
+
+
+def test_the_simulated_interval_is_that_of_the_information_matrix():
+    runs = grid(np.geomspace(5e7, 1e10, 6), np.geomspace(1e9, 3e11, 6))
+    found = design("chinchilla", runs, params=CHINCHILLA, noise=0.001, replicates=2000)
+    t = CHINCHILLA
+    n, d = runs["N"] ** -t["alpha"], runs["D"] ** -t["beta"]
+    loss = t["E"] + t["A"] * n + t["B"] * d
+    J = np.column_stack([np.ones(36), n, -t["A"] * n * np.log(runs["N"]), d, -t["B"] * d * np.log(runs["D"])])
+    se = 0.001 * np.sqrt(
+        np.diagonal(np.linalg.inv((J / loss.to_numpy()[:, None]).T @ (J / loss.to_numpy()[:, None])))
+    )
+    width = found.intervals.set_index("parameter")["width"]
+    for p, s in zip(("E", "A", "alpha", "B", "beta"), se, strict=True):
+        assert width[p] == pytest.approx(2 * 1.96 * s, rel=0.12)
+    assert found.cost["flops"] == pytest.approx((6 * runs["N"] * runs["D"]).sum())
+
+
+def test_two_sizes_cannot_show_an_exponent_and_a_third_can():
+    runs = grid([1e8, 1e9], [1e9, 1e10, 1e11])
+    candidates = pd.DataFrame({"N": [1e9, 1e10], "D": [3e11, 1e10]})
+    found = design("chinchilla", runs, params=CHINCHILLA, noise=0.005, candidates=candidates, replicates=200)
+    table = found.intervals.set_index("parameter")
+    assert np.isinf(table.loc[["E", "A", "alpha"], "width"]).all()
+    assert np.isfinite(table.loc[["B", "beta"], "width"]).all()
+    assert found.additions["N"].iloc[0] == 1e10  # a third size, not more data at the second
+    assert found.additions["alpha width"].iloc[0] < 0.01
+
+
+def test_more_seeds_narrow_and_run_noise_widens():
+    runs = grid(np.geomspace(5e7, 1e10, 4), np.geomspace(1e9, 3e11, 4)).assign(run=range(16))
+    widths = []
+    for rows, run_noise in ((runs, 0.0), (pd.concat([runs] * 4), 0.0), (runs, 0.01)):
+        found = design(
+            "chinchilla", rows, params=CHINCHILLA, noise=0.004, run_noise=run_noise, replicates=400
+        )
+        widths.append(found.intervals["width"].iloc[4])
+    assert widths[1] == pytest.approx(widths[0] / 2, rel=0.2)
+    assert widths[2] > 2 * widths[0]
+
+
+def test_a_plan_file_does_all_of_it(tmp_path):
+    path = tmp_path / "plan.yaml"
+    path.write_text(
+        "law: chinchilla\nparams: {E: 1.69, A: 406.4, alpha: 0.34, B: 410.7, beta: 0.28}\nbudget: [1.0e+21]\n"
+        "design: {N: [1.0e+8, 1.0e+9, 5.0e+9], D: [1.0e+9, 1.0e+10, 1.0e+11]}\nseeds: 2\nnoise: 0.005\n"
+        "candidates: {N: [2.0e+10], D: [1.0e+10]}\nprice: {per_hour: 2.0}\nreplicates: 100\n"
+    )
+    result = plan(path)
+    assert result.allocation is not None and result.design is not None
+    assert result.allocation["N"].iloc[0] == pytest.approx(closed_form(1e21, **CHINCHILLA)[0], rel=1e-4)
+    assert result.design.cost["flops"] == pytest.approx(2 * 6 * (1e8 + 1e9 + 5e9) * (1e9 + 1e10 + 1e11))
+    assert "Runs to add" in result.summary() and "USD" in result.summary()
+    with pytest.raises(UserError, match="Did you mean 'noise'"):
+        plan(path, {"nosie": 1})
+
+
+def test_a_plan_takes_law_parameters_and_noise_from_a_fit(tmp_path):
+    fit = rlkit.fit(scattered(), "chinchilla", y="loss")
+    fit.to_json(tmp_path / "fit.json")
+    cells = {"N": [1e8, 1e9, 1e10], "D": [1e9, 1e10, 1e11]}
+    result = plan({"fit": str(tmp_path / "fit.json"), "budget": [1e21], "design": cells, "replicates": 50})
+    assert result.params == pytest.approx(fit.params)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({"law": "chinchilla", "params": CHINCHILLA}, "neither a budget nor a design"),
+        ({"budget": [1e21]}, "The plan has no law"),
+        ({"law": "chinchilla", "budget": [1e21]}, "params lacks E, A, alpha, B, beta"),
+        ({"law": "power", "params": {"A": 1, "alpha": 0.1}, "budget": [1e21]}, "needs a law of N and D"),
+        (
+            {"law": "chinchilla", "params": CHINCHILLA, "design": {"N": [1e8], "D": [1e9]}},
+            "The plan has no noise",
+        ),
+        (
+            {"law": "chinchilla", "params": CHINCHILLA, "design": {"N": [1e8], "D": [1e9]}, "noise": 0.1},
+            "1 rows cannot",
+        ),
+        ({"law": "chinchilla", "params": {**CHINCHILLA, "bta": 1}, "budget": [1e21]}, "Did you mean 'beta'"),
+        ({"fit": "nowhere.json", "budget": [1e21]}, "not a file that LawFit.to_json wrote"),
+    ],
+)
+def test_a_bad_plan_is_one_sentence(content, message):
+    with pytest.raises(UserError, match=message):
+        plan(content)

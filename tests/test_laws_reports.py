@@ -1,0 +1,190 @@
+"""What a fit says, writes and draws; the command line; and the smaller tools of the room."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import CHINCHILLA, curve, planted, scattered
+from typer.testing import CliRunner
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import frontier, intrinsic_performance, regress, transfer_matrix
+
+
+def test_the_summary_states_what_decided_the_fit():
+    fit = rlkit.fit(scattered(), "chinchilla", y="loss", exclude="5 highest loss", bootstrap=50)
+    text = fit.summary()
+    for part in (
+        "arXiv 2203.15556",
+        "235 of 240 rows",
+        "Huber, delta = 0.001, summed, residuals in ln loss",
+        "exclude: 5 highest loss (5 rows)",
+        "starts: ",
+        "condition",
+        "case bootstrap (50 draws, 235 units)",
+        "correlations above 0.1",
+        "AIC = 2k - 2·ln L",
+        "! ",
+    ):
+        assert part in text, part
+    assert all(p in text for p in CHINCHILLA)
+
+
+def test_r2_within_groups_is_about_the_means_of_sizes():
+    df = pd.DataFrame([(n, d) for n in (1e8, 1e9, 1e10) for d in (1e9, 1e10, 1e11)], columns=["N", "D"])
+    t, noise = CHINCHILLA, np.random.default_rng(0).normal(0, 0.02, 9)
+    df["loss"] = (t["E"] + t["A"] * df["N"] ** -t["alpha"] + t["B"] * df["D"] ** -t["beta"]) * np.exp(noise)
+    fit = rlkit.fit(df, "chinchilla", y="loss", loss="ls")
+    y = pd.Series(np.log(df["loss"].to_numpy()))
+    between = y - y.groupby(df["N"]).transform("mean")
+    assert fit.criteria.r2_within == pytest.approx(1 - (fit.residuals**2).sum() / (between**2).sum())
+    assert fit.criteria.r2_within < fit.criteria.r2
+    assert f"within groups {fit.criteria.r2_within:.4f}" in fit.summary()
+
+
+def test_json_holds_everything_and_no_number_json_does_not_know(tmp_path):
+    df = curve("hardly", 1)
+    fit = rlkit.fit(df[df["C"] < 1500].reset_index(drop=True), "sigmoid", y="rate", loss="ls")
+    text = fit.to_json(tmp_path / "sub" / "fit.json")
+    record = json.loads((tmp_path / "sub" / "fit.json").read_text())
+    assert record == json.loads(text)
+    assert "NaN" not in text and "Infinity" not in text
+    assert {
+        "law",
+        "params",
+        "interval",
+        "loss",
+        "objective",
+        "gradient",
+        "condition",
+        "starts",
+        "left_out",
+        "columns",
+        "warnings",
+    } <= set(record)
+    assert record["loss"] == {"name": "ls", "delta": 0.0, "tau": 0.5, "residuals": "linear"}
+    assert [p.name for p in tmp_path.joinpath("sub").iterdir()] == ["fit.json"]
+
+
+def test_latex_is_a_table_of_the_estimates():
+    text = rlkit.fit(curve("well", 0), "sigmoid", y="rate", loss="ls").to_latex()
+    assert text.startswith(r"\begin{tabular}{lrr}") and text.endswith(r"\end{tabular}")
+    assert r"C\_mid & " in text and text.count(r"\\") == 5
+
+
+def test_a_fit_draws_itself():
+    df = scattered(n=60)
+    ax = rlkit.fit(df, "chinchilla", y="loss", holdout="N > 5e9").plot(holdout=df[df["N"] > 5e9])
+    assert ax.get_xscale() == ax.get_yscale() == "log"
+    assert any(line.get_label() == "held out" for line in ax.get_lines())
+    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
+    assert rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20).plot().get_xlabel() == "k"
+
+
+def test_groups_draw_and_report_together(tmp_path):
+    df = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
+    fits = rlkit.fit(df, "sigmoid", y="rate", loss="ls", group="size")
+    assert len(fits.interval()) == 8
+    assert "== good ==" in fits.summary()
+    assert set(json.loads(fits.to_json())) == {"well", "good"}
+    assert {t.get_text() for t in fits.plot().get_legend().get_texts()} >= {"well", "good"}
+
+
+def run(*arguments):
+    from rlkit.cli import app
+
+    return CliRunner().invoke(app, list(map(str, arguments)))
+
+
+def test_the_command_fits_a_file_from_anywhere(tmp_path):
+    df = scattered().rename(columns={"N": "Model Size"})
+    df["flops"] = 6 * df["Model Size"] * df.pop("D")
+    df.to_csv(tmp_path / "points.csv", index=False)
+    columns = ["--map", "N=Model Size", "--map", "D=flops / 6 / Model Size"]
+    files = ["--out", tmp_path / "fit.json", "--figure", tmp_path / "fit.png"]
+    options = ["exclude=5 highest loss", "bootstrap=20"]
+    result = run(
+        "fit", tmp_path / "points.csv", "--law", "chinchilla", "--y", "loss", *columns, *files, *options
+    )
+    assert result.exit_code == 0, result.output
+    assert "235 of 240 rows" in result.output
+    own = rlkit.fit(scattered(), "chinchilla", y="loss", exclude="5 highest loss")
+    assert json.loads((tmp_path / "fit.json").read_text())["params"] == pytest.approx(own.params, rel=1e-4)
+    assert (tmp_path / "fit.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["missing.csv", "--law", "power", "--y", "y"], "There is no file"),
+        (["{file}", "--law", "power", "--y", "y", "--map", "x"], "write NAME=COLUMN"),
+        (["{file}", "--law", "power", "--y", "y", "botstrap=3"], "Did you mean 'bootstrap'"),
+        (["{file}", "--law", "power", "--y", "y", "--map", "x=z / 2"], "no such column"),
+    ],
+)
+def test_the_command_refuses_in_one_sentence(tmp_path, arguments, message):
+    planted("power", 20, 0.01).to_csv(tmp_path / "a.csv", index=False)
+    result = run("fit", *(a.replace("{file}", str(tmp_path / "a.csv")) for a in arguments))
+    assert isinstance(result.exception, UserError) and message in str(result.exception)
+
+
+def family():
+    """Runs of four sizes whose performance is a power law in size and interactions."""
+    rows = []
+    for N in (1e4, 1e5, 1e6, 1e7):
+        for E in np.geomspace(1e4, 1e9, 60):
+            score = -np.log((2e5 / N) ** 0.5 + (3e6 / E) ** 0.6)
+            rows.append({"N": N, "E": E, "flops": N * E, "score": score, "run": f"{N:g}"})
+    return pd.DataFrame(rows)
+
+
+def test_intrinsic_performance_is_the_least_compute_and_follows_its_law():
+    df = family()
+    line = frontier(df, y="score", compute="flops", run="run")
+    assert line["compute"].is_monotonic_increasing and line["run"].nunique() >= 3
+    df["I"] = intrinsic_performance(df, y="score", compute="flops", run="run")
+    assert (df["I"] <= df["flops"] * (1 + 1e-9)).all()
+    warped = df.assign(score=np.exp(df["score"] / 3))  # any monotone transform of the score gives the same
+    again = intrinsic_performance(warped, y="score", compute="flops", run="run")
+    np.testing.assert_allclose(again, df["I"], rtol=0.05)
+    inner = df[(df["E"] > 3e4) & (df["E"] < 3e8)].reset_index(drop=True)
+    fit = rlkit.fit(inner, "intrinsic", y="I", loss="lad")
+    assert fit.params["alpha_N"] == pytest.approx(0.5, abs=0.15)
+    assert fit.params["alpha_E"] == pytest.approx(0.6, abs=0.15)
+
+
+def test_regressions_are_those_of_statsmodels():
+    rng = np.random.default_rng(0)
+    df = planted("power", 200, 0.02)
+    df["seed"] = np.arange(200) % 5
+    df["y"] *= np.exp(rng.normal(0, 0.1, 5)[df["seed"]])
+    slopes = {
+        m: regress(df, y="y", x="x", method=m, seeds="seed").params["ln x"]
+        for m in ("ols", "robust", "quantile", "mixed")
+    }
+    assert all(s == pytest.approx(-0.1, abs=0.015) for s in slopes.values()), slopes
+    mixed = regress(df, y="y", x="x", method="mixed", seeds="seed")
+    assert mixed.bse["ln x"] < regress(df, y="y", x="x").bse["ln x"]
+    with pytest.raises(UserError, match="needs seeds="):
+        regress(df, y="y", x="x", method="mixed")
+    with pytest.raises(UserError, match="no logarithm"):
+        regress(df.assign(y=0.0), y="y", x="x")
+
+
+def test_the_transfer_matrix_recovers_what_a_sample_is_worth():
+    rows = []
+    for target, other, tau in (("math", "code", 0.4), ("code", "math", 0.1)):
+        for own in np.geomspace(1e3, 1e6, 8):
+            for foreign in (0, 1e4, 1e5, 1e6):
+                loss = 1.5 + 20 * (own + tau * foreign) ** -0.3
+                rows.append({"domain": target, target: own, other: foreign, "loss": loss})
+    df = pd.DataFrame(rows)
+    found = transfer_matrix(df, y="loss", domain="domain", data=["math", "code"], loss="ls").set_index(
+        ["target", "source"]
+    )
+    assert found.loc[("math", "code"), "tau"] == pytest.approx(0.4, rel=0.01)
+    assert found.loc[("code", "math"), "tau"] == pytest.approx(0.1, rel=0.01)
+    with pytest.raises(UserError, match="two domains or more"):
+        transfer_matrix(df, y="loss", domain="domain", data=["math"])
