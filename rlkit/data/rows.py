@@ -42,16 +42,19 @@ def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         UserError: a missing, broken or unsupported file, or a line that is no JSON object.
     """
-    path = Path(path)
-    if not path.is_file():
-        near = did_you_mean(
-            path.name, [p.name for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
-        )
-        raise UserError(f"There is no file {path}.{near}")
+    path = _existing(path)
     readers = {".parquet": _parquet, ".json": _json, ".jsonl": _jsonl}
     if path.suffix not in readers:
         raise UserError(f"{path} is neither .parquet nor .json nor .jsonl: convert it first.")
     yield from enumerate(readers[path.suffix](path))
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if not path.is_file():
+        beside = [p.name for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
+        raise UserError(f"There is no file {path}.{did_you_mean(path.name, beside)}")
+    return path
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
@@ -95,7 +98,8 @@ def _object(row: Any, path: Path, number: int) -> dict[str, Any]:
 
 def count(path: str | Path) -> int | None:
     """Rows of a parquet file, from its footer; None for other files."""
-    if Path(path).suffix != ".parquet":
+    path = _existing(path)
+    if path.suffix != ".parquet":
         return None
     try:
         return int(pq.read_metadata(path).num_rows)

@@ -39,16 +39,16 @@ class Supply:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
         size = source.total()
-        self._order = generator("rows", seed, label).permutation(size) if size is not None else None
+        self._rows = None if size is None else generator("rows", seed, label).permutation(size)
         self._pool: list[int] = []
         self._seen: set[str] = set()
         self._next = 0
         self._passes: dict[int, list[int]] = {}
-        if limit is None and self._order is not None:
-            self._fill(size or 0, partial=True)
+        if limit is None and size is not None:
+            self._fill(size)
             self.limit = len(self._pool)
-            if not self.limit:
-                raise UserError(f"{label}: all of its {size} rows are held out: lower evaluation.size.")
+            if not self._pool:
+                raise self._exhausted()
 
     def task(self, ordinal: int) -> Task:
         """The task at this place of the source's own sequence."""
@@ -62,11 +62,11 @@ class Supply:
 
     def _fresh(self, ordinal: int) -> Task:
         start = HELD_OUT_INDICES + self.seed * SEED_STRIDE + ordinal
-        for attempt in range(MAX_REFUSED):
+        for attempt in range(MAX_REFUSED):  # elsewhere, so that a place needs no other place
             task = self.source.task(start + attempt * RETRY_STRIDE)
             if self.allowed(task):
                 return task
-        raise self._exhausted(MAX_REFUSED)
+        raise self._exhausted()
 
     def _pass(self, epoch: int) -> list[int]:
         """Indices of one pass over the pool: shuffled, then sorted by difficulty in a curriculum."""
@@ -80,21 +80,13 @@ class Supply:
             self._passes = {epoch: indices}
         return self._passes[epoch]
 
-    def _fill(self, count: int, partial: bool = False) -> None:
-        """Extend the pool to `count` distinct allowed tasks."""
+    def _fill(self, count: int) -> None:
+        """Extend the pool to `count` distinct allowed tasks, or to all there are."""
         refused = 0
         while len(self._pool) < count:
-            if self._order is not None and self._next >= len(self._order):
-                if partial:
-                    return
-                raise self._exhausted(len(self._order))
-            if refused > MAX_REFUSED and self._order is None:
-                raise self._exhausted(refused)
-            index = (
-                int(self._order[self._next])
-                if self._order is not None
-                else HELD_OUT_INDICES + self.seed * SEED_STRIDE + self._next
-            )
+            index = self._index(self._next)
+            if index is None or (refused > MAX_REFUSED and self._rows is None):
+                break
             self._next += 1
             task = self.source.task(index)
             if task.id in self._seen or not self.allowed(task):
@@ -103,13 +95,21 @@ class Supply:
             refused = 0
             self._seen.add(task.id)
             self._pool.append(index)
+        if self.limit is not None and len(self._pool) < count:
+            raise self._exhausted()
 
-    def _exhausted(self, tried: int) -> UserError:
-        asked = f" of {self.limit} asked for" if self.limit else ""
+    def _index(self, k: int) -> int | None:
+        """The source's index of the k-th candidate; None past the last row."""
+        if self._rows is None:
+            return HELD_OUT_INDICES + self.seed * SEED_STRIDE + k
+        return int(self._rows[k]) if k < len(self._rows) else None
+
+    def _exhausted(self) -> UserError:
+        asked = "endless ones" if self.limit is None else str(self.limit)
         return UserError(
-            f"{self.label} has too few distinct tasks: after {len(self._pool)}{asked}, {tried} in a row were "
-            "repeats, held out or set aside for SFT. Lower evaluation.size or data.train_max_samples, or "
-            "widen its options."
+            f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are "
+            f"asked for; the others repeat, or are held out or set aside for SFT. Lower evaluation.size or "
+            "data.train_max_samples, or widen the source."
         )
 
 
