@@ -1,0 +1,264 @@
+"""The router: order, deadlines, crashes, call contexts and bad input."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import rlkit
+from rlkit.config import RewardConfig
+from rlkit.errors import UserError
+from rlkit.rewards import Router
+from rlkit.types import Task
+
+CUSTOM = """
+import os, time
+
+def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
+    if solution_str == "hang":
+        while True:
+            9 ** 9 ** 8  # holds the interpreter's lock
+    if solution_str == "die":
+        os._exit(1)
+    if solution_str == "slow":
+        time.sleep(30)
+    if solution_str == "pid":
+        return {"score": 1.0, "pid": os.getpid()}
+    return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
+
+async def later(data_source, solution_str, ground_truth, extra_info):
+    return 0.25
+
+def nan(data_source, solution_str, ground_truth, extra_info):
+    return float("nan")
+"""
+TOWER = ("math__x", r"\boxed{9^{9^{9^9}}}", "1", None)
+
+
+@pytest.fixture(scope="module")
+def router():
+    with Router(RewardConfig(num_workers=2, timeout=5)) as router:
+        yield router
+
+
+@pytest.fixture(scope="module")
+def custom_file(tmp_path_factory):
+    path = tmp_path_factory.mktemp("custom") / "custom.py"
+    path.write_text(CUSTOM)
+    return path
+
+
+@pytest.fixture
+def custom(custom_file):
+    with Router(RewardConfig(num_workers=2, timeout=0.5, custom_reward_function=f"{custom_file}:compute_score")) as r:
+        yield r
+
+
+def rows(*answers):
+    return [("any", answer, "right", None) for answer in answers]
+
+
+def test_rewards_come_back_in_the_order_of_the_answers(router):
+    tasks = [Task.ask("math__arithmetic", "q", str(i)) for i in range(700)]
+    answers = [str(i if i % 3 else i + 1) for i in range(700)]
+    rewards = router.grade(list(zip(tasks, answers, strict=True)))
+    assert [r.correct for r in rewards] == [bool(i % 3) for i in range(700)]
+    assert [r.value for r in rewards] == [float(bool(i % 3)) for i in range(700)]
+
+
+def test_no_answers_give_no_rewards(router):
+    assert router.grade([]) == []
+
+
+def test_an_answer_that_hangs_is_false_and_costs_the_others_nothing(custom):
+    start = time.monotonic()
+    rewards = custom.grade_rows(rows("right", "hang", "right", "wrong", "hang", "right"))
+    assert [r.correct for r in rewards] == [True, False, True, False, False, True]
+    assert rewards[1].parts["killed"] == "deadline" and rewards[1].error is None
+    assert time.monotonic() - start < 20  # two hangs of 0.5 s + 0.7 s grace, and two new workers
+
+
+def test_a_sleeping_answer_is_killed_too(custom):
+    assert custom.grade_rows(rows("slow", "right"))[1].correct is True
+
+
+def test_a_worker_that_dies_loses_only_the_answer_it_held_and_that_is_an_error(custom):
+    rewards = custom.grade_rows(rows("right", "die", "right", "right"))
+    assert [r.correct for r in rewards] == [True, None, True, True]
+    assert "died" in rewards[1].error and rewards[1].value is None
+
+
+def test_a_killed_worker_is_replaced(custom):
+    first = custom.grade_rows(rows(*["pid"] * 8))
+    for pid in {r.parts["pid"] for r in first}:
+        os.kill(pid, signal.SIGKILL)
+    rewards = custom.grade_rows(rows(*["right"] * 40))
+    assert sum(r.error is not None for r in rewards) <= 2  # at most what the two workers were given
+    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 40)))
+
+
+def test_a_killed_nursery_is_replaced(custom):
+    custom.grade_rows(rows("right"))
+    custom._nursery._process.kill()
+    custom._nursery._process.wait()
+    custom.grade_rows(rows(*["right"] * 8))
+    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 8)))
+
+
+def test_no_process_is_left_behind(custom_file):
+    with Router(RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")) as r:
+        pids = {x.parts["pid"] for x in r.grade_rows(rows(*["pid"] * 8))}
+        nursery = r._nursery._process.pid
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline and any(os.path.exists(f"/proc/{p}") for p in {*pids, nursery}):
+        time.sleep(0.05)
+    assert not [p for p in {*pids, nursery} if os.path.exists(f"/proc/{p}")]
+
+
+def test_all_call_contexts_give_the_same(router):
+    """reasoning360 scores 0 off the main thread: signals work there only."""
+    batch = [("math__x", r"\boxed{\frac{x^2-1}{x-1}}", "x+1", None), TOWER]
+    batch += [("logic__graph_logical_dataset", "<answer>\nAda\n</answer>", "ada", None)]
+    here = router.grade_rows(batch)
+    found = []
+    thread = threading.Thread(target=lambda: found.append(router.grade_rows(batch)))
+    thread.start()
+    thread.join()
+    tasks = [(Task.ask(s, "q", t), a) for s, a, t, _ in batch]
+    assert here == found[0] == asyncio.run(router.grade_async(tasks))
+    assert [r.correct for r in here] == [True, False, True]
+
+
+def test_an_event_loop_goes_on_while_answers_are_graded(custom):
+    async def run():
+        ticks = 0
+        job = asyncio.create_task(custom.grade_async([(Task.ask("any", "q", "right"), "slow")]))
+        while not job.done():
+            await asyncio.sleep(0.02)
+            ticks += 1
+        return ticks
+
+    assert asyncio.run(run()) >= 10
+
+
+def test_several_threads_share_a_router(router):
+    batches = [[("math__x", str(i), str(k), None) for i in range(50)] for k in range(6)]
+    results = [None] * 6
+
+    def work(k):
+        results[k] = router.grade_rows(batches[k])
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [[r.correct for r in result].index(True) for result in results] == list(range(6))
+
+
+def test_a_hundred_power_towers_neither_hang_nor_exhaust_the_pool(router):
+    rewards = router.grade_rows([TOWER] * 100)
+    assert all(r.correct is False for r in rewards)
+    assert router.grade_rows([("math__x", r"\boxed{7}", "7", None)])[0].correct
+
+
+def test_progress_is_shown_for_a_batch(router, capsys):
+    router.grade([(Task.ask("math__arithmetic", "q", "1"), "1")] * 300, progress=True)
+    assert "300/300" in capsys.readouterr().err
+
+
+def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
+    [reward] = router.grade_rows([("simulation__codeoi", "x", "y", None)])
+    assert reward.value is None
+    assert "simulation__codeio*" in reward.error and "@scorer" in reward.error
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        (("math__x", None, "1", None), "NoneType"),
+        (("math__x", b"\xff\xfe", "1", None), "utf-8"),
+        (("", "1", "1", None), "data_source"),
+        (("math__x", "1", None, None), "missing"),
+        (("math__x", "1", "", None), "empty"),
+        (("math__x", "1", {"a": 1}, None), "text"),
+        (("math__x", "1", object(), None), "no JSON form"),
+        (("simulation__arcagi1", "<answer>[[1]]</answer>", "not json", None), "JSON"),
+        (("simulation__arcagi1", "<answer>[[1]]</answer>", [[1, 2], [3]], None), "rows"),
+        (("logic__zebra_puzzle_dataset", "x", ["a"], None), "dict"),
+        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"]}, None), "inputs and outputs"),
+        (("codegen__taco", "```python\n1\n```", {"inputs": ["1"], "outputs": []}, None), "1 inputs"),
+        (("stem__supergpqa", "A", "several", None), "letter"),
+        (("simulation__codeio", "x", "no pair", None), "codeio"),
+        (("math__x", "1", {"compressed": "%%%"}, None), "decoded"),
+    ],
+)
+def test_bad_input_is_an_error_with_its_reason(router, row, why):
+    [reward] = router.grade_rows([row])
+    assert reward.value is None and reward.correct is None and why in reward.error
+
+
+def test_a_response_without_content_is_wrong_and_no_error(router):
+    for response in ("", "  \n\t", "\x00", r"\boxed{}"):
+        [reward] = router.grade_rows([("math__x", response, "42", None)])
+        assert reward.correct is False and reward.error is None
+
+
+def test_a_compressed_truth_is_decoded(router):
+    import base64
+    import gzip
+    import json
+
+    packed = base64.b64encode(gzip.compress(json.dumps([[4, 2]]).encode())).decode()
+    info = base64.b64encode(gzip.compress(b'{"index": 3}')).decode()
+    parts = {"part_1": info[:7], "part_2": info[7:], "part_3": None}
+    row = ("simulation__arcagi1", "<answer>[[4, 2]]</answer>", {"compressed": packed}, parts)
+    assert router.grade_rows([row])[0].correct
+
+
+def test_numpy_truths_are_sent_as_lists(router):
+    import numpy as np
+
+    row = ("simulation__arcagi1", "<answer>[[4, 2]]</answer>", np.array([[4, 2]]), {"index": np.int64(3)})
+    assert router.grade_rows([row])[0].correct
+
+
+def test_an_async_custom_function_and_one_that_returns_no_number(custom_file):
+    for name, value, error in (("later", 0.25, None), ("nan", None, "finite"), ("absent", None, "absent")):
+        with Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:{name}")) as router:
+            [reward] = router.grade_rows(rows("x"))
+            assert reward.value == value and (error is None or error in reward.error)
+
+
+def test_a_custom_function_without_a_name_is_refused_at_once():
+    with pytest.raises(UserError, match="module:function"):
+        Router(RewardConfig(custom_reward_function="some_module"))
+
+
+def test_a_closed_router_refuses_and_closing_twice_is_fine():
+    router = Router(RewardConfig(num_workers=1))
+    router.close()
+    router.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        router.grade_rows([("math__x", "1", "1", None)])
+
+
+def test_score_uses_one_router_and_both_scorers():
+    assert rlkit.score("math__x", r"\boxed{5}", "500").correct is False
+    assert rlkit.score("math__x", r"\boxed{5}", "500", scorer="guru").correct is True  # its percent leniency
+
+
+def test_importing_the_router_imports_no_torch():
+    import subprocess
+    import sys
+
+    code = (
+        "import sys; from rlkit.rewards.worker import main; from rlkit.rewards import Router; "
+        "from rlkit.rewards.routing import resolve; resolve('math__x'); "
+        "print([m for m in ('torch', 'transformers', 'verl', 'sympy', 'reasoning_gym') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
