@@ -525,7 +525,8 @@ def _sentence(model: type[Any], problem: Any) -> str:
     value = problem.get("input")
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     if not path:
-        return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+        key = "." in text.split(" ", 1)[0]  # a sentence that begins with a key keeps its spelling
+        return (text if key else text[0].upper() + text[1:]) + ("" if text.endswith(".") else ".")
     return f"{path} is {value!r}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
 
 

@@ -1,0 +1,133 @@
+"""Figures: the same bytes for the same numbers, real text in the PDF, and the drawn table beside it."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+
+import rlkit
+from rlkit import figures, summary
+from rlkit.errors import UserError
+
+SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
+
+
+def metrics() -> pd.DataFrame:
+    """Three sizes with two seeds, evaluated at steps 0, 10 and 20."""
+    rows = []
+    for model, size in SIZES.items():
+        for seed in (0, 1):
+            for step in (0, 10, 20):
+                error = 5 * size**-0.3 * (1 - 0.01 * step) + 0.002 * seed
+                same = {
+                    "run": f"{model}-s{seed}",
+                    "step": step,
+                    "data_source": "all",
+                    "seed": seed,
+                    "cell": model,
+                }
+                same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
+                rows.append({**same, "metric": "eval/pass@1", "value": 1 - error})
+                rows.append({**same, "metric": "compute/total_flops", "value": step * 6e3 * size})
+    return pd.DataFrame(rows)
+
+
+def test_the_files_are_the_same_bytes_every_time(tmp_path):
+    code = (
+        "import sys, test_figures as t\nfrom rlkit import figures\n"
+        "figures.learning_curves(t.metrics(), x='compute/total_flops').save(sys.argv[1])"
+    )
+    for name in ("a", "b"):
+        subprocess.run([sys.executable, "-c", code, tmp_path / name], check=True, cwd="tests")
+    for kind in ("pdf", "png", "csv"):
+        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+
+
+def test_the_pdf_embeds_truetype_fonts(tmp_path):
+    pdf = figures.learning_curves(metrics()).save(tmp_path / "a")[0].read_bytes()
+    assert b"/Type0" in pdf and b"/FontFile2" in pdf and b"/Type3" not in pdf
+
+
+def test_the_csv_holds_what_was_drawn(tmp_path):
+    drawing = figures.learning_curves(metrics(), x="compute/total_flops")
+    drawn = pd.read_csv(drawing.save(tmp_path / "deep" / "a.b")[2])
+    assert (tmp_path / "deep" / "a.b.csv").exists()
+    wide = metrics().pivot_table("value", ["run", "step"], "metric").reset_index()
+    merged = drawn.merge(wide, on=["run", "step"], suffixes=("", "_given"))
+    assert len(merged) == len(drawn) == 18
+    for name in ("eval/pass@1", "compute/total_flops"):
+        np.testing.assert_allclose(merged[name], merged[f"{name}_given"])
+
+
+def test_a_model_has_one_colour_and_they_are_ordered_by_size():
+    df = metrics()
+    palette = figures.colours(df)
+    assert list(palette) == ["small", "medium", "large"]
+    (ax,) = figures.learning_curves(df).figure.axes
+    named = {line.get_label(): to_hex(line.get_color()) for line in ax.lines if line.get_label() in SIZES}
+    assert named == {name: to_hex(colour) for name, colour in palette.items()}
+
+
+def test_a_thick_line_is_the_mean_over_seeds():
+    (ax,) = figures.learning_curves(metrics()).figure.axes
+    line = next(line for line in ax.lines if line.get_label() == "small")
+    df = metrics()
+    mean = df[(df["cell"] == "small") & (df["metric"] == "eval/pass@1")].groupby("step")["value"].mean()
+    np.testing.assert_allclose(line.get_xydata(), np.column_stack([mean.index, mean]))
+
+
+def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
+    points = summary.final(metrics())
+    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
+    drawing = figures.scaling_law(fit, points)
+    (ax,) = drawing.figure.axes
+    assert ax.get_xscale() == "log"
+    dots = {line.get_label(): line for line in ax.lines if line.get_marker() == "o"}
+    assert dots["large, held out"].get_markerfacecolor() == "none"
+    assert dots["small"].get_markerfacecolor() != "none"
+    law = drawing.table[drawing.table["part"] == "law"]
+    curve = fit.predict(law[["parameters_non_embedding"]])
+    np.testing.assert_allclose(law["prediction"], curve)
+    assert (law["low"] <= law["prediction"]).all() and (law["prediction"] <= law["high"]).all()
+    assert law["parameters_non_embedding"].max() > 1_000_000  # reaches past the held-out size
+
+
+def test_held_out_error_is_prediction_minus_observation():
+    points = summary.final(metrics())
+    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
+    (row,) = summary.held_out_error(fit, points).to_dict("records")
+    observed = points.loc[points["cell"] == "large", "error"].mean()
+    expected = fit.params["A"] * 1e6 ** -fit.params["alpha"]
+    assert row["observed"] == pytest.approx(observed)
+    assert row["error"] == pytest.approx(expected - observed)
+
+
+def test_a_metric_that_was_not_logged_is_one_sentence():
+    with pytest.raises(UserError, match="'eval/pass@9' was not logged"):
+        figures.learning_curves(metrics(), metric="eval/pass@9")
+
+
+def test_an_unknown_venue_is_one_sentence():
+    with pytest.raises(UserError, match="venue is 'nature': use one of"):
+        figures.learning_curves(metrics(), venue="nature")
+
+
+def test_before_and_after_pool_seeds_and_cluster_by_task():
+    rng = np.random.default_rng(0)
+    same = {"cell": "small", "held_out": False, "model.path": "small", "parameters_non_embedding": 30_000}
+    rows = [
+        {"run": f"r{seed}", "seed": seed, "step": step, "task_id": f"t{task}", **same, "correct": rng.random() < rate}
+        for seed in (0, 1) for step, rate in ((0, 0.2), (20, 0.6)) for task in range(50) for _ in range(4)
+    ]  # fmt: skip
+    evals = pd.DataFrame(rows).astype({"correct": "boolean"})
+    evals.loc[0, "correct"] = None
+    table = summary.before_after(evals).set_index("when")
+    assert table.loc["before", ["samples", "ungraded", "tasks", "runs"]].tolist() == [399, 1, 50, 2]
+    after = evals[evals["step"] == 20]
+    assert table.loc["after", "pass@1"] == pytest.approx(after.groupby("task_id")["correct"].mean().mean())
+    assert (table["low"] < table["pass@1"]).all() and (table["pass@1"] < table["high"]).all()
+    drawing = figures.before_after(table.reset_index())
+    assert len(drawing.figure.axes[0].containers) >= 2
