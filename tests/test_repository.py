@@ -1,0 +1,89 @@
+"""What stands twice agrees, and notebooks are committed clean."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+from packaging.requirements import Requirement
+
+from rlkit.notebook import parameters_of
+from rlkit.studies import make_plan
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+def parsed(lines: list[str]) -> dict[str, tuple[frozenset[str], str]]:
+    """Normalised name to (extras, version range) of each requirement."""
+    requirements = [Requirement(line) for line in lines]
+    return {
+        re.sub(r"[-_.]+", "-", r.name).lower(): (frozenset(r.extras), str(r.specifier)) for r in requirements
+    }
+
+
+def test_conda_and_pip_ask_for_the_same_versions():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
+    python = next(item for item in environment["dependencies"] if str(item).startswith("python"))
+    assert python.removeprefix("python") == PROJECT["requires-python"].replace(" ", "")
+    wanted = parsed(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"])
+    assert len(wanted) > 30
+    given = parsed([line for line in pip if line != "-e ."])
+    assert given == wanted
+
+
+def test_every_conda_dependency_has_its_reason():
+    lines = (ROOT / "environment.yml").read_text().split("dependencies:")[1].splitlines()
+    entries = [line for line in lines if re.match(r"\s+- \S", line) and line.strip() != "- pip:"]
+    assert len(entries) > 30
+    assert [line for line in entries if "  # " not in line] == []
+
+
+def test_there_are_notebooks():
+    assert {"train.ipynb", "analysis.ipynb"} <= {path.name for path in NOTEBOOKS}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.name)
+def test_notebooks_are_clean_thin_and_parameterized(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert code
+    for cell in code:
+        assert cell.outputs == [] and cell.execution_count is None
+        assert not re.search(r"^\s*(def|class|async def) ", cell.source, re.MULTILINE), (
+            "code belongs in rlkit/"
+        )
+        assert len(cell.source.splitlines()) <= 15
+    assert parameters_of(path), "one cell is tagged parameters"
+    assert notebook.metadata.kernelspec.name == "python3"
+    assert set(notebook.metadata) <= {"kernelspec", "language_info"}
+
+
+STUDIES = [p for p in sorted((ROOT / "params").glob("*.yaml")) if "run" in yaml.safe_load(p.read_text())]
+
+
+def test_there_are_studies():
+    assert "quickstart.yaml" in {path.name for path in STUDIES}
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.name)
+def test_every_study_can_be_planned(path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert make_plan(path).runs
+
+
+def test_the_quickstart_is_what_it_claims_to_be(monkeypatch):
+    """At least four sizes over a factor of 30, two seeds each, one size held out."""
+    monkeypatch.chdir(ROOT)
+    runs = make_plan("params/quickstart.yaml").runs
+    units = {"k": 1e3, "m": 1e6}
+    sizes = {run.config.model.path: run for run in runs}
+    counts = [float(name[7:-1]) * units[name[-1]] for name in sizes]
+    assert len(counts) >= 4 and max(counts) / min(counts) >= 30
+    assert all(len([r for r in runs if r.config.model.path == name]) >= 2 for name in sizes)
+    assert len({r.config.model.path for r in runs if r.held_out}) == 1
