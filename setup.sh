@@ -44,14 +44,13 @@ if [ -z "$python" ] && [ $uv = no ]; then
     exit 1
 fi
 
-say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-5 minutes)"
-if [ $uv = yes ]; then
-    uv venv --quiet --clear --seed --python "${python:-3.11}" .venv
-    install="uv pip install --python .venv/bin/python"
+if fits .venv/bin/python; then
+    say "Updating .venv"
 else
-    "$python" -m venv --clear .venv
-    install=".venv/bin/python -m pip install --disable-pip-version-check"
+    say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-5 minutes)"
+    if [ $uv = yes ]; then uv venv --clear --seed --python "${python:-3.11}" .venv; else "$python" -m venv --clear .venv; fi
 fi
+if [ $uv = yes ]; then install="uv pip install --python .venv/bin/python"; else install=".venv/bin/python -m pip install"; fi
 
 # Without a GPU: the CPU build of torch, from PyTorch's own index where that answers at once.
 reachable() {
