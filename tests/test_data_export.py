@@ -95,7 +95,7 @@ def test_prepared_files_are_converted_together(tmp_path):
 
 def test_what_cannot_be_exported_is_refused(config, tmp_path):
     adaptive = config.model_copy(update={"data": config.data.model_copy(update={"order": "adaptive"})})
-    with pytest.raises(UserError, match="data.order is adaptive"):
+    with pytest.raises(UserError, match=r"data\.order is adaptive"):
         export(adaptive, tmp_path, progress=False)
     unsolved = Task.ask(
         "codegen__taco", "Print 1.", json.dumps({"inputs": [""], "outputs": ["1"]}), ability="codegen"
@@ -106,7 +106,7 @@ def test_what_cannot_be_exported_is_refused(config, tmp_path):
 
 
 def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
-    forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "grid": "<answer> [[", "code_io": "```json\n{",
-             "programs": "```python\ndef solve", "tables": r"\boxed{"}  # fmt: skip
+    forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "grid": "<answer> [[", "tables": r"\boxed{"}
+    forms |= {"code_io": "```json\n{", "programs": "```python\ndef solve"}
     for kind, start in forms.items():
         assert reference_response(sources.parse(kind).task(3), worked=False).startswith(start)

@@ -93,7 +93,7 @@ def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, change, sentenc
 def test_a_missing_column_is_named_with_the_nearest_one(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "prompt"}, "prompts": []}))
-    with pytest.raises(UserError, match="column 'prompt' is missing. Did you mean 'prompts'"):
+    with pytest.raises(UserError, match=r"column 'prompt' is missing. Did you mean 'prompts'"):
         list(rows.tasks(path))
 
 

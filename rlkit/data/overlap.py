@@ -65,7 +65,8 @@ def near_duplicates(
     from datasketch import MinHash, MinHashLSH
 
     permutations = MinHash(num_perm=64, scheme="affine32").permutations
-    index = MinHashLSH(threshold=threshold, num_perm=64)
+    # 16 bands of 4: finds 98.8 % of the pairs at Jaccard 0.7 and 99.99 % at 0.8
+    index = MinHashLSH(num_perm=64, params=(16, 4))
     for row, (grams, key) in enumerate(zip(sets, keys, strict=True)):
         if not len(grams):
             continue
@@ -105,7 +106,7 @@ class HeldOut:
         self.n, self.mask, self.threshold = n, mask, threshold
         sets = [t.grams(n, mask) for t in texts]
         self._numbers = [t.numbers() for t in texts]
-        self._sizes = np.array([len(s) for s in sets])
+        self._sizes = np.array([len(s) for s in sets], int)
         flat = np.concatenate([np.zeros(0, np.uint32), *sets])
         order = np.argsort(flat, kind="stable")
         self._grams, self._owner = flat[order], np.repeat(np.arange(len(sets)), self._sizes)[order]

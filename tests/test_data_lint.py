@@ -1,0 +1,227 @@
+"""The linter finds every planted defect, by kind, and nothing in clean rows."""
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream, held_out, rows
+from rlkit.data.lint import CHECKS, lint
+from rlkit.data.overlap import Tokens, common, near_duplicates
+from rlkit.data.report import findings_frame, page, sources_frame, table
+from rlkit.domains import sources
+from rlkit.errors import UserError
+from rlkit.types import Task
+
+SYLLABLES = ("am", "bas", "ced", "del", "emb", "fjo", "gro", "hav", "isl", "jet", "kno", "lag", "mea")
+WORDS = [a + b for a in SYLLABLES for b in ("er", "in")][:25]
+
+
+def story(k: int, numbers: tuple[int, ...] = ()) -> str:
+    """A problem in words that no other k shares, with these numbers in it."""
+    rng = np.random.default_rng(k)
+    words = [
+        f"{WORDS[i]}{chr(97 + i % 7)}{chr(97 + k % 26)}{chr(97 + k // 26)}" for i in rng.integers(25, size=40)
+    ]
+    words[10:10] = [str(n) for n in numbers or (k + 100, 3 * k + 7)]
+    return " ".join(words) + "? Please output the final answer within \\boxed{}."
+
+
+def row(k: int, **change) -> dict:
+    content = {
+        "data_source": "math__merged_deduped_dapo_or1_dataset",
+        "prompt": [{"role": "user", "content": story(k)}],
+        "ability": "math",
+        "reward_model": {"style": "rule", "ground_truth": str(4 * k + 11)},
+        "extra_info": {"index": k},
+    }
+    return {**content, **change}
+
+
+def truth(value) -> dict:
+    return {"reward_model": {"style": "rule", "ground_truth": value}}
+
+
+def says(k: int, text: str) -> dict:
+    return row(k, prompt=[{"role": "user", "content": text}])
+
+
+HELD_OUT = [row(k) for k in range(2000, 2040)]
+CLEAN = [row(k) for k in range(300)]
+
+
+def without(k: int, column: str) -> dict:
+    return {name: value for name, value in row(k).items() if name != column}
+
+
+PLANTS = {  # of each check: defective rows, made from a number that no clean row has
+    "schema": [
+        lambda k: without(k, "prompt"),
+        lambda k: without(k, "data_source"),
+        lambda k: row(k, reward_model={"style": "rule"}),
+        lambda k: row(k, reward_model={"style": "rule", "ground_truth": ""}),
+        lambda k: row(k, prompt=[{"role": "user"}]),
+        lambda k: row(k, extra_info=[1]),
+    ],
+    "unrouted": [
+        lambda k: row(k, data_source="maths_merged"),
+        lambda k: row(k, data_source="logik__zebra"),
+    ],
+    "stringified": [
+        lambda k: says(k, str([{"role": "user", "content": story(k)}])),
+        lambda k: says(k, json.dumps([{"role": "user", "content": story(k)}])),
+        lambda k: row(k, prompt=story(k)),
+    ],
+    "overlong": [lambda k: says(k, " ".join(story(k * 50 + j) for j in range(4)))],
+    "self_score": [
+        lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth({"rows": []}),
+        lambda k: row(k, data_source="table__hitab") | truth("  "),
+        lambda k: row(k, data_source="logic__graph_logical_dataset") | truth("two words 3"),
+    ],
+    "conflict": [lambda k: says(k, story(k - 1000)) | truth("-5")],
+    "held_out": [
+        lambda k: HELD_OUT[k % 40],
+        lambda k: says(k, "Solve this one. " + story(2000 + k % 40)),
+        lambda k: says(k, story(2000 + k % 40).replace("? Please", ". Kindly").upper()),
+    ],
+    "leak": [
+        lambda k: says(k, story(k) + f" The answer is {4 * k + 11}."),
+        lambda k: says(k, f"Hint: \\boxed{{{4 * k + 11}}}. " + story(k)),
+        lambda k: says(k, story(k) + f"\nSolution: {4 * k + 11}"),
+    ],
+    "duplicate": [lambda k: row(k - 1000)],
+    "near_duplicate": [
+        lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
+        lambda k: says(k, story(k - 1000).replace("?", " now?")),
+    ],
+    "held_out_numbers": [lambda k: says(k, story(2000 + k % 40, numbers=(7 * k, k)))],
+}  # fmt: skip
+
+
+def lint_rows(tmp_path, content, **options):
+    path, tests = tmp_path / "train.jsonl", tmp_path / "held_out.jsonl"
+    path.write_text("\n".join(map(json.dumps, content)))
+    tests.write_text("\n".join(map(json.dumps, HELD_OUT)))
+    return lint([path], held_out=[tests], progress=False, **options)
+
+
+def test_clean_rows_have_no_findings(tmp_path):
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), max_prompt_length=800, score=True)
+    assert report.findings == [] and report.exit_status == 0 and len(report.sources) == 300
+
+
+def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    content, planted = list(CLEAN), []
+    for number in range(200):
+        check = list(PLANTS)[number % len(PLANTS)]
+        makers = PLANTS[check]
+        planted.append((check, len(content)))
+        content.append(makers[number // len(PLANTS) % len(makers)](1000 + number))
+    report = lint_rows(tmp_path, content, tokenizer=byte_tokenizer(), max_prompt_length=800, score=True)
+    found = {(f.check, f.row) for f in report.findings}
+    missed = [p for p in planted if p not in found]
+    assert missed == []
+    assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
+    beside = Counter(check for check, where in found if (check, where) not in planted)
+    assert set(beside) <= {"self_score", "duplicate", "near_duplicate"}, "nothing else but consequences"
+    assert report.exit_status == 2
+
+
+@pytest.mark.parametrize("check", ["leak", "duplicate", "near_duplicate", "held_out_numbers"])
+def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
+    report = lint_rows(tmp_path, [*CLEAN, PLANTS[check][0](1005)])
+    assert [f.check for f in report.findings] == [check] and report.exit_status == 1
+
+
+def test_one_answer_for_nearly_all_rows_is_imbalance(tmp_path):
+    same = [row(k, reward_model={"ground_truth": "7" if k % 10 else "3"}) for k in range(100)]
+    (finding,) = lint_rows(tmp_path, same).findings
+    assert finding.check == "imbalance" and '"7" is right for 90 of 100 rows' in finding.detail
+    assert not lint_rows(tmp_path, same[:40]).findings, "too few rows to say"
+
+
+def test_the_format_s_own_example_is_no_leak(tmp_path):
+    text = story(1).replace("Please output", "Give a letter, e.g. \\boxed{A}, for example \\boxed{A}; output")
+    assert not lint_rows(tmp_path, [says(1, text) | truth("A")]).findings
+
+
+def test_generated_rows_of_every_domain_are_clean(tmp_path):
+    kinds = ["math_problems", "arithmetic", "zebra", "ordering", "graph_walk", "path", "grid", "arc"]
+    kinds += ["programs", "code_io", "string_trace", "tables", "lookup", "formulas", "ohm"]
+    config = RunConfig.model_validate(
+        {
+            "data": {"train": kinds, "train_batch_size": 300, "train_max_samples": 1200},
+            "trainer": {"total_training_steps": 4},
+            "evaluation": {"size": 150},
+        }
+    )
+    tests = held_out(config)
+    rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b], progress=False)
+    rows.write(tmp_path / "b.parquet", tests, progress=False)
+    report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"], progress=False)
+    assert report.findings == [] and len(report.sources) == 1200
+
+
+def test_the_same_template_with_other_content_is_no_near_duplicate():
+    ask = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
+    sets = [Tokens(ask + word).grams(3) for word in WORDS]
+    own = [np.setdiff1d(s, common(sets)) for s in sets]
+    assert list(near_duplicates(sets, [0] * 25)), "what the template would make of them"
+    assert not list(near_duplicates(own, [0] * 25))
+    grams = Tokens(story(1)).grams(3)
+    assert list(near_duplicates([grams, grams], [1, 1])) == [(1, 0)]
+    assert list(near_duplicates([grams, grams], [1, 2])) == [], "other numbers, another problem"
+
+
+def test_minhash_agrees_with_comparing_all_pairs():
+    rng, base = np.random.default_rng(0), [Tokens(story(k)).grams(3) for k in range(60)]
+    sets = base + [
+        np.sort(rng.choice(g, int(len(g) * keep), replace=False)) for g in base for keep in (0.95, 0.4)
+    ]
+    pairs = set()
+    for i, a in enumerate(sets):
+        for j in range(i):
+            shared = len(np.intersect1d(a, sets[j]))
+            if shared / (len(a) + len(sets[j]) - shared) >= 0.7:
+                pairs.add(i)
+    found = {i for i, _ in near_duplicates(sets, [0] * len(sets))}
+    assert found <= pairs and len(found) >= 0.95 * len(pairs) == 57
+
+
+def test_the_page_stands_alone_and_lists_what_was_found(tmp_path):
+    report = lint_rows(tmp_path, [*CLEAN, *(makers[0](1001) for makers in PLANTS.values())])
+    page(report, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    for finding in report.findings:
+        assert f"<h3>{finding.check}:" in text
+    assert text.count("data:image/png;base64,") == 2 and "http" not in text
+    frame = findings_frame(report)
+    assert len(frame) == len(report.findings) and set(frame.check) <= set(CHECKS)
+    assert sources_frame(report).query("domain == 'math'").rows.sum() >= 300
+    assert table(report).row_count == len(CHECKS)
+
+
+def test_a_page_escapes_what_rows_contain(tmp_path):
+    report = lint_rows(tmp_path, [row(1, data_source="<script>alert(1)</script>")])
+    page(report, tmp_path / "report.html")
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+
+
+def test_lint_without_what_it_needs_is_refused(tmp_path):
+    with pytest.raises(UserError, match="max_prompt_length is 5 tokens without a tokenizer"):
+        lint([], max_prompt_length=5)
+    with pytest.raises(UserError, match="There is no file"):
+        lint([tmp_path / "absent.parquet"], progress=False)
+
+
+def test_rows_without_a_reference_answer_are_counted_not_accused(tmp_path):
+    tests = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
+    task = Task.ask("codegen__taco", story(1), tests, ability="codegen")
+    report = lint_rows(tmp_path, [rows.to_row(task), rows.to_row(sources.parse("ohm").task(1))], score=True)
+    assert report.findings == [] and report.ungraded == 1
