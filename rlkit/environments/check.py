@@ -31,7 +31,12 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     Raises:
         UserError: one line a violation.
     """
-    found = list(dict.fromkeys(_violations(environment, episodes, seed)))
+    found: dict[str, None] = {}
+    try:
+        for violation in _violations(environment, episodes, seed):
+            found[violation] = None
+    except Exception as error:  # whatever the environment raises is what its author wants to know
+        found[f"it raises {type(error).__name__}: {error}"] = None
     if found:
         raise UserError(
             f"{environment.kind_name!r} breaks the contract of an environment:\n- " + "\n- ".join(found)

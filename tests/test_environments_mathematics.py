@@ -1,0 +1,196 @@
+"""The algebra against sympy, the documented rewards, and what cannot be farmed."""
+
+from fractions import Fraction
+
+import pytest
+import sympy
+
+from rlkit.environments import environments
+from rlkit.environments.algebra import distance, rewrite
+from rlkit.environments.equations import parse_equation, parse_side, render_equation, solve, to_sympy
+from rlkit.environments.mathematics import Mathematics
+from rlkit.errors import UserError
+from rlkit.seeds import generator
+
+FAMILIES = ("linear", "two_sided", "distribute", "combine", "fractions", "system")
+
+
+def sympy_solution(text: str) -> dict[str, sympy.Rational]:
+    """Solve a rendered state with sympy's own parser, which shares no code with ours."""
+    from sympy.parsing.sympy_parser import (
+        implicit_multiplication_application,
+        parse_expr,
+        standard_transformations,
+    )
+
+    rules = (*standard_transformations, implicit_multiplication_application)
+    sides = [[parse_expr(side, transformations=rules) for side in part.split("=")] for part in text.split(";")]
+    symbols = sorted(set().union(*(s.free_symbols for pair in sides for s in pair)), key=str)
+    (found,) = sympy.linsolve([a - b for a, b in sides], symbols)
+    return {str(symbol): value for symbol, value in zip(symbols, found, strict=True)}
+
+
+def test_the_documented_example_earns_its_documented_rewards():
+    env = Mathematics()
+    assert env.reset("3x + 7 = 16") == "3x + 7 = 16"
+    steps = [
+        ("identify_operation", "subtract_terms", 1.5, "Yes. 3x + 7 = 16"),
+        ("subtract_terms", "7", 2.0, "3x = 9"),
+        ("divide_terms", "3", 2.0, "x = 3"),
+        ("state_answer", "3", 3.0, "Right."),
+    ]
+    total = 0.0
+    for action, value, reward, observation in steps:
+        result = env.step(action, {"value": value})
+        assert (result.reward, result.observation) == (reward, observation)
+        total += result.reward
+    assert total == 8.5 and result.done and result.info["success"]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_step_changes_the_solution_by_sympys_reckoning(family):
+    env = Mathematics(families=(family,))
+    rng = generator("mathematics test", family)
+    seen = 0
+    for problem in env.problems("train", 12, 3):
+        truth = {name: sympy.Rational(v) for name, v in problem["solution"].items()}
+        env.reset(problem)
+        assert sympy_solution(env.render()) == truth
+        while actions := [a for a in env.get_valid_actions() if a not in ("state_answer", "identify_operation")]:
+            before = env.render()
+            action = str(rng.choice(actions))
+            env.step(action, env.sample_params(action, rng))
+            if env.render() != before:
+                seen += 1
+                assert sympy_solution(env.render()) == truth, (before, action)
+    assert seen > 30
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_expert_solves_every_family_and_what_it_earns_is_what_was_possible(family):
+    env = Mathematics(families=(family,))
+    for problem in env.problems("test", 40, 1):
+        env.reset(problem)
+        start = distance(env._state.system)
+        total, steps = 0.0, 0
+        while env.get_valid_actions():
+            result = env.step(*env.expert())
+            total, steps = total + result.reward, steps + 1
+        assert result.info["success"]
+        assert total == 1.5 + 2.0 * start + 3.0 and steps == start + 2
+
+
+def test_a_wrong_but_valid_step_changes_the_state_and_costs_and_going_in_circles_never_pays():
+    env = Mathematics()
+    env.reset("3x + 7 = 16")
+    assert env.step("add_terms", {"value": "7"}).reward == -0.5
+    assert env.render() == "3x + 14 = 23"
+    rewards = [env.step(a, {"value": "7"}).reward for a in ("subtract_terms", "add_terms") * 3]
+    assert rewards == [-0.5] * 6  # back to the start is no progress
+    assert env.step("identify_operation", {"value": "divide_terms"}).reward == -0.5
+    assert env.step("identify_operation", {"value": "subtract"}).reward == 1.5
+    assert not env.step("identify_operation", {"value": "subtract"}).info["valid"]  # pays once
+
+
+def test_a_clever_path_earns_no_less_than_the_experts():
+    env = Mathematics()
+    env.reset("2(x + 3) = 14")
+    straight = [env.step("divide_terms", {"value": "2"}), env.step("subtract_terms", {"value": "3"})]
+    env.reset("2(x + 3) = 14")
+    longer = [
+        env.step("distribute"),
+        env.step("subtract_terms", {"value": "6"}),
+        env.step("divide_terms", {"value": "2"}),
+    ]
+    assert env.render() == "x = 4"
+    assert sum(r.reward for r in straight) == 4.0 and sum(r.reward for r in longer) <= 4.0
+
+
+@pytest.mark.parametrize(
+    ("action", "value"),
+    [
+        ("divide_terms", "0"),
+        ("multiply_terms", "0"),
+        ("multiply_terms", "1"),
+        ("multiply_terms", "x"),
+        ("add_terms", "y"),
+        ("add_terms", "x*x"),
+        ("add_terms", "__import__('os')"),
+        ("add_terms", "9**9**9"),
+        ("multiply_terms", "9999999999"),
+        ("distribute", ""),
+        ("combine_like_terms", ""),
+        ("state_answer", "soon"),
+        ("state_answer", "x = 3, y = 2"),
+    ],
+)
+def test_impossible_steps_cost_and_leave_the_state(action, value):
+    env = Mathematics()
+    env.reset("3x + 7 = 16")
+    result = env.step(action, {"value": value})
+    assert (result.info["valid"], result.reward, result.done) == (False, -1.0, False)
+    assert env.render() == "3x + 7 = 16"
+
+
+@pytest.mark.parametrize(
+    ("stated", "right"), [("3", True), ("x = 3", True), ("6/2", True), ("3.0", True), ("-3", False), ("3.0001", False)]
+)
+def test_answers_are_compared_exactly(stated, right):
+    env = Mathematics()
+    env.reset("3x + 7 = 16")
+    result = env.step("state_answer", {"value": stated})
+    assert (result.done, result.info["success"], result.reward) == (True, right, 3.0 if right else -1.0)
+
+
+def test_systems_are_eliminated_by_rows():
+    env = Mathematics()
+    env.reset("x + y = 5; 2x - y = 1")
+    assert env.step("subtract_terms", {"value": "2: 2eq1"}).observation == "x + y = 5; -3y = -9"
+    assert env.step("subtract_terms", {"value": "2: 2eq2"}).info["valid"] is False  # a row minus itself
+    assert env.step("divide_terms", {"value": "2: -3"}).observation == "x + y = 5; y = 3"
+    assert env.step("subtract_terms", {"value": "eq2"}).observation == "x = 2; y = 3"
+    result = env.step("state_answer", {"value": "y = 3, x = 2"})
+    assert result.info["success"] and env.solution() == "y = 3, x = 2"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "3x + 7", "x = x", "x = x + 1", "x*x = 4", "sin(x) = 0", "x + y = 2", "1 = 1", "x = 1/0", "(" * 400]
+)
+def test_problems_that_cannot_be_solved_are_refused(text):
+    with pytest.raises(UserError):
+        Mathematics().reset(text)
+
+
+def test_a_problem_whose_solution_is_wrong_is_refused():
+    with pytest.raises(UserError, match="does not solve"):
+        Mathematics().reset({"equations": ["3x + 7 = 16"], "solution": {"x": "4"}})
+
+
+@pytest.mark.parametrize(
+    "text", ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"]
+)
+def test_rendering_is_read_back_as_the_same_state(text):
+    equation = parse_equation(text)
+    assert parse_equation(render_equation(equation)) == equation
+    x = sympy.Symbol("x")
+    left, right = (to_sympy(side, {"x": x}) for side in equation)
+    (value,) = sympy.solve(left - right, x)
+    assert solve((equation,)) == {"x": Fraction(int(value.p), int(value.q))}
+
+
+def test_unusual_writing_is_understood():
+    assert parse_side("2 x − 3(x+1)") == parse_side("2*x - 3*(x + 1)")
+
+
+def test_long_runs_of_steps_keep_the_state_small():
+    system = (parse_equation("3x + 7 = 16"),)
+    with pytest.raises(Exception, match="too long"):
+        for _ in range(40):
+            system = rewrite(system, "multiply_terms", "9")
+
+
+def test_options_are_checked():
+    with pytest.raises(UserError, match="algebra"):
+        environments.parse({"kind": "algebra"})
+    with pytest.raises(ValueError, match="families"):
+        environments.parse({"kind": "mathematics", "families": []})
