@@ -72,7 +72,7 @@ class Drawing:
 
     def _repr_png_(self) -> bytes:
         buffer = io.BytesIO()
-        with _styled():
+        with styled():
             self.figure.savefig(buffer, format="png", dpi=150)
         return buffer.getvalue()
 
@@ -93,7 +93,7 @@ def save(fig: "Figure", path: str | Path, data: "pd.DataFrame") -> list[Path]:
     path = Path(path)
     targets = [path.with_name(path.name + suffix) for suffix in (".pdf", ".png", ".csv")]
     dated = {"pdf": {"CreationDate": None}, "png": {"Software": None}}
-    with _styled():
+    with styled():
         for target in targets[:2]:
             kind = target.suffix[1:]
             with replacing(target) as temporary:
@@ -125,17 +125,17 @@ def learning_curves(
     Args:
         df: from `rlkit.read`. x: "step", or a metric logged at the same steps ("compute/total_flops").
     """
-    table = _curve(df, x, metric, by)
+    table = curve_table(df, x, metric, by)
     palette = colours(df, by)
-    with _styled():
-        fig, (ax,) = _axes(venue, 1, 0.5)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
         for name in palette:
             part = table[table[by] == name]
             for _, run in part.groupby("run"):
                 ax.plot(run[x], run[metric], color=palette[name], alpha=0.35, linewidth=0.6)
             mean = part.groupby("step")[[x, metric]].mean()
             ax.plot(mean[x], mean[metric], color=palette[name], label=str(name))
-        _finish(ax, x, metric)
+        label_axes(ax, x, metric)
         if x.endswith("flops"):  # logarithmic, with room for step 0
             ax.set_xscale("symlog", linthresh=table.loc[table[x] > 0, x].min())
         ax.legend(loc="center left", bbox_to_anchor=(1, 0.5))
@@ -157,13 +157,13 @@ def metric_panels(
         raise UserError(f"None of the metrics {', '.join(metrics)} was logged.")
     palette = colours(df, by)
     tables = []
-    with _styled():
-        fig, axes = _axes(venue, len(known), 0.3)
+    with styled():
+        fig, axes = new_axes(venue, len(known), 0.3)
         for ax, metric in zip(axes, known, strict=True):
-            table = _curve(df, x, metric, by)
+            table = curve_table(df, x, metric, by)
             for (name, _), run in table.groupby([by, "run"], sort=False):
                 ax.plot(run[x], run[metric], color=palette[name], linewidth=0.8)
-            _finish(ax, x, metric)
+            label_axes(ax, x, metric)
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
     return Drawing(fig, pd.concat(tables, ignore_index=True))
 
@@ -178,8 +178,8 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
 
     grey, blue = seaborn.color_palette("colorblind")[7], seaborn.color_palette("colorblind")[0]
     cells = list(dict.fromkeys(table["cell"]))
-    with _styled():
-        fig, (ax,) = _axes(venue, 1, 0.45)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.45)
         for offset, when, colour in ((-0.2, "before", grey), (0.2, "after", blue)):
             part = table[table["when"] == when].set_index("cell").loc[cells]
             error = [part["pass@1"] - part["low"], part["high"] - part["pass@1"]]
@@ -190,7 +190,7 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
             )
         held = dict(zip(table["cell"], table["held_out"], strict=True))
         ax.set_xticks(range(len(cells)), [f"{c}\n(held out)" if held[c] else c for c in cells])
-        _finish(ax, "", "eval/pass@1")
+        label_axes(ax, "", "eval/pass@1")
         ax.set_ylim(0, 1)
         ax.legend(loc="upper left")
     return Drawing(fig, table)
@@ -212,8 +212,8 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
     grid = pd.DataFrame({x: np.geomspace(table[x].min() / 1.5, table[x].max() * 1.5, 200)})
     band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
     palette = colours(table)
-    with _styled():
-        fig, (ax,) = _axes(venue, 1, 0.5)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
         ax.plot(band[x], band["prediction"], color="0.2", label=fit.law.name.replace("_", " "))
         ax.fill_between(
             band[x], band["low"], band["high"], color="0.85", label=f"{level:.0%} prediction band", lw=0
@@ -223,7 +223,7 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
             label = f"{name}, held out" if held else str(name)
             face = "none" if held else palette[name]
             ax.plot(part[x], part[y], "o", color=palette[name], markerfacecolor=face, label=label)
-        _finish(ax, x, y)
+        label_axes(ax, x, y)
         ax.set_xscale("log")
         if fit.space == "log":
             ax.set_yscale("log")
@@ -235,7 +235,7 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
     return Drawing(fig, drawn)
 
 
-def _curve(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":
+def curve_table(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":
     """One row a run and step: `by`, run, seed, step, x, metric."""
     whole = df[df["data_source"] == "all"]
     wanted = [metric] if x == "step" else [metric, x]
@@ -250,7 +250,7 @@ def _curve(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":
     return wide.dropna(subset=wanted).reset_index(drop=True)
 
 
-def _axes(venue: str, columns: int, aspect: float) -> "tuple[Figure, list[Axes]]":
+def new_axes(venue: str, columns: int, aspect: float) -> "tuple[Figure, list[Axes]]":
     """A figure of the venue's width; it is not pyplot's, so nothing has to be closed."""
     from matplotlib.figure import Figure
 
@@ -260,7 +260,7 @@ def _axes(venue: str, columns: int, aspect: float) -> "tuple[Figure, list[Axes]]
     return fig, list(fig.subplots(1, columns, squeeze=False)[0])
 
 
-def _finish(ax: "Axes", x: str, y: str) -> None:
+def label_axes(ax: "Axes", x: str, y: str) -> None:
     ax.set_xlabel(LABELS.get(x, x))
     ax.set_ylabel(LABELS.get(y, y))
 
@@ -273,7 +273,7 @@ def _rc() -> Any:
 
 
 @contextmanager
-def _styled() -> Iterator[None]:
+def styled() -> Iterator[None]:
     import matplotlib
 
     with matplotlib.rc_context(_rc()):
