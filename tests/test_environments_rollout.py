@@ -1,0 +1,171 @@
+"""Multi-turn rollouts: ids are only appended, and they are the chat template's own rendering."""
+
+import numpy as np
+import pytest
+
+from rlkit.config import Model
+from rlkit.environments import Transition, environments
+from rlkit.environments.agents import ExpertAgent, run_episodes
+from rlkit.environments.chat import ChatTokens
+from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.rollout import Limits, environment_task, play_episodes, rollout, rollout_metrics
+from rlkit.errors import UserError
+from rlkit.models import load_policy
+from rlkit.samplers.torch import TorchSampler
+from rlkit.seeds import derive
+from rlkit.training.agentic import encode
+from rlkit.types import Sample
+
+GENEROUS = Limits(max_response_length=600, max_turn_length=60)
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(Model.model_validate({"path": "ladder-30k"}))
+
+
+class Script:
+    """A sampler that says given texts, one a turn, each with a stop token; it counts its calls."""
+
+    def __init__(self, policy, *turns: str, stop: bool = True) -> None:
+        self.policy, self.turns, self.stop, self.calls = policy, turns, stop, []
+
+    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0, top_k=0):
+        text = self.turns[min(len(self.calls), len(self.turns) - 1)]
+        self.calls.append((len(prompts), n, seed))
+        ids = self.policy.tokenizer.encode(text) + [self.policy.tokenizer.eos_token_id] * self.stop
+        ids = np.array(ids[:max_tokens])
+        finish = "stop" if self.stop else "length"
+        return [[Sample(ids, np.full(len(ids), -0.5, np.float32), finish) for _ in range(n)] for _ in prompts]
+
+    def sync(self, policy) -> None: ...
+
+
+def solve_script(policy):
+    return Script(policy, "identify_operation subtract_terms", "subtract_terms 7", "divide_terms 3", "state_answer 3")
+
+
+def test_appended_turns_are_the_templates_own_rendering(policy):
+    task = environment_task(Mathematics(), "3x + 7 = 16")
+    (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
+    messages = list(task.prompt)
+    for step in episode.transitions:
+        messages += [{"role": "assistant", "content": step.text}, {"role": "user", "content": step.next_state}]
+    whole = policy.tokenizer.apply_chat_template(messages[:-1], tokenize=True, return_dict=False)
+    mine = episode.context
+    assert mine.tolist() == whole[: len(mine)]
+    assert policy.tokenizer.decode(whole[len(mine) :]) == "\n"  # the template's line end after the last turn
+
+
+class Spy(TorchSampler):
+    """Keeps what every call was given and what it returned."""
+
+    def sample(self, prompts, n, **options):
+        result = super().sample(prompts, n, **options)
+        self.calls.append([(prompt, s) for prompt, group in zip(prompts, result, strict=True) for s in group])
+        return result
+
+
+def test_training_ids_are_the_sampled_ids(policy):
+    spy = Spy(policy.model, policy.stop_ids, policy.pad_id)
+    spy.calls = []
+    env = Mathematics(instructions="brief")
+    tasks = [environment_task(env, p) for p in env.problems("train", 3)]
+    rollouts = rollout(tasks, spy, policy, Limits(120, 20), n=2, seed=5)
+    assert len(spy.calls) == 4 and all(len(call) == 6 for call in spy.calls)
+    for i, r in enumerate(rollouts):
+        sampled = np.concatenate([call[i][1].ids for call in spy.calls])
+        kept = int(r.mask.sum())  # the last turn may be cut at the episode's limit
+        assert r.response_ids[r.mask == 1].tolist() == sampled[:kept].tolist() and kept > len(sampled) - 20
+        for before, after in zip(spy.calls, spy.calls[1:], strict=False):
+            so_far = np.concatenate([before[i][0], before[i][1].ids])
+            assert after[i][0][: len(so_far)].tolist() == so_far.tolist()  # extended, never rewritten
+        drawn = np.concatenate([call[i][1].logprobs for call in spy.calls])
+        assert r.logprobs[r.mask == 1].tolist() == drawn[:kept].tolist() and not r.logprobs[r.mask == 0].any()
+        assert len(r.response_ids) <= 120 and r.mask[-1] == 1
+
+
+def test_a_rollout_carries_each_turns_reward_and_masks_observations(policy):
+    task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
+    (r,) = rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)
+    assert r.turn_rewards == [1.5, 2.0, 2.0, 3.0] and r.turns == 4 and r.finish_reason == "done"
+    assert r.reward is not None and (r.reward.value, r.reward.correct) == (8.5, True)
+    spans = np.flatnonzero(np.diff(np.concatenate([[0], r.mask, [0]])))
+    texts = [policy.tokenizer.decode(r.response_ids[a:b]) for a, b in spans.reshape(-1, 2)]
+    assert texts == [t + "<|im_end|>" for t in solve_script(policy).turns]
+    assert rollout_metrics([r])["environment/steps"] == 4
+
+
+def test_one_sampler_call_a_turn_for_all_that_live(policy):
+    script = solve_script(policy)
+    tasks = [environment_task(Mathematics(), p) for p in ("3x + 7 = 16", "3x + 7 = 19", "5x + 7 = 27")]
+    episodes = play_episodes(tasks, script, policy, GENEROUS, n=4, seed=1)
+    assert [c[:2] for c in script.calls] == [(3, 4), (12, 1), (12, 1), (12, 1)]
+    assert len({c[2] for c in script.calls}) == 4 and script.calls[1][2] == derive(1, "turn", 1)
+    assert [e.task.id for e in episodes] == [t.id for t in tasks for _ in range(4)]
+    assert [e.info["success"] for e in episodes] == [True] * 4 + [False] * 8
+
+
+def test_a_turn_that_was_cut_is_closed_by_the_template(policy):
+    task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
+    (r,) = rollout([task], Script(policy, "subtract_terms 7", stop=False), policy, Limits(60, 16), n=1, seed=0)
+    end = policy.tokenizer.eos_token_id
+    assert r.response_ids[16] == end and r.mask[16] == 0 and r.mask[:16].all()
+
+
+def test_an_episode_without_room_ends_on_a_token_of_the_policy(policy):
+    task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
+    (r,) = rollout([task], solve_script(policy), policy, Limits(40), n=1, seed=0)
+    assert r.finish_reason == "length" and r.mask.all() and len(r.response_ids) == 34
+    assert r.reward is not None and (r.reward.value, r.reward.correct) == (1.5, False)
+    assert r.reward.parts["truncated"]
+
+
+def test_a_failing_environment_is_an_error_and_never_a_zero(policy, monkeypatch):
+    monkeypatch.setattr(Mathematics, "act", lambda *_: 1 / 0)
+    task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
+    (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
+    r = episode.rollout()
+    assert r.finish_reason == "error" and r.reward is not None and r.reward.value is None
+    assert "ZeroDivisionError" in str(r.reward.error)
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        episode.trajectory()
+
+
+def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
+    env = Mathematics()
+    (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
+    example = encode(ChatTokens(policy), demonstration, np.ones(4))
+    (r,) = rollout([environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS, n=1, seed=0)
+    assert example.prompt_ids.tolist() == r.prompt_ids.tolist()
+    assert example.response_ids.tolist() == r.response_ids.tolist()
+    assert (example.weights > 0).tolist() == r.mask.astype(bool).tolist()
+
+
+def test_a_trajectory_of_a_model_reads_like_one_of_the_expert(policy):
+    env = Mathematics()
+    (mine,) = play_episodes([environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS)
+    (expert,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
+    trajectory = mine.trajectory()
+    assert trajectory.transitions == expert.transitions and isinstance(trajectory.transitions[0], Transition)
+    assert trajectory.success and trajectory.solution == "3"
+    assert trajectory.confidence == pytest.approx(np.exp(-0.5 * (len("state_answer 3") + 1)))
+
+
+def test_a_template_whose_turn_ends_in_no_stop_token_is_refused(policy):
+    class Other:
+        tokenizer, stop_ids = policy.tokenizer, (5,)
+
+    with pytest.raises(UserError, match="eos_token"):
+        ChatTokens(Other()).follow("x", 1)
+
+
+def test_tasks_of_an_environment_are_a_source(policy):
+    from rlkit.domains import sources
+
+    source = sources.parse({"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}})
+    task = source.task(3)
+    assert task == source.task(3) and task.id != source.task(4).id
+    assert environments.parse(dict(task.extra_info["environment"])).instructions == "brief"
+    assert task.data_source == "environment__mathematics" and task.prompt[-1]["role"] == "user"
+    assert rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)[0].turns >= 1
