@@ -24,7 +24,7 @@ test: $(READY) lint
 	@$(BIN)/python -m pytest $(if $(SLOW),--slow)
 
 lab: $(READY)
-	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb
 
 lint: $(READY)
 	@$(BIN)/ruff check .
