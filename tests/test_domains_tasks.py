@@ -1,0 +1,384 @@
+"""Offline sources: deterministic, distinct, graded, and their answers right by independent computation."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from fractions import Fraction
+from itertools import permutations, product
+
+import numpy as np
+import pytest
+
+from rlkit.data.reference import reference_response
+from rlkit.domains import HELD_OUT_INDICES, sources
+from rlkit.domains.arc.tasks import corpus
+from rlkit.domains.code.programs import PARAMETER, cases, compose
+from rlkit.domains.logic.zebra import puzzle, solutions, unique
+from rlkit.domains.math.problems import FAMILIES
+from rlkit.domains.reasoning.tasks import REFUSED
+from rlkit.errors import UserError
+from rlkit.rewards.routing import resolve
+from rlkit.seeds import generator
+
+GYM = [
+    {"kind": "reasoning_gym", "dataset": name}
+    for name in ("chain_sum", "knights_knaves", "family_relationships")
+]
+KINDS = ["arithmetic", "math_problems", "zebra", "ordering", "graph_walk", "path", "arc", "grid", "programs"]
+KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", "ohm", *GYM]
+START = HELD_OUT_INDICES + 12345
+
+
+def name(kind) -> str:
+    return kind if isinstance(kind, str) else kind["dataset"]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=name)
+def test_tasks_are_deterministic_json_and_mostly_distinct(kind):
+    source = sources.parse(kind)
+    tasks = [source.task(START + k) for k in range(80)]
+    assert [t.id for t in tasks] == [source.task(START + k).id for k in range(80)]
+    assert len({t.id for t in tasks}) >= 60
+    for task in tasks:
+        assert json.loads(json.dumps(dict(task.extra_info))) == task.extra_info
+        assert isinstance(task.extra_info["difficulty"], int) and task.extra_info["index"] >= START
+        assert any(map(re.compile(task.data_source.split("__")[0]).match, source.makes)), "makes names it"
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "programs"], ids=name)
+def test_every_truth_scores_one_and_another_one_does_not(kind):
+    source = sources.parse(kind)
+    tasks = [source.task(START + k) for k in range(60)]
+    compared = 0
+    for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
+        score = resolve(task.data_source)
+        for worked in (False, True):
+            assert score(reference_response(task, worked), task.ground_truth, task.extra_info).value == 1
+        if task.data_source == other.data_source and task.ground_truth != other.ground_truth:
+            wrong = score(reference_response(other, worked=False), task.ground_truth, task.extra_info)
+            assert wrong.correct is False
+            assert wrong.value == 0 or task.data_source.startswith("reasoning_gym")  # its scorers give parts
+            compared += 1
+    assert compared >= 15
+
+
+def test_programs_agree_with_their_source_and_their_tests(tmp_path):
+    """All sources and tests run in one Python process of their own."""
+    script, source = [], sources.parse({"kind": "programs", "steps": 6})
+    for k in range(300):
+        rng = generator("test", k)
+        program = compose(rng, 1 + k % 6)
+        script.append(program.source(f"f{k}"))
+        script += [f"assert f{k}({value!r}) == {out!r}, {k}" for value, out in cases(rng, program, 4)]
+        task = source.task(START + k)
+        truth = json.loads(task.ground_truth)
+        script.append(task.extra_info["reference"] if "functional" in truth else "")
+        script.append(truth.get("functional", ""))
+    path = tmp_path / "programs.py"
+    path.write_text("\n".join(script))
+    subprocess.run([sys.executable, path], check=True, timeout=60)
+
+
+def test_programs_that_read_and_print_do_so(tmp_path):
+    source = sources.parse({"kind": "programs", "form": "stdin"})
+    for k in range(6):
+        task = source.task(START + k)
+        (tmp_path / "p.py").write_text(task.extra_info["reference"])
+        truth = json.loads(task.ground_truth)
+        for given, printed in list(zip(truth["inputs"], truth["outputs"], strict=True))[:2]:
+            run = subprocess.run(
+                [sys.executable, tmp_path / "p.py"], input=given, capture_output=True, text=True
+            )
+            assert run.stdout == printed
+
+
+def test_programs_are_graded_by_the_sandbox():
+    from rlkit.config import RewardConfig
+    from rlkit.rewards import Router
+
+    tasks = [sources.parse("programs").task(START + k) for k in range(6)]
+    with Router(RewardConfig(timeout=60)) as router:
+        right = router.grade([(t, reference_response(t)) for t in tasks])
+        wrong = router.grade(
+            [(t, reference_response(o)) for t, o in zip(tasks, tasks[1:] + tasks[:1], strict=True)]
+        )
+    assert [r.value for r in right] == [1] * 6 and [r.value for r in wrong] == [0] * 6
+
+
+def test_steps_say_in_words_code_and_function_the_same_number_of_constants():
+    from rlkit.domains.code.programs import STEPS
+
+    for step in STEPS:
+        assert ("{k}" in step.words) == ("{k}" in step.code), step.words
+        assert re.search(rf"\b{PARAMETER[step.takes]}\b", step.code)
+
+
+def test_asked_for_inputs_are_the_only_ones():
+    source = sources.parse({"kind": "code_io", "predict": "input", "steps": 4})
+    rng = np.random.default_rng(0)
+    for k in range(40):
+        task = source.task(START + k)
+        program = compose_again(task)
+        truth = json.loads(f"{{{task.ground_truth}}}")["input"]
+        ((_, value),) = truth.items()
+        others = [v for v, _ in cases(rng, program, 50)]
+        assert all(program.run(v) != program.run(value) for v in others if v != value)
+
+
+def compose_again(task):
+    rng = generator("code_io", 4, "input", task.extra_info["index"])
+    return compose(rng, int(rng.integers(1, 5)), invertible=True)
+
+
+def test_zebra_puzzles_have_one_solution_and_no_idle_clue():
+    for k in range(25):
+        houses, clues = puzzle(np.random.default_rng(k), 3, 3)
+        grids = [g for g in product(permutations(range(3)), repeat=3) if all(c.holds(list(g)) for c in clues)]
+        assert grids == [tuple(houses)] == [tuple(g) for g in solutions(clues, 3, 3)]
+        assert not any(unique([c for c in clues if c is not clue], 3, 3) for clue in clues)
+
+
+def test_zebra_clues_mean_what_they_say():
+    houses, clues = puzzle(np.random.default_rng(3), 4, 4)
+
+    def house(item):
+        return houses[item[0]][item[1]]
+
+    meaning = {
+        "next": lambda c: abs(house(c.first) - house(c.second)) == 1,
+        "left": lambda c: house(c.first) < house(c.second),
+        "same": lambda c: house(c.first) == house(c.second),
+        "directly": lambda c: house(c.first) + 1 == house(c.second),
+        "at": lambda c: house(c.first) == c.second[1],
+    }
+    assert all(meaning[c.kind](c) for c in clues) and len({c.kind for c in clues}) >= 3
+
+
+def test_orderings_follow_from_their_clues():
+    for k in range(20):
+        task = sources.parse({"kind": "ordering", "items": 5}).task(START + k)
+        text, birds = task.prompt[0]["content"], task.ground_truth
+        fitting = [
+            order for order in permutations(birds) if all(_true(order, c) for c in text.split("\n")[1:-1])
+        ]
+        assert fitting == [tuple(birds)]
+
+
+def _true(order, clue) -> bool:
+    if m := re.match(r"The (\w+) is number (\d) from the left", clue):
+        return order.index(m[1]) == int(m[2]) - 1
+    if m := re.match(r"The (\w+) is to the (left|right) of the (\w+)", clue):
+        return (order.index(m[1]) < order.index(m[3])) == (m[2] == "left")
+    m = re.match(r"Exactly one bird sits between the (\w+) and the (\w+)", clue)
+    assert m, clue
+    return abs(order.index(m[1]) - order.index(m[2])) == 2
+
+
+def test_walks_end_where_the_arrows_lead():
+    for k in range(50):
+        edges, start = sources.parse("path").task(START + k).prompt[0]["content"].rsplit(" ", 1)
+        arrows = {e[0]: e[1] for e in edges.split()}
+        at = start[0]
+        for _ in range(int(start[1:])):
+            at = arrows[at]
+        assert at == sources.parse("path").task(START + k).ground_truth
+
+
+def test_mathematics_against_sympy():
+    import sympy
+    from sympy.parsing.sympy_parser import (
+        implicit_multiplication_application,
+        parse_expr,
+        standard_transformations,
+    )
+
+    rules = (*standard_transformations, implicit_multiplication_application)
+
+    def read(text):
+        return parse_expr(text.replace("^", "**"), transformations=rules)
+
+    checked = Counter()
+    for k in range(300):
+        task = sources.parse({"kind": "math_problems", "level": 5}).task(START + k)
+        text, family = task.extra_info["original_question"], task.extra_info["family"]
+        answer = sympy.Rational(_fraction(task.ground_truth))
+        if family == "linear_equation":
+            left, right = re.search(r": \$(.*) = (.*)\$", text).groups()
+            right_answer = sympy.solve(sympy.Eq(read(left), read(right)))[0]
+        elif family == "linear_system":
+            pairs = re.findall(r"\$([^$=]*) = (-?\d+)\$", text)
+            solved = sympy.solve([sympy.Eq(read(a), int(b)) for a, b in pairs], dict=True)[0]
+            right_answer = sum(solved.values())
+        elif family == "quadratic":
+            right_answer = max(sympy.solve(read(re.search(r"\$(.*) = 0", text)[1])))
+        elif family == "derivative":
+            f, at = re.search(r"f\(x\) = (.*)\$\. What is \$f'\((-?\d+)\)", text).groups()
+            right_answer = sympy.diff(read(f)).subs("x", int(at))
+        elif family == "modular_power":
+            base, power, modulus = map(int, re.findall(r"\d+", text))
+            right_answer = pow(base, power, modulus)
+        elif family == "arithmetic_series":
+            n, a, b, _ = map(int, re.findall(r"-?\d+", text))
+            right_answer = sum(a + (b - a) * j for j in range(n))
+        elif family == "greatest_divisor":
+            right_answer = sympy.gcd(*map(int, re.findall(r"\d+", text)))
+        else:
+            continue
+        assert right_answer == answer, (text, task.ground_truth)
+        checked[family] += 1
+    assert len(checked) == 7 and min(checked.values()) >= 10 and len(FAMILIES) == 10
+
+
+def _fraction(text: str) -> Fraction:
+    m = re.fullmatch(r"(-?)\\frac\{(\d+)\}\{(\d+)\}", text)
+    return Fraction(int(m[1] + m[2]), int(m[3])) if m else Fraction(text)
+
+
+def test_tables_against_plain_python():
+    checked = Counter()
+    for k in range(200):
+        task = sources.parse("tables").task(START + k)
+        question, family = task.extra_info["question"], task.extra_info["family"]
+        lines = [
+            line.strip("| ").split(" | ") for line in task.prompt[0]["content"].split("\n") if line[0] == "|"
+        ]
+        head, body = lines[0], lines[2:]
+        columns = {h: [row[j] for row in body] for j, h in enumerate(head)}
+        column = next(h for h in sorted(head[2:], key=len, reverse=True) if h in question)
+        values = [int(v) for v in columns[column]]
+        ranked = [n for _, n in sorted(zip(values, columns[head[0]], strict=True), reverse=True)]
+        group = next((g for g in set(columns[head[1]]) if f"{head[1]} {g}" in question), None)
+        inside = [(v, row[0]) for v, row in zip(values, body, strict=True) if row[1] == group]
+        right = _table_answer(family, question, values, ranked, inside)
+        if right is not None:
+            assert task.ground_truth == right, (family, question)
+            checked[family] += 1
+    assert len(checked) == 6
+
+
+def _table_answer(family, question, values, ranked, inside) -> str | None:
+    if family == "extreme":
+        return ranked[0] if "highest" in question else ranked[-1]
+    if family == "mean":
+        return f"{sum(values) / len(values):.2f}"
+    if family == "top_two":
+        return "|".join(ranked[:2])
+    if family == "count":
+        return str(sum(v > int(re.search(r"above (-?\d+)", question)[1]) for v in values))
+    if family == "total":
+        return str(sum(v for v, _ in inside))
+    return min(inside)[1] if family == "extreme_in_group" else None
+
+
+def test_units_against_factors_written_out():
+    factor = {"km": 1000, "m": 1, "min": 60, "s": 1, "h": 3600, "m/s": 1, "km/h": 1 / 3.6}
+    factor |= {"N": 1, "kN": 1000, "cm^2": 1e-4, "dm^2": 1e-2, "kPa": 1000, "bar": 1e5}
+    factor |= {"V": 1, "mV": 1e-3, "ohm": 1, "kohm": 1000, "mA": 1e-3, "A": 1}
+    checked = 0
+    for k in range(400):
+        task = sources.parse({"kind": "formulas", "form": "number"}).task(START + k)
+        question = task.extra_info["question"]
+        if not re.match(r"A (train|force|voltage)", question):
+            continue
+        (a, unit_a), (b, unit_b) = re.findall(r"(\d+) ([A-Za-z^0-9/]+)", question)
+        value, unit = task.ground_truth.split()
+        expected = float(a) * factor[unit_a] / (float(b) * factor[unit_b]) / factor[unit]
+        assert float(value) == pytest.approx(expected, rel=1e-3)
+        checked += 1
+    assert checked >= 30
+
+
+def test_choices_have_one_right_letter_and_letters_are_even():
+    letters = Counter(
+        sources.parse({"kind": "formulas", "form": "choice"}).task(START + k).ground_truth for k in range(400)
+    )
+    assert set(letters) == set("ABCD") and min(letters.values()) > 60
+
+
+def test_no_held_out_arc_task_has_a_variant_in_training():
+    source = sources.parse("arc")
+    tests = {source.task(k).extra_info["arc_id"] for k in range(400)}
+    trained = {source.task(HELD_OUT_INDICES + k).extra_info["arc_id"] for k in range(400)}
+    assert tests <= {t.id for t in corpus("evaluation")} and trained <= {t.id for t in corpus("training")}
+    assert not tests & trained
+    same = [source.task(HELD_OUT_INDICES + 7 + len(trained) * 400 * k) for k in range(5)]
+    assert len({t.id for t in same}) > 1, "variants of one task differ"
+    plain = sources.parse({"kind": "arc", "augment": False}).task(HELD_OUT_INDICES)
+    original = next(t for t in corpus("training") if t.id == plain.extra_info["arc_id"])
+    assert plain.ground_truth == original.test[0][1].tolist()
+
+
+def test_grids_follow_their_rule():
+    for k in range(50):
+        task = sources.parse({"kind": "grid", "steps": 1}).task(START + k)
+        grids = [
+            np.array(json.loads(g))
+            for g in re.findall(r"(?:Input|Output): (\[\[.*?\]\])", task.prompt[0]["content"])
+        ]
+        if task.extra_info["rule"] == "rotate":
+            assert all(
+                np.array_equal(np.rot90(a, 3), b) for a, b in zip(grids[:-1:2], grids[1::2], strict=True)
+            )
+        if task.extra_info["rule"] == "fall":
+            assert all((np.diff((b != 0).astype(int), axis=0) >= 0).all() for b in grids[1::2])
+
+
+@pytest.mark.parametrize(
+    "easy, hard, measure",
+    [
+        ({"kind": "arithmetic", "digits": 1}, {"kind": "arithmetic", "digits": 8}, "prompt"),
+        ({"kind": "zebra", "houses": 2}, {"kind": "zebra", "houses": 4}, "difficulty"),
+        ({"kind": "ordering", "items": 3}, {"kind": "ordering", "items": 7}, "difficulty"),
+        ({"kind": "programs", "steps": 1}, {"kind": "programs", "steps": 6}, "difficulty"),
+        ({"kind": "code_io", "steps": 1}, {"kind": "code_io", "steps": 8}, "difficulty"),
+        ({"kind": "tables", "level": 1}, {"kind": "tables", "level": 4}, "difficulty"),
+        ({"kind": "formulas", "level": 1}, {"kind": "formulas", "level": 3}, "difficulty"),
+        ({"kind": "grid", "size": 2, "steps": 1}, {"kind": "grid", "size": 8, "steps": 4}, "difficulty"),
+        ({"kind": "graph_walk", "steps": 1}, {"kind": "graph_walk", "steps": 9}, "difficulty"),
+        ({**GYM[0], "level": 0}, {**GYM[0], "level": 3}, "prompt"),
+    ],
+)
+def test_the_difficulty_knob_turns(easy, hard, measure):
+    def mean(options):
+        tasks = [sources.parse(options).task(START + k) for k in range(40)]
+        sizes = [
+            len(t.prompt[0]["content"]) if measure == "prompt" else t.extra_info["difficulty"] for t in tasks
+        ]
+        return np.mean(sizes)
+
+    assert mean(hard) > mean(easy)
+
+
+def test_the_smallest_prompts_fit_the_smallest_models():
+    for kind in ("arithmetic", "path", "string_trace", "lookup", "ohm"):
+        tasks = [sources.parse(kind).task(START + k) for k in range(200)]
+        assert max(len(t.prompt[0]["content"]) for t in tasks) <= 32
+        assert max(len(t.ground_truth) for t in tasks) <= 4
+
+
+@pytest.mark.parametrize("hash_seed", ["1", "2"])
+def test_tasks_do_not_depend_on_the_process(hash_seed):
+    code = (
+        "import json; from rlkit.domains import sources;"
+        "print(json.dumps([sources.parse(k).task(1012345).id for k in json.loads(input())]))"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(KINDS), capture_output=True, text=True, env=environment
+    )
+    assert json.loads(run.stdout.splitlines()[-1]) == [sources.parse(k).task(START).id for k in KINDS]
+
+
+def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
+    for dataset in (*REFUSED, "chain_sums"):
+        with pytest.raises(UserError, match=REFUSED.get(dataset, "Did you mean 'chain_sum'")):
+            sources.parse({"kind": "reasoning_gym", "dataset": dataset}).task(1)
+    with pytest.raises(UserError, match="refuses its options"):
+        sources.parse({**GYM[0], "options": {"no_such_option": 1}}).task(1)
+    with pytest.raises(UserError, match="has no levels"):
+        sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic", "level": 1}).task(1)
+    with pytest.raises(ValueError, match="Did you mean 'quadratic'"):
+        sources.parse({"kind": "math_problems", "families": ["quadratics"]})
