@@ -100,7 +100,9 @@ def test_a_copy_goes_its_own_way():
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_share_no_problem_for_any_seeds(seed):
-    env = environments.parse({"kind": "mathematics", "families": ["linear"], "largest_solution": 2, "largest_number": 4})
+    env = environments.parse(
+        {"kind": "mathematics", "families": ["linear"], "largest_solution": 2, "largest_number": 4}
+    )
     train = {str(p) for p in env.problems("train", 300, seed)}
     test = {str(p) for other in range(3) for p in env.problems("test", 100, other)}
     assert train and test and not train & test

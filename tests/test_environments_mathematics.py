@@ -24,7 +24,9 @@ def sympy_solution(text: str) -> dict[str, sympy.Rational]:
     )
 
     rules = (*standard_transformations, implicit_multiplication_application)
-    sides = [[parse_expr(side, transformations=rules) for side in part.split("=")] for part in text.split(";")]
+    sides = [
+        [parse_expr(side, transformations=rules) for side in part.split("=")] for part in text.split(";")
+    ]
     symbols = sorted(set().union(*(s.free_symbols for pair in sides for s in pair)), key=str)
     (found,) = sympy.linsolve([a - b for a, b in sides], symbols)
     return {str(symbol): value for symbol, value in zip(symbols, found, strict=True)}
@@ -56,7 +58,9 @@ def test_no_step_changes_the_solution_by_sympys_reckoning(family):
         truth = {name: sympy.Rational(v) for name, v in problem["solution"].items()}
         env.reset(problem)
         assert sympy_solution(env.render()) == truth
-        while actions := [a for a in env.get_valid_actions() if a not in ("state_answer", "identify_operation")]:
+        while actions := [
+            a for a in env.get_valid_actions() if a not in ("state_answer", "identify_operation")
+        ]:
             before = env.render()
             action = str(rng.choice(actions))
             env.step(action, env.sample_params(action, rng))
@@ -133,7 +137,8 @@ def test_impossible_steps_cost_and_leave_the_state(action, value):
 
 
 @pytest.mark.parametrize(
-    ("stated", "right"), [("3", True), ("x = 3", True), ("6/2", True), ("3.0", True), ("-3", False), ("3.0001", False)]
+    ("stated", "right"),
+    [("3", True), ("x = 3", True), ("6/2", True), ("3.0", True), ("-3", False), ("3.0001", False)],
 )
 def test_answers_are_compared_exactly(stated, right):
     env = Mathematics()
@@ -154,7 +159,8 @@ def test_systems_are_eliminated_by_rows():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "3x + 7", "x = x", "x = x + 1", "x*x = 4", "sin(x) = 0", "x + y = 2", "1 = 1", "x = 1/0", "(" * 400]
+    "text",
+    ["", "3x + 7", "x = x", "x = x + 1", "x*x = 4", "sin(x) = 0", "x + y = 2", "1 = 1", "x = 1/0", "(" * 400],
 )
 def test_problems_that_cannot_be_solved_are_refused(text):
     with pytest.raises(UserError):
@@ -167,7 +173,8 @@ def test_a_problem_whose_solution_is_wrong_is_refused():
 
 
 @pytest.mark.parametrize(
-    "text", ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"]
+    "text",
+    ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"],
 )
 def test_rendering_is_read_back_as_the_same_state(text):
     equation = parse_equation(text)

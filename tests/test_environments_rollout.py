@@ -42,7 +42,9 @@ class Script:
 
 
 def solve_script(policy):
-    return Script(policy, "identify_operation subtract_terms", "subtract_terms 7", "divide_terms 3", "state_answer 3")
+    return Script(
+        policy, "identify_operation subtract_terms", "subtract_terms 7", "divide_terms 3", "state_answer 3"
+    )
 
 
 def test_appended_turns_are_the_templates_own_rendering(policy):
@@ -50,7 +52,10 @@ def test_appended_turns_are_the_templates_own_rendering(policy):
     (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
     messages = list(task.prompt)
     for step in episode.transitions:
-        messages += [{"role": "assistant", "content": step.text}, {"role": "user", "content": step.next_state}]
+        messages += [
+            {"role": "assistant", "content": step.text},
+            {"role": "user", "content": step.next_state},
+        ]
     whole = policy.tokenizer.apply_chat_template(messages[:-1], tokenize=True, return_dict=False)
     mine = episode.context
     assert mine.tolist() == whole[: len(mine)]
@@ -108,7 +113,9 @@ def test_one_sampler_call_a_turn_for_all_that_live(policy):
 
 def test_a_turn_that_was_cut_is_closed_by_the_template(policy):
     task = environment_task(Mathematics(instructions="brief"), "3x + 7 = 16")
-    (r,) = rollout([task], Script(policy, "subtract_terms 7", stop=False), policy, Limits(60, 16), n=1, seed=0)
+    (r,) = rollout(
+        [task], Script(policy, "subtract_terms 7", stop=False), policy, Limits(60, 16), n=1, seed=0
+    )
     end = policy.tokenizer.eos_token_id
     assert r.response_ids[16] == end and r.mask[16] == 0 and r.mask[:16].all()
 
@@ -136,7 +143,9 @@ def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
     env = Mathematics()
     (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
     example = encode(ChatTokens(policy), demonstration, np.ones(4))
-    (r,) = rollout([environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS, n=1, seed=0)
+    (r,) = rollout(
+        [environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS, n=1, seed=0
+    )
     assert example.prompt_ids.tolist() == r.prompt_ids.tolist()
     assert example.response_ids.tolist() == r.response_ids.tolist()
     assert (example.weights > 0).tolist() == r.mask.astype(bool).tolist()
@@ -163,7 +172,9 @@ def test_a_template_whose_turn_ends_in_no_stop_token_is_refused(policy):
 def test_tasks_of_an_environment_are_a_source(policy):
     from rlkit.domains import sources
 
-    source = sources.parse({"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}})
+    source = sources.parse(
+        {"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}
+    )
     task = source.task(3)
     assert task == source.task(3) and task.id != source.task(4).id
     assert environments.parse(dict(task.extra_info["environment"])).instructions == "brief"

@@ -129,7 +129,7 @@ class Business(BaseEnvironment):
             for name, o in problem["options"].items()
         }
         chances = tuple(map(float, problem["chances"]))
-        if min(chances) < 0 or abs(sum(chances) - 1) > 1e-6:
+        if not (min(chances) >= 0 and abs(sum(chances) - 1) <= 1e-6):
             raise UserError(f"chances is {list(chances)}: give non-negative numbers that sum to 1.")
         if any(len(o.payoffs) != len(chances) or o.cost <= 0 for o in options.values()):
             raise UserError("Every option has a positive cost and one payoff a market state.")
