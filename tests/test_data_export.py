@@ -7,7 +7,7 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.export import convert, export, from_verl, verl_row, write_sft
+from rlkit.data.exporting import convert, export, from_verl, verl_row, write_sft
 from rlkit.data.reference import reference_response
 from rlkit.domains import sources
 from rlkit.errors import UserError

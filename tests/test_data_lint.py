@@ -8,7 +8,7 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.lint import CHECKS, lint
+from rlkit.data.linter import CHECKS, lint
 from rlkit.data.overlap import Tokens, common, near_duplicates
 from rlkit.data.report import findings_frame, page, sources_frame, table
 from rlkit.domains import sources

@@ -72,7 +72,7 @@ def check(
 ) -> None:
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data import report
-    from rlkit.data.lint import lint
+    from rlkit.data.linter import lint
 
     found = lint(
         files,
@@ -100,7 +100,7 @@ def export(
 ) -> None:
     """Write a run's rows, or prepared files, for verl, for TRL or as JSON lines."""
     from rlkit.config import load, parse_overrides
-    from rlkit.data import export as module
+    from rlkit.data import exporting as module
 
     if form not in ("verl", "trl", "jsonl", "rows"):
         raise UserError(f"Cannot export to {form!r}: use verl, trl, jsonl or rows.")

@@ -2,19 +2,19 @@
 
 import base64
 import html
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
 
 from rlkit.data.guru import domain
-from rlkit.data.lint import CHECKS, Finding, Report
+from rlkit.data.linter import CHECKS, Finding, Report
+from rlkit.data.plots import balance, lengths
+from rlkit.figures import Drawing
 from rlkit.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure
 
 SHOWN = 200
 """Findings of each check that the page lists."""
@@ -77,10 +77,10 @@ def page(report: Report, path: str | Path) -> None:
         parts.append(_section(report, check))
     parts += [
         "<h2>Data sources</h2>",
-        _image(_balance(sources)),
+        _image(balance(sources)),
         sources.to_html(index=False, border=0, float_format="{:.0f}".format),
     ]
-    parts += [f"<h2>Prompt length in {report.length_unit}</h2>", _image(_lengths(report))]
+    parts += [f"<h2>Prompt length in {report.length_unit}</h2>", _image(lengths(report))]
     write_text(path, _PAGE.format(files=html.escape(", ".join(report.files)), body="\n".join(parts)))
 
 
@@ -107,37 +107,5 @@ def _section(report: Report, check: str) -> str:
     return f"<h3>{check}: {html.escape(CHECKS[check][1])}</h3><table>{head}{''.join(lines)}</table>{more}"
 
 
-def _balance(sources: "pd.DataFrame") -> "Figure":
-    """Bars: rows of each data_source."""
-    from matplotlib.figure import Figure
-
-    ordered = sources.sort_values("rows")
-    figure = Figure(figsize=(7, 0.7 + 0.25 * len(ordered)), layout="constrained")
-    axes = figure.subplots()
-    axes.barh(ordered["data_source"], ordered["rows"], color="#4878a8")
-    axes.set_xlabel("rows")
-    return figure
-
-
-def _lengths(report: Report) -> "Figure":
-    """Histograms of prompt length, one line a domain."""
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(7, 3), layout="constrained")
-    axes = figure.subplots()
-    lengths, domains = np.array(report.lengths), np.array([domain(s) for s in report.sources])
-    if len(lengths):
-        edges = np.geomspace(max(1, lengths.min()), lengths.max() + 1, 40)
-        for name in sorted(set(domains)):
-            axes.hist(lengths[domains == name], edges, histtype="step", label=name)
-        axes.set_xscale("log")
-        axes.legend(frameon=False)
-    axes.set(xlabel=f"{report.length_unit} a prompt", ylabel="rows")
-    return figure
-
-
-def _image(figure: "Figure") -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=110)
-    return f"<img alt='' src='data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}'>"
+def _image(drawing: Drawing) -> str:
+    return f"<img alt='' src='data:image/png;base64,{base64.b64encode(drawing._repr_png_()).decode()}'>"

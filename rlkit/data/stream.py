@@ -81,7 +81,7 @@ class TaskStream:
         self.sources: tuple[Source, ...] = data.train
         self.labels = labels(self.sources)
         self._forbidden = {t.id for t in held_out}
-        self.weights = np.array([s.weight * (s.count or 1) for s in self.sources], float)
+        self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
         self._limits = self._unique()
@@ -154,20 +154,18 @@ class TaskStream:
         return before, self._schedule.until(step) - before
 
     def _unique(self) -> list[int | None]:
-        """Unique tasks of each source; None is without end."""
+        """Unique tasks of each source on this side of the SFT:RL split; None is without end."""
         data = self.config.data
-        if data.train_max_samples > 0:
-            parts = apportion(data.train_max_samples, self.weights)
-        elif any(s.count for s in self.sources):
-            parts = np.array([s.count or 0 for s in self.sources])
-        elif data.order == "curriculum":
+        counted = sum(s.count or 0 for s in self.sources if s.weight)
+        total = data.train_max_samples if data.train_max_samples > 0 else counted
+        if total:
+            supervised = round(total * data.sft_ratio)
+            unique = apportion(supervised if self._side == "sft" else total - supervised, self.weights)
+            return [int(n) for n in unique]
+        if data.order == "curriculum":
             pairs = zip(self._schedule.totals, self.sources, strict=True)
             return [int(n) if s.total() is None else None for n, s in pairs]
-        else:
-            return [None] * len(self.sources)
-        supervised = apportion(round(int(parts.sum()) * data.sft_ratio), parts)
-        unique = supervised if self._side == "sft" else parts - supervised
-        return [int(n) for n in unique]
+        return [None] * len(self.sources)
 
     def _check_epochs(self) -> None:
         most = self.config.data.max_epochs

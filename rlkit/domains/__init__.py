@@ -52,7 +52,7 @@ class Source(Component):
     weight: Annotated[float, Field(ge=0)] = 1.0
     """Share of the mixture, relative to the other sources; 0 is evaluated and not trained on."""
     count: Annotated[int, Field(ge=1)] | None = None
-    """Unique training tasks of this source, in place of a share of `data.train_max_samples`."""
+    """Unique training tasks of this source: its weight too, in place of `data.train_max_samples`."""
 
     makes: ClassVar[tuple[str, ...]] = ()
     """data_sources of a generator's tasks (shell patterns): problems that differ in their numbers alone are
