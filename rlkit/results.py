@@ -37,12 +37,9 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there are no runs under `path`.
     """
-    import pandas as pd
-
-    tables = [table for folder in run_folders(path) if (table := _read_run(folder, metrics)) is not None]
-    if not tables:
-        return pd.DataFrame(columns=["run", "step", "data_source", "metric", "value", "seed"])
-    return pd.concat(tables, ignore_index=True)
+    folders = run_folders(path)
+    tables = [table for folder in folders if (table := _read_run(folder, metrics)) is not None]
+    return _joined(tables, [{**run_facts(folder), **flatten(_config(folder))} for folder in folders])
 
 
 def read_evals(path: str | Path) -> "pd.DataFrame":
@@ -53,19 +50,11 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
         finish_reason, response) with run, seed, model.path and the facts of run.json. `correct` is null
         where the answer could not be graded: leave those out of means and say how many there were.
     """
-    import pandas as pd
-
-    tables = []
-    for folder in run_folders(path):
-        evals = _evals(folder)
-        if evals is not None:
-            facts = run_facts(folder)
-            config = flatten(_config(folder))
-            facts |= {key: config[key] for key in ("seed", "model.path") if key in config}
-            tables.append(_with_columns(evals, facts))
-    return (
-        pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["run", "step", "correct"])
-    )
+    folders = run_folders(path)
+    tables = [evals.assign(run=folder.name) for folder in folders if (evals := _evals(folder)) is not None]
+    configs = [flatten(_config(folder)) for folder in folders]
+    chosen = [{key: config.get(key) for key in ("seed", "model.path")} for config in configs]
+    return _joined(tables, [{**run_facts(f), **c} for f, c in zip(folders, chosen, strict=True)])
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -126,8 +115,7 @@ def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
             "value": values.astype(float),
         }
     )
-    table = _with_counts(table, folder)
-    return _with_columns(table, {**run_facts(folder), **flatten(_config(folder))})
+    return _with_counts(table, folder)
 
 
 def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
@@ -167,8 +155,15 @@ def _config(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _with_columns(table: "pd.DataFrame", values: Mapping[str, Any]) -> "pd.DataFrame":
+def _joined(tables: "list[pd.DataFrame]", runs: list[dict[str, Any]]) -> "pd.DataFrame":
+    """All rows of `tables`, each with what is known of its run."""
     import pandas as pd
 
-    new = {key: [value] * len(table) for key, value in values.items() if key not in table.columns}
-    return pd.concat([table, pd.DataFrame(new, index=table.index)], axis=1)
+    facts = pd.DataFrame(runs)
+    if not tables:
+        return facts.iloc[:0].reindex(
+            columns=["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
+        )
+    table = pd.concat(tables, ignore_index=True)
+    new = [column for column in facts.columns if column == "run" or column not in table.columns]
+    return table.merge(facts[new], how="left", on="run", validate="many_to_one")

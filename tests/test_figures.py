@@ -120,7 +120,7 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
     rng = np.random.default_rng(0)
     same = {"cell": "small", "held_out": False, "model.path": "small", "parameters_non_embedding": 30_000}
     rows = [
-        {"run": f"r{seed}", "seed": seed, "step": step, "task_id": f"t{task}", "correct": rng.random() < p, **same}
+        {"run": f"r{seed}", "seed": seed, "step": step, "task_id": f"t{task}", "correct": rng.random() < p} | same
         for seed in (0, 1) for step, p in ((0, 0.2), (20, 0.6)) for task in range(50) for _ in range(4)
     ]  # fmt: skip
     evals = pd.DataFrame(rows).astype({"correct": "boolean"})
