@@ -53,7 +53,9 @@ def custom_file(tmp_path_factory):
 
 @pytest.fixture
 def custom(custom_file):
-    with Router(RewardConfig(num_workers=2, timeout=0.5, custom_reward_function=f"{custom_file}:compute_score")) as r:
+    with Router(
+        RewardConfig(num_workers=2, timeout=0.5, custom_reward_function=f"{custom_file}:compute_score")
+    ) as r:
         yield r
 
 
@@ -109,7 +111,9 @@ def test_a_killed_nursery_is_replaced(custom):
 
 
 def test_no_process_is_left_behind(custom_file):
-    with Router(RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")) as r:
+    with Router(
+        RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")
+    ) as r:
         pids = {x.parts["pid"] for x in r.grade_rows(rows(*["pid"] * 8))}
         nursery = r._nursery._process.pid
     deadline = time.monotonic() + 5

@@ -9,7 +9,7 @@ import textwrap
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _ANSWER_LINE = re.compile(
-    r"(?:^|[\n.!?])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}"
+    r"(?:^|[\n.!?])[\s>*#_~`-]{0,30}(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}"
     r"(?:final\s+|correct\s+)?answer[*_\s]*[:：][*_]*"
     r"[ \t]*\n?[ \t]*(?P<answer>[^\n]*)|^[ \t]*####[ \t]*(?P<gsm8k>[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
@@ -30,20 +30,18 @@ def after_thinking(response: str) -> str:
     return text.partition("<think>")[0]
 
 
-def boxes(text: str) -> list[tuple[int, str]]:
-    """(position, content) of every complete `\\boxed{…}` or `\\fbox{…}`, braces balanced."""
-    found: list[tuple[int, str]] = []
+def last_box(text: str) -> tuple[int, str] | None:
+    """Position and content of the last complete `\\boxed{…}` or `\\fbox{…}`, braces balanced."""
     starts = [(m.start(), m.end(), m.group(1)) for m in _BOX.finditer(text)]
     if not starts:
-        return found
+        return None
     closing = _closing_braces(text, starts[0][0])
-    for start, after, first in starts:
-        if first == "{":
-            if after in closing:
-                found.append((start, text[after + 1 : closing[after]]))
-        elif word := re.match(r"-?\w+", text[after:]):
-            found.append((start, word.group()))
-    return found
+    for start, after, first in reversed(starts):
+        if first == "{" and after in closing:
+            return start, text[after + 1 : closing[after]]
+        if first != "{" and (word := re.match(r"-?\w+", text[after : after + _WHOLE_RESPONSE])):
+            return start, word.group()
+    return None
 
 
 def _closing_braces(text: str, begin: int) -> dict[int, int]:
@@ -63,7 +61,7 @@ def final_answer(response: str) -> str | None:
     An `Answer:` line that holds a box gives the box. An empty box is an empty answer.
     """
     text = after_thinking(response)
-    found = boxes(text)
+    found = [box] if (box := last_box(text)) else []
     for match in _ANSWER_LINE.finditer(text):
         value = match.group("answer") if match.group("answer") is not None else match.group("gsm8k")
         line_end = match.end()

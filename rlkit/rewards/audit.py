@@ -70,7 +70,8 @@ class Audit:
             f"{x.errors:>8}{x.seconds:>9.2f}"
             for x in self.lines
         ]
-        last = f"scorer {self.scorer}, sandbox {self.sandbox}: {100 * self.rate:.2f} % of the verdicts are wrong."
+        wrong = f"{100 * self.rate:.2f} % of the verdicts are wrong"
+        last = f"scorer {self.scorer}, sandbox {self.sandbox}: {wrong}."
         return "\n".join([head, *rows, last])
 
 

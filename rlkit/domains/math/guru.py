@@ -59,6 +59,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 @guru_scorer("aime*", "math_dapo*")
 def score_dapo(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """verl's math_dapo: an `Answer:` line, and -1 for a wrong or missing one."""
+    if not re.search(r"(?i)answer\s*:", response[-300:]):
+        return Reward.of(False, -1.0)
     result = verl_file("math_dapo").compute_score(response, str(ground_truth))
     return Reward.of(bool(result["acc"]), float(result["score"]))
 

@@ -10,7 +10,7 @@ from rlkit.domains import scorer
 from rlkit.domains.code.compare import same_value
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, boxes, fences
+from rlkit.rewards.answers import after_thinking, fences, last_box
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -63,7 +63,8 @@ def _pair(ground_truth: Any) -> tuple[str, Any]:
 def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")]
-    candidates = candidates[-1:] + [body for _, body in boxes(text)[-1:]] + _braces(text)
+    box = last_box(text)
+    candidates = candidates[-1:] + ([box[1]] if box else []) + _braces(text)
     for candidate in candidates:
         for form in (candidate, "{" + candidate + "}"):
             value = _value(form)

@@ -19,6 +19,8 @@ _LETTER = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+_LONGEST = 20_000  # characters of an answer that is read
+
 
 @scorer("stem__supergpqa*", "stem__gpqa*", "stem__choice*", "stem__mmlu*")
 def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
@@ -44,7 +46,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not isinstance(ground_truth, str) or not ground_truth.strip():
         raise UserError(f"The ground truth of a science question must be text: {str(ground_truth)[:80]!r}.")
     answer = given(response)
-    if not answer:
+    if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
     if same_answer(answer, ground_truth):
         return Reward.of(True)

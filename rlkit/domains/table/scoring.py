@@ -10,6 +10,8 @@ from rlkit.errors import UserError
 from rlkit.rewards.answers import given
 from rlkit.types import Reward
 
+_LONGEST = 20_000  # characters of an answer that is read
+
 
 @scorer("table__*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
@@ -26,7 +28,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not isinstance(truth, str) or not truth.strip():
         raise UserError(f"The ground truth of a table question must be text: {str(ground_truth)[:80]!r}.")
     answer = given(response)
-    if not answer:
+    if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
     return Reward.of(same_list(answer, truth))
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from rlkit.errors import UserError
 
 _HERE = Path(__file__).parent
-_PYTEST = ("pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
+_PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", *_PYTEST)
 _FIRST_USER = 200_000  # uids of programs when root starts the sandbox: one for each jail
 _ADVICE = (
@@ -162,7 +162,8 @@ def _packages() -> dict[str, str]:
     found = {}
     for folder in (Path(f) for f in [*sys.path, *site.getsitepackages()]):
         for name in _PACKAGES:
-            if name not in found and (folder / name).is_dir():
+            path = folder / name
+            if name not in found and (path.is_file() if name.endswith(".py") else path.is_dir()):
                 found[name] = str(folder / name)
     return found
 

@@ -146,7 +146,10 @@ def _serve(module: types.ModuleType, operation: str, arguments: list[Any]) -> An
 def _special(target: Any, name: str, arguments: list[Any]) -> Any:
     if name in ("__bool__", "__int__"):
         return bool(target) if name == "__bool__" else int(target)
-    return getattr(type(target), name)(target, *arguments)
+    method = getattr(type(target), name, None)
+    if method is None:
+        raise TypeError(f"{type(target).__name__!r} has no {name}")
+    return method(target, *arguments)
 
 
 def _function(module: types.ModuleType, name: str) -> Any:

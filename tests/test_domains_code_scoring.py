@@ -1,0 +1,250 @@
+# ruff: noqa: E501 (whole programs as one-line strings)
+"""Programs: extraction, comparison of outputs and values, and cheats."""
+
+import json
+
+import pytest
+
+from rlkit.config import RewardConfig
+from rlkit.domains.code.compare import same_output, same_value
+from rlkit.domains.code.scoring import extract
+from rlkit.rewards import Router
+
+ADD = "a, b = map(int, input().split())\nprint(a + b)"
+PAIRS = {"inputs": ["1 2\n", "10 -3\n"], "outputs": ["3\n", "7\n"]}
+ASSERTS = {"functional": "assert add(1, 2) == 3\nassert add(5, -7) == -2\n"}
+CALLS = {"fn_name": "add", "inputs": ["1\n2", "5\n-7"], "outputs": ["3", "-2"]}
+
+
+@pytest.fixture(scope="module")
+def router():
+    with Router(RewardConfig(num_workers=2, timeout=6)) as router:
+        yield router
+
+
+def fence(program, tag="python"):
+    return f"```{tag}\n{program}\n```"
+
+
+def grade(router, program, truth, info=None):
+    return router.grade_rows([("codegen__x", fence(program), json.dumps(truth), info)])[0]
+
+
+@pytest.mark.parametrize(
+    ("response", "program"),
+    [
+        (fence("1"), "1"),
+        (fence("1", "Python3"), "1"),
+        (fence("1", "py"), "1"),
+        (fence("1", ""), "1"),
+        (fence("1") + "\nor\n" + fence("2"), "2"),
+        (fence("1") + "\nprints\n" + fence("9", ""), "1"),
+        (fence("1") + "\nrun\n" + fence("ls", "bash"), "1"),
+        ("<think>\n" + fence("1") + "\n</think>\n" + fence("2"), "2"),
+        ("<think>\n" + fence("1") + "\n</think>\nI give up.", "\nI give up."),
+        ("```python\n1", None),
+        ("  ```python\n  if 1:\n      2\n  ```", "if 1:\n    2"),
+        ("print(1)", "print(1)"),
+    ],
+)
+def test_the_last_python_fence_outside_the_reasoning_is_the_program(response, program):
+    assert extract(response) == program
+
+
+@pytest.mark.parametrize(
+    ("printed", "expected", "same"),
+    [
+        ("1 2\n", "1 2", True),
+        ("1 2 \n\n", "1 2\n", True),
+        ("1  2", "1 2", True),
+        ("1\r\n2\r\n", "1\n2\n", True),
+        ("0.333333", "0.333333333", True),
+        ("3.0", "3", True),
+        ("yes\nNo", "YES\nNO", True),
+        ("True", "true", False),
+        ("1 2 3", "1 3 2", False),
+        ("NO\nYES", "YES\nNO", False),
+        ("1\n2", "1 2", False),
+        ("100001.0", "100000", False),
+        ("1000001.0", "1000000.5", False),
+        ("1_000", "1000", False),
+        ("nan", "0", False),
+        ("", "5", False),
+        ("12345678901234567891", "12345678901234567890", False),
+    ],
+)
+def test_outputs_are_compared_as_judges_do(printed, expected, same):
+    assert same_output(printed, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("got", "expected", "same"),
+    [
+        ((1, 2), [1, 2], True),
+        ([(1, 2)], [[1, 2]], True),
+        ({1: "a"}, {"1": "a"}, True),
+        (0.1 + 0.2, 0.3, True),
+        (2.0, 2, True),
+        (1, True, False),
+        ("1", 1, False),
+        (None, 0, False),
+        ([1], [1, 1], False),
+        ({1, 2}, [1, 2], False),
+        (10**400, 1.0, False),
+    ],
+)
+def test_values_are_compared_by_content_and_type(got, expected, same):
+    assert same_value(got, expected) is same
+
+
+@pytest.mark.parametrize(
+    ("program", "truth", "right"),
+    [
+        (ADD, PAIRS, True),
+        (ADD.replace("+", "-"), PAIRS, False),
+        (ADD + "\nraise SystemExit(3)", PAIRS, False),
+        ("input('number? ')\nprint(3)", {"inputs": ["1"], "outputs": ["3"]}, False),
+        ("from __future__ import annotations\n" + ADD, PAIRS, True),
+        ("print('a'", PAIRS, False),
+        ("# 3", PAIRS, False),
+        ("def add(a, b):\n    return a + b", CALLS, True),
+        ("class Solution:\n    def add(self, a, b):\n        return a + b", CALLS, True),
+        ("print('loading')\ndef add(a, b):\n    return a + b", CALLS, True),
+        ("def add(a, b):\n    return a - b", CALLS, False),
+        ("def sub(a, b):\n    return a - b", CALLS, False),
+        (
+            "def add(a, b):\n    return [a + b]",
+            {"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]},
+            False,
+        ),
+        ("def add(a, b):\n    return a + b", {"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]}, True),
+        ("def add(a, b):\n    return a + b", ASSERTS, True),
+        ("def add(a, b):\n    return a", ASSERTS, False),
+    ],
+)
+def test_programs_are_run_against_their_tests(router, program, truth, right):
+    reward = grade(router, program, truth)
+    assert reward.error is None and reward.correct is right
+
+
+CHEATS = {
+    "equal to everything": "class E(int):\n    __eq__ = lambda s, o: True\n    __ne__ = lambda s, o: False\n    __hash__ = int.__hash__\ndef add(a, b): return E(0)",
+    "a proxy equal to everything": "class E:\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
+    "exit before the tests": "import os\ndef add(a, b): return 0\nos._exit(0)",
+    "sys.exit before the tests": "import sys\ndef add(a, b): return 0\nsys.exit(0)",
+    "exit inside the call": "import os\ndef add(a, b): os._exit(0)",
+    "SystemExit inside the call": "def add(a, b): raise SystemExit(0)",
+    "exit from a thread": "import threading, os\ndef add(a, b): return 0\nthreading.Thread(target=os._exit, args=(0,)).start()",
+    "patched builtins": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.all = builtins.any = lambda *x: True\ndef add(a, b): return 9",
+    "shadowed builtins": "abs = lambda x: 0\nsorted = lambda x: [-2]\ndef add(a, b): return 9",
+    "reads the tests by gc": (
+        "import gc\ndef add(a, b):\n    for o in gc.get_objects():\n"
+        "        if isinstance(o, str) and 'assert' + ' add' in o: return 3 if a == 1 else -2"
+    ),
+    "reads the tests on the stack": (
+        "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
+        "        if 'assert' + ' add' in str(f.f_locals): return 3 if a == 1 else -2\n        f = f.f_back"
+    ),
+    "reads files": (
+        "import glob\ndef add(a, b):\n    for n in glob.glob('/tmp/**', recursive=True) + glob.glob('/proc/*/cmdline'):\n"
+        "        try:\n            if 'assert' + ' add' in open(n, errors='replace').read(): return 3 if a == 1 else -2\n"
+        "        except OSError: pass"
+    ),
+    "writes a verdict": (
+        'import os\nfor n in range(3, 64):\n    try: os.write(n, b\'{"passed": 2, "total": 2, "error": null}\\n\')\n'
+        "    except OSError: pass\ndef add(a, b): return 0"
+    ),
+    "prints a verdict": 'print(\'ALL TESTS PASSED\')\nprint(\'{"passed": 2, "total": 2, "error": null}\')\ndef add(a, b): return 0',
+    "changes the class of the result": "class L(list):\n    def __eq__(self, o): return True\ndef add(a, b): return L([1])",
+    "recurses": "def add(a, b): return add(a, b)",
+    "raises assertion": "def add(a, b): raise AssertionError",
+}
+
+
+@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize(
+    "truth",
+    [ASSERTS, CALLS, {"functional": "assert abs(add(1, 2) - 3) < 1e-9\nassert sorted([add(5, -7)]) == [-2]"}],
+    ids=["asserts", "calls", "builtins"],
+)
+def test_a_cheat_fails(router, name, truth):
+    reward = grade(router, CHEATS[name], truth)
+    assert reward.correct is False and reward.error is None
+
+
+@pytest.mark.parametrize(
+    ("program", "tests"),
+    [
+        ("def sum(a, b):\n    return a * b", "assert sum(2, 3) == 6"),
+        ("def push(xs):\n    xs.append(1)", "xs = [0]\npush(xs)\nassert xs == [0, 1]"),
+        ("def twice(f, x):\n    return f(f(x))", "assert twice(lambda x: x + 1, 5) == 7"),
+        ("class Stack:\n    def __init__(self): self.a = []\n    def push(self, x): self.a.append(x)\n    def __len__(self): return len(self.a)",
+         "s = Stack()\ns.push(1)\ns.push(2)\nassert len(s) == 2 and s.a == [1, 2]"),
+        ("class P:\n    def __init__(self, x): self.x = x\ndef make(x): return P(x)", "assert make(2) == P(2)\nassert not make(2) == P(3)"),
+        ("def gen(n):\n    yield from range(n)", "assert list(gen(3)) == [0, 1, 2]"),
+        ("def bad(x):\n    raise ValueError('no')", "try:\n    bad(1)\n    assert False, 'no error'\nexcept ValueError as e:\n    assert str(e) == 'no'"),
+        ("class Odd(Exception): pass\ndef bad(x):\n    raise Odd(x)", "try:\n    bad(1)\nexcept Odd:\n    pass\nelse:\n    raise AssertionError"),
+        ("import math\nfrom collections import Counter\ndef c(s): return Counter(s)", "assert c('aab') == {'a': 2, 'b': 1}\nassert math.isclose(1, 1)"),
+        ("def f(n): return 2 ** n", "assert f(5000) == 2 ** 5000"),
+        ("def t(a): return {(1, 2): {3}, 'x': (None, 1.5, b'z')}", "assert t(0) == {(1, 2): {3}, 'x': (None, 1.5, b'z')}"),
+        ("def solve(x): return x", "def check(candidate):\n    assert candidate(3) == 3\n"),
+        ("def f(x): return x", "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(2), 2)\nif __name__ == '__main__':\n    unittest.main()"),
+    ],
+)  # fmt: skip
+def test_honest_programs_pass_test_code_of_many_kinds(router, program, tests):
+    reward = grade(router, program, {"functional": tests}, {"entry_point": "solve"})
+    assert reward.correct, reward
+
+
+def test_helpers_of_a_prefix_are_known_to_both_sides(router):
+    prefix = (
+        "class Node:\n    def __init__(self, v, next=None):\n        self.v, self.next = v, next\n"
+        "def chain(xs):\n    return Node(xs[0], chain(xs[1:])) if xs else None\n"
+        "def listed(n):\n    out = []\n    while n:\n        out.append(n.v)\n        n = n.next\n    return out\n"
+    )
+    program = (
+        "class Solution:\n    def turn(self, head):\n        last = None\n        while head:\n"
+        "            head.next, last, head = last, head, head.next\n        return last"
+    )
+    tests = "def check(candidate):\n    assert listed(candidate(head=chain(list(range(800))))) == list(range(800))[::-1]\ncheck(Solution().turn)"
+    assert grade(router, program, {"functional": tests}, {"prefix": prefix}).correct
+
+
+def test_a_pytest_file_is_run_by_pytest(router):
+    tests = "from solution import add\nimport pytest\n@pytest.mark.parametrize('a', [1, 2])\ndef test_add(a):\n    assert add(a, 1) == a + 1\n"
+    right = grade(router, "def add(a, b):\n    return a + b", {"pytest": tests})
+    wrong = grade(router, "def add(a, b):\n    return 2", {"pytest": tests})
+    assert right.correct and right.parts["tests_total"] == 2
+    assert wrong.correct is False and wrong.parts["tests_passed"] == 1
+
+
+def test_a_checker_judges_tests_with_several_right_outputs(router):
+    truth = {
+        "inputs": ["6\n"],
+        "outputs": ["1 5"],
+        "checker": "a, b = map(int, out.split())\nok = a + b == int(inp)",
+    }
+    assert grade(router, "print(2, 4)", truth).correct
+    assert not grade(router, "print(2, 5)", truth).correct
+    assert not grade(router, "print('x')", truth).correct
+
+
+def test_all_or_nothing_by_default_and_the_share_of_tests_on_request(router):
+    truth = {"inputs": ["1", "2", "3", "4"], "outputs": ["1", "0", "3", "4"]}
+    assert grade(router, "print(input())", truth).value == 0.0
+    with Router(RewardConfig(num_workers=1, partial_credit=True)) as generous:
+        reward = grade(generous, "print(input())", truth)
+        assert (reward.value, reward.correct, reward.parts["tests_passed"]) == (0.75, False, 3)
+
+
+def test_a_program_that_never_ends_is_false_within_its_deadline(router):
+    import time
+
+    start = time.monotonic()
+    with Router(RewardConfig(num_workers=1, timeout=1)) as quick:
+        first = grade(quick, "while True: pass", PAIRS)
+        assert first.correct is False and first.error is None
+        start = time.monotonic()
+        assert grade(quick, "while True: pass", PAIRS).parts["reason"] == "time"
+        assert time.monotonic() - start < 2
+        assert grade(quick, ADD, PAIRS).correct

@@ -1,0 +1,282 @@
+"""Logic, grids, simulation, tables and science: which answers are right."""
+
+import pytest
+
+from rlkit.config import RewardConfig
+from rlkit.domains.arc.scoring import score as score_grid
+from rlkit.domains.logic.scoring import items, score_graph, score_ordering, score_zebra
+from rlkit.domains.reasoning.scoring import score as score_gym
+from rlkit.domains.simulation.scoring import score_codeio
+from rlkit.domains.stem.scoring import score as score_stem
+from rlkit.domains.stem.scoring import score_choice
+from rlkit.domains.table.scoring import score as score_table
+from rlkit.errors import UserError
+from rlkit.rewards import Router, context
+
+
+def boxed(answer):
+    return rf"By the usual steps, \boxed{{{answer}}}."
+
+
+def tag(answer):
+    return f"Thinking aloud.\n<answer>{answer}</answer>"
+
+
+STEM = [
+    ("9.8 m/s^2", r"9.8\ \mathrm{m/s^2}", True),
+    (r"9.80\,\mathrm{m\,s^{-2}}", "9.8 m/s^2", True),
+    ("5 kg", "5000 g", True),
+    ("5 kg", "5 g", False),
+    ("3.0e8 m/s", r"3 \times 10^8 \text{ m/s}", True),
+    ("CO2", "CO_2", True),
+    ("CO", "Co", False),
+    ("Ca2+", "Ca+", False),
+    (r"\mathrm{SO_4^{2-}}", "SO42-", True),
+    ("bacteria", "bacterium", True),
+    ("nuclei", "the nucleus", True),
+    ("decrease", "increase", False),
+    ("not possible", "possible", False),
+    ("24.3 billion", "24,300,000,000", True),
+    ("24.3 million", "24.3 billion", False),
+    ("101325 Pa", "1 atm", True),
+    ("100 kPa", "1 atm", False),
+    ("300 K", "27 °C", True),
+    ("6.62e-34 J s", "6.626e-34 J s", True),
+    ("6.2e-34 J s", "6.626e-34 J s", False),
+    (r"\frac{1}{2}mv^2", "mv^2/2", True),
+    ("2018", "2019", False),
+    ("10 N", "10 J", False),
+    ("5 mN", "5 MN", False),
+    ("1.2 mol", "1.2 mmol", False),
+    ("5 eV", "8.01e-19 J", True),
+    ("12 V", "12", True),
+]
+
+
+@pytest.mark.parametrize(("answer", "truth", "right"), STEM)
+def test_science_answers(answer, truth, right):
+    assert score_stem(boxed(answer), truth, {}).correct is right
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "right"),
+    [
+        (boxed("C"), "C", True),
+        (boxed("(c)"), "C", True),
+        (boxed(r"\textbf{(C)}"), "C", True),
+        (boxed("C) the cell wall"), "C", True),
+        ("**Answer:** (C)", "C", True),
+        ("Answer: A\nOn reflection:\nAnswer: C", "C", True),
+        ("The answer is C.", "C", True),
+        ("C", "C", True),
+        (boxed("CANNOT D"), "A", False),
+        (boxed("A or C"), "A", False),
+        (boxed("ABCDEFGHIJ"), "A", False),
+        ("A cell has a wall, so I give up.", "A", False),
+        ("", "A", False),
+    ],
+)
+def test_multiple_choice_never_guesses(response, truth, right):
+    assert score_choice(response, truth, {}).correct is right
+
+
+@pytest.mark.parametrize(
+    ("answer", "truth", "right"),
+    [
+        ("1,234.5", "1234.5", True),
+        (r"\$1,234.5", "1234.5", True),
+        ("12.3%", "0.123", True),
+        ("12.3", "12.3%", True),
+        ("-12.3%", "12.3%", False),
+        ("(5.2)", "-5.2", True),
+        ("2018", "2019", False),
+        ("33.3", "33.33", True),
+        ("33.3", "33.39", False),
+        ("100", "100.0", True),
+        ("5 million", "5,000,000", True),
+        ("2|5", "5|2", True),
+        ("5, 2", "2|5", True),
+        ("2|5|5", "2|5", False),
+        ("2|2|5", "2|5|5", False),
+        ("1,000|$200", "200|1000", True),
+        ("2019-2020", "2018-2019", False),
+        (r"\text{New York}", "new york", True),
+        ("__import__('math').sqrt(16)", "4", False),
+        ("8**8**8**8", "4", False),
+    ],
+)
+def test_table_answers(answer, truth, right):
+    assert score_table(boxed(answer), truth, {}).correct is right
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("[[1,0],\n [0,2]]", True),
+        ("[[1 0]\n [0 2]]", True),
+        ("```\n[[1,0],[0,2]]\n```", True),
+        ("[[1,0],[0,2]] or [[1,0],[0,3]]", False),
+        ("[[1,0],[0,2.0]]", False),
+        ("[[1.2,0.1],[0.3,2.9]]", False),
+        ("[[True,0],[0,2]]", False),
+        ("[[1,0],[0,2],[0,0]]", False),
+        ("[[1,0],[0]]", False),
+        ("[]", False),
+        ("[[]]", False),
+        ("[1,0,0,2]", False),
+        ("[[10,0],[0,2]]", False),
+    ],
+)
+def test_grids(answer, right):
+    assert score_grid(tag(answer), [[1, 0], [0, 2]], {}).correct is right
+
+
+def test_no_grid_is_never_the_grid_of_one_zero():
+    assert not score_grid("I do not see it.", [[0]], {}).correct
+    assert not score_grid(tag("nothing"), [[0]], {}).correct
+
+
+TABLE = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
+
+
+@pytest.mark.parametrize(
+    ("answer", "right", "share"),
+    [
+        ('{"header": ["House", "Drink"],\n "rows": [["1", "Tea "], [2, "milk"]]}', True, 1.0),
+        ("{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'water']]}", False, 0.75),
+        ("{'header': ['House', 'Pet'], 'rows': [['1', 'tea'], ['2', 'milk']]}", False, 1.0),
+        ("{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'milk'], ['3', 'tea']]}", False, 0.0),
+        ("{'header': ['House', 'Drink'], 'rows': {'1': 'tea'}}", False, 0.0),
+        ("{'header': ['House'], 'rows': [['1', ", False, 0.0),
+    ],
+)
+def test_zebra_tables(answer, right, share):
+    reward = score_zebra(tag(answer), TABLE, {})
+    assert (reward.correct, reward.parts["cell_accuracy"], reward.value) == (right, share, float(right))
+
+
+def test_the_share_of_cells_is_paid_only_on_request_and_not_for_the_house_numbers(monkeypatch):
+    monkeypatch.setattr(context, "settings", context.Settings(partial_credit=True))
+    half = "{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'water']]}"
+    assert score_zebra(tag(half), TABLE, {}).value == 0.5
+    numbers = "{'header': ['House', 'Drink'], 'rows': [['1', '?'], ['2', '?']]}"
+    assert score_zebra(tag(numbers), TABLE, {}).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("['a', 'b c']", ["a", "b c"]),
+        ("[A, b c]", ["a", "b c"]),
+        ("a, b c", ["a", "b c"]),
+        ("1. a\n2. b c", ["a", "b c"]),
+        ("a -> b c", ["a", "b c"]),
+        ("['blue-jay']", ["blue-jay"]),
+        ("['a'] or ['b']", None),
+        ("", None),
+    ],
+)
+def test_lists_of_names(text, names):
+    assert items(text) == names
+
+
+def test_orders_and_nodes():
+    assert score_ordering(tag("['Blue-Jay', 'owl']"), ["blue-jay", "Owl"], {}).correct
+    assert not score_ordering(tag("['owl', 'blue-jay']"), ["blue-jay", "owl"], {}).correct
+    assert score_graph(tag("\n n12 \n"), "N12", {}).correct
+    assert score_graph(tag("A → B → C"), "['A', 'B', 'C']", {}).correct
+    assert not score_graph(tag("n12, n13"), "n12", {}).correct
+    assert not score_graph(tag(""), "n12", {}).correct
+    with pytest.raises(UserError):
+        score_graph(tag("a"), 5, {})
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "right"),
+    [
+        ('```json\n{"output": {"b": [1, 2.0]}}\n```', '"output": {"b": [1, 2]}', True),
+        ('```json\n{"output": 1}\n```\nNo:\n```json\n{"output": 2}\n```', '"output": 2', True),
+        (r'So \boxed{"output": 7}', '"output": 7', True),
+        ('It gives {"output": [1]} in the end.', '"output": [1]', True),
+        ("```json\n[1, 2]\n```", '"output": [1, 2]', True),
+        ("```python\n{'output': None}\n```", '"output": null', True),
+        ('```json\n{"output": "true"}\n```', '"output": true', True),
+        ('```json\n{"output": "[1, 2]"}\n```', '"output": [1, 2]', True),
+        ('```json\n{"output": 1}\n```', '"output": true', False),
+        ('```json\n{"output": NaN}\n```', '"output": null', False),
+        ('```json\n{"output": {"a": 1, "a": 2}}\n```', '"output": {"a": 1}', False),
+        ('```json\n{"output": [2, 1]}\n```', '"output": [1, 2]', False),
+        ("nothing", '"output": 1', False),
+    ],
+)
+def test_predicted_outputs(response, truth, right):
+    assert score_codeio(response, truth, {}).correct is right
+
+
+@pytest.mark.parametrize(
+    ("claim", "right"),
+    [
+        ("assert f('abc') == 'cba'", True),
+        ("assert 'cba' == f('abc')", True),
+        ("assert f('abc') == 'abc'", False),
+        ("assert f('') == ''", False),
+        ("assert True", False),
+        ("pass", False),
+        ("assert f('abc') == f('abc')", False),
+        ("assert f('abc') == 'cb' + 'a'", False),
+        ("assert f('abc') == 'cba' or True", False),
+        ("f = lambda s: 'x'\nassert f('abc') == 'x'", False),
+    ],
+)
+def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
+    truth = {"functional": "def f(s):\n    return s[::-1]"}
+    row = ("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, {"input": "'abc'", "output": "'cba'"})
+    assert shared().grade_rows([row])[0].correct is right
+
+
+def test_cruxeval_without_the_input_cannot_be_told():
+    row = ("simulation__cruxeval-o", "```\nassert f(1) == 1\n```", {"functional": "def f(x): return x"}, {})
+    assert "cruxeval needs" in shared().grade_rows([row])[0].error
+
+
+_router: list[Router] = []
+
+
+def shared():
+    if not _router:
+        _router.append(Router(RewardConfig(num_workers=1)))
+    return _router[0]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closing():
+    yield
+    while _router:
+        _router.pop().close()
+
+
+def test_reasoning_gym_scores_its_own_tasks():
+    info = {"entry": {"answer": "12", "metadata": {"source_dataset": "chain_sum"}}}
+    assert score_gym(tag(" 12 "), "12", info).correct
+    assert not score_gym(tag("13"), "12", info).correct
+    assert not score_gym("12", "12", info).correct  # it was asked for in tags
+    assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}).correct
+    with pytest.raises(UserError, match="source_dataset"):
+        score_gym(tag("12"), "12", {})
+
+
+def test_generated_tasks_of_every_domain_score_their_reference_answer():
+    from rlkit.data.reference import reference_response
+    from rlkit.domains import sources
+
+    rows, names = [], []
+    for name in ("arithmetic", "math_problems", "string_trace", "code_io", "ordering", "graph_walk", "path",
+                 "tables", "lookup", "programs", "formulas"):  # fmt: skip
+        for index in range(3):
+            task = sources.parse({"kind": name}).task(index)
+            rows.append(
+                (task.data_source, reference_response(task), task.ground_truth, dict(task.extra_info))
+            )
+            names.append(name)
+    rewards = shared().grade_rows(rows)
+    assert [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] == []

@@ -1,0 +1,261 @@
+# ruff: noqa: E501 (whole programs as one-line strings)
+"""The sandbox: what programs can and cannot do, in bubblewrap and in the fallback."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.rewards.sandbox import levels
+from rlkit.rewards.sandbox.client import Jail, Limits
+from rlkit.rewards.sandbox.levels import choose
+
+needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+LEVELS = [
+    pytest.param("bubblewrap", marks=needs_bubblewrap),
+    pytest.param("rlimits", marks=pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")),
+]
+
+
+@pytest.fixture(scope="module", params=LEVELS)
+def jail(request):
+    with Jail(choose(request.param)) as jail:
+        jail.level = request.param
+        yield jail
+
+
+@pytest.fixture(scope="module")
+def tight():
+    if shutil.which("bwrap") is None:
+        pytest.skip("bubblewrap is not installed")
+    with Jail(choose("bubblewrap")) as jail:
+        yield jail
+
+
+def run(jail, program, stdin=b"", seconds=5.0):
+    return jail.run(program, stdin, seconds)
+
+
+def works(jail):
+    """The jail is as good as new."""
+    return run(jail, "print(sum(map(int, input().split())))", b"20 22\n").stdout == b"42\n"
+
+
+def test_a_program_reads_and_prints(jail):
+    outcome = run(jail, "import sys\nprint(input()[::-1])\nprint('note', file=sys.stderr)", "añ\n".encode())
+    assert (outcome.stdout, outcome.stderr, outcome.status, outcome.ok) == (
+        "ña\n".encode(),
+        b"note\n",
+        0,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("program", "status"),
+    [
+        ("raise SystemExit(3)", 3),
+        ("exit()", 0),
+        ("import sys; sys.exit('no')", 1),
+        ("1/0", 1),
+        ("import os; os.abort()", 134),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
+        ("import atexit; atexit.register(print, 'bye')", 0),
+        ("import os; os.close(1); print(3)", 120),
+        ("print('\\ud800')", 1),
+        ("def f(n): return f(n + 1)\nf(0)", 1),
+    ],
+)
+def test_exit_statuses_are_those_of_an_interpreter(jail, program, status):
+    outcome = run(jail, program)
+    assert outcome.status == status and outcome.reason is None
+    assert works(jail)
+
+
+HOSTILE = {
+    "loop": "while True: pass",
+    "sleep": "import time; time.sleep(100)",
+    "thread": "import threading\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)]).start()",
+    "output": "while True: print('x' * 100000)",
+    "errors": "import sys\nprint(3)\nwhile True: sys.stderr.write('e' * 100000)",
+    "memory": "x = [0] * 10**10",
+    "doubling": "s = 'x'\nwhile True: s += s",
+    "children's memory": (
+        "import os, time\nfor _ in range(12):\n    if os.fork() == 0:\n        x = bytearray(200 << 20)\n        time.sleep(9)"
+        "\ntime.sleep(9)"
+    ),
+    "forks": "import os\nwhile True:\n    try:\n        os.fork()\n    except OSError:\n        pass",
+    "kill all": "import os\nos.kill(-1, 9)\nos.kill(os.getpid(), 9)",
+    "kill group": "import os\nos.killpg(0, 9)",
+    "kill parent": "import os\nos.kill(os.getppid(), 9)\nraise SystemExit(1)",
+    "stop parent": "import os, signal\nos.kill(os.getppid(), signal.SIGSTOP)\nraise SystemExit(1)",
+    "daemon": (
+        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(300)\n    os._exit(0)"
+        "\nraise SystemExit(1)"
+    ),
+    "ignored signals": "import signal\nfor s in range(1, 65):\n    try: signal.signal(s, signal.SIG_IGN)\n    except (OSError, ValueError): pass\nwhile True: pass",
+    "disk": "i = 0\nwhile True:\n    open(f'f{i}', 'wb').write(b'x' * (8 << 20))\n    i += 1",
+    "one big file": "open('big', 'wb').truncate(1 << 40)\nopen('big2', 'wb').write(b'x' * (300 << 20))",
+    "many files": "for i in range(10**6): open(f'{i}', 'w')",
+    "deep folders": "import os\nfor i in range(300):\n    os.mkdir('d')\n    os.chdir('d')\nos.chmod('.', 0)\nraise SystemExit(1)",
+    "segfault": "import ctypes; ctypes.string_at(0)",
+    "closes everything": "import os\nfor fd in range(256):\n    try: os.close(fd)\n    except OSError: pass\nraise SystemExit(1)",
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
+    start = time.monotonic()
+    outcome = run(jail, HOSTILE[name], seconds=0.8)
+    assert not outcome.ok
+    assert time.monotonic() - start < 0.8 + 4  # the fallback deletes folders file by file
+    assert len(outcome.stdout) <= jail.limits.output + (1 << 20)
+    assert works(jail)
+
+
+def test_nothing_of_one_program_reaches_the_next(jail):
+    program = "import os\nprint(sorted(os.listdir('.')))\nopen('json.py', 'w').write('raise SystemExit(9)')"
+    assert run(jail, program).stdout == run(jail, program).stdout == b"[]\n"
+    assert run(jail, "import builtins\nbuiltins.print = None").status == 0
+    assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
+
+
+def test_the_environment_holds_nothing_of_ours(jail, monkeypatch):
+    monkeypatch.setenv("RLKIT_SECRET", "hush")
+    with Jail(choose(jail.level)) as fresh:
+        program = (
+            "import os; print('RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"
+        )
+        assert run(fresh, program).stdout == b"False False\n"
+
+
+def test_output_is_capped_while_it_is_read():
+    with Jail(choose(), Limits(output=1 << 20)) as jail:
+        outcome = run(jail, "while True: print('y' * 1000)")
+        assert outcome.reason == "output" and len(outcome.stdout) < 3 << 20
+
+
+def test_a_big_input_is_read_whole(jail):
+    data = b"7\n" * (2 << 20)
+    assert run(jail, "import sys; print(len(sys.stdin.buffer.read()))", data).stdout == b"4194304\n"
+
+
+ESCAPES = {
+    "write to the system": "open('/usr/x', 'w')",
+    "write to the root": "open('/x', 'w')",
+    "see the checkout": f"import os\nos.listdir({str(Path(__file__).parents[1])!r})",
+    "read accounts": "open('/etc/shadow')",
+    "trace its parent": "import os\nopen(f'/proc/{os.getppid()}/mem', 'r+b')",
+    "connect to this machine": "import socket\nsocket.create_connection(('127.0.0.1', 9), 1)",
+    "look up a name": "import socket\nsocket.getaddrinfo('example.org', 80)",
+    "become root": "import os\nos.setuid(0) if os.getuid() else 1/0",
+    "import the grader": "import rlkit",
+    "make namespaces": "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0",
+    "mount": "import ctypes\nassert ctypes.CDLL(None).mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None) == 0",
+}
+
+
+@needs_bubblewrap
+@pytest.mark.parametrize("name", ESCAPES)
+def test_a_program_cannot(tight, name):
+    assert run(tight, ESCAPES[name]).status == 1
+
+
+@needs_bubblewrap
+def test_the_network_is_unreachable_not_refused(tight):
+    program = (
+        "import errno, socket\ns = socket.socket()\nprint(errno.errorcode[s.connect_ex(('127.0.0.1', 9))])"
+    )
+    assert run(tight, program).stdout == b"ENETUNREACH\n"
+
+
+@needs_bubblewrap
+def test_a_program_sees_only_its_own_processes(tight):
+    assert run(tight, "import os\nprint(sum(n.isdigit() for n in os.listdir('/proc')))").stdout == b"2\n"
+
+
+def test_honest_uses_of_processes_and_threads_work(jail):
+    assert (
+        run(jail, "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))").stdout
+        == b"[1, 2]\n"
+    )
+    daemon = "import threading\nprint(1)\nthreading.Thread(target=lambda: [0 for _ in iter(int, 1)], daemon=True).start()"
+    assert run(jail, daemon).ok
+    assert run(
+        jail, "import subprocess\nprint(subprocess.run(['echo', 'hi'], capture_output=True).stdout)"
+    ).ok
+
+
+def test_two_hundred_hostile_programs_leave_no_process_and_no_file():
+    before = set(os.listdir("/tmp"))
+    with Jail(choose()) as jail:
+        for i in range(200):
+            run(
+                jail,
+                f"import os\nopen('/tmp/left{i}', 'w')\nif os.fork() == 0:\n    os.setsid()\n    while True: pass",
+            )
+        names = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+        assert names.count("jail.py") <= 4  # bwrap, its child and the server, not two hundred loops
+        assert works(jail)
+    left = {name for name in set(os.listdir("/tmp")) - before if name.startswith(("left", "rlkit-jail"))}
+    assert not left
+
+
+@needs_bubblewrap
+def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("the tests run as an ordinary user already")
+    python = levels._public_python()
+    if python is None:
+        pytest.skip("no Python that another user can read")
+    script = "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlkit.rewards.sandbox.client import Jail\n"
+    script += "from rlkit.rewards.sandbox.levels import choose\nlevel = choose()\nprint(level.name)\n"
+    script += "print(Jail(level).run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)"
+    copy = tmp_path / "rlkit"
+    shutil.copytree(Path(__file__).parents[1] / "rlkit", copy, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.owner() == "root" and str(folder).startswith("/tmp/"):
+            folder.chmod(0o755)
+    command = [
+        "setpriv",
+        "--reuid=65534",
+        "--regid=65534",
+        "--clear-groups",
+        python,
+        "-B",
+        "-c",
+        script,
+        str(tmp_path),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, cwd="/")
+    assert done.stdout == "bubblewrap\nb'65534\\n'\n", done.stderr
+
+
+def test_without_bubblewrap_root_falls_back_and_others_are_refused_with_instructions(monkeypatch):
+    monkeypatch.setattr(levels, "bubblewrap_problem", lambda: "it is not installed.")
+    monkeypatch.setattr(levels, "_public_python", lambda: "/usr/bin/python3")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert choose().name == "rlimits"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(UserError, match="apt-get install bubblewrap"):
+        choose()
+    with pytest.raises(UserError, match="does not work here"):
+        choose("bubblewrap")
+    assert choose("unsafe").name == "unsafe"
+    assert "apt-get install bubblewrap" in levels.report()
+
+
+def test_a_program_runs_unsafely_where_that_was_asked_for():
+    with Jail(choose("unsafe")) as jail:
+        assert works(jail)
+        assert run(jail, "while True: pass", seconds=0.5).reason == "time"
+        assert works(jail)
+
+
+def test_the_interpreter_of_the_sandbox_is_this_one(tight):
+    assert run(tight, "import sys; print(sys.version)").stdout.decode().strip() == sys.version
