@@ -26,6 +26,7 @@ class Rung:
 
 
 LADDER = {
+    "ladder-10k": Rung(1, 32, 64, 1),
     "ladder-30k": Rung(2, 32, 128, 1),
     "ladder-60k": Rung(3, 32, 160, 1),
     "ladder-100k": Rung(2, 64, 192, 2),

@@ -29,9 +29,9 @@ from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch, Task
 
 CACHE = Path("data/models/warm")
-VERSION = 1  # part of the cache key: raise it when the same config would give other weights
-VALIDATION = 1024  # tasks that `matched` stops on; none of them is in the held-out set
-CHECK_EVERY = 10  # steps between looks at the pass rate
+VERSION = 2  # part of the cache key: raise it when the same config would give other weights
+VALIDATION = 512  # tasks that `matched` stops on; none of them is in the held-out set
+CHECK_EVERY = {"fixed": 50, "matched": 10}  # steps between looks at the pass rate
 
 
 @dataclass(frozen=True)
@@ -104,18 +104,19 @@ class _Trainer:
         self.tokens = 0
 
     def run(self, progress) -> dict[str, float]:
-        step, rate, snapshot, fine = 0, self.pass_rate(), None, False
+        step, rate, snapshot, fine = 0, 0.0, None, False
+        matched, every = self.section.kind == "matched", CHECK_EVERY[self.section.kind]
         while step < self.section.steps:
-            if not fine and step % CHECK_EVERY == 0:
+            if matched and not fine and step % every == 0:
                 snapshot = (step, self.tokens, copy.deepcopy(self.policy.model.state_dict()), self._optimizer_state())
             step += 1
             self._step(step)
-            if not fine and step % CHECK_EVERY and step < self.section.steps:
+            if not fine and step % every and step < self.section.steps:
                 continue
             rate = self.pass_rate()
             if progress:
                 progress(step, self.section.steps, rate)
-            if self.section.kind == "matched" and rate >= self.section.target - self.section.tolerance / 2:
+            if matched and rate >= self.section.target - self.section.tolerance / 2:
                 if rate <= self.section.target + self.section.tolerance or fine:
                     break
                 step, rate, fine = self._rewind(snapshot), self.pass_rate(), True  # overshot: look at every step
@@ -175,12 +176,11 @@ def worked_answer(task: Task) -> str:
 
 
 def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
-    """Tasks to stop on, disjoint from the held-out set that results are reported on."""
-    stream = TaskStream(_supervised_stream(config, derive("warm start validation")), held)
-    tasks: dict[str, Task] = {}
-    for step in range(1, 1 + -(-VALIDATION // config.model.warm_start.batch_size)):
-        tasks.update((t.id, t) for t in stream.batch(step))
-    return list(tasks.values())[:VALIDATION]
+    """Tasks to stop on: spread over the sources like the held-out set that results are reported on, and
+    disjoint from it."""
+    section = config.evaluation.model_copy(update={"size": VALIDATION, "seed": derive("warm start validation") % 2**31})
+    reported = {t.id for t in held}
+    return [t for t in held_out(config.model_copy(update={"evaluation": section})) if t.id not in reported]
 
 
 def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:
