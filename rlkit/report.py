@@ -69,10 +69,8 @@ def show_plan(plan: "Plan", workers: int) -> None:
         table.add_row(run.label, "yes" if run.held_out else "", *numbers, "finished" if finished else "to do")
     console.print(table)
     flops, seconds = (sum(plan.costs[run.name][key] for run in plan.to_do) for key in ("flops", "seconds"))
-    console.print(
-        f"{unfinished} of {len(plan.runs)} runs to do: {flops:.1e} FLOPs, about {_duration(seconds / workers)} "
-        f"with {workers} at a time."
-    )
+    about = f"{flops:.1e} FLOPs, about {_duration(seconds / workers)} with {workers} at a time"
+    console.print(f"{unfinished} of {len(plan.runs)} runs to do: {about}.")
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str]) -> None:
@@ -132,8 +130,10 @@ class Board:
         if not console.is_terminal:
             return
         for run, bar in self._of.values():
-            state = run_state(self.plan.run_folder(run))
-            self._bars.update(bar, completed=state.step or 0, note=state.passed() or "starting")
+            folder = self.plan.run_folder(run)
+            state = run_state(folder)
+            note = state.passed() or ("warm start" if folder.exists() else "starting")
+            self._bars.update(bar, completed=state.step or 0, note=note)
 
     def ended(self, run: "PlannedRun", problem: str | None) -> None:
         """Print how the run ended; `problem` holds its last lines when it failed."""

@@ -62,9 +62,10 @@ def test_a_value_without_a_notebook_form_is_an_error(tmp_path, value):
         check_parameters(notebook(tmp_path), {"extra": value})
 
 
-def test_numpy_paths_and_tuples_arrive_as_they_were_meant(tmp_path):
+def test_values_arrive_as_they_were_meant_in_this_interpreter_and_folder(tmp_path):
+    values = "print([lr, steps, name, sizes, extra])"
     target = execute(
-        notebook(tmp_path, "print([lr, steps, name, sizes, extra])"),
+        notebook(tmp_path, values, "import os, sys\nprint([sys.executable, os.getcwd()])"),
         tmp_path / "deep" / "out.ipynb",
         {
             "lr": np.float64(3),
@@ -75,26 +76,25 @@ def test_numpy_paths_and_tuples_arrive_as_they_were_meant(tmp_path):
         },
     )
     assert "[3.0, 7, 'a/b', [1, 2], [1.0, 1.0]]" in outputs(target)
+    assert repr([sys.executable, str(Path.cwd())]) in outputs(target)
     saved = nbformat.read(target, as_version=4)
     nbformat.validate(saved)
     assert "all cells ran" not in outputs(target)
     assert saved.metadata.papermill.output_path == str(target)
 
 
-def test_the_kernel_is_this_interpreter_and_works_in_this_folder(tmp_path):
-    target = execute(
-        notebook(tmp_path, "import os, sys\nprint([sys.executable, os.getcwd()])"), tmp_path / "o.ipynb"
+def test_a_failed_notebook_is_kept_until_it_succeeds(tmp_path):
+    source, target = (
+        notebook(tmp_path, "print('before')", "1 / steps", "print('after')"),
+        tmp_path / "out.ipynb",
     )
-    assert repr([sys.executable, str(Path.cwd())]) in outputs(target)
-
-
-def test_a_cell_that_raises_fails_and_what_ran_is_kept(tmp_path):
-    source = notebook(tmp_path, "print('before')", "1 / 0", "print('after')")
     with pytest.raises(NotebookFailed, match=r"ZeroDivisionError: division by zero \(see .*failed\.ipynb\)"):
-        execute(source, tmp_path / "out.ipynb")
-    assert not (tmp_path / "out.ipynb").exists()
+        execute(source, target, {"steps": 0})
+    assert not target.exists()
     kept = outputs(tmp_path / "out.failed.ipynb")
     assert "before" in kept and "after" not in kept
+    execute(source, target)
+    assert not (tmp_path / "out.failed.ipynb").exists() and "after" in outputs(target)
 
 
 def test_a_dead_kernel_is_a_failure_whatever_the_cells_say(tmp_path):
@@ -115,10 +115,3 @@ def test_a_user_error_in_a_cell_keeps_its_sentence(tmp_path):
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("Cannot read params/none.yaml")
-
-
-def test_success_removes_an_earlier_failure(tmp_path):
-    with pytest.raises(NotebookFailed):
-        execute(notebook(tmp_path, "1 / steps"), tmp_path / "out.ipynb", {"steps": 0})
-    execute(notebook(tmp_path, "1 / steps"), tmp_path / "out.ipynb")
-    assert not (tmp_path / "out.failed.ipynb").exists()
