@@ -1,0 +1,277 @@
+"""The server: answers, limits, errors as JSON, sharing, streaming, clients that leave."""
+
+import asyncio
+import json
+import threading
+
+import httpx
+import numpy as np
+import pytest
+
+from rlkit.config import Model
+from rlkit.environments import environments
+from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.model_agent import Batcher, LanguageModelAgent
+from rlkit.models import load_policy
+from rlkit.samplers.torch import TorchSampler
+from rlkit.serving.app import create_app
+from rlkit.serving.solver import Settings
+from rlkit.types import Sample
+
+GOOD = {"domain": "mathematics", "problem": "3x + 7 = 16"}
+
+
+class ExpertSampler:
+    """Answers a prompt as the expert would, by reading the last equation out of it; can be held back."""
+
+    def __init__(self, policy) -> None:
+        self.policy, self.batches, self.gate = policy, [], threading.Event()
+        self.gate.set()
+
+    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0, top_k=0):
+        self.gate.wait(10)
+        self.batches.append(len(prompts))
+        return [[self._say(self.policy.tokenizer.decode(ids))] for ids in prompts]
+
+    def _say(self, chat: str) -> Sample:
+        env = Mathematics()
+        shown = [line for line in chat.replace("<|im_end|>", "\n").split("\n") if "=" in line]
+        env.reset(shown[-1].removeprefix("Yes. "))
+        action, params = env.expert()  # of a fresh episode: it identifies first
+        if len(shown) > 1:
+            action, value = env.expert_move()
+            params = {"value": value}
+        text = self.policy.tokenizer.encode(env.format_action(action, params))
+        ids = np.array([*text, *self.policy.stop_ids[:1]])
+        return Sample(ids, np.full(len(ids), -0.1, np.float32), "stop")
+
+    def sync(self, policy) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(Model.model_validate({"path": "ladder-30k"}))
+
+
+def server(policy, **limits):
+    """An app with the scripted sampler, and a client for it."""
+    sampler = ExpertSampler(policy)
+    domains = {"mathematics": Mathematics(instructions="brief")}
+    app = create_app(policy, domains, sampler, Settings(**limits))
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    return sampler, app, httpx.AsyncClient(transport=transport, base_url="http://test")
+
+
+def run(coroutine):
+    return asyncio.run(asyncio.wait_for(coroutine, 30))
+
+
+def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
+    async def go():
+        _, _, client = server(policy)
+        return await client.post("/solve", json=GOOD), await client.post("/solve", json=GOOD)
+
+    first, again = run(go())
+    body = first.json()
+    assert first.status_code == 200 and body["solution"] == "3" and body["success"]
+    assert [a["action"] for a in body["actions"]] == [
+        "identify_operation subtract_terms",
+        "subtract_terms 7",
+        "divide_terms 3",
+        "state_answer 3",
+    ]
+    assert [a["reward"] for a in body["actions"]] == [1.5, 2.0, 2.0, 3.0] and body["total_reward"] == 8.5
+    assert not body["cached"] and again.json()["cached"] and again.json()["actions"] == body["actions"]
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "words"),
+    [
+        ({"domain": "astrology", "problem": "x"}, 404, "Unknown domain 'astrology'"),
+        ({"domain": "mathematics", "problem": "hello"}, 422, "no equation"),
+        ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
+        ({"domain": "business", "problem": "{}"}, 422, "no 'business' problem"),
+        ({"domain": "mathematics"}, 422, "problem: Field required"),
+        ({"domain": "mathematics", "problem": ""}, 422, "problem"),
+        ({"domain": "mathematics", "problem": "x" * 9000}, 422, "problem"),
+        ("{broken", 422, "JSON"),
+        ("x" * 1_000_000, 413, "larger than"),
+    ],
+)
+def test_bad_requests_get_a_sentence_and_disturb_nobody(policy, body, status, words):
+    async def go():
+        _, _, client = server(policy)
+        raw = body if isinstance(body, str) else json.dumps(body)
+        headers = {"content-type": "application/json"}
+        bad, good = await asyncio.gather(
+            client.post("/solve", content=raw, headers=headers), client.post("/solve", json=GOOD)
+        )
+        return bad, good
+
+    bad, good = run(go())
+    assert bad.status_code == status and words in bad.json()["error"]
+    assert good.status_code == 200 and good.json()["success"]
+
+
+def test_a_large_body_without_a_length_is_refused_too(policy):
+    async def chunks():
+        for _ in range(200):
+            yield b"x" * 1000
+
+    async def go():
+        _, _, client = server(policy)
+        return await client.post("/solve", content=chunks())
+
+    assert run(go()).status_code == 413
+
+
+def test_live_episodes_share_sampler_calls_and_equal_requests_one_episode(policy):
+    async def go():
+        sampler, _, client = server(policy)
+        texts = [f"{a}x + {b} = {a * 2 + b}" for a in range(2, 10) for b in range(1, 6)]
+        bodies = [{"domain": "mathematics", "problem": text} for text in texts * 3]
+        answers = await asyncio.gather(*(client.post("/solve", json=b) for b in bodies))
+        return sampler, answers
+
+    sampler, answers = run(go())
+    assert all(a.status_code == 200 and a.json()["solution"] == "2" for a in answers)
+    assert sum(sampler.batches) == 160  # 40 problems of 4 turns, however often they were asked
+    assert len(sampler.batches) < 40
+
+
+def test_too_many_get_429_and_when_to_come_back(policy):
+    async def go():
+        sampler, _, client = server(policy, max_concurrent=2)
+        sampler.gate.clear()
+        bodies = [{"domain": "mathematics", "problem": f"{a}x + 7 = 16"} for a in (2, 3, 4, 5)]
+        waiting = [asyncio.create_task(client.post("/solve", json=b)) for b in bodies]
+        await asyncio.sleep(0.3)
+        sampler.gate.set()
+        return await asyncio.gather(*waiting)
+
+    answers = run(go())
+    assert sorted(a.status_code for a in answers) == [200, 200, 429, 429]
+    refused = next(a for a in answers if a.status_code == 429)
+    assert refused.headers["retry-after"] == "1" and "try again" in refused.json()["error"]
+
+
+def test_an_episode_that_takes_too_long_is_ended(policy):
+    async def go():
+        sampler, app, client = server(policy, timeout=0.2)
+        sampler.gate.clear()
+        answer = await client.post("/solve", json=GOOD)
+        sampler.gate.set()
+        return answer, app.state.solver
+
+    answer, solver = run(go())
+    assert answer.status_code == 504 and "longer than 0.2 s" in answer.json()["error"]
+    assert not solver._running
+
+
+def test_a_client_that_leaves_costs_the_others_nothing(policy):
+    async def go():
+        sampler, app, client = server(policy)
+        sampler.gate.clear()
+        leaving = asyncio.create_task(client.post("/solve", json=GOOD))
+        staying = asyncio.create_task(client.post("/solve", json=GOOD))
+        await asyncio.sleep(0.2)
+        leaving.cancel()
+        sampler.gate.set()
+        return await staying, app.state.solver
+
+    answer, solver = run(go())
+    assert answer.status_code == 200 and answer.json()["success"] and not solver._running
+
+
+def test_a_batch_answers_each_item(policy):
+    async def go():
+        _, _, client = server(policy, max_batch=3)
+        mixed = [GOOD, {"domain": "mathematics", "problem": "hello"}, {"domain": "none", "problem": "x"}]
+        return await client.post("/solve/batch", json=mixed), await client.post(
+            "/solve/batch", json=[GOOD] * 4
+        )
+
+    mixed, long = run(go())
+    good, unreadable, unknown = mixed.json()
+    assert good["success"] and unreadable["status"] == 422 and unknown["status"] == 404
+    assert long.status_code == 422
+
+
+def test_a_stream_shows_every_action_while_it_happens(policy):
+    async def go():
+        _, app, client = server(policy)
+        good = await client.post("/solve/stream", json=GOOD)
+        bad = await client.post("/solve/stream", json={**GOOD, "problem": "hello"})
+        return good, bad, app.state.solver
+
+    good, bad, solver = run(go())
+    events = [line.removeprefix("event: ") for line in good.text.splitlines() if line.startswith("event")]
+    assert events == ["action"] * 4 + ["solution"]
+    data = [json.loads(line[6:]) for line in good.text.splitlines() if line.startswith("data")]
+    assert data[1]["action"] == "subtract_terms 7" and data[-1]["total_reward"] == 8.5
+    assert "event: error" in bad.text and "no equation" in bad.text
+    assert not solver._running
+
+
+def test_the_key_is_asked_for_where_one_is_set(policy, monkeypatch):
+    monkeypatch.setenv("RLKIT_API_KEY", "secret")
+
+    async def go():
+        _, _, client = server(policy)
+        tries = [{}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer secret"}]
+        posts = [await client.post("/solve", json=GOOD, headers=h) for h in tries]
+        return posts, await client.get("/healthz")
+
+    posts, health = run(go())
+    assert [p.status_code for p in posts] == [401, 401, 200] and "error" in posts[0].json()
+    assert health.json()["status"] == "ok"
+
+
+def test_metrics_and_the_schema_are_served(policy):
+    async def go():
+        _, _, client = server(policy)
+        await client.post("/solve", json=GOOD)
+        await client.post("/solve", json={**GOOD, "domain": "none"})
+        return await client.get("/metrics"), await client.get("/openapi.json"), await client.get("/nowhere")
+
+    metrics, schema, nowhere = run(go())
+    assert 'rlkit_requests_total{path="/solve",status="200"} 1.0' in metrics.text
+    assert 'rlkit_requests_total{path="/solve",status="404"} 1.0' in metrics.text
+    assert "rlkit_active_episodes 0.0" in metrics.text
+    assert {"/solve", "/solve/batch", "/solve/stream", "/healthz", "/metrics"} <= set(schema.json()["paths"])
+    assert nowhere.status_code == 404
+
+
+def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
+    async def go():
+        sampler, _, client = server(policy)
+        working = sampler.sample
+        sampler.sample = lambda *_, **__: 1 / 0
+        broken = await client.post("/solve", json=GOOD)
+        sampler.sample = working
+        return broken, await client.post("/solve", json=GOOD)
+
+    broken, after = run(go())
+    assert broken.status_code == 500 and "ZeroDivisionError" in broken.json()["error"]
+    assert after.status_code == 200
+
+
+def test_constrained_decoding_names_valid_actions_only(policy):
+    env = environments.parse({"kind": "mathematics", "instructions": "brief", "max_steps": 4})
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+
+    async def go():
+        agent = LanguageModelAgent(policy, Batcher(sampler, 12), constrained=True)
+        return await agent.run_episode(env, "3x + 7 = 16")
+
+    trajectory = run(go())
+    assert all(t.action in env.actions for t in trajectory.transitions)
+
+
+def test_an_open_host_needs_a_key(monkeypatch):
+    from rlkit.errors import UserError
+    from rlkit.serving.app import serve
+
+    monkeypatch.delenv("RLKIT_API_KEY", raising=False)
+    with pytest.raises(UserError, match="RLKIT_API_KEY"):
+        serve("ladder-30k", host="0.0.0.0")

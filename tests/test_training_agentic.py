@@ -1,0 +1,205 @@
+"""Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
+
+import numpy as np
+import pytest
+import torch
+
+from rlkit.config import Model, Optimizer
+from rlkit.environments import Trajectory, Transition
+from rlkit.environments.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
+from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.metrics import (
+    action_table,
+    calibration_error,
+    episode_metrics,
+    metrics_text,
+    optimality_gap,
+    structure,
+    transition_counts,
+)
+from rlkit.environments.trajectory import load_trajectories, save_trajectories
+from rlkit.errors import UserError
+from rlkit.training.agentic import AgenticConfig, AgenticTrainer, step_weights
+
+ENV = Mathematics(instructions="brief", families=("linear",))
+
+
+def episode(*rewards: float, success: bool = True, problem: int = 0) -> Trajectory:
+    steps = [Transition("s", "distribute", {}, "distribute", r, "s", r > -1) for r in rewards]
+    return Trajectory(
+        "mathematics", {"n": problem}, ({"role": "user", "content": "s"},), steps, success=success
+    )
+
+
+def test_reward_weights_are_the_softmax_of_standardised_returns():
+    episodes = [episode(1.0, 1.0), episode(4.0), episode(-1.0)]
+    returns = np.array([2.0, 4.0, -1.0])
+    weights = step_weights(episodes, AgenticConfig(temperature=0.5))
+    expected = np.exp((returns - 4) / (0.5 * returns.std()))
+    assert [w[0] for w in weights] == pytest.approx(expected.tolist()) and len(weights[0]) == 2
+
+
+def test_advantage_weights_compare_the_return_from_each_step_on():
+    episodes = [episode(1.0, 3.0), episode(0.0, 1.0)]
+    weights = step_weights(episodes, AgenticConfig(method="advantage_weighted"))
+    advantages = np.array([[4 - 2.5, 3 - 2.0], [1 - 2.5, 1 - 2.0]])
+    assert np.array(weights) == pytest.approx(np.exp(advantages / advantages.std()))
+
+
+def test_filtered_cloning_keeps_successes_only_and_says_so_when_there_are_none():
+    config = AgenticConfig(method="filtered")
+    weights = step_weights([episode(1.0), episode(5.0, success=False)], config)
+    assert [w.tolist() for w in weights] == [[1.0], [0.0]]
+    with pytest.raises(UserError, match="None of the trajectories succeeded"):
+        step_weights([episode(1.0, success=False)], config)
+
+
+def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
+    trainer = AgenticTrainer("ladder-30k", ENV)
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 20))
+    data = trainer.prepare_training_data(episodes)
+    weights = np.concatenate([e.weights for e in data])
+    assert weights[weights > 0].mean() == pytest.approx(1.0)
+    tokenizer = trainer.setup_model().tokenizer
+    text = tokenizer.decode(data[0].response_ids[data[0].weights > 0])
+    assert text.split("<|im_end|>")[:-1] == [t.text for t in episodes[0].transitions]
+
+
+@pytest.mark.parametrize(
+    ("episodes", "words"),
+    [
+        ([], "no trajectories"),
+        ([episode()], "no trajectories"),
+        ([episode(0.0), episode(0.0, 0.0)], "return 0"),
+    ],
+)
+def test_nothing_to_learn_from_is_refused(episodes, words):
+    with pytest.raises(UserError, match=words):
+        AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
+
+
+def test_episodes_that_are_too_long_are_left_out_and_counted():
+    trainer = AgenticTrainer("ladder-30k", ENV, AgenticConfig(max_length=120))
+    long, short = [episode(*[1.0] * 20), episode(1.0)]
+    assert len(trainer.prepare_training_data([long, short])) == 1 and trainer.left_out == 1
+    with pytest.raises(UserError, match="max_length 120"):
+        trainer.prepare_training_data([long])
+
+
+def test_the_loss_is_the_weighted_mean_over_action_tokens_of_the_whole_batch():
+    trainer = AgenticTrainer("ladder-30k", ENV)
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 6))
+    data = trainer.prepare_training_data(episodes)
+    model, total, tokens = trainer.setup_model().model, 0.0, 0
+    for e in data:
+        ids = torch.from_numpy(np.concatenate([e.prompt_ids, e.response_ids]))[None]
+        logits = model(ids).logits[0, len(e.prompt_ids) - 1 : -1]
+        logprobs = logits.log_softmax(-1).gather(-1, torch.from_numpy(e.response_ids)[:, None])[:, 0]
+        total += float(-(logprobs.detach() * torch.from_numpy(e.weights)).sum())
+        tokens += int((e.weights > 0).sum())
+    assert trainer.loss(data) == pytest.approx(total / tokens, rel=1e-4)
+
+
+def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.2), ENV, ENV.problems("train", 48))
+    config = AgenticConfig(
+        epochs=2, batch_size=16, optim=Optimizer(lr=5e-3), max_response_length=60, max_turn_length=20
+    )
+    results = []
+    for _ in range(2):
+        trainer = AgenticTrainer("ladder-30k", ENV, config, seed=3)
+        results.append(trainer.train(trainer.prepare_training_data(episodes)))
+    first, second = results
+    assert first.losses == second.losses and len(first.losses) == 6
+    assert first.loss_reduction > 0.2 and first.parameters_trained == first.parameters_total
+    again = AgenticTrainer(str(trainer.save(tmp_path / "model")), ENV, config)
+    again.model = Model.model_validate({"path": again.model.path})
+    problems = ENV.problems("test", 3)
+    assert again.test_inference(problems) == trainer.test_inference(problems)
+
+
+def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
+    trainer = AgenticTrainer("ladder-30k", ENV)
+    folder = trainer.save(tmp_path / "model")
+    adapted = AgenticTrainer(str(folder), ENV, AgenticConfig(epochs=1))
+    names = [n for n, p in adapted.setup_model().model.named_parameters() if p.requires_grad]
+    assert names and all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in names)
+    # On Qwen2.5-0.5B: 24 layers, q_proj 896 to 896 and v_proj 896 to 128, rank 8, of 494,032,768 weights.
+    assert pytest.approx(0.0011, abs=5e-5) == 24 * 8 * ((896 + 896) + (896 + 128)) / 494_032_768
+
+
+def test_agents_differ_as_they_should_and_repeat():
+    problems = ENV.problems("train", 40)
+    expert, noisy, random = (
+        run_episodes(agent, ENV, problems, seed=4)
+        for agent in (ExpertAgent(), NoisyAgent(ExpertAgent(), 0.3), RandomAgent())
+    )
+    returns = [np.mean([e.total_reward for e in group]) for group in (expert, noisy, random)]
+    assert returns[0] == 8.5 and returns[0] > returns[1] > returns[2]
+    assert run_episodes(NoisyAgent(ExpertAgent(), 0.3), ENV, problems, seed=4) == noisy
+    assert run_episodes(NoisyAgent(ExpertAgent(), 0.3), ENV, problems, seed=5) != noisy
+    actions = [t.action for e in noisy for t in e.transitions]
+    off = np.mean([t.reward < 0 for e in noisy for t in e.transitions])
+    assert len(set(actions)) > 5 and 0.1 < off < 0.35
+
+
+def test_a_thousand_episodes_run_at_once():
+    import asyncio
+
+    alive: list[int] = [0, 0]
+
+    class Slow(ExpertAgent):
+        async def choose(self, state, valid_actions):
+            alive[0] += 1
+            alive[1] = max(alive)
+            await asyncio.sleep(0.05)
+            alive[0] -= 1
+            return await super().choose(state, valid_actions)
+
+    episodes = run_episodes(Slow(), ENV, ["3x + 7 = 16"] * 1000, concurrency=1000)
+    assert len(episodes) == 1000 and all(e.total_reward == 8.5 for e in episodes) and alive[1] == 1000
+
+
+def test_trajectories_survive_a_file(tmp_path):
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.3), ENV, ENV.problems("train", 3))
+    path = save_trajectories(episodes, tmp_path / "t.jsonl")
+    assert load_trajectories(path) == episodes
+    path.write_text(path.read_text() + "{broken\n")
+    with pytest.raises(UserError, match="line 4"):
+        load_trajectories(path)
+
+
+def test_episode_metrics_against_hand_computed_ones():
+    problems = [{"n": 0}, {"n": 1}]
+    good, bad = episode(2.0, 3.0), episode(-1.0, -0.5, 2.0, success=False, problem=1)
+    expert = [episode(2.0, 3.0), episode(2.0, 3.0, problem=1)]
+    assert [e.problem for e in expert] == problems
+    good.confidence, bad.confidence = 0.95, 0.85
+    table = episode_metrics({"model": [good, bad]}, expert)
+    value = table.set_index("metric")["value"]
+    assert value["success"] == 0.5 and value["return"] == pytest.approx((5 + 0.5) / 2)
+    assert value["wasted_actions"] == 1.0 and value["valid_actions"] == pytest.approx((1 + 2 / 3) / 2)
+    assert value["optimality_gap"] == pytest.approx((0 + 0.9) / 2)
+    assert value["structure"] == pytest.approx((1 + 2 * 2 / 5) / 2)
+    assert value["calibration_error"] == pytest.approx((0.05 + 0.85) / 2)
+    assert (table["low"].dropna() <= table["high"].dropna()).all()
+    assert "0.500 [" in metrics_text(table).loc["success", "model"]
+    with pytest.raises(UserError, match="same list"):
+        episode_metrics({"model": [bad, good]}, expert)
+
+
+def test_measures_at_their_ends():
+    assert calibration_error([1.0, 1.0], [True, True]) == 0.0
+    assert calibration_error([0.5] * 4, [True, True, False, False]) == 0.0
+    assert structure(episode(1.0), episode(1.0)) == 1.0
+    with pytest.raises(UserError, match="no gap"):
+        optimality_gap(episode(1.0), episode(-1.0))
+
+
+def test_tables_of_actions():
+    expert = run_episodes(ExpertAgent(), ENV, ["3x + 7 = 16", "3x - 7 = 2"])
+    table = action_table(expert)
+    assert table.loc["divide_terms"].tolist() == [2, 1.0, 2.0, 2.0, 2.0]
+    counts = transition_counts(expert, list(ENV.actions))
+    assert counts.loc["start", "identify_operation"] == 2 and counts.loc["state_answer", "end"] == 2
+    assert counts.loc["identify_operation", "add_terms"] == 1 and counts.to_numpy().sum() == 10
