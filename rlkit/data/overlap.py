@@ -1,20 +1,23 @@
 """Texts that nearly repeat each other: near-duplicates in a file, and held-out problems in training rows.
 
-A text is a set of hashed n-grams of words, numbers and symbols. N-grams that more than `COMMON` rows
+A text is a set of hashed n-grams of words, numbers and symbols. N-grams that more than `tolerated` rows
 share are left out: they are the template of a family of problems, not a problem.
 """
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-COMMON = 10
-"""Rows above which a shared n-gram counts as a template's."""
 _TOKEN = re.compile(r"\d+|[^\W\d_]+|[^\w\s]|_")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
 _MASKED = np.uint64(zlib.crc32(b"<number>"))
+
+
+def tolerated(rows: int) -> int:
+    """In how many of `rows` texts an n-gram may stand before it counts as a template's: 2 to 10."""
+    return min(10, max(2, rows // 10))
 
 
 class Tokens:
@@ -47,11 +50,11 @@ class Tokens:
         return self.hashes[self.number]
 
 
-def common(sets: Iterable[np.ndarray]) -> np.ndarray:
-    """The n-grams that stand in more than `COMMON` of the sets, sorted."""
+def common(sets: Sequence[np.ndarray]) -> np.ndarray:
+    """The n-grams that stand in more than `tolerated` of the sets, sorted."""
     everything = np.concatenate([np.zeros(0, np.uint32), *sets])
     grams, counts = np.unique(everything, return_counts=True)
-    return grams[counts > COMMON]
+    return grams[counts > tolerated(len(sets))]
 
 
 def near_duplicates(
@@ -112,9 +115,11 @@ class HeldOut:
         self._grams, self._owner = flat[order], np.repeat(np.arange(len(sets)), self._sizes)[order]
         self._rows_with = _repeats(self._grams)  # texts, and later rows, that have the n-gram
         self._hits: list[tuple[int, np.ndarray, np.ndarray]] = []
+        self._rows = 0
 
     def add(self, row: int, text: Tokens) -> None:
         """Compare a training row."""
+        self._rows += 1
         grams = text.grams(self.n, self.mask)
         low, high = np.searchsorted(self._grams, grams, "left"), np.searchsorted(self._grams, grams, "right")
         found = np.flatnonzero(high > low)
@@ -125,7 +130,7 @@ class HeldOut:
 
     def found(self) -> Iterator[tuple[int, int, float]]:
         """(row, held-out text, share of its own n-grams) of each row that repeats one."""
-        own = self._rows_with <= COMMON
+        own = self._rows_with <= tolerated(len(self._sizes) + self._rows)
         totals = np.bincount(self._owner[own], minlength=len(self._sizes))
         comparable = totals >= np.maximum(self.least, self.least_share * self._sizes)
         for row, places, numbers in self._hits:

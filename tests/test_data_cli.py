@@ -1,0 +1,126 @@
+"""`rlkit data …` as a user meets it, what it prints and how it ends, and the notebook."""
+
+import json
+from pathlib import Path
+
+import guru_rows
+import nbformat
+import pytest
+from typer.testing import CliRunner
+
+from rlkit.cli import app
+from rlkit.data import rows
+from rlkit.data.view import cards, counts_frame, samples
+from rlkit.domains import sources
+from rlkit.errors import UserError
+from rlkit.types import Task
+
+ROOT = Path(__file__).parent.parent
+YAML = """
+data:
+  train: [{kind: math_problems, weight: 2}, zebra, grid]
+  train_batch_size: 16
+  train_max_samples: 60
+  sft_ratio: 0.25
+trainer: {total_training_steps: 2}
+evaluation: {size: 12}
+"""
+
+
+def call(*words, status=0) -> str:
+    result = CliRunner().invoke(
+        app, ["data", *map(str, words)], catch_exceptions=True, env={"COLUMNS": "160"}
+    )
+    if isinstance(result.exception, UserError):
+        raise result.exception
+    assert result.exit_code == status, (result.output, result.exception)
+    return result.output
+
+
+@pytest.fixture
+def params(tmp_path) -> Path:
+    (tmp_path / "mix.yaml").write_text(YAML)
+    return tmp_path / "mix.yaml"
+
+
+def test_build_show_check_and_export(params, tmp_path):
+    assert "train: 32 rows, test: 12 rows, sft: 15 rows" in call("build", params, "--out", tmp_path / "built")
+    train, test = tmp_path / "built/train.parquet", tmp_path / "built/test.parquet"
+    shown = call("show", train)
+    assert all(s in shown for s in ("math__problems", "logic__zebra_puzzle_generated", "→"))
+    page = tmp_path / "report.html"
+    assert "32 rows, 3 data sources" in call("check", train, "--held-out", test, "--html", page)
+    assert page.stat().st_size > 10_000
+    call("check", train, "--held-out", train, status=2)
+    call("check", train, "--tokenizer", "ladder-30k", "--max-prompt-length", 5, status=2)
+    call("check", train, train, status=1)
+    assert "b: 44 rows" in call("export", "verl", tmp_path / "b", "--file", train, "--file", test)
+    assert "train: 48 rows" in call(
+        "export", "trl", tmp_path / "trl", params, "trainer.total_training_steps=3"
+    )
+
+
+def test_import_prints_counts_beside_the_published_ones(tmp_path):
+    source = tmp_path / "table__hitab_4.3k.jsonl"
+    source.write_text("\n".join(map(json.dumps, guru_rows.rows("table__hitab_4.3k"))))
+    first = call("import", "guru", "--from", source, "--out", tmp_path / "out")
+    assert "table" in first and "5,800" in first and "unchanged" not in first
+    assert "1 of them unchanged" in call("import", "guru", "--from", source, "--out", tmp_path / "out")
+
+
+def test_bad_requests_are_one_sentence(params, tmp_path):
+    for words, sentence in (
+        (("import", "gsm8k", "--from", "x"), "guru is what can be imported"),
+        (("export", "csv", tmp_path / "o", params), "use verl, trl, jsonl or rows"),
+        (("export", "verl", tmp_path / "o"), "either a YAML file or --file"),
+        (("check", tmp_path / "none.parquet"), "There is no file"),
+        (("build", params, "data.trian=[]", "--out", tmp_path / "o"), "Unknown key 'data.trian'"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            call(*words)
+    assert not (tmp_path / "o").exists()
+
+
+def test_every_source_is_listed_with_its_options():
+    text = call("sources")
+    assert all(kind in text for kind in sources) and "digits=2" in text
+
+
+def test_samples_counts_and_cards():
+    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("ohm", "grid")]
+    tasks.append(Task.ask("math__<b>", "<script>x</script>", "1"))
+    chosen = samples(iter(tasks), each=2)
+    assert [t.data_source for t in chosen] == [
+        "math__<b>",
+        *["simulation__arcagi_generated"] * 2,
+        *["stem__ohm"] * 2,
+    ]
+    page = cards(chosen)
+    assert "<script>" not in page and page.count("<table") == 2, "grids are drawn"
+    counts = counts_frame([*tasks, tasks[0]]).set_index("data_source")
+    assert counts.loc["stem__ohm", ["rows", "distinct", "domain"]].tolist() == [6, 5, "stem"]
+
+
+def test_the_notebook_runs_from_its_parameters(params, tmp_path):
+    from rlkit.notebook import execute
+
+    out = execute(
+        ROOT / "notebooks/data.ipynb",
+        tmp_path / "done.ipynb",
+        {"params": str(params), "out": str(tmp_path / "built"), "score": False},
+    )
+    cells = nbformat.read(out, as_version=4).cells
+    pictures = [
+        o for c in cells if c.cell_type == "code" for o in c.outputs if "image/png" in o.get("data", {})
+    ]
+    assert len(pictures) == 3 and len(list(rows.tasks(tmp_path / "built/train.parquet"))) == 32
+    assert (tmp_path / "built/report.html").exists()
+
+
+def test_the_shipped_params_build_without_a_download():
+    import rlkit
+    from rlkit.data import TaskStream, held_out
+
+    config = rlkit.load(ROOT / "params/data.yaml")
+    batch = TaskStream(config, held_out(config)).batch(1)
+    assert len(batch) == 64 and len({t.data_source for t in batch}) >= 11
