@@ -196,12 +196,14 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
     return Drawing(fig, table)
 
 
-def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", level: float = 0.95) -> Drawing:
+def scaling_law(
+    fit: "LawFit", table: "pd.DataFrame", by: str = "model.path", venue: str = "neurips", level: float = 0.95
+) -> Drawing:
     """A law of one column with its band, its points, and the held-out points that it never saw.
 
     Args:
         fit: from `rlkit.fit`, with one column.
-        table: its points, with the law's columns, `held_out` (bool) and "model.path" for colours.
+        table: its points, with the law's columns, `held_out` (bool) and `by` for colours.
         level: of the prediction band: where a new run of that size is expected.
     """
     import numpy as np
@@ -211,14 +213,14 @@ def scaling_law(fit: "LawFit", table: "pd.DataFrame", venue: str = "neurips", le
     x, y = fit.table.names[fit.law.columns[0]], fit.table.names["y"]
     grid = pd.DataFrame({x: np.geomspace(table[x].min() / 1.5, table[x].max() * 1.5, 200)})
     band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
-    palette = colours(table)
+    palette = colours(table, by)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         ax.plot(band[x], band["prediction"], color="0.2", label=fit.law.name.replace("_", " "))
         ax.fill_between(
             band[x], band["low"], band["high"], color="0.85", label=f"{level:.0%} prediction band", lw=0
         )
-        for name, part in table.groupby("model.path", sort=False):
+        for name, part in table.groupby(by, sort=False):
             held = bool(part["held_out"].iloc[0])
             label = f"{name}, held out" if held else str(name)
             face = "none" if held else palette[name]

@@ -94,7 +94,7 @@ class RunStore:
     def update(self, **fields: Any) -> None:
         """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
         self.info.update(fields, updated=_now())
-        write_text(self.folder / "run.json", json.dumps(_plain(self.info), indent=1, allow_nan=False) + "\n")
+        write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
@@ -112,7 +112,7 @@ class RunStore:
         import pandas as pd
 
         path = self.folder / "evals.parquet"
-        new = pd.DataFrame([{"step": step, **_plain(row)} for row in rows]).astype(_EVAL_TYPES)
+        new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_EVAL_TYPES)
         if path.exists():
             old = pd.read_parquet(path)
             new = pd.concat([old[old["step"] != step], new], ignore_index=True)
@@ -153,7 +153,7 @@ class RunStore:
                     file.write("\n")
 
     def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows)
+        lines = "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
         with disk_errors(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
             file.write(lines)
 
@@ -196,14 +196,14 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """`value` in JSON's types: arrays as lists, scalars of numpy and torch as numbers, NaN as None."""
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
+        return {str(k): plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(v) for v in value]
+        return [plain(v) for v in value]
     if hasattr(value, "tolist"):
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.seeds import generator
+from rlkit.store import plain
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +46,9 @@ def _pass_rate(part: "pd.DataFrame", rng: "np.random.Generator", level: float) -
     from rlkit.evaluation.passk import bootstrap_mean
 
     graded = part[part["correct"].notna()]
-    mean = bootstrap_mean(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, level=level)
+    mean = bootstrap_mean(
+        graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, level=level
+    )
     return {
         "pass@1": mean.value,
         "low": mean.low,
@@ -94,13 +97,19 @@ def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -
     return table.join(band).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
-def write(folder: str | Path, change: "pd.DataFrame", fit: "LawFit", points: "pd.DataFrame") -> str:
-    """Write analysis/law.json and analysis/summary.txt of a study, and return the summary's text."""
+def write(
+    folder: str | Path, change: "pd.DataFrame", points: "pd.DataFrame", fit: "LawFit | None" = None
+) -> str:
+    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary."""
     folder = Path(folder)
-    missed = held_out_error(fit, points)
-    record: dict[str, Any] = {"fit": json.loads(fit.to_json()), "held_out": missed.to_dict("records")}
-    write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1) + "\n")
-    text = _text(folder, change, fit, missed)
+    law: list[str] = []
+    if fit is not None:
+        missed = held_out_error(fit, points)
+        record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
+        write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
+        law = [*_law_lines(fit, missed), ""]
+    where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
+    text = "\n".join([*_change_lines(folder, change), "", *law, *where]) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
     return text
 
@@ -109,30 +118,32 @@ def _law_columns(fit: "LawFit") -> list[str]:
     return [fit.table.names[c] for c in fit.law.columns]
 
 
-def _text(folder: Path, change: "pd.DataFrame", fit: "LawFit", missed: "pd.DataFrame") -> str:
+def _change_lines(folder: Path, change: "pd.DataFrame") -> list[str]:
     runs = change.groupby("cell")["runs"].max().sum()
-    lines = [f"Study {folder.name}: {runs} runs trained", "", "held-out pass@1 (95 % intervals)"]
+    lines = [
+        f"Study {folder.name}: {runs} runs trained",
+        "",
+        "held-out pass@1, before → after (95 % intervals)",
+    ]
     width = max(map(len, change["cell"]))
     for cell, part in change.groupby("cell", sort=False):
         ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
         mark = "  (held out of the fit)" if part["held_out"].iloc[0] else ""
         lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
+    if ungraded := change["ungraded"].sum():
+        lines.append(f"  {ungraded} samples could not be graded and are left out")
+    return lines
+
+
+def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
     intervals = fit.interval()
-    terms = [f"{k} = {v:.3g}" + _interval(intervals.get(k)) for k, v in fit.params.items()]
-    lines += ["", f"law {fit.law.name}, {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
-    lines += [f"  {term}" for term in terms]
+    lines = [f"law {fit.law.name}: {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
+    lines += [f"  {name} = {value:.3g}{_interval(intervals.get(name))}" for name, value in fit.params.items()]
     for _, row in missed.iterrows():
         predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
         lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
-    lines += [f"  caution: {warning}" for warning in fit.warnings]
-    lines += [
-        "",
-        f"runs       {folder}/runs",
-        f"notebooks  {folder}/notebooks",
-        f"law        {folder}/analysis/law.json",
-    ]
-    return "\n".join([*lines, f"figures    {folder}/figures"]) + "\n"
+    return lines + [f"  caution: {warning}" for warning in fit.warnings]
 
 
 def _interval(ends: tuple[float, float] | None) -> str:
