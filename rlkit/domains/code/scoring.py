@@ -63,7 +63,7 @@ def extract(response: str) -> str | None:
     for tags in (_TAGS, ("",)):
         bodies = [body for tag, body in found if tag.split(" ")[0].split("{")[0] in tags]
         if bodies:
-            return bodies[-1]
+            return bodies[-1].removeprefix("\ufeff")
     text = after_thinking(response)
     return None if "```" in text or "~~~" in text else text
 

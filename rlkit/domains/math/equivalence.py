@@ -6,16 +6,15 @@ not know is left to math-verify.
 """
 
 import itertools
-import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
-from rlkit.domains.math import units
-from rlkit.domains.math.evaluate import ratio_sign, same
-from rlkit.domains.math.exact import rational
+from rlkit.domains.math.evaluate import ratio_sign
+from rlkit.domains.math.expressions import by_math_verify, same_expression
 from rlkit.domains.math.normalize import normalize, squeeze
-from rlkit.domains.math.parser import Node, Unreadable, parse
+from rlkit.domains.math.parser import Unreadable, parse
+from rlkit.domains.math.quantities import as_quantity, same_quantity
 from rlkit.domains.math.structure import (
     Based,
     Cases,
@@ -34,14 +33,12 @@ from rlkit.domains.math.structure import (
     is_name,
     read,
 )
-from rlkit.rewards import context
 
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 _CHOICE = re.compile(
     r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{)?\s*\(?\s*(?P<letter>[A-Ja-j])\s*(?:[).:]+[\s}]*|\}?$)"
 )
 _LONGEST = 20_000  # characters of an answer that is parsed
-_APPROXIMATE = 6  # decimals from which a decimal may stand for the exact value it rounds or cuts
 
 
 def equivalent(answer: str, truth: str) -> bool:
@@ -52,27 +49,6 @@ def equivalent(answer: str, truth: str) -> bool:
     if not a or not b:
         return False
     return squeeze(a) == squeeze(b) or _same_choice(a, b) or compare(a, b)
-
-
-def approximately(answer: str, truth: str, tolerance: float) -> bool:
-    """Whether two numbers, with or without units, agree within a relative tolerance; two whole numbers
-    must be equal."""
-    for a, b in itertools.product(read(normalize(answer)), read(normalize(truth))):
-        if not (isinstance(a, Expression | Quantity) and isinstance(b, Expression | Quantity)):
-            continue
-        x, y = _as_quantity(a), _as_quantity(b)
-        if units.is_generic(x.unit) or units.is_generic(y.unit):
-            factor: float | tuple[float, float] | None = 1.0
-        else:
-            factor = units.factor(x.unit, y.unit)
-        if factor is None or (x.number.isdigit() and y.number.isdigit() and factor == 1.0):
-            continue
-        scale, offset = factor if isinstance(factor, tuple) else (factor, 0.0)
-        if _converted(x.number, scale, offset, y.number, tolerance):
-            return True
-        if offset and _converted(y.number, 1 / scale, -offset / scale, x.number, tolerance):
-            return True  # on the other scale of temperature
-    return False
 
 
 def _same_choice(answer: str, truth: str) -> bool:
@@ -97,7 +73,7 @@ def _same_value(a: Value, b: Value) -> bool:
             return test(a, b)
     numeric = (Expression, Quantity)
     if isinstance(a, numeric) and isinstance(b, numeric):
-        return _quantities(_as_quantity(a), _as_quantity(b))
+        return same_quantity(as_quantity(a), as_quantity(b))
     for x, y in ((a, b), (b, a)):
         if isinstance(y, Expression) and isinstance(x, Ratio):
             return len(x.parts) == 2 and compare(f"({x.parts[0]})/({x.parts[1]})", y.text)
@@ -106,101 +82,12 @@ def _same_value(a: Value, b: Value) -> bool:
     return _as_text(a) == _as_text(b) != ""
 
 
-def _as_quantity(value: Expression | Quantity) -> Quantity:
-    return value if isinstance(value, Quantity) else Quantity(value.text, "")
-
-
 def _as_text(value: Value) -> str:
     return value.text if isinstance(value, Text) else squeeze(value.text).casefold()
 
 
 def _expressions(a: Expression, b: Expression) -> bool:
     return same_expression(a.text, b.text)
-
-
-def same_expression(a: str, b: str) -> bool:
-    """Whether two expressions are equal; math-verify decides what the parser here cannot read."""
-    x, y = rational(a), rational(b)
-    if x is not None and x == y:
-        return True
-    try:
-        left, right = parse(a), parse(b)
-    except (Unreadable, RecursionError):
-        return _math_verify(a, b)
-    return same(left, right) or _rounded(a, left, right) or _rounded(b, right, left)
-
-
-def _rounded(text: str, decimal: Node, exact: Node) -> bool:
-    """A decimal with many digits for an exact value without a decimal form of that length."""
-    match = re.fullmatch(r"[+-]?\d*\.(\d+)", text.strip())
-    if match is None or len(match.group(1)) < _APPROXIMATE:
-        return False
-    places = len(match.group(1))
-    import mpmath
-
-    from rlkit.domains.math.evaluate import TooBig, symbols, value
-
-    if symbols(exact):
-        return False
-    try:
-        with mpmath.workdps(40 + places):
-            return abs(value(decimal, {}) - value(exact, {})) <= mpmath.mpf(10) ** -places
-    except (TooBig, ArithmeticError, ValueError, TypeError):
-        return False
-
-
-_VERIFIABLE = re.compile(r"\\(?:int|lim|mathbb|setminus|sum|prod|partial)(?![A-Za-z])")
-
-
-def _math_verify(a: str, b: str) -> bool:
-    """math-verify's verdict; only on notation of its own, since it guesses at everything else."""
-    if not (_VERIFIABLE.search(a) or _VERIFIABLE.search(b)) or max(len(a), len(b)) > 500:
-        return False
-    with context.loading("math_verify"):
-        import math_verify
-
-    logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of each call without its timeouts
-    options: dict[str, Any] = {"parsing_timeout": None, "extraction_mode": "first_match"}
-    left, right = (math_verify.parse(f"${text}$", **options) for text in (a, b))
-    if not left or not right or isinstance(left[0], str) or isinstance(right[0], str):
-        return False
-    return bool(math_verify.verify(right, left, timeout_seconds=None))
-
-
-def _quantities(a: Quantity, b: Quantity) -> bool:
-    percent_a, percent_b = units.is_percent(a.unit), units.is_percent(b.unit)
-    if percent_a or percent_b:
-        if percent_a and percent_b:
-            return same_expression(a.number, b.number)
-        percent, plain = (a, b) if percent_a else (b, a)
-        share = same_expression(f"({percent.number})/100", plain.number)
-        return not plain.unit and (share or same_expression(percent.number, plain.number))
-    if units.is_generic(a.unit) or units.is_generic(b.unit) or a.unit == b.unit:
-        return same_expression(a.number, b.number) or _radians(a, b) or _radians(b, a)
-    factor = units.factor(a.unit, b.unit)
-    if factor is None:
-        return False
-    scale, offset = factor if isinstance(factor, tuple) else (factor, 0.0)
-    if (scale, offset) == (1.0, 0.0):
-        return same_expression(a.number, b.number)
-    return _converted(a.number, scale, offset, b.number)
-
-
-def _converted(a: str, scale: float, offset: float, b: str, tolerance: float = 1e-9) -> bool:
-    from rlkit.domains.math.evaluate import TooBig, value
-
-    try:
-        x, y = value(parse(a), {}), value(parse(b), {})
-    except (Unreadable, TooBig, ArithmeticError, ValueError, TypeError, KeyError):
-        return False
-    return bool(abs(x * scale + offset - y) <= tolerance * abs(y))
-
-
-def _radians(degrees: Quantity, other: Quantity) -> bool:
-    """90 degrees against pi/2: an angle without a unit is in radians if it is written with pi."""
-    if degrees.unit not in ("degree", "degrees", "deg") or other.unit not in ("", "rad", "radians"):
-        return False
-    return "pi" in other.number and same_expression(f"({degrees.number})*\\pi/180", other.number)
 
 
 def _texts(a: Text, b: Text) -> bool:
@@ -239,7 +126,7 @@ def _unions(a: Union, b: Union) -> bool:
 
 
 def _opaque(a: Opaque, b: Opaque) -> bool:
-    return squeeze(a.text) == squeeze(b.text) or _math_verify(a.text, b.text)
+    return squeeze(a.text) == squeeze(b.text) or by_math_verify(a.text, b.text)
 
 
 def _pairwise(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> bool:
@@ -336,7 +223,7 @@ def _chain(a: Relation, b: Relation) -> bool:
 
 _TESTS: dict[type, Callable[[Any, Any], bool]] = {
     Expression: _expressions,
-    Quantity: _quantities,
+    Quantity: same_quantity,
     Text: _texts,
     Time: _times,
     Based: _based,

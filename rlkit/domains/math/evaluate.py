@@ -18,7 +18,7 @@ from rlkit.domains.math.parser import Node
 _DIGITS = 40
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
 _RESOLVED = mpmath.mpf(10) ** 40  # above this, 40 digits do not tell a number from its neighbour
-_MAX_BITS = 200_000  # of an exact integer
+_MAX_BITS = 5_000_000  # of an exact integer
 _MAX_EXPONENT = mpmath.mpf(10) ** 15
 _MAX_TERMS = 2_000  # of a sum or product
 _POINTS = 4
@@ -232,7 +232,30 @@ def close(a: Any, b: Any) -> bool:
 
 
 def same(a: Node, b: Node) -> bool:
-    """Whether two expressions have the same value wherever both are defined."""
+    """Whether two expressions have the same value wherever both are defined; log is the natural or, if
+    that fails, the decimal logarithm."""
+    return _same(a, b) or ("log" in _functions(a, b) and _same(_decimal(a), _decimal(b)))
+
+
+def _functions(*nodes: Any) -> set[str]:
+    found, stack = set(), list(nodes)
+    while stack:
+        item = stack.pop()
+        if isinstance(item, tuple):
+            found |= {item[1]} if item[0] == "fn" else set()
+            stack += item[1:]
+    return found
+
+
+def _decimal(node: Any) -> Any:
+    """With lg for log."""
+    if not isinstance(node, tuple):
+        return node
+    node = tuple(_decimal(part) for part in node)
+    return ("fn", "lg", *node[2:]) if node[:2] == ("fn", "log") else node
+
+
+def _same(a: Node, b: Node) -> bool:
     if a == b:
         return True
     exact_a, exact_b = exact(a), exact(b)

@@ -67,7 +67,7 @@ _REPLACEMENTS = [
     (re.compile(r"\\var(epsilon|phi|theta|rho|pi|sigma)(?![A-Za-z])"), r"\\\1"),
     (re.compile(r"(?<=\d)\{,\}(?=\d{3})|(?<=\d)\\[,!;: ](?=\d{3}(?!\d))"), ","),
     (re.compile(r"(?<!\\)\\(?:[,;:! ]|quad|qquad|enspace|thinspace)(?![A-Za-z])|(?<!\\)~"), " "),
-    (re.compile(r"\\\$|\\(?:usd|pounds|euro)(?![A-Za-z])|[£€¥₹]"), "$"),
+    (re.compile(r"\\\$|\\(?:usd|pounds|euro)(?![A-Za-z])|\bUSD\b|[£€¥₹]"), "$"),
     (re.compile(_CONJUNCTION.format(word="and", sign="land|wedge")), r" \\and "),
     (re.compile(_CONJUNCTION.format(word="or", sign="lor|vee")), r" \\or "),
 ]  # fmt: skip
@@ -118,7 +118,10 @@ def normalize(text: str) -> str:
         text = pattern.sub(replacement, text)
     text = text.replace("$", " ") if text.count("$") > 1 else text
     text = re.sub(r"\s+", " ", text).strip()
+    text = re.sub(r"(?:\\\\\s*)+$", "", text).strip()  # a line break at the end
     text = re.sub(r"(?<!\.)[.,;:]$", "", text).strip()
+    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
+        text = text.replace(" ", "")
     return _unwrap(text)
 
 

@@ -6,25 +6,15 @@ Nothing is evaluated while parsing, so no answer can make it hang; depth and len
     ("fn", name, …)  ("fact", a)  ("sum" | "prod", name, low, high, body)
 """
 
-import re
 from fractions import Fraction
 from typing import Any
+
+from rlkit.domains.math.tokens import Unreadable, number, repeating, tokens
 
 Node = tuple[Any, ...]
 
 _MAX_DEPTH = 600
-_MAX_TOKENS = 30_000
 
-_TOKEN = re.compile(
-    r"\s*(?:"
-    r"(?P<repeat>\d*\.\d*(?:\\overline|\\bar|\\dot)\s*\{?\s*\d+\s*\}?(?:\s*\\dot\s*\{?\d\}?)?|\d*\.\d*\(\d+\)|\d*\.\d{3,}(?:\.\.\.|\\l?dots))"
-    r"|(?P<num>(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))(?P<sci>[eE][+-]?\d+(?![A-Za-z\d]))?"
-    r"|(?P<command>\\[A-Za-z]+|\\[{}|%])"
-    r"|(?P<word>arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|pi|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z])"
-    r"|(?P<letter>[A-Za-z]'*)"
-    r"|(?P<op>.))",
-    re.DOTALL,
-)
 _FUNCTIONS = {
     "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
     "log", "ln", "lg", "exp", "gcd", "lcm", "max", "min", "floor", "ceil", "abs",
@@ -42,41 +32,13 @@ _TEXTS = {"text", "textbf", "textit", "textrm", "mbox", "texttt", "textsf"}
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 
 
-class Unreadable(ValueError):
-    """The text is not an expression that this parser knows."""
-
-
 def parse(text: str) -> Node:
     """The expression in `text`, which has been normalised. Raises Unreadable."""
-    parser = _Parser(_tokens(text))
+    parser = _Parser(tokens(text))
     node = parser.sum()
     if parser.peek() is not None:
         raise Unreadable(f"{parser.peek()!r} is not expected")
     return node
-
-
-def _tokens(text: str) -> list[tuple[str, str]]:
-    tokens = []
-    position = 0
-    text = text.strip()
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None or len(tokens) > _MAX_TOKENS:
-            raise Unreadable("not an expression")
-        kind = match.lastgroup or "op"
-        if kind == "sci":
-            kind = "num"
-        value = match.group().strip()
-        if (
-            kind == "num"
-            and tokens
-            and tokens[-1][0] == "num"
-            and text[match.start() : match.end()][0].isspace()
-        ):
-            kind = "spaced"
-        tokens.append((kind, value))
-        position = match.end()
-    return tokens
 
 
 class _Parser:
@@ -215,9 +177,9 @@ class _Parser:
     def atom(self, one_digit: bool = False) -> Node:
         kind, value = self.next()
         if kind in ("num", "spaced"):
-            return self.mixed(_number(value))
+            return self.mixed(number(value))
         if kind == "repeat":
-            return ("num", _repeating(value))
+            return ("num", repeating(value))
         if kind == "letter":
             return self.subscripted(value)
         if kind == "word":
@@ -319,14 +281,14 @@ class _Parser:
         name = _ALIASES.get(name, name)
         if name in _CONSTANTS:
             return ("sym", _CONSTANTS[name])
-        if name == "sqrt":
-            return self.root()
+        if name in ("sqrt", "cbrt"):
+            return self.root(2 if name == "sqrt" else 3)
         if name in _FUNCTIONS:
             return self.function(name)
         raise Unreadable(f"\\{name} is not known")
 
-    def root(self) -> Node:
-        degree: Node = ("num", Fraction(2))
+    def root(self, order: int) -> Node:
+        degree: Node = ("num", Fraction(order))
         if self.peek() == "[":
             self.next()
             degree = self.sum()
@@ -381,28 +343,3 @@ class _Parser:
     def is_function(self) -> bool:
         name = (self.peek() or "").lstrip("\\")
         return _ALIASES.get(name, name) in _FUNCTIONS
-
-
-def _number(text: str) -> Fraction:
-    text = text.replace(",", "").replace("E", "e").rstrip(".")
-    if len(text) > 4000 or ("e" in text and abs(int(text.partition("e")[2])) > 5000):
-        raise Unreadable("a number too long")
-    return Fraction(text)
-
-
-def _repeating(text: str) -> Fraction:
-    """0.1\\overline{6}, 0.(3), 0.\\dot{3}, 0.333…: exactly the periodic decimal."""
-    whole, _, rest = text.partition(".")
-    if match := re.fullmatch(
-        r"(\d*)\s*(?:\\overline|\\bar|\\dot|\()\s*\{?\s*(\d+)\s*[})]?\s*(?:\\dot\s*\{?(\d)\}?)?", rest
-    ):
-        fixed, period = match.group(1), match.group(2) + (match.group(3) or "")
-    else:
-        digits = re.match(r"\d+", rest).group()  # type: ignore[union-attr]
-        tail = re.search(r"(\d+?)\1+$", digits)
-        if tail is None or (len(tail.group()) < 3):
-            raise Unreadable("an ellipsis without a period")
-        fixed, period = digits[: tail.start()], tail.group(1)
-    nines = 10 ** len(period) - 1
-    scale = 10 ** len(fixed)
-    return Fraction(int(whole or 0)) + Fraction(int(fixed or 0), scale) + Fraction(int(period), nines * scale)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rlkit.domains.math.units import is_generic, split_unit
 
 _OPENING = re.compile(r"\\\{|\\(?:langle|lfloor|lceil)(?![A-Za-z])|[(\[{]")
-_PIECE = re.compile(r"\\[A-Za-z]+|\\.|.", re.DOTALL)
+_PIECE = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
 _OPEN = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
 _CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 _RELATION = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
@@ -26,7 +26,8 @@ _TEXT = re.compile(
 _WRAPPED = re.compile(_TEXT.pattern + r"\{(?P<inner>[^{}]*)\}")
 _TIME = re.compile(r"(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)\s*(?P<half>[ap])?\.?\s?(?(half)m\.?)", re.IGNORECASE)
 _BASED = re.compile(
-    r"(?P<digits>[0-9][0-9A-Za-z]*)\s*_\s*(?:\{\s*(?P<a>\d+)\s*\}|(?P<b>\d+)|[{\s]*(?P<c>two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)[\s}]*)"
+    r"\(?(?P<digits>[0-9][0-9A-Za-z]*|[A-Fa-f][0-9A-Fa-f]*(?=\)?\s*_\s*\{?\s*16))\)?\s*_\s*(?:\{\s*(?P<a>\d+)\s*\}|(?P<b>\d+)"
+    r"|[{\s]*(?P<c>two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)[\s}]*)"
 )
 _BASE_WORDS = {"two": "2", "three": "3", "four": "4", "five": "5", "six": "6", "seven": "7", "eight": "8",
                "nine": "9", "ten": "10", "twelve": "12", "sixteen": "16"}  # fmt: skip
@@ -35,10 +36,11 @@ _COUNTED = (
     "sixteen seventeen eighteen nineteen twenty"
 )
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
+_FRENCH = re.compile(r"([\[\]])([^,;\[\]]+)[,;]([^,;\[\]]+)([\[\]])")
 _MONTHS = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
 _NAME = re.compile(
     r"(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathbf|operatorname)\s*\{[^{}]*\})'*(?:_\{?[A-Za-z0-9, +-]*\}?)?"
-    r"(?:\s*\(\s*[A-Za-z0-9, ]+\s*\))?"
+    r"(?:\s*\(\s*[A-Za-z0-9, ]+\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)"
 )
 _THOUSANDS = re.compile(r"\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?")
 
@@ -150,9 +152,9 @@ def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
     parts, found, depth, start = [], [], 0, 0
     for match in _PIECE.finditer(text):
         piece = match.group()
-        if piece in _OPEN:
+        if piece in _OPEN or piece.startswith("\\begin"):
             depth += 1
-        elif piece in _CLOSE:
+        elif piece in _CLOSE or piece.startswith("\\end"):
             depth -= 1
         elif depth == 0 and piece in separators:
             parts.append(text[start : match.start()].strip())
@@ -210,7 +212,7 @@ def _single(text: str) -> Iterator[Value]:
     if text == "\\emptyset":
         yield Items(text, "\\{", "\\}", [])
         return
-    if match := _BASED.fullmatch(_TEXT.sub("", text)):
+    if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", _TEXT.sub("", text))):
         base = match["a"] or match["b"] or _BASE_WORDS[match["c"]]
         yield Based(text, match["digits"], int(base))
         return
@@ -225,8 +227,10 @@ def _plain(text: str) -> Iterator[Value]:
     if words is not None:
         if words in _NUMBER_WORDS:
             yield Expression(_NUMBER_WORDS[words])
-        yield Text(words, _date(words))
+        if words == "infinity":
+            yield Expression("\\infty")
         if len(words) > 1 or not text.isalpha():
+            yield Text(words, _date(words))
             return
     number, unit = split_unit(text)
     if unit:
@@ -251,7 +255,9 @@ def _list(text: str) -> list[str]:
 
 
 def _bracketed(text: str) -> Items | None:
-    """(a, b), [a, b), \\{a, b\\}, \\langle a, b\\rangle as a whole; round brackets need a comma."""
+    """(a, b), [a, b), ]a, b[, \\{a, b\\}, \\langle a, b\\rangle as a whole; round brackets need a comma."""
+    if french := _FRENCH.fullmatch(text):
+        text = f"{'[' if french[1] == '[' else '('}{french[2]},{french[3]}{']' if french[4] == ']' else ')'}"
     opening = _OPENING.match(text)
     closing = re.search(r"(\\\}|\\rangle|[)\]])$", text)
     if not opening or not closing or opening.end() > closing.start() or not _wraps(text):

@@ -6,7 +6,7 @@ from typing import Any
 
 from rlkit.rewards import context
 
-_FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)"
+_FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)(?![A-Za-z])"
 _START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(
     r"^(?P<number>.*[\d})\]])(?P<gap>\s*)(?P<unit>[A-Za-z][A-Za-z]*[A-Za-z0-9 .^/*{}()\\-]*)$", re.DOTALL
@@ -23,6 +23,8 @@ _SHORT = frozenset(_WORDS.split())
 _GENERIC = re.compile(
     r"(?:(?:square|cubic|sq\.?|cu\.?|linear)\s+)?units?(?:\s*\^\s*\{?[23]\}?)?|(?:in\s+)?total|old|[^\x00-\x7f]+"
 )
+_FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinity")
+_ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNITS = ("e", "i", "d")  # constants in roman type
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
@@ -35,6 +37,8 @@ def split_unit(text: str) -> tuple[str, str]:
     for match in _START.finditer(text):
         number, unit = text[: match.start()], text[match.start() :]
         if number.strip() and number.count("{") == number.count("}"):
+            if "degree" in match.group() and _ANGLE_OF.search(number):
+                return text, ""
             unit = clean(unit)
             return (text, "") if unit in _NO_UNITS else (number.strip(), unit)
     if match := _PLAIN.match(text):
@@ -43,9 +47,7 @@ def split_unit(text: str) -> tuple[str, str]:
         numeral = re.fullmatch(r"[-+]?[\d.,]+(?:e[-+]?\d+)?", match["number"])
         if first in _LETTERS and match["gap"] and numeral:
             return match["number"].strip(), clean(unit)
-        if first in _SHORT or (
-            match["gap"] and len(first) >= 3 and first not in ("sin", "cos", "tan", "log", "mod")
-        ):
+        if first in _SHORT or (match["gap"] and len(first) >= 3 and first not in _FUNCTIONS):
             return match["number"].strip(), clean(unit)
     return text, ""
 

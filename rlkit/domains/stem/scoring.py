@@ -73,7 +73,8 @@ def _judged(truth: str, answer: str, extra_info: Mapping[str, Any]) -> bool:
 
 def same_answer(answer: str, truth: str) -> bool:
     """The rules: figures, mathematics, units, words."""
-    from rlkit.domains.math.equivalence import approximately, equivalent
+    from rlkit.domains.math.equivalence import equivalent
+    from rlkit.domains.math.quantities import approximately
 
     x, y = figure(clean(answer), abbreviations=False), figure(clean(truth), abbreviations=False)
     if x is not None and y is not None:

@@ -93,6 +93,7 @@ def _exit_status(code: Any) -> int:
 def candidate(sock: socket.socket, program: str, prefix: str) -> NoReturn:
     """Load a program and serve calls of its functions until the other side ends."""
     module = _fresh("solution")
+    module.__dict__.update(_prelude())
     shared = _prefixed(module, prefix)
     before = dict(module.__dict__)
     link = Link(sock, Codec(shared), lambda operation, arguments: _serve(module, operation, arguments))
@@ -112,6 +113,16 @@ def candidate(sock: socket.socket, program: str, prefix: str) -> NoReturn:
             _, nodes, _ = link.receive()
             link.answer(nodes)
     os._exit(0)
+
+
+def _prelude() -> dict[str, Any]:
+    """What LeetCode imports for its programs, which therefore do not: modules, `List`, `deque` …"""
+    names: dict[str, Any] = {name: sys.modules[name] for name in (*_COMMON.split(), "sys")}
+    for home in ("typing", "collections", "itertools", "functools", "heapq", "bisect"):
+        module = sys.modules[home]
+        names |= {n: getattr(module, n) for n in module.__all__} if hasattr(module, "__all__") else {}
+        names |= {n: v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
+    return {name: value for name, value in names.items() if not hasattr(builtins, name)}
 
 
 def _prefixed(module: types.ModuleType, prefix: str) -> dict[str, Any]:
