@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlkit.config import Optimizer, RunConfig, validate
+from rlkit.config import Model, Optimizer, RunConfig, validate
 from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
@@ -13,9 +13,13 @@ from rlkit.environments.trajectory import Trajectory, save_trajectories
 from rlkit.seeds import content_hash
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
 from rlkit.training.loop import Run, train
+from rlkit.training.session import device_of
 
 if TYPE_CHECKING:
     import pandas as pd
+
+STUDY = "demo-math"
+LONGEST, TURN = 240, 40  # tokens of an episode and of a turn, for a tokenizer of bytes
 
 
 @dataclass(frozen=True)
@@ -51,9 +55,9 @@ def math_demo(
         say: is told what happens.
     """
     small = model.startswith("ladder-")
-    environment = Mathematics(families=("linear",), instructions="brief" if small else "full", max_steps=12)
+    environment = Mathematics(families=("linear",), instructions="brief" if small else "full", max_steps=8)
     settings = [model, episodes, noise, seed]
-    folder = Path(root) / "demo-math" / f"{Path(model).name}-{content_hash(settings, 8)}"
+    folder = Path(root) / STUDY / f"{Path(model).name}-{content_hash(settings, 8)}"
     say(f"Collecting {episodes} episodes of an expert that acts at random {noise:.0%} of the time.")
     demonstrations = run_episodes(
         NoisyAgent(ExpertAgent(), noise), environment, environment.problems("train", episodes, seed)
@@ -61,7 +65,9 @@ def math_demo(
     save_trajectories(demonstrations, folder / "demonstrations.jsonl")
     held_out = environment.problems("test", problems, seed)
     played = {"demonstrations": demonstrations}
-    trainer = AgenticTrainer(model, environment, demo_config(small), seed=seed)
+    trainer = AgenticTrainer(
+        model, environment, demo_config(small), seed=seed, device=device_of(validate(RunConfig, {}))
+    )
     played["before"] = trainer.test_inference(held_out)
     say(f"Training {model} on them (success before: {_success(played['before']):.0%}).")
     training = trainer.train(trainer.prepare_training_data(demonstrations))
@@ -73,9 +79,9 @@ def math_demo(
         say(f"Acting in the environment and learning from it: {online_steps} steps of GRPO.")
         run = train(online_config(str(path), environment, online_steps, seed), root=root)
         final = run.folder / "checkpoints" / f"step_{online_steps:06d}" / "model"
-        played["online"] = AgenticTrainer(str(final), environment, demo_config(small)).test_inference(
-            held_out
-        )
+        trained = Model.model_validate({"path": str(final)})
+        tester = AgenticTrainer(trained, environment, trainer.config, device=trainer.device)
+        played["online"] = tester.test_inference(held_out)
     played["expert"] = run_episodes(ExpertAgent(), environment, held_out)
     compared = {name: group for name, group in played.items() if name != "demonstrations"}
     table = episode_metrics(compared, played["expert"], seed=seed)
@@ -84,35 +90,31 @@ def math_demo(
 
 def demo_config(small: bool) -> AgenticConfig:
     """Settings that suit a ladder model, or a pretrained one with a small adapter."""
-    if small:
-        optim = Optimizer(lr=3e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
-        return AgenticConfig(
-            epochs=4, batch_size=32, optim=optim, max_response_length=320, max_turn_length=40
-        )
-    optim = Optimizer(lr=1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
-    return AgenticConfig(epochs=1, batch_size=16, optim=optim, max_response_length=512, max_turn_length=32)
+    return AgenticConfig(
+        temperature=0.5,
+        epochs=4 if small else 1,
+        batch_size=32 if small else 16,
+        optim=Optimizer(lr=3e-3 if small else 1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"),
+        max_response_length=LONGEST,
+        max_turn_length=TURN,
+    )
 
 
 def online_config(path: str, environment: Mathematics, steps: int, seed: int) -> RunConfig:
     """GRPO in the environment, from the model at `path`."""
     content = {
-        "study": "demo-math",
+        "study": STUDY,
         "seed": seed,
         "model": {"path": path},
         "data": {
             "train": [{"kind": "environment", "environment": environment.model_dump(mode="json")}],
-            "train_batch_size": 16,
-            "max_response_length": 320,
+            "train_batch_size": 8,
+            "max_response_length": LONGEST,
         },
-        "rollout": {"n": 8, "max_turn_length": 40},
-        "actor": {"optim": {"lr": 3e-4}},
-        "trainer": {
-            "total_training_steps": steps,
-            "test_freq": steps,
-            "save_freq": steps,
-            "resume_mode": "auto",
-        },
-        "evaluation": {"size": 100, "n": 1},
+        "rollout": {"n": 8, "max_turn_length": TURN},
+        "actor": {"optim": {"lr": 5e-4}},
+        "trainer": {"total_training_steps": steps, "test_freq": steps, "save_freq": steps},
+        "evaluation": {"size": 50, "n": 1},
     }
     return validate(RunConfig, content)
 
