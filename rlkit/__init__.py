@@ -26,7 +26,7 @@ _PUBLIC = {
     "compare": "rlkit.laws",
     "backtest": "rlkit.laws",
     "recover": "rlkit.laws",
-    "plan": "rlkit.laws",
+    "plan": "rlkit.laws.planning",
     "law": "rlkit.laws",
 }
 

@@ -259,7 +259,7 @@ def fit(
 def plan(params: Params, overrides: Overrides = None) -> None:
     """Plan a study: the best use of a budget, what a design would show, and which runs to add."""
     from rlkit.config import parse_overrides
-    from rlkit.laws import plan as make
+    from rlkit.laws.planning import plan as make
 
     typer.echo(make(params, parse_overrides(overrides or [])).summary())
 

@@ -35,7 +35,9 @@ def test_a_backtest_predicts_without_and_labels_the_refit():
     assert len(test.refit.table) == len(test.fit.table) + len(test.held_out)
     labels = set(test.table()["fit"])
     assert labels == {"without held-out rows", "REFIT, saw the held-out rows"}
-    np.testing.assert_allclose(test.held_out["error"], test.held_out["loss"] - test.held_out["prediction"])
+    np.testing.assert_allclose(
+        test.held_out["prediction_error"], test.held_out["loss"] - test.held_out["prediction"]
+    )
     with pytest.raises(UserError, match="Nothing is held out"):
         backtest(scattered(), "chinchilla", y="loss")
 

@@ -214,3 +214,25 @@ def test_profile_intervals_of_sigmoids_cover():
         ]
         shares = coverage(found, truth)
         assert all(0.91 <= s <= 0.995 for s in shares.values()), shares
+
+
+def test_resamples_leave_a_bound_that_the_estimate_is_at():
+    rng = np.random.default_rng(3)
+    N = np.repeat([3e4, 6e4, 1e5, 3e5], 2)
+    fits = []
+    for _ in range(12):
+        df = pd.DataFrame(
+            {"N": N, "y": 2 * N**-0.187 * np.exp(0.05 * rng.standard_normal(8)), "run": range(8)}
+        )
+        fits.append(
+            rlkit.fit(df, "saturating_power", y="y", x="N", loss="ls", bootstrap=200, resample="residual")
+        )
+    bounded = [fit for fit in fits if fit.at_bound]
+    assert 3 <= len(bounded) < 12
+    for fit in bounded:
+        low, high = fit.interval()["E"]
+        assert fit.params["E"] == 0 and low == 0
+        assert 0.01 < high < 0.4  # not the zero width of resamples that cannot leave the bound
+        assert 0.1 < np.mean(fit.draws[:, 0] > 1e-3) < 0.9
+        assert fit.interval(method="profile")["E"][0] == 0
+        assert 0.01 < fit.interval(method="profile")["E"][1] < 0.6

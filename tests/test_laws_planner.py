@@ -7,7 +7,8 @@ from laws_data import CHINCHILLA, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import Price, allocate, design, plan
+from rlkit.laws import Price, allocate, design
+from rlkit.laws.planning import plan
 
 
 def closed_form(C, E, A, alpha, B, beta):

@@ -1,4 +1,7 @@
-"""Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning."""
+"""Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning.
+
+Plan files are in rlkit.laws.planning (which reads rlkit.config), figures in rlkit.laws.drawings.
+"""
 
 from rlkit.laws.compare import Backtest, Comparison, backtest, compare, sensitivity
 from rlkit.laws.coverage import fit_coverage
@@ -7,7 +10,6 @@ from rlkit.laws.intrinsic import frontier, intrinsic_performance
 from rlkit.laws.law import Law, along, law, laws
 from rlkit.laws.losses import Loss
 from rlkit.laws.planner import Design, Price, allocate, design
-from rlkit.laws.planning import plan
 from rlkit.laws.recovery import Recovery, recover
 from rlkit.laws.regression import regress
 from rlkit.laws.result import GroupedFit, LawFit
@@ -34,7 +36,6 @@ __all__ = [
     "intrinsic_performance",
     "law",
     "laws",
-    "plan",
     "recover",
     "regress",
     "sensitivity",

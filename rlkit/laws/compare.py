@@ -28,8 +28,8 @@ class Backtest:
     Attributes:
         fit: fitted without them.
         refit: fitted with them; for comparison of parameters, never of errors.
-        held_out: the rows with prediction, low and high (prediction band), error (observed - predicted) and
-            inside.
+        held_out: the rows with prediction, low and high (prediction band), prediction_error (observed -
+            predicted) and inside.
         rmse: root mean square error on them in units of y. bias: mean error. log_rmse: the same of ln y, NaN
             where y is not positive. inside: share of them within the band. level: that of the band.
     """
@@ -85,7 +85,7 @@ def backtest(
     inside = (observed >= band["low"]) & (observed <= band["high"])
     positive = np.all(observed > 0) and np.all(band["prediction"] > 0)
     log_rmse = float(np.sqrt(np.mean(np.log(observed / band["prediction"]) ** 2))) if positive else np.nan
-    rows = unread.assign(**{c: band[c] for c in band}, error=error, inside=inside)
+    rows = unread.assign(**{c: band[c] for c in band}, prediction_error=error, inside=inside)
     again = fit(df.drop(columns=HELD_OUT, errors="ignore"), form, y=y, x=x, **options)
     rmse = float(np.sqrt(np.mean(error**2)))
     return Backtest(without, again, rows, rmse, float(error.mean()), log_rmse, float(inside.mean()), level)

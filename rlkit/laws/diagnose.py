@@ -43,32 +43,10 @@ def _design(fit: LawFit) -> list[str]:
 
 
 def _bounds(fit: LawFit) -> list[str]:
-    found = []
-    for j, name in enumerate(fit.law.parameters):
-        low, high = fit.law.limits(name)
-        value = fit.params[name]
-        if name in fit.law.pinned or (np.isinf(low) and np.isinf(high)):
-            continue
-        if np.isfinite(low) and np.isfinite(high):
-            at = (
-                low
-                if value - low < 1e-5 * (high - low)
-                else high
-                if high - value < 1e-5 * (high - low)
-                else None
-            )
-        else:
-            at = (
-                low
-                if fit.z[j] < -100 or (name == fit.law.asymptote and value < 1e-4 * np.min(fit.table.y))
-                else None
-            )
-        if at is not None:
-            found.append(
-                f"{name} is at its bound {at:g}: the data would take it further, and its standard error "
-                "means nothing."
-            )
-    return found
+    return [
+        f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
+        for name, bound in fit.at_bound.items()
+    ]
 
 
 def _identified(fit: LawFit) -> list[str]:

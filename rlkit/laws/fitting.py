@@ -113,12 +113,12 @@ def _fit(
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     i = int(np.argmin(found.objective))
     exact = replace(path[-1], delta=1e-250) if loss.name in ("lad", "quantile") else path[-1]
-    z = found.z[i]
+    z, at_bound = _settle(problem, found.z[i])
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
     free = np.array([p not in law.pinned for p in law.parameters])
     result = LawFit(
         law, path[-1], rows, problem, z, objective, float(found.objective[i]), _relative(found, i, free),
-        _condition(problem, z, path[-1], y, w, free), _agreement(law, found), seed=plan[3],
+        _condition(problem, z, path[-1], y, w, free), _agreement(law, found), at_bound, seed=plan[3],
     )  # fmt: skip
     return _bootstrap(result, found, plan) if plan[0] else result
 
@@ -165,28 +165,49 @@ def _condition(*inputs: Any) -> float:
     return float(values[-1] / values[0]) if values[0] > 0 else np.inf
 
 
+def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """z with linear parameters that went to a bound at a standard place beside it, and those bounds.
+
+    On its way to a bound z goes to infinity and stops anywhere; a billionth of the parameter's unit is where
+    walks of profiles and resamples can begin.
+    """
+    z, reached = z.copy(), {}
+    for name in problem.law.linear:
+        low, high = problem.law.limits(name)
+        if name in problem.law.pinned or np.isinf(low):
+            continue
+        j = problem.law.parameters.index(name)
+        value, near = problem.law.from_z(z[None])[0][0, j], 1e-6 * min(problem.unit(z, name), high - low)
+        bound = low if value - low < near else high if high - value < near else None
+        if bound is not None:
+            reached[name] = bound
+            inside = np.full((1, len(z)), bound + 1e-3 * near * (1 if bound == low else -1))
+            z[j] = problem.law.to_z(inside)[0, j]
+    return z, reached
+
+
 def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str | None, int]) -> LawFit:
     """Add the draws: every resample starts from whichever known optimum suits it best, and is solved again
     from its neighbours' solutions wherever one of those beats its own."""
     count, kind, block, seed = plan
-    rows, problem, loss = result.table, result.problem, result.loss
-    scheme = resampling.scheme(rows, kind, block, result.residuals, int(result.free.sum()))
+    rows, problem, loss, p = result.table, result.problem, result.loss, int(result.free.sum())
+    scheme = resampling.scheme(rows, kind, block, result.residuals, p)
     losses = loss.refit(result.spread)
+    y, weights, usable = result.observed, rows.weights[None], np.ones(count, dtype=bool)
+    pool = _pool(result, found, losses)
     if scheme.draws_noise:
-        rng, p = generator("laws", "bootstrap", seed), int(result.free.sum())
+        rng = generator("laws", "bootstrap", seed)
         y = result.predicted + resampling.draw_noise(rows, scheme, result.residuals, p, count, rng)
-        solved = minimise(problem, np.repeat(result.z[None], count, axis=0), y, rows.weights, losses, 1e-8)
-        usable = solved.converged
     else:
         weights = resampling.draw(rows, scheme, count, seed)
-        usable = _determined(rows, weights, int(result.free.sum()))
-        y = result.observed
+        usable = _determined(rows, weights, p)
         if result.law.target:
             problem, y, weights = _distinct(rows, problem, y, weights)
-        start, _ = _best_of(problem, loss, found.z[np.argsort(found.objective)][:8], y, weights)
-        solved = minimise(problem, start, y, weights, losses, 1e-8)
-        solved = _cross_check(problem, losses, solved, y, weights, seed)
-        usable &= solved.converged
+    solved = minimise(problem, _best_of(problem, loss, pool, y, weights)[0], y, weights, losses, 1e-8)
+    others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
+    again = np.concatenate([result.z[None], solved.z[others]])
+    solved = _cross_check(problem, losses, solved, again, y, weights)
+    usable &= solved.converged
     if usable.sum() < 2:
         raise UserError(
             f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few "
@@ -194,6 +215,23 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
         )
     draws = problem.law.from_z(solved.z[usable])[0]
     return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))
+
+
+def _pool(result: LawFit, found: Solution, losses: list[Loss]) -> np.ndarray:
+    """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
+    which a resample could leave it, optima with each parameter at a bound held away from it."""
+    law, problem = result.law, result.problem
+    if not result.at_bound:
+        return found.z[np.argsort(found.objective)][:8]
+    start, free = np.repeat(result.z[None], 3, axis=0), result.free.copy()
+    for name, bound in result.at_bound.items():
+        j = law.parameters.index(name)
+        low, high = law.limits(name)
+        width = min(problem.unit(result.z, name), high - low)
+        shares = np.array([0.02, 0.1, 0.3]) * width
+        values = np.repeat((bound + shares * (1 if bound == low else -1))[:, None], len(free), axis=1)
+        start[:, j], free[j] = law.to_z(values)[:, j], False
+    return minimise(problem, start, result.observed, result.table.weights, losses, 1e-8, free).z
 
 
 def _distinct(
@@ -214,23 +252,33 @@ def _distinct(
 def _best_of(
     problem: Problem, loss: Loss, pool: np.ndarray, y: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """For each resample the pool's best start, and its objective: all of them are one matrix product."""
+    """For each resample the pool's best start, and its objective; for weights all of them are one product."""
     with np.errstate(all="ignore"):
-        value = loss(problem.predict(pool), y).value
-    score = weights @ np.where(np.isfinite(value), value, 1e300).T
+        predicted = problem.predict(pool)
+        if y.ndim == 1:
+            value = loss(predicted, y).value
+            score = weights @ np.where(np.isfinite(value), value, 1e300).T
+        else:
+            score = np.stack([(weights * loss(one[None], y).value).sum(axis=1) for one in predicted], axis=1)
+            score = np.where(np.isfinite(score), score, np.inf)
     best = score.argmin(axis=1)
     return pool[best], score[np.arange(len(score)), best]
 
 
 def _cross_check(
-    problem: Problem, losses: list[Loss], solved: Solution, y: np.ndarray, weights: np.ndarray, seed: int
+    problem: Problem,
+    losses: list[Loss],
+    solved: Solution,
+    pool: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
 ) -> Solution:
-    """Restart the resamples for which another resample's solution has a lower objective than their own."""
-    sample = generator("laws", "cross-check", seed).permutation(len(solved.z))[:64]
-    start, score = _best_of(problem, losses[-1], solved.z[sample], y, weights)
+    """Restart the resamples for which a start of the pool has a lower objective than their own."""
+    start, score = _best_of(problem, losses[-1], pool, y, weights)
     worse = np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))
     if len(worse):
-        again = minimise(problem, start[worse], y, weights[worse], losses, 1e-8)
+        y, weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
+        again = minimise(problem, start[worse], y, weights, losses, 1e-8)
         for old, new in zip(solved, again, strict=True):
             old[worse] = new
     return solved

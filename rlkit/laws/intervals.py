@@ -103,12 +103,13 @@ def profiles(fit: LawFit, names: tuple[str, ...], level: float) -> dict[str, Pro
     index = np.repeat([fit.law.parameters.index(n) for n in names], 2)
     side = np.tile([-1.0, 1.0], len(names))
     unit = np.clip(np.sqrt(np.diagonal(covariance(fit)))[index], 1e-4, 2.0)
+    unit[[fit.law.parameters[j] in fit.at_bound for j in index]] = 2.0  # no slope there, so no error either
     bounded = np.array([np.isfinite(fit.law.limits(fit.law.parameters[j])).any() for j in index])
     limit, best = threshold(fit, level), fit.minimum
     reach = np.where(bounded, FAR, 1e4 * unit)
     offsets, heights = [np.zeros(len(index))], [np.full(len(index), best)]
     at = np.repeat(fit.z[None], len(index), axis=0)
-    for factor in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, 1e5):
+    for factor in (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf):
         offset = np.minimum(factor * unit, reach)
         at, height = _constrained(fit, at, index, fit.z[index] + side * offset)
         offsets.append(offset)

@@ -131,13 +131,14 @@ class Law:
         values, slope = np.array(z, dtype=float), np.ones_like(z)
         for j, name in enumerate(self.parameters):
             low, high = self.limits(name)
-            if np.isfinite(low) and np.isfinite(high):
-                share = 1 / (1 + np.exp(-z[..., j]))
-                values[..., j] = low + (high - low) * share
-                slope[..., j] = (high - low) * share * (1 - share)
-            elif np.isfinite(low):
-                slope[..., j] = np.exp(z[..., j])
-                values[..., j] = low + slope[..., j]
+            with np.errstate(over="ignore"):  # a parameter on its way to infinity gets there
+                if np.isfinite(low) and np.isfinite(high):
+                    share = 1 / (1 + np.exp(-z[..., j]))
+                    values[..., j] = low + (high - low) * share
+                    slope[..., j] = (high - low) * share * (1 - share)
+                elif np.isfinite(low):
+                    slope[..., j] = np.exp(z[..., j])
+                    values[..., j] = low + slope[..., j]
         return values, slope
 
     def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import numpy as np
 import pandas as pd
@@ -48,6 +48,7 @@ class LawFit:
         gradient: largest slope of the objective in z, as a share of the objective.
         condition: condition number of the curvature in z, each coordinate scaled to unit curvature.
         starts: how many starts agree.
+        at_bound: linear parameters that the search drove to a bound, and that bound.
         draws: (B, p) parameters of the bootstrap resamples, None without a bootstrap.
         scheme: how those were drawn; `lost` counts resamples that could not be fitted.
     """
@@ -62,6 +63,7 @@ class LawFit:
     gradient: float
     condition: float
     starts: Starts
+    at_bound: Mapping[str, float]
     seed: int = 0
     draws: np.ndarray | None = None
     scheme: Scheme | None = None
@@ -71,7 +73,8 @@ class LawFit:
     @property
     def params(self) -> dict[str, float]:
         """Estimates in natural units."""
-        return dict(zip(self.law.parameters, self.law.from_z(self.z[None])[0][0].tolist(), strict=True))
+        values = self.law.from_z(self.z[None])[0][0].tolist()
+        return {**dict(zip(self.law.parameters, values, strict=True)), **self.at_bound}
 
     @property
     def free(self) -> np.ndarray:
@@ -121,9 +124,10 @@ class LawFit:
 
     @property
     def stderr(self) -> dict[str, float]:
-        """Standard deviation of the bootstrap draws; without a bootstrap, Wald's."""
+        """Standard deviation of the bootstrap draws; without a bootstrap Wald's, NaN for one at a bound."""
         sd = np.sqrt(np.diagonal(self.covariance)) if self.draws is None else self.draws.std(axis=0, ddof=1)
-        return dict(zip(self.law.parameters, sd.tolist(), strict=True))
+        found = dict(zip(self.law.parameters, sd.tolist(), strict=True))
+        return found if self.draws is not None else {**found, **dict.fromkeys(self.at_bound, np.nan)}
 
     @property
     def correlation(self) -> np.ndarray:
@@ -135,11 +139,10 @@ class LawFit:
     def interval(self, level: float = 0.95, method: Method | None = None) -> dict[str, tuple[float, float]]:
         """Interval of each free parameter.
 
-        bootstrap: percentiles of the draws, stretched for small samples (`Scheme.stretch`); the default after
-            a
-        bootstrap. profile: where the objective, minimised over the others, leaves its threshold; the default
-        otherwise; an end that is never reached is the parameter's bound or infinite. wald: estimate ±
-        t·stderr.
+        bootstrap, the default after one: percentiles of the draws, stretched for small samples
+        (`Scheme.stretch`). profile, the default otherwise: where the objective, minimised over the other
+        parameters, leaves its threshold; an end that is never reached is the parameter's bound or infinite.
+        wald: estimate ± t times stderr.
 
         Raises:
             UserError: a level outside (0, 1), or bootstrap without draws.
@@ -150,26 +153,27 @@ class LawFit:
         if method == "profile":
             return {name: (p.low, p.high) for name, p in self._profiles(level).items()}
         if method == "wald":
-            half = stats.t.ppf((1 + level) / 2, len(self.table) - self.free.sum()) * np.sqrt(
-                np.diagonal(self.covariance)
-            )
+            t = stats.t.ppf((1 + level) / 2, len(self.table) - self.free.sum())
+            half = dict(zip(self.law.parameters, t * np.sqrt(np.diagonal(self.covariance)), strict=True))
             return {
-                p: (self.params[p] - h, self.params[p] + h)
-                for p, h in zip(self.law.parameters, half, strict=True)
-                if p in self.law.free
+                p: (float(self.params[p] - half[p]), float(self.params[p] + half[p])) for p in self.law.free
             }
         if self.draws is None or self.scheme is None:
             raise UserError(
                 "There are no bootstrap draws: fit with bootstrap=1000, or ask for method='profile'."
             )
-        z = self.law.to_z(self.draws)
-        ends = self._percentiles(z, self.z, level)
-        low, high = (self.law.from_z(e[None])[0][0] for e in ends)
-        return {
-            p: (float(low[j]), float(high[j]))
-            for j, p in enumerate(self.law.parameters)
-            if p in self.law.free
-        }
+        # Linear parameters may be at a bound, which is infinitely far away in z: theirs are natural units.
+        natural = np.array([p in self.law.linear for p in self.law.parameters])
+        draws = np.where(natural, self.draws, self.law.to_z(self.draws))
+        center = np.where(natural, self.law.from_z(self.z[None])[0][0], self.z)
+        ends = self._percentiles(draws, center, level)
+        low, high = (np.where(natural, e, self.law.from_z(e[None])[0][0]) for e in ends)
+        found = {}
+        for j, name in enumerate(self.law.parameters):
+            if name in self.law.free:
+                bounds = self.law.limits(name)
+                found[name] = (float(max(low[j], bounds[0])), float(min(high[j], bounds[1])))
+        return found
 
     def _percentiles(self, draws: np.ndarray, center: np.ndarray, level: float) -> np.ndarray:
         """(2, …) percentiles of draws (B, …), stretched about the estimate."""
@@ -193,7 +197,15 @@ class LawFit:
             )
         return self._profiles(level)[name]
 
-    def predict(self, df: pd.DataFrame | Mapping[str, Any], band: Band | None = None, level: float = 0.95):
+    @overload
+    def predict(self, df: pd.DataFrame | Mapping[str, Any]) -> pd.Series: ...
+    @overload
+    def predict(
+        self, df: pd.DataFrame | Mapping[str, Any], band: Band, level: float = 0.95
+    ) -> pd.DataFrame: ...
+    def predict(
+        self, df: pd.DataFrame | Mapping[str, Any], band: Band | None = None, level: float = 0.95
+    ) -> pd.Series | pd.DataFrame:
         """Predictions for the rows of df, under the column names that the law was fitted with.
 
         Args:

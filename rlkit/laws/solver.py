@@ -99,6 +99,14 @@ class Problem:
             ends.append(law(self.columns, law.from_z(moved)[0]))
         return (ends[0] - ends[1]) / (2 * h)[:, None]
 
+    def unit(self, z: np.ndarray, name: str) -> float:
+        """The value of a linear parameter at which its term is as large as the others together, at z (p,)."""
+        j = self.law.parameters.index(name)
+        values = np.repeat(self.law.from_z(z[None])[0], 3, axis=0)
+        values[1:, j] = 0.0, 1.0
+        whole, without, one = self.law(self.columns, values)
+        return float(np.abs(whole).mean() / max(np.abs(one - without).mean(), 1e-300))
+
     def quadratic(
         self, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray, free: np.ndarray | None = None
     ) -> Quadratic:

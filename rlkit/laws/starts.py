@@ -81,6 +81,12 @@ def project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: 
         best[feasible], solved[feasible] = left[feasible], c[feasible]
     out = points.copy()
     out[:, where] = solved / np.maximum(scale, 1e-300)
+    # A term at exactly zero has no slope in z, so no search could revive it: it starts at a thousandth of y.
+    unit = np.abs(target).mean() / np.maximum(scale / np.sqrt(weights.sum()), 1e-300)
+    for i, j in enumerate(where):
+        low, high = law.limits(free[i])
+        if not signed[i]:
+            out[:, j] = np.clip(out[:, j], low + 1e-3 * unit[:, i], high - 1e-3 * min(high - low, 1e300))
     return out
 
 

@@ -134,7 +134,8 @@ def _copies(df: pd.DataFrame) -> np.ndarray:
 def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.DataFrame, dict[str, object]]:
     record: dict[str, object] = {"rows": len(df)}
     gone = np.zeros(len(df), dtype=bool)
-    withheld = [*rules.split(holdout), *([HELD_OUT_RULE] if HELD_OUT in df.columns else [])]
+    withheld = [rule for rule in rules.split(holdout) if not isinstance(rule, dict) or rule != HELD_OUT_RULE]
+    withheld += [HELD_OUT_RULE] if HELD_OUT in df.columns else []
     for role, chosen in (("exclude", rules.split(exclude)), ("holdout", withheld)):
         entries = []
         for one in chosen:

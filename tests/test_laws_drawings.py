@@ -1,0 +1,135 @@
+"""The analysis figures draw what their tables say."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import curve
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import compare, drawings
+
+SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
+
+
+def metrics() -> pd.DataFrame:
+    """Learning curves of three sizes with two seeds and one shape; large sizes end higher and cost more."""
+    rows = []
+    for model, size in SIZES.items():
+        for seed in (0, 1):
+            for step in (0, 10, 20, 40):
+                end = 1 - 5 * size**-0.3
+                same = {
+                    "run": f"{model}-s{seed}",
+                    "step": step,
+                    "data_source": "all",
+                    "seed": seed,
+                    "cell": model,
+                }
+                same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
+                value = 0.5 * end + 0.5 * end * step / (step + 10)
+                rows.append({**same, "metric": "eval/pass@1", "value": value})
+                rows.append({**same, "metric": "compute/total_flops", "value": step * 6e3 * size})
+    return pd.DataFrame(rows)
+
+
+def evals() -> pd.DataFrame:
+    """Samples of 40 problems in two domains; the share of correct ones rises from step 0 to step 40."""
+    rng, rows = np.random.default_rng(0), []
+    for model, size in SIZES.items():
+        for step, rate in ((0, 0.2), (40, 0.5 if model == "small" else 0.8)):
+            for task in range(40):
+                for sample in range(4):
+                    domain = "math" if task % 2 else "code"
+                    correct = bool(rng.random() < rate - 0.1 * (domain == "code"))
+                    row = {"run": model, "step": step, "cell": model, "task_id": f"t{task}"}
+                    row |= {"sample": sample, "data_source": domain, "correct": correct}
+                    rows.append({**row, "parameters_non_embedding": size})
+    return pd.DataFrame(rows)
+
+
+def test_curves_of_one_shape_collapse():
+    table = drawings.collapse(metrics(), "compute/total_flops").table
+    spread = table.groupby("step")["progress"].std()
+    assert len(table) == 24 and spread.max() < 1e-9
+    assert table["progress"].max() == pytest.approx(1.0) and table["share"].max() == 1.0
+
+
+def test_flat_curves_cannot_collapse():
+    flat = metrics()
+    flat.loc[flat["metric"] == "eval/pass@1", "value"] = 0.5
+    with pytest.raises(UserError, match="No run changes"):
+        drawings.collapse(flat, "compute/total_flops")
+
+
+def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
+    found = drawings.frontier(metrics(), "compute/total_flops").table
+    assert len(found) >= 4
+    row = found.iloc[0]
+    end = 1 - 5 * row["parameters_non_embedding"] ** -0.3
+    progress = row["eval/pass@1"] / end * 2 - 1  # step / (step + 10)
+    steps = row["compute/total_flops"] / 6e3 / row["parameters_non_embedding"]
+    assert steps / (steps + 10) == pytest.approx(progress, rel=0.15)  # interpolated between evaluations
+    with pytest.raises(UserError, match="two sizes or more"):
+        one = metrics()
+        drawings.frontier(one[one["model.path"] == "small"], "compute/total_flops")
+
+
+def test_pass_at_k_rises_with_k_and_pools_the_samples_of_a_cell():
+    table = drawings.pass_at_k(evals()).table
+    small = table[table["cell"] == "small"].set_index("k")
+    assert small.index.tolist() == [1, 2, 4]
+    last = evals().query("cell == 'small' and step == 40")
+    assert small["value"][1] == pytest.approx(last["correct"].mean())
+    assert (small["low"] <= small["value"]).all() and small["value"].is_monotonic_increasing
+
+
+def test_the_transfer_matrix_is_the_change_in_each_domain():
+    drawing = drawings.transfer(evals())
+    table, rows = drawing.table.set_index(["cell", "data_source"])["change of pass@1"], evals()
+    chosen = (
+        rows[(rows["cell"] == "large") & (rows["data_source"] == "math")].groupby("step")["correct"].mean()
+    )
+    assert table["large", "math"] == pytest.approx(chosen[40] - chosen[0])
+    assert len(table) == 6
+
+
+def points() -> pd.DataFrame:
+    noise = np.random.default_rng(0).normal(0, 0.02, 16)
+    N = np.repeat(np.geomspace(1e4, 1e7, 8), 2)
+    return pd.DataFrame({"N": N, "seed": [0, 1] * 8, "error": 3 * N**-0.25 * np.exp(noise)})
+
+
+def test_residuals_and_forms_draw_the_points_that_were_fitted_and_held_out():
+    df = points()
+    fit = rlkit.fit(df, "power", y="error", x="N", loss="ls", holdout="N > 3e6")
+    table = drawings.residuals(fit).table
+    np.testing.assert_allclose(table["residual"], fit.residuals)
+    (ax,) = drawings.forms(
+        compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6")
+    ).figure.axes
+    dots = {line.get_label(): line for line in ax.lines if line.get_marker() == "o"}
+    np.testing.assert_allclose(
+        np.asarray(dots["held out"].get_ydata(), dtype=float), df.loc[df["N"] > 3e6, "error"]
+    )
+
+
+def test_open_intervals_leave_the_panel_and_not_the_table():
+    fits = {
+        n: rlkit.fit(curve(n, 1), "sigmoid", y="rate", loss="ls", exclude="C > 2000")
+        for n in ("well", "hardly")
+    }
+    drawing = drawings.intervals(fits)
+    assert len(drawing.table) == 8
+    for ax in drawing.figure.axes:
+        low, high = ax.get_xlim()
+        values = drawing.table.loc[drawing.table["parameter"] == ax.get_title(), "value"]
+        assert low <= values.min() and values.max() <= high <= 31 * values.max()
+
+
+def test_an_optional_part_says_why_it_is_left_out(capsys):
+    with drawings.optional("Comparison"):
+        raise UserError("Nothing is held out.")
+    assert capsys.readouterr().out == "Comparison: left out. Nothing is held out.\n"
+    with pytest.raises(ZeroDivisionError), drawings.optional("Comparison"):
+        _ = 1 / 0
