@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.provenance import hardware, usable_cores
-from rlkit.report import Board
+from rlkit.report import Board, run_state
 from rlkit.seeds import content_hash
 from rlkit.store import read_json
 from rlkit.studies import Plan, PlannedRun, analysis_parameters
@@ -78,7 +78,7 @@ class Scheduler:
             try:
                 while waiting or running:
                     while waiting and len(running) < self.workers:
-                        run = waiting.pop(0)
+                        run = waiting.pop(self._next(waiting, [run for run, _ in running.values()]))
                         slot = min(set(range(self.workers)) - {job.slot for _, job in running.values()})
                         running[run.id] = run, self._start(run, slot)
                         board.started(run)
@@ -124,6 +124,12 @@ class Scheduler:
         return content_hash(
             [[run.id, run.held_out] for run in self.plan.runs] + [runs, source, dict(parameters)]
         )
+
+    def _next(self, waiting: list[PlannedRun], running: list[PlannedRun]) -> int:
+        """The first run that would not wait for another's warm start; runs of one model share it."""
+        warming = [run.config.model for run in running if run_state(self.plan.run_folder(run)).step is None]
+        free = [i for i, run in enumerate(waiting) if run.config.model not in warming]
+        return free[0] if free else 0
 
     def _start(self, run: PlannedRun, slot: int) -> _Job:
         threads = max(1, usable_cores() // self.workers)

@@ -103,6 +103,7 @@ def write(
     """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary."""
     folder = Path(folder)
     law: list[str] = []
+    (folder / "analysis" / "law.json").unlink(missing_ok=True)
     if fit is not None:
         missed = held_out_error(fit, points)
         record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}

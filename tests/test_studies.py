@@ -233,3 +233,17 @@ def test_workers_end_when_the_study_is_killed(project):
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     wait_for(lambda: not any(c.is_running() and c.status() != "zombie" for c in children), 60)
+
+
+def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
+    from rlkit.scheduler import Scheduler
+    from rlkit.store import RunStore
+
+    plan = make_plan("params/tiny.yaml")
+    small0, small1, big0, big1 = plan.runs
+    scheduler = Scheduler(plan)
+    assert scheduler._next([big1, small0, small1], running=[big0]) == 1
+    assert scheduler._next([big1], running=[big0]) == 0  # better to wait than to do nothing
+    with RunStore.open(big0.config) as store:
+        store.log(0, {"eval/pass@1": 0.5})  # its warm start is over
+    assert scheduler._next([big1, small0, small1], running=[big0]) == 0
