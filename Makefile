@@ -1,5 +1,6 @@
 # make quickstart   set up and run the study params/quickstart.yaml; a second call continues or ends at once
 # make test         set up and run the tests (without the slow ones; SLOW=1 runs those too)
+# make test-engines run the tests against vLLM and verl's trainer, which have to be installed
 # make lab          open JupyterLab on notebooks/
 # make lint         ruff and pyright
 # make clean        remove the environment and caches; outputs/ and data/ stay
@@ -10,7 +11,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test lab lint clean
+.PHONY: quickstart test test-engines lab lint clean
 .DEFAULT_GOAL := quickstart
 
 $(READY): setup.sh pyproject.toml constraints-cpu.txt
@@ -20,8 +21,11 @@ $(READY): setup.sh pyproject.toml constraints-cpu.txt
 quickstart: $(READY)
 	@$(BIN)/rlkit study params/quickstart.yaml
 
-test: $(READY) lint
+test: $(READY)
 	@$(BIN)/python -m pytest $(if $(SLOW),--slow)
+
+test-engines: $(READY)
+	@$(BIN)/python -m pytest --slow -m engines
 
 lab: $(READY)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb
