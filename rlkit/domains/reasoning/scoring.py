@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from rlkit.domains import scorer
@@ -35,6 +36,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     return Reward.of(value >= _ALMOST, min(1.0, max(0.0, value)))
 
 
+@lru_cache
 def _scorer(name: str) -> Any:
     with context.loading("reasoning_gym"):
         import reasoning_gym
