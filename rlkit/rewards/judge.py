@@ -43,8 +43,6 @@ def ask(question: str, truth: str, answer: str) -> bool:
     Raises:
         Ungradable: the endpoint cannot be reached, or it gives no verdict.
     """
-    if _MARKERS.search(answer):
-        return False  # no honest answer imitates the judge
     context.slow()
     return prefetch(question, truth, answer).result()
 
@@ -52,6 +50,10 @@ def ask(question: str, truth: str, answer: str) -> bool:
 def prefetch(question: str, truth: str, answer: str) -> "Future[bool]":
     """Begin to ask; the same question is asked once. Many can be under way together."""
     global _pool
+    if _MARKERS.search(answer):  # no honest answer imitates the judge
+        settled: Future[bool] = Future()
+        settled.set_result(False)
+        return settled
     key = (context.settings.judge_model, question, truth, answer)
     with _lock:
         if _pool is None:

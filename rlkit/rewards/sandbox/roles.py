@@ -106,7 +106,9 @@ def candidate(sock: socket.socket, program: str, prefix: str) -> NoReturn:
     for name in shared:  # the program may define the prefix's classes again
         if isinstance(module.__dict__.get(name), type):
             shared[name] = module.__dict__[name]
-    own = [n for n, v in module.__dict__.items() if not n.startswith("__") and before.get(n, module) is not v]
+    bound = set(compile(program, "solution.py", "exec", dont_inherit=True).co_names)
+    own = [n for n, v in vars(module).items() if n in bound or before.get(n, module) is not v]
+    own = [n for n in own if not n.startswith("__")]
     link.send("value", own)
     with contextlib.suppress(Lost):
         while True:
