@@ -28,7 +28,8 @@ test-engines: $(READY)
 	@$(BIN)/python -m pytest --slow -m engines
 
 lab: $(READY)
-	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb
+	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb \
+		$$([ "$$(id -u)" = 0 ] && echo --allow-root) # a container's only user
 
 lint: $(READY)
 	@$(BIN)/ruff check .
