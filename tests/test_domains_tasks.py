@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
+from functools import reduce
 from itertools import permutations, product
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 
 from rlkit.data.reference import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.arc.tasks import corpus
+from rlkit.domains.arc.tasks import RULES, corpus
 from rlkit.domains.code.programs import PARAMETER, cases, compose
 from rlkit.domains.logic.zebra import puzzle, solutions, unique
 from rlkit.domains.math.problems import FAMILIES
@@ -309,6 +310,22 @@ def test_no_held_out_arc_task_has_a_variant_in_training():
     plain = sources.parse({"kind": "arc", "augment": False}).task(HELD_OUT_INDICES)
     original = next(t for t in corpus("training") if t.id == plain.extra_info["arc_id"])
     assert plain.ground_truth == original.test[0][1].tolist()
+
+
+@pytest.mark.parametrize("options", [{}, {"size": 2, "steps": 1, "examples": 1}])
+def test_the_examples_of_a_grid_decide_its_output(options):
+    rules = [r for n in (1, 2) for r in product(RULES.values(), repeat=n)]
+    for k in range(40):
+        task = sources.parse({"kind": "grid", **options}).task(START + k)
+        text = re.findall(r"(?:Input|Output): (\[\[.*?\]\])", task.prompt[0]["content"])
+        *examples, test = [np.array(json.loads(g)) for g in text]
+        pairs = list(zip(examples[::2], examples[1::2], strict=True))
+        fitting = [r for r in rules if all(np.array_equal(reduce(_then, r, a), b) for a, b in pairs)]
+        assert all(reduce(_then, r, test).tolist() == task.ground_truth for r in fitting)
+
+
+def _then(grid, rule):
+    return rule(grid)
 
 
 def test_grids_follow_their_rule():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import cache
+from itertools import product
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -113,7 +114,10 @@ RULES: dict[str, Callable[[Grid], Grid]] = {
 
 @sources.register("grid")
 class Grids(Source):
-    """Generated grids under a rule composed of flips, turns, shifts, gravity, scaling and recolouring."""
+    """Generated grids under a rule composed of flips, turns, shifts, gravity, scaling and outlines.
+
+    The examples decide: every rule of at most two steps that fits them gives the same output.
+    """
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi_generated",)
     kind: Literal["grid"] = "grid"
@@ -126,16 +130,33 @@ class Grids(Source):
 
     def task(self, index: int) -> Task:
         rng = generator("grid", self.size, self.steps, self.examples, index)
-        rows, columns = (int(k) for k in rng.integers(2, self.size + 1, size=2))
-        steps = int(rng.integers(1, self.steps + 1))
-        names = [list(RULES)[int(k)] for k in rng.integers(len(RULES), size=steps)]
-
-        def apply(grid: Grid) -> Grid:
-            for name in names:
-                grid = RULES[name](grid)
-            return grid
-
-        grids = [rng.integers(0, 5, size=(rows, columns)) for _ in range(self.examples + 1)]
-        pairs = [(g, apply(g)) for g in grids]
-        info = {"index": index, "difficulty": steps * rows * columns, "rule": ", ".join(names)}
+        while True:
+            shape = rng.integers(2, self.size + 1, size=2)
+            rule = tuple(
+                list(RULES)[int(k)] for k in rng.integers(len(RULES), size=rng.integers(1, self.steps + 1))
+            )
+            grids = [rng.integers(0, 5, size=shape) for _ in range(self.examples + 1)]
+            pairs = [(grid, _apply(rule, grid)) for grid in grids]
+            if _decided(pairs):
+                break
+        info = {"index": index, "difficulty": len(rule) * int(shape.prod()), "rule": ", ".join(rule)}
         return ask("simulation__arcagi_generated", pairs[:-1], pairs[-1], info)
+
+
+_SHORT = [rule for length in (1, 2) for rule in product(RULES, repeat=length)]
+
+
+def _apply(rule: tuple[str, ...], grid: Grid) -> Grid:
+    for name in rule:
+        grid = RULES[name](grid)
+    return grid
+
+
+def _decided(pairs: list[Pair]) -> bool:
+    """Whether all short rules that fit the examples give the last output."""
+    *examples, (grid, output) = pairs
+    return not any(
+        all(np.array_equal(_apply(rule, a), b) for a, b in examples)
+        and not np.array_equal(_apply(rule, grid), output)
+        for rule in _SHORT
+    )
