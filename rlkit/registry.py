@@ -62,10 +62,14 @@ class Registry:
         if self._loaded:
             return
         self._loaded = True  # set first: the modules being imported may themselves look names up
-        for package in self._packages:
-            module = importlib.import_module(package)
-            for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
-                importlib.import_module(info.name)
+        try:
+            for package in self._packages:
+                module = importlib.import_module(package)
+                for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
+                    importlib.import_module(info.name)
+        except BaseException:
+            self._loaded = False  # half a registry would call known names unknown; the next look-up tries again
+            raise
 
     def names(self) -> list[str]:
         self._load()

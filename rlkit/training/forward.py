@@ -55,6 +55,8 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
 
     Sequences of a group stand next to each other, so that they meet their prompt in one pass.
     """
+    if len(rows) == 0:
+        return
     if size == 0:
         lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
         size = max(1, int(tokens / float(lengths.max().clamp(min=1))))

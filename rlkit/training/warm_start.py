@@ -19,7 +19,7 @@ from filelock import FileLock
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.errors import RunStopped
+from rlkit.errors import RunStopped, UserError
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
@@ -177,10 +177,19 @@ def worked_answer(task: Task) -> str:
 
 def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
     """Tasks to stop on: spread over the sources like the held-out set that results are reported on, and
-    disjoint from it."""
-    section = config.evaluation.model_copy(update={"size": VALIDATION, "seed": derive("warm start validation") % 2**31})
-    reported = {t.id for t in held}
-    return [t for t in held_out(config.model_copy(update={"evaluation": section})) if t.id not in reported]
+    disjoint from it. Fewer than VALIDATION where a source is small."""
+    reported, seed = {t.id for t in held}, derive("warm start validation") % 2**31
+    size = VALIDATION
+    while True:
+        section = config.evaluation.model_copy(update={"size": size, "seed": seed})
+        try:
+            chosen = held_out(config.model_copy(update={"evaluation": section}))
+        except UserError:
+            if size < 2 * config.evaluation.size:
+                raise
+            size //= 2
+        else:
+            return [t for t in chosen if t.id not in reported]
 
 
 def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:

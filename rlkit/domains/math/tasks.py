@@ -22,12 +22,15 @@ class Arithmetic(Source):
     kind: Literal["arithmetic"] = "arithmetic"
     digits: Annotated[int, Field(ge=1, le=12)] = 2
     """Most digits of an operand; each operand's length is drawn evenly up to it."""
+    second_digits: Annotated[int, Field(ge=0, le=12)] = 0
+    """Most digits of the second operand; 0 is as many as of the first."""
     operations: tuple[Literal["+", "-", "*"], ...] = ("+", "-")
     """Operations drawn from."""
 
     def task(self, index: int) -> Task:
-        rng = generator("arithmetic", self.digits, *self.operations, index)
-        a, b = (int(rng.integers(10 ** int(rng.integers(1, self.digits + 1)))) for _ in range(2))
+        rng = generator("arithmetic", self.digits, self.second_digits, *self.operations, index)
+        most = (self.digits, self.second_digits or self.digits)
+        a, b = (int(rng.integers(10 ** int(rng.integers(1, digits + 1)))) for digits in most)
         operation = self.operations[int(rng.integers(len(self.operations)))]
         answer = {"+": a + b, "-": a - b, "*": a * b}[operation]
         return Task.ask(

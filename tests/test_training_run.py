@@ -1,0 +1,204 @@
+"""Whole runs of the smallest model: what is written, how a run goes on, what stops it."""
+
+import json
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+import rlkit
+from rlkit.config import RunConfig, override, validate
+from rlkit.errors import RunStopped, UserError
+from rlkit.store import read_jsonl
+from rlkit.training import checkpoint, warm_start
+from rlkit.training.verify import differences, verify_resume
+
+TINY = {
+    "study": "test",
+    "model": {"path": "ladder-10k", "warm_start": {"kind": "fixed", "steps": 30, "batch_size": 32}},
+    "data": {
+        "train": [{"kind": "arithmetic", "digits": 1}, {"kind": "string_trace", "length": 3}],
+        "train_batch_size": 8, "max_response_length": 6, "max_prompt_length": 40,
+    },
+    "rollout": {"n": 4},
+    "reward": {"num_workers": 1},
+    "trainer": {"total_training_steps": 6, "test_freq": 3, "save_freq": 2, "num_threads": 1},
+    "evaluation": {"size": 20, "n": 2},
+}  # fmt: skip
+
+
+def config(**dotted) -> RunConfig:
+    return validate(RunConfig, override(TINY, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory, monkeypatch):
+    """Warm starts of the tests are shared between tests, and not with the user's."""
+    monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+
+
+def metrics_of(run) -> list[dict]:
+    return list(read_jsonl(run.folder / "metrics.jsonl"))
+
+
+def test_a_run_leaves_all_its_parts(tmp_path):
+    run = rlkit.train(config(), root=tmp_path, progress=False)
+    assert run.status == "finished" and run.folder == tmp_path / "test" / "runs" / config().id
+    rows = metrics_of(run)
+    assert [r["step"] for r in rows] == list(range(7))
+    assert [r["step"] for r in rows if "eval/pass@1" in r] == [0, 3, 6]
+    logged = {name: value for row in rows for name, value in row.items()}
+    for name in ("critic/score/mean", "actor/entropy", "actor/grad_norm", "actor/lr", "response_length/clip_ratio",
+                 "group/zero_variance", "policy/logprob_gap", "compute/total_flops", "timing_s/gen", "reward/error_rate"):  # fmt: skip
+        assert np.isfinite(logged[name]), name
+    assert logged["policy/logprob_gap"] < 1e-4
+    assert rows[6]["compute/total_flops"] > rows[3]["compute/total_flops"] > 0
+    assert checkpoint.steps(run.folder / "checkpoints") == [4, 6]
+    info = json.loads((run.folder / "run.json").read_text())
+    assert info["status"] == "finished" and info["scorer_version"] and len(info["held_out_hash"]) == 16
+    assert info["parameters_non_embedding"] == 10336
+    evals = rlkit.read_evals(tmp_path / "test")
+    assert len(evals) == 3 * 20 * 2 and set(evals["step"]) == {0, 3, 6}
+    from transformers import AutoModelForCausalLM
+
+    folder = checkpoint.folder_of(run.folder / "checkpoints", 6) / "model"
+    assert sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder).parameters()) == info["parameters_total"]
+
+
+def test_a_finished_run_returns_at_once_and_changes_nothing(tmp_path):
+    first = rlkit.train(config(), root=tmp_path, progress=False)
+    before = (first.folder / "metrics.jsonl").read_bytes()
+    again = rlkit.train(config(), root=tmp_path, progress=False)
+    assert again.status == "finished" and (first.folder / "metrics.jsonl").read_bytes() == before
+    assert again.summary["last"] == first.summary["last"]
+
+
+def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
+    a = rlkit.train(config(), root=tmp_path / "a", progress=False)
+    b = rlkit.train(config(), root=tmp_path / "b", progress=False)
+    assert differences(a.folder, b.folder) == []
+    c = rlkit.train(config(seed=1), root=tmp_path / "c", progress=False)
+    assert differences(a.folder, c.folder) != []
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {},
+        {"algorithm__adv_estimator": "gae", "algorithm__use_kl_in_reward": True, "algorithm__kl_ctrl__type": "adaptive"},
+        {"model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True},
+        {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "adaptive"},
+    ],
+    ids=["grpo", "ppo with adaptive kl", "lora with dropout", "mini-batches, adaptive data"],
+)
+def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, extra):
+    """Ended by a signal at a step border, once right after a checkpoint and once in between."""
+    whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
+    for stop_at in (2, 3):
+        root = tmp_path / str(stop_at)
+        stopped = _train_until(config(**extra), root, stop_at)
+        assert stopped.status == "stopped"
+        resumed = rlkit.train(config(**extra), root=root, progress=False)
+        assert differences(whole.folder, resumed.folder) == []
+
+
+def _train_until(c, root, step):
+    """Train in this process and send it SIGTERM during the given step."""
+    from rlkit.training.session import Session
+
+    begin = Session.begin_step
+
+    def begin_step(self):
+        begin(self)
+        if self.step == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Session.begin_step = begin_step
+    try:
+        return rlkit.train(c, root=root, progress=False)
+    finally:
+        Session.begin_step = begin
+
+
+def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path):
+    whole = rlkit.train(config(), root=tmp_path / "whole", progress=False)
+    _train_until(config(), tmp_path / "hurt", 5)
+    folder = tmp_path / "hurt" / "test" / "runs" / config().id / "checkpoints"
+    newest = checkpoint.folder_of(folder, checkpoint.steps(folder)[-1])
+    os.truncate(newest / "model" / "model.safetensors", 100)
+    with pytest.warns(UserWarning, match="step 5 is broken"):
+        resumed = rlkit.train(config(), root=tmp_path / "hurt", progress=False)
+    assert differences(whole.folder, resumed.folder) == []
+
+
+def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monkeypatch):
+    """The command that users have: three processes, one of them killed with SIGKILL."""
+    monkeypatch.chdir(tmp_path)  # the processes keep their warm start here
+    report = verify_resume(config(trainer__total_training_steps=40, trainer__save_freq=1), kills=1, say=lambda _: None)
+    assert report.differences == []
+    assert len(report.killed_after_steps) == 1
+
+
+def test_two_processes_cannot_write_one_run(tmp_path):
+    from rlkit.store import RunStore
+
+    with RunStore.open(config(), tmp_path), pytest.raises(UserError, match=r"open in another process \(pid \d+"):
+        rlkit.train(config(), root=tmp_path, progress=False)
+
+
+def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(tmp_path):
+    rlkit.train(config(), root=tmp_path, progress=False)
+    with pytest.raises(UserError, match="resume_mode is 'disable', but .* has a checkpoint of step 6"):
+        rlkit.train(config(trainer__resume_mode="disable"), root=tmp_path, progress=False)
+
+
+def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
+    grader = tmp_path / "grader.py"
+    grader.write_text("def compute_score(**_):\n    raise RuntimeError('the endpoint is down')\n")
+    c = config(reward__custom_reward_function=f"{grader}:compute_score")
+    with pytest.raises(RunStopped, match=r"32 of 32 answers could not be graded.*the endpoint is down"):
+        rlkit.train(c, root=tmp_path, progress=False)
+    info = json.loads((tmp_path / "test" / "runs" / c.id / "run.json").read_text())
+    assert info["status"] == "stopped" and "endpoint is down" in info["reason"]
+
+
+def test_cut_responses_are_warned_of(tmp_path):
+    with pytest.warns(UserWarning, match="of the responses were cut at data.max_response_length = 1"):
+        rlkit.train(config(data__max_response_length=1, trainer__total_training_steps=1), root=tmp_path, progress=False)
+
+
+def test_a_prompt_that_is_too_long_is_named_before_any_step(tmp_path):
+    with pytest.raises(UserError, match="max_prompt_length is 9, but the prompt of task .* has 1[0-9] tokens"):
+        rlkit.train(config(data__max_prompt_length=9), root=tmp_path, progress=False)
+
+
+def test_a_run_works_outside_the_main_thread(tmp_path):
+    results = []
+    c = config(trainer__total_training_steps=1)
+    thread = threading.Thread(target=lambda: results.append(rlkit.train(c, root=tmp_path, progress=False)))
+    thread.start()
+    thread.join()
+    assert results and results[0].status == "finished"
+
+
+def test_a_matched_warm_start_stops_at_its_target(tmp_path):
+    section = {"kind": "matched", "target": 0.1, "tolerance": 0.02, "steps": 600, "batch_size": 64}
+    started = warm_start.warm_start(config(model__warm_start=section))
+    assert started is not None and abs(started.pass_rate - 0.1) <= 0.02
+    with pytest.raises(RunStopped, match="not within 0.02 of model.warm_start.target 0.9"):
+        warm_start.warm_start(config(model__warm_start={**section, "target": 0.9, "steps": 20}))
+
+
+def test_the_warm_start_never_sees_a_held_out_task():
+    from rlkit.data import held_out
+
+    c = config()
+    held = held_out(c)
+    stream = warm_start._supervised_stream(c, 0)
+    from rlkit.data import TaskStream
+
+    seen = {t.id for step in range(1, 31) for t in TaskStream(stream, held).batch(step)}
+    assert len(seen) > 50 and not seen & {t.id for t in held}
+    assert not {t.id for t in warm_start.validation_tasks(c, held)} & {t.id for t in held}
