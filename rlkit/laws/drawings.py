@@ -122,7 +122,9 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
     return Drawing(fig, table)
 
 
-def collapse(df: pd.DataFrame, x: str, metric: str = "eval/pass@1", venue: str = "neurips") -> Drawing:
+def collapse(
+    df: pd.DataFrame, x: str, metric: str = "eval/pass@1", by: str = "cell", venue: str = "neurips"
+) -> Drawing:
     """Learning curves as shares of their own end: those of a family with one shape fall on one curve.
 
     Args:
@@ -131,23 +133,24 @@ def collapse(df: pd.DataFrame, x: str, metric: str = "eval/pass@1", venue: str =
     Raises:
         UserError: no run changes the metric between its first and last evaluation.
     """
-    table = curve_table(df, x, metric, "model.path")
-    ends = table.sort_values("step").groupby("run")
-    first, last = ends[metric].transform("first"), ends[metric].transform("last")
-    table = table.sort_values("step").assign(
-        share=table[x] / ends[x].transform("max"), progress=(table[metric] - first) / (last - first)
-    )
+    table = curve_table(df, x, metric, by).sort_values("step")
+    runs = table.groupby("run")
+    first, last = runs[metric].transform("first"), runs[metric].transform("last")
+    progress = (table[metric] - first) / (last - first)
+    table = table.assign(share=table[x] / runs[x].transform("max"), progress=progress)
     table = table[np.isfinite(table["progress"]) & ((last - first).abs() > 1e-9)]
     if table.empty:
         raise UserError(f"No run changes {metric} between its first and last evaluation.")
-    palette = colours(df)
+    palette = colours(df, by)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name, part in table.groupby("model.path", sort=False):
+        for name, part in table.groupby(by, sort=False):
             mean = part.groupby("step")[["share", "progress"]].mean()
             ax.plot(mean["share"], mean["progress"], "o-", color=palette[name], label=str(name))
         label_axes(
-            ax, f"share of a run's {LABELS.get(x, x)}", f"share of its change of {LABELS.get(metric, metric)}"
+            ax,
+            f"share of a run's {LABELS.get(x, x)}",
+            f"share of its change of {LABELS.get(metric, metric)}",
         )
         ax.legend(**SIDE)
     return Drawing(fig, table)
