@@ -1,0 +1,73 @@
+"""What episodes look like, and that both notebooks run."""
+
+from pathlib import Path
+
+import pytest
+
+from rlkit import notebook
+from rlkit.environments import views
+from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.environments.mathematics import Mathematics
+from rlkit.errors import UserError
+
+ENV = Mathematics(families=("linear",))
+NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+
+
+@pytest.fixture(scope="module")
+def groups():
+    problems = ENV.problems("test", 5)
+    return {
+        "expert": run_episodes(ExpertAgent(), ENV, problems),
+        "random": run_episodes(RandomAgent(), ENV, problems),
+    }
+
+
+def test_reward_by_step_sums_to_the_mean_return(groups):
+    table = views.reward_by_step(groups).table
+    sums = table.groupby("group")["reward"].sum()
+    assert sums["expert"] == 8.5
+    assert sums["random"] == pytest.approx(sum(e.total_reward for e in groups["random"]) / 5)
+
+
+def test_the_transition_map_keeps_the_counts_it_draws(groups):
+    drawing = views.transition_map(groups["expert"], list(ENV.actions))
+    counts = drawing.table.set_index("action")
+    assert counts.loc["start", "identify_operation"] == 5 and counts.loc["state_answer", "end"] == 5
+    assert drawing._repr_png_().startswith(b"\x89PNG")
+
+
+def test_the_widget_steps_through_the_same_problem_in_every_group(groups):
+    box = views.compare_episodes(groups)
+    (problem, step), page = box.children[0].children, box.children[1]
+    assert "expert</b>: return 8.5" in page.value
+    problem.value, step.value = 2, 1
+    assert page.value == views.page_of(groups, 2, 1) and page.value.count("<tr>") == 2
+    with pytest.raises(UserError, match="same problems"):
+        views.compare_episodes({"a": groups["expert"], "b": groups["expert"][:3]})
+
+
+def test_texts_of_a_model_are_escaped(groups):
+    class Html(ExpertAgent):
+        def select_action(self, state, valid_actions):
+            return "<script>alert(1)</script>", {}
+
+    (episode,) = run_episodes(Html(), ENV, ["3x + 7 = 16"])
+    assert "<script>" not in views.page_of({"a": [episode]}, 0, 3)
+
+
+@pytest.mark.slow(reason="starts a kernel and trains a small model, half a minute each")
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("agentic_math", {"model": "ladder-30k", "episodes": 12, "online_steps": 0, "problems": 3}),
+        (
+            "custom_domain",
+            {"model": "ladder-30k", "episodes": 8, "epochs": 1, "problems": 3, "max_response_length": 60},
+        ),
+    ],
+)
+def test_the_notebooks_run_with_small_parameters(tmp_path, name, parameters):
+    if name == "agentic_math":
+        parameters = {**parameters, "root": str(tmp_path)}
+    assert notebook.execute(NOTEBOOKS / f"{name}.ipynb", tmp_path / "out.ipynb", parameters).exists()
