@@ -1,5 +1,6 @@
 """What the terminal shows of runs and studies: the plan, the progress, the end."""
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from rlkit.store import read_jsonl
 if TYPE_CHECKING:
     from rlkit.studies import Plan, PlannedRun
 
+_LOOK = 1.0  # seconds between two looks at the logs of running runs
 console = Console(soft_wrap=True, highlight=False)
 
 
@@ -109,6 +111,7 @@ class Board:
         done = sum(plan.is_finished(run) for run in plan.runs)
         self._all = self._bars.add_task("runs", total=len(plan.runs), completed=done, note="")
         self._of: dict[str, tuple[PlannedRun, TaskID]] = {}
+        self._next_look = 0.0
 
     def __enter__(self) -> "Board":
         self._bars.start()
@@ -127,8 +130,9 @@ class Board:
         self._of[run.id] = run, self._bars.add_task(run.label, total=steps, note="starting")
 
     def refresh(self) -> None:
-        if not console.is_terminal:
+        if not console.is_terminal or time.monotonic() < self._next_look:
             return
+        self._next_look = time.monotonic() + _LOOK
         for run, bar in self._of.values():
             folder = self.plan.run_folder(run)
             state = run_state(folder)

@@ -64,6 +64,7 @@ class Scheduler:
         self.plan = plan
         self.gpus = _visible_gpus()
         self.workers = min(workers or len(self.gpus) or usable_cores(), len(plan.runs))
+        self._running: dict[PlannedRun, _Job] = {}
 
     def train(self) -> dict[str, str]:
         """Execute the training notebook for every unfinished run; returns the failures' last lines.
@@ -72,26 +73,32 @@ class Scheduler:
             KeyboardInterrupt: after running runs have ended (at a checkpoint, or at once if repeated).
         """
         waiting = list(self.plan.to_do)
-        running: dict[str, tuple[PlannedRun, _Job]] = {}
         failed: dict[str, str] = {}
         with Board(self.plan) as board, _terminate_as_interrupt():
             try:
-                while waiting or running:
-                    while waiting and len(running) < self.workers:
-                        run = waiting.pop(self._next(waiting, [run for run, _ in running.values()]))
-                        slot = min(set(range(self.workers)) - {job.slot for _, job in running.values()})
-                        running[run.id] = run, self._start(run, slot)
-                        board.started(run)
+                while waiting or self._running:
+                    while waiting and len(self._running) < self.workers:
+                        self._start(waiting.pop(self._next(waiting, list(self._running))), board)
                     time.sleep(0.2)
-                    for run, job in [pair for pair in running.values() if pair[1].process.poll() is not None]:
-                        del running[run.id]
-                        if (problem := self._problem(job)) is not None:
-                            failed[run.id] = problem
-                        board.ended(run, problem)
+                    failed |= self._collect(board)
                     board.refresh()
             except KeyboardInterrupt:
-                self._end([job for _, job in running.values()], board)
+                self._end(board)
                 raise
+        return failed
+
+    def _collect(self, board: Board) -> dict[str, str]:
+        """Take the runs that have ended off the list; returns the last lines of those that failed."""
+        failed = {}
+        for run, job in list(self._running.items()):
+            if job.process.poll() is not None:
+                del self._running[run]
+                problem = self._problem(job)
+                if problem is None and not self.plan.is_finished(run):
+                    problem = "the run was stopped before its last step"
+                if problem is not None:
+                    failed[run.id] = problem
+                board.ended(run, problem)
         return failed
 
     def analyse(self) -> dict[str, str]:
@@ -131,12 +138,14 @@ class Scheduler:
         free = [i for i, run in enumerate(waiting) if run.config.model not in warming]
         return free[0] if free else 0
 
-    def _start(self, run: PlannedRun, slot: int) -> _Job:
+    def _start(self, run: PlannedRun, board: Board) -> None:
+        slot = min(set(range(self.workers)) - {job.slot for job in self._running.values()})
         threads = max(1, usable_cores() // self.workers)
         overrides = {"trainer.num_threads": threads, **run.overrides}
         parameters = {"config": str(self.plan.params), "overrides": overrides, "root": str(self.plan.root)}
-        target = self.plan.notebook(run)
-        return self._launch(self.plan.config.notebook, target, parameters, slot=slot, threads=threads)
+        source, target = self.plan.config.notebook, self.plan.notebook(run)
+        self._running[run] = self._launch(source, target, parameters, slot=slot, threads=threads)
+        board.started(run)
 
     def _launch(
         self, source: str, target: Path, parameters: Mapping[str, Any], *, slot: int, threads: int
@@ -163,15 +172,17 @@ class Scheduler:
             return None
         return job.last_lines()
 
-    def _end(self, jobs: list[_Job], board: Board) -> None:
-        board.say(f"Ending {len(jobs)} runs at their next checkpoint; Ctrl-C again ends them at once.")
-        for job in jobs:
+    def _end(self, board: Board) -> None:
+        board.say(
+            f"Ending {len(self._running)} runs at their next checkpoint; Ctrl-C again ends them at once."
+        )
+        for job in self._running.values():
             job.interrupt()
         try:
-            for job in jobs:
+            for job in self._running.values():
                 job.process.wait()
         except KeyboardInterrupt:
-            for job in jobs:
+            for job in self._running.values():
                 job.kill()
 
 

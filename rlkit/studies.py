@@ -66,7 +66,7 @@ class StudyConfig(Section):
         return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PlannedRun:
     """One run of a study: its configuration, and how it differs from what all runs share."""
 
