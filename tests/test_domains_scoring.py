@@ -8,7 +8,7 @@ from rlkit.domains.logic.scoring import items, score_graph, score_ordering, scor
 from rlkit.domains.reasoning.scoring import score as score_gym
 from rlkit.domains.simulation.scoring import score_codeio
 from rlkit.domains.stem.scoring import score as score_stem
-from rlkit.domains.stem.scoring import score_choice
+from rlkit.domains.stem.scoring import score_choice, score_search
 from rlkit.domains.table.scoring import score as score_table
 from rlkit.errors import UserError
 from rlkit.rewards import Router, context
@@ -253,6 +253,12 @@ def closing():
     yield
     while _router:
         _router.pop().close()
+
+
+def test_search_questions_have_several_targets():
+    truth = {"target": ["the Nile", "Nile River"]}
+    assert score_search(tag("Nile river"), truth, {}).correct and score_search(tag("nile"), truth, {}).correct
+    assert not score_search(tag("Amazon"), truth, {}).correct and not score_search("Nile", truth, {}).correct
 
 
 def test_reasoning_gym_scores_its_own_tasks():

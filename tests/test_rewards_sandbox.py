@@ -239,6 +239,7 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
 def test_without_bubblewrap_root_falls_back_and_others_are_refused_with_instructions(monkeypatch):
     monkeypatch.setattr(levels, "bubblewrap_problem", lambda: "it is not installed.")
     monkeypatch.setattr(levels, "_public_python", lambda: "/usr/bin/python3")
+    monkeypatch.setattr(levels, "trial", lambda level: None)
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert choose().name == "rlimits"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -248,6 +249,15 @@ def test_without_bubblewrap_root_falls_back_and_others_are_refused_with_instruct
         choose("bubblewrap")
     assert choose("unsafe").name == "unsafe"
     assert "apt-get install bubblewrap" in levels.report()
+
+
+def test_a_level_that_cannot_run_a_program_is_not_chosen(monkeypatch):
+    """Else every program would fail, and every answer would be wrong."""
+    monkeypatch.setattr(levels, "bubblewrap_problem", lambda: "it is not installed.")
+    monkeypatch.setattr(levels, "_public_python", lambda: "/bin/false")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UserError, match="cannot be run safely: The sandbox does not start"):
+        choose()
 
 
 def test_a_program_runs_unsafely_where_that_was_asked_for():

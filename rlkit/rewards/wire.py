@@ -25,9 +25,12 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
+_ENCODER = json.JSONEncoder(default=_plain, separators=(",", ":"))
+
+
 def encode(value: Any) -> bytes:
     """JSON bytes; raises TypeError or ValueError for what JSON has no form for."""
-    return json.dumps(value, default=_plain, separators=(",", ":")).encode()
+    return _ENCODER.encode(value).encode()
 
 
 def frame(payload: bytes) -> bytes:

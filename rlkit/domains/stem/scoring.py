@@ -6,11 +6,11 @@ from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.domains.numbers import TOLERANCE, figure, same_figure
-from rlkit.domains.stem.text import same_text
+from rlkit.domains.stem.text import same_text, words
 from rlkit.domains.table.scoring import clean
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import given
+from rlkit.rewards.answers import given, tagged
 from rlkit.types import Reward
 
 _LETTER = re.compile(
@@ -69,6 +69,17 @@ def _judged(truth: str, answer: str, extra_info: Mapping[str, Any]) -> bool:
         ) and not same_answer(late, other):
             judge.prefetch(str((info or {}).get("question") or ""), other, late)
     return judge.ask(str(extra_info.get("question") or ""), truth, answer)
+
+
+@scorer("searchR1_*")
+def score_search(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the last `<answer>` has the words of one of the targets (exact match of question answering)."""
+    truth = ground_truth.get("target") if isinstance(ground_truth, Mapping) else ground_truth
+    targets = [truth] if isinstance(truth, str) else truth
+    if not isinstance(targets, list) or not targets or not all(isinstance(t, str) for t in targets):
+        raise UserError(f"The ground truth of a search question needs targets: {str(ground_truth)[:80]!r}.")
+    answer = words(tagged(response) or "")
+    return Reward.of(bool(answer) and any(answer == words(target) for target in targets))
 
 
 def same_answer(answer: str, truth: str) -> bool:

@@ -59,7 +59,7 @@ class Jail:
     def __init__(self, level: Level, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         Jail._count += 1
-        number = (os.getpid() * 4 + Jail._count) % 50_000
+        number = (os.getpid() * 4 + Jail._count) % 50_000  # its programs' user, unlike other jails'
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         with theirs:

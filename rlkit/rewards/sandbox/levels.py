@@ -21,7 +21,7 @@ from rlkit.errors import UserError
 _HERE = Path(__file__).parent
 _PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", *_PYTEST)
-_FIRST_USER = 200_000  # uids of programs when root starts the sandbox: one for each jail
+_FIRST_USER, _USERS = 200_000, 50_000  # uids of programs when root starts the sandbox: one for each jail
 _ADVICE = (
     "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
     "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined), "
@@ -53,7 +53,10 @@ def choose(wanted: str = "auto") -> Level:
         if wanted == "bubblewrap":
             raise UserError(f"reward.sandbox is 'bubblewrap', which does not work here: {problem} {_ADVICE}")
     if os.geteuid() == 0 and (python := _public_python()):
-        return Level("rlimits", "uid", python)
+        level = Level("rlimits", "uid", python)
+        if (problem := trial(level)) is None:
+            return level
+        raise UserError(f"Programs of the policy cannot be run safely: {problem} {_ADVICE}")
     why = bubblewrap_problem() or "it was not asked for."
     raise UserError(
         f"Programs of the policy cannot be run safely: bubblewrap does not work here ({why}) and the "
@@ -80,19 +83,35 @@ def bubblewrap_problem() -> str | None:
         return "it exists for Linux only."
     if shutil.which("bwrap") is None:
         return "it is not installed."
+    return trial(Level("bubblewrap", "namespaces", _python()))
+
+
+@lru_cache
+def trial(level: Level) -> str | None:
+    """Why a program cannot be run at this level here, or None if a trial run succeeds."""
     from rlkit.rewards.sandbox.client import Jail
 
     try:
-        with Jail(Level("bubblewrap", "namespaces", _python())) as jail:
-            outcome = jail.run("print(6 * 7)", b"", seconds=10)
+        with Jail(level) as jail:
+            outcome = jail.run("import csv\nprint(6 * 7)", b"", seconds=10)
     except (OSError, RuntimeError) as error:
         return f"{error}."
     return None if outcome.stdout == b"42\n" else f"a trial program ended with {outcome}."
 
 
+def _user(number: int) -> int:
+    """The uid of a jail's programs, one that nobody has; containers may map few uids only."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+        highest = max(int(first) + int(count) for first, _, count in map(str.split, lines))
+    except (OSError, ValueError):
+        highest = 1 << 16
+    return _FIRST_USER + number if highest > _FIRST_USER + _USERS else 60_000 + number % 5_000
+
+
 def command(level: Level, descriptor: int, number: int) -> list[str]:
     """The command line of a jail whose control socket is `descriptor`; `number` tells jails apart."""
-    user = _FIRST_USER + number if os.geteuid() == 0 and level.inside != "none" else 0
+    user = _user(number) if os.geteuid() == 0 and level.inside != "none" else 0
     script = str(_HERE / "jail.py") if level.inside != "namespaces" else "/jail/jail.py"
     inside = [level.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, script]
     inside += [str(descriptor), level.inside, str(user)]
