@@ -25,6 +25,10 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         os._exit(1)
     if solution_str == "slow":
         time.sleep(30)
+    if solution_str == "grow":
+        globals()["kept"] = bytearray(1200 << 20)
+        kept[:: 4096] = b"x" * len(kept[::4096])
+        return 1.0
     if solution_str == "pid":
         return {"score": 1.0, "pid": os.getpid()}
     return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
@@ -100,6 +104,23 @@ def test_a_killed_worker_is_replaced(custom):
     rewards = custom.grade_rows(rows(*["right"] * 40))
     assert sum(r.error is not None for r in rewards) <= 2  # at most what the two workers were given
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 40)))
+
+
+def test_a_worker_that_has_grown_too_big_is_replaced_and_loses_no_answer(custom_file):
+    with Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")) as router:
+        [before] = router.grade_rows(rows("pid"))
+        assert [r.error for r in router.grade_rows(rows("right", "grow", "right"))] == [None] * 3
+        after = router.grade_rows(rows("pid", "right"))
+        assert [r.error for r in after] == [None, None]
+        assert after[0].parts["pid"] != before.parts["pid"]
+
+
+def test_closing_a_router_ends_what_waits_for_it(custom_file):
+    router = Router(RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score"))
+    call = router.submit(rows("slow", "right", "right"))
+    time.sleep(0.5)
+    router.close()
+    assert all(reward.error for reward in call.wait())
 
 
 def test_a_killed_nursery_is_replaced(custom):

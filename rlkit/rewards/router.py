@@ -12,14 +12,14 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards.context import Settings
 from rlkit.rewards.nursery import Nursery, Worker
-from rlkit.rewards.wire import encode
+from rlkit.rewards.wire import END, LOADING, encode
 from rlkit.types import Reward, Task
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
@@ -153,28 +153,35 @@ class Router:
         while batch := self._take():
             try:
                 worker = worker or self._nursery.spawn(self._modules)
-            except RuntimeError as error:
-                for job in batch:
-                    job.call.finish(job.index, Reward.failed(str(error)))
+            except (RuntimeError, OSError, ValueError) as error:
+                _fail(batch, f"No grading process can be started: {error}")
                 continue
             left = self._serve(worker, batch)
             if left is not None:
-                with self._wake:
-                    self._jobs.extendleft(reversed(left))
-                    self._wake.notify_all()
+                self._put_back(left)
                 worker.kill()
                 worker = None
         if worker:
             worker.close()
 
+    def _put_back(self, jobs: list[_Job]) -> None:
+        with self._wake:
+            if self._closed:
+                _fail(jobs, "The router was closed.")
+            self._jobs.extendleft(() if self._closed else reversed(jobs))
+            self._wake.notify_all()
+
     def _serve(self, worker: Worker, batch: list[_Job]) -> list[_Job] | None:
-        """Have a batch graded. None when the worker lives on, else the jobs that are still to be done."""
+        """Have a batch graded. None when the worker lives on, else the jobs that are still to be done:
+        none of them if it has only grown too big."""
         number, patience = 0, self.config.timeout
         try:
             worker.send(b"[" + b",".join(job.payload for job in batch) + b"]")
-            while number < len(batch):
+            while True:
                 index, *outcome = worker.receive(patience + _GRACE)
-                if index < 0:  # a library is loaded first, which takes none of the answer's time
+                if index == END:
+                    return [] if outcome[0] else None
+                if index == LOADING:  # a library, which takes none of the answer's time
                     patience, module = outcome
                     self._modules |= {module} - {""}
                     continue
@@ -182,15 +189,13 @@ class Router:
                 job, patience = batch[number], self.config.timeout
                 job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
                 number += 1
-            return None
         except TimeoutError:
-            job, seconds = batch[number], self.config.timeout + _GRACE
-            job.call.finish(job.index, Reward.of(False, killed="deadline"), seconds)
-            return batch[number + 1 :]
-        except (EOFError, OSError):
-            job = batch[number]
-            job.call.finish(job.index, Reward.failed("The grading process died while it held this answer."))
-            return batch[number + 1 :]
+            outcome = Reward.of(False, killed="deadline")
+        except (EOFError, OSError, ValueError, TypeError):
+            outcome = Reward.failed("The grading process died while it held this answer.")
+        for job in batch[number : number + 1]:
+            job.call.finish(job.index, outcome, self.config.timeout)
+        return batch[number + 1 :]
 
     def close(self) -> None:
         """End the workers; answers that are still being graded become errors."""
@@ -198,8 +203,7 @@ class Router:
             if self._closed:
                 return
             self._closed = True
-            for job in self._jobs:
-                job.call.finish(job.index, Reward.failed("The router was closed."))
+            _fail(self._jobs, "The router was closed.")
             self._jobs.clear()
             self._wake.notify_all()
         atexit.unregister(self.close)
@@ -210,6 +214,11 @@ class Router:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _fail(jobs: Iterable[_Job], reason: str) -> None:
+    for job in jobs:
+        job.call.finish(job.index, Reward.failed(reason))
 
 
 def _payload(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> bytes:

@@ -10,6 +10,9 @@ import time
 from typing import Any
 
 _HEADER = 4  # bytes of big-endian length
+LOADING, END = -1, -2
+"""In place of an answer's index: [LOADING, seconds to wait, module], and [END, whether the worker has grown
+too big] behind the last outcome of a batch."""
 
 
 def _plain(value: Any) -> Any:

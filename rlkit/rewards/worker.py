@@ -19,10 +19,10 @@ from typing import Any
 from rlkit.rewards import context
 from rlkit.rewards.grading import grade
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.wire import Channel, encode, frame
+from rlkit.rewards.wire import END, LOADING, Channel, encode, frame
 
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
-_RECYCLE = 1 << 30  # bytes resident after which a worker is replaced between batches
+_RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
 _PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 
@@ -100,7 +100,7 @@ def _die_with_parent(parent: int) -> None:
 
 
 def serve(channel: Channel, settings: context.Settings) -> None:
-    """Grade batches until the router closes the socket or this process has grown too big."""
+    """Grade batches until the router closes the socket."""
     context.settings = settings
     if settings.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -111,8 +111,7 @@ def serve(channel: Channel, settings: context.Settings) -> None:
         except EOFError:
             break
         _grade(batch, channel)
-        if _resident() > _RECYCLE:
-            break
+        channel.send(encode([END, _resident() > _RECYCLE]))
     programs.close()
 
 
@@ -131,7 +130,7 @@ def _grade(batch: list[Any], channel: Channel) -> None:
 
     def announce(seconds: float, module: str) -> None:
         flush()
-        channel.send(encode([-1, seconds, module]))
+        channel.send(encode([LOADING, seconds, module]))
 
     context.slow, context.announce = flush, announce
     context.batch = batch
