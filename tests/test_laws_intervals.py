@@ -109,10 +109,22 @@ def test_small_designs_are_warned_of_in_words():
     text = " ".join(fit.warnings)
     assert "N spans 1.0 decades, under two" in text
     assert "rest on 6 clusters" in text
-    alone = rlkit.fit(df, "power", y="error", x="N")
-    assert "leave out run-to-run variance" in " ".join(alone.warnings)
     tiny = rlkit.fit(df.iloc[:4], "power", y="error", x="N")
     assert "Only 4 points" in " ".join(tiny.warnings) and "N takes 2 values" in " ".join(tiny.warnings)
+
+
+def test_the_variance_that_is_left_out_is_named():
+    df = curve("well", 0, runs=3)
+    options = {"y": "rate", "loss": "ls"}
+
+    def said(table, **more):
+        return " ".join(w for w in rlkit.fit(table, "sigmoid", **options, **more).warnings if "variance" in w)
+
+    assert said(df).startswith("120 rows of 3 runs count as independent")
+    assert said(df.drop(columns="run")).startswith("Rows count as independent and no cluster is named")
+    assert said(df, cluster="run", bootstrap=20) == ""
+    assert said(df.assign(run=range(120))) == ""  # each row is a run of its own
+    assert said(df.assign(seed=7), cluster="run", bootstrap=20).startswith("One seed only")
 
 
 def test_few_clusters_widen_the_interval():

@@ -129,17 +129,29 @@ def _mad(fit: LawFit) -> float:
 
 
 def _runs(fit: LawFit) -> list[str]:
+    """Which variance the intervals leave out, from the clusters or the columns `run` and `seed`."""
     if fit.law.target:
         return []
-    if fit.scheme is None or "cluster" not in fit.scheme.kind:
-        return [
-            "Rows count as independent and no cluster is named: the intervals leave out run-to-run "
-            "variance (use cluster= with several seeds)."
-        ]
-    if fit.scheme.units < 8:
-        return [
-            f"The intervals rest on {fit.scheme.units} clusters; they are widened for that (t with "
-            f"{fit.scheme.units - 1} degrees of freedom), and few of their values can be trusted to the "
+    n, runs, seeds = len(fit.table), fit.table.record["runs"], fit.table.record["seeds"]
+    clustered = fit.scheme if fit.scheme is not None and "cluster" in fit.scheme.kind else None
+    found = []
+    if seeds == 1:
+        found.append("One seed only: the intervals leave out run-to-run variance.")
+    elif not clustered and runs is None:
+        found.append(
+            "Rows count as independent and no cluster is named: where several rows come from one run, "
+            "the intervals "
+            "leave out run-to-run variance (use cluster=, with several seeds)."
+        )
+    elif not clustered and runs != n:
+        found.append(
+            f"{n} rows of {runs} runs count as independent: the intervals leave out run-to-run variance (use "
+            "cluster='run', with several seeds)."
+        )
+    if clustered and clustered.units < 8:
+        found.append(
+            f"The intervals rest on {clustered.units} clusters; they are widened for that (t with "
+            f"{clustered.units - 1} degrees of freedom), and few of their values can be trusted to the "
             "second digit."
-        ]
-    return []
+        )
+    return found

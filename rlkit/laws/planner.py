@@ -225,32 +225,37 @@ def design(
         estimates = _simulate(known, rows, sigma, make_loss(loss, 1e-3), replicates, seed)
         return _spread(known, estimates, _blind(known, rows), level)
 
-    base, rows = widths(runs), []
-    for i in range(0 if candidates is None else len(candidates)):
-        assert candidates is not None
-        extra = candidates.iloc[[i]]
-        more = widths(pd.concat([runs, extra], ignore_index=True))
-        with np.errstate(invalid="ignore"):
-            ratio = more["width"].to_numpy() / base["width"].to_numpy()
-        ratio = np.clip(
-            np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None
-        )  # infinite before and after: no change
-        cost = float(_flops(extra, flops)[0])
-        shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
-        rows.append(
-            {
-                **extra.iloc[0].to_dict(),
-                "flops": cost,
-                **shrink,
-                "gain_per_flop": -np.log(ratio).mean() / cost,
-            }
-        )
-    additions = pd.DataFrame(rows)
-    if len(additions):
-        additions["gain_per_flop"] /= additions["gain_per_flop"].abs().max() or 1.0
-        additions = additions.sort_values("gain_per_flop", ascending=False, ignore_index=True)
+    base = widths(runs)
+    additions = _additions(known, runs, candidates, widths, base["width"].to_numpy(), flops)
     cost = {k: float(v) for k, v in price.columns(np.array(spent.sum())).items()}
     return Design(base, additions, cost, replicates)
+
+
+def _additions(
+    known: Known,
+    runs: pd.DataFrame,
+    candidates: pd.DataFrame | None,
+    widths: Callable[[pd.DataFrame], pd.DataFrame],
+    base: np.ndarray,
+    flops: str | Callable[[pd.DataFrame], np.ndarray],
+) -> pd.DataFrame:
+    """The candidates by how much each, added alone, narrows the intervals a FLOP."""
+    rows = []
+    for i in range(0 if candidates is None else len(candidates)):
+        extra = candidates.iloc[[i]]  # type: ignore[union-attr]
+        more = widths(pd.concat([runs, extra], ignore_index=True))["width"].to_numpy()
+        with np.errstate(invalid="ignore"):
+            ratio = more / base
+        ratio = np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None)  # infinite both times: no change
+        cost = float(_flops(extra, flops)[0])
+        shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
+        gain = -np.log(ratio).mean() / cost
+        rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": gain})
+    if not rows:
+        return pd.DataFrame()
+    table = pd.DataFrame(rows)
+    table["gain_per_flop"] /= table["gain_per_flop"].abs().max() or 1.0
+    return table.sort_values("gain_per_flop", ascending=False, ignore_index=True)
 
 
 def _flops(rows: pd.DataFrame, rule: str | Callable[[pd.DataFrame], np.ndarray]) -> np.ndarray:

@@ -23,7 +23,8 @@ class Table:
 
     `cluster` (n,) numbers the clusters that are resampled whole; `series` (n,) the time series within which
     blocks are drawn, `order` (n,) sorts rows by series and time. `rows` are the labels of the caller's rows,
-    `record` what was left out and why.
+    `record` what was left out and why, and how many values the columns `run` and `seed` have, if there are
+    any.
     """
 
     columns: dict[str, np.ndarray]
@@ -113,6 +114,8 @@ def build(
             f"({', '.join(law.free)}): "
             "add data, or choose a law with fewer parameters."
         )
+    for name in ("run", "seed"):
+        record[f"{name}s"] = int(kept[name].nunique()) if name in kept.columns else None
     weights = _weights(kept, options.get("weights"))
     cluster = _cluster(kept, options.get("cluster"))
     series, order = _series(kept, options.get("block"), cluster)
