@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.config import Model, Optimizer, RunConfig, validate
 from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
+from rlkit.environments.base import Problem
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
@@ -39,7 +40,7 @@ def math_demo(
     episodes: int = 2000,
     online_steps: int = 30,
     problems: int = 200,
-    noise: float = 0.3,
+    noise: float = 0.2,
     seed: int = 0,
     root: str | Path = "outputs",
     say: Callable[[str], Any] = print,
@@ -50,7 +51,8 @@ def math_demo(
         model: a ladder size, packaged model, folder or hub id.
         episodes: demonstrations, by the scripted expert with a share `noise` of random actions.
         online_steps: steps of GRPO in the environment afterwards; 0 leaves them out.
-        problems: held-out equations that everything is measured on, with greedy decoding.
+        problems: held-out equations that everything is measured on, with greedy decoding and (the groups
+            named "sampled") at temperature 1, the policy that online training improves.
         root: everything is kept under <root>/demo-math; the same settings continue what is there.
         say: is told what happens.
     """
@@ -71,7 +73,7 @@ def math_demo(
     played["before"] = trainer.test_inference(held_out)
     say(f"Training {model} on them (success before: {_success(played['before']):.0%}).")
     training = trainer.train(trainer.prepare_training_data(demonstrations))
-    played["offline"] = trainer.test_inference(held_out)
+    played |= _tested("offline", trainer, held_out)
     path = trainer.save(folder / "offline")
     say(f"{training.seconds:.0f} s of training; success {_success(played['offline']):.0%}.")
     run = None
@@ -81,7 +83,7 @@ def math_demo(
         final = run.folder / "checkpoints" / f"step_{online_steps:06d}" / "model"
         trained = Model.model_validate({"path": str(final)})
         tester = AgenticTrainer(trained, environment, trainer.config, device=trainer.device)
-        played["online"] = tester.test_inference(held_out)
+        played |= _tested("online", tester, held_out)
     played["expert"] = run_episodes(ExpertAgent(), environment, held_out)
     compared = {name: group for name, group in played.items() if name != "demonstrations"}
     table = episode_metrics(compared, played["expert"], seed=seed)
@@ -94,7 +96,7 @@ def demo_config(small: bool) -> AgenticConfig:
         temperature=0.5,
         epochs=4 if small else 1,
         batch_size=32 if small else 16,
-        optim=Optimizer(lr=3e-3 if small else 1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"),
+        optim=Optimizer(lr=4e-3 if small else 1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"),
         max_response_length=LONGEST,
         max_turn_length=TURN,
     )
@@ -117,6 +119,13 @@ def online_config(path: str, environment: Mathematics, steps: int, seed: int) ->
         "evaluation": {"size": 50, "n": 1},
     }
     return validate(RunConfig, content)
+
+
+def _tested(name: str, trainer: AgenticTrainer, problems: list[Problem]) -> dict[str, list[Trajectory]]:
+    return {
+        name: trainer.test_inference(problems),
+        f"{name} sampled": trainer.test_inference(problems, temperature=1.0),
+    }
 
 
 def _success(episodes: list[Trajectory]) -> float:
