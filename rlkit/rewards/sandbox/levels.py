@@ -159,14 +159,14 @@ def _bubblewrap(python: str) -> list[str]:
             line += ["--perms", "0755", "--dir", str(parent)]
         line += ["--ro-bind", prefix, prefix]
     for folder in _site_folders(prefix):
-        line += ["--tmpfs", folder]  # the grader may be installed there
+        line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     line += ["--perms", "0755", "--dir", "/jail", "--perms", "0755", "--dir", "/packages"]
     for name in ("jail.py", "roles.py", "values.py"):
         line += ["--ro-bind", str(_HERE / name), f"/jail/{name}"]
     for name, folder in _packages().items():
         line += ["--ro-bind", folder, f"/packages/{name}"]
-    return [*line, "--remount-ro", "/", "--chdir", "/tmp"]
+    return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
 def _site_folders(prefix: str) -> list[str]:
