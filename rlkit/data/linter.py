@@ -121,9 +121,11 @@ def lint(
             rows.read(path), Path(path).name, rows.count(path), unit="row", disable=not progress
         ):
             task = linter.row(str(path), row, content)
-            if task is not None:
-                kept.append((str(path), row, task)) if score else None
-                linter.length(str(path), row, task, tokenizer, max_prompt_length)
+            if task is None:
+                continue
+            if score:
+                kept.append((str(path), row, task))
+            linter.length(str(path), row, task, tokenizer, max_prompt_length)
     linter.finish()
     if score:
         _self_scores(report, kept, progress)

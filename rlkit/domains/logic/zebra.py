@@ -92,7 +92,7 @@ def puzzle(rng: np.random.Generator, size: int, attributes: int) -> tuple[list[t
 
 
 def _enough(clues: list[Clue], size: int, attributes: int) -> list[Clue]:
-    """The shortest prefix of the shuffled true clues, to the next multiple of `size`, that decides the grid."""
+    """The shortest prefix of the true clues, to a multiple of `size`, that decides the grid."""
     for count in range(size, len(clues) + size, size):
         if unique(clues[:count], size, attributes):
             return clues[:count]

@@ -79,15 +79,16 @@ def linear_system(rng: np.random.Generator, level: int) -> Problem:
     a, b, c, d = (nonzero(rng, most) for _ in range(4))
     while a * d == b * c:
         d = nonzero(rng, most)
-    question = (
-        f"If ${polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')} = {a * x + b * y}$ and "
-        f"${polynomial([c, 0])} {'+' if d > 0 else '-'} {polynomial([abs(d), 0], 'y')} = {c * x + d * y}$, "
-        "what is $x + y$?"
-    )
+    question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
     solution = (
         f"Eliminating $y$ gives ${polynomial([a * d - b * c, 0])} = {(a * d - b * c) * x}$, so $x = {x}$. "
     )
     return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
+
+
+def _sum(a: int, b: int) -> str:
+    """Text of ax + by, of two numbers that are not 0."""
+    return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
 
 
 @family
