@@ -9,7 +9,8 @@ README = (Path(__file__).parent.parent / "README.md").read_text()
 
 
 def test_the_example_domain_makes_and_grades_tasks():
-    (example,) = (b for b in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "@sources.register" in b)
+    blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    (example,) = (block for block in blocks if "@sources.register" in block)
     check = """
 from rlkit.domains import scorers, sources
 task = sources.parse("parity").task(3)
