@@ -62,7 +62,8 @@ def final_answer(response: str) -> str | None:
     """
     text = after_thinking(response)
     found = [box] if (box := last_box(text)) else []
-    for match in _ANSWER_LINE.finditer(text):
+    marked = "answer" in text.lower() or "####" in text
+    for match in _ANSWER_LINE.finditer(text) if marked else ():
         value = match.group("answer") if match.group("answer") is not None else match.group("gsm8k")
         line_end = match.end()
         if "boxed" in value or "fbox" in value or not value.strip(" *_#"):
