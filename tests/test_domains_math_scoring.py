@@ -536,6 +536,12 @@ def test_text_outside_the_reasoning():
     assert after_thinking("a</think>b</think>c<think>d") == "c"
 
 
+@pytest.mark.parametrize("filler", ["\n", " ", "*", "```\n", "answer ", "<think></think>", "x "])
+def test_an_answer_is_found_behind_a_megabyte_of_anything(filler):
+    """The search is linear: with a quadratic one this test runs into the suite's time limit."""
+    assert given(filler * ((1 << 20) // len(filler)) + "\nAnswer: 7") == "7"
+
+
 def test_tags_and_fences():
     assert tagged("<answer>1</answer> <Answer>\n2</ANSWER>") == "\n2"
     assert tagged("<answer>1") is None and tagged("1</answer>") is None

@@ -9,11 +9,14 @@ import textwrap
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _ANSWER_LINE = re.compile(
-    r"(?:^|[\n.!?])[\s>*#_~`-]{0,30}(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}"
-    r"(?:final\s+|correct\s+)?answer[*_\s]*[:：][*_]*"
-    r"[ \t]*\n?[ \t]*(?P<answer>[^\n]*)|^[ \t]*####[ \t]*(?P<gsm8k>[^\n]*)",
+    r"answer[*_\s]{0,9}[:：][*_]*[ \t]*\n?[ \t]*(?P<answer>[^\n]*)|^[ \t]{0,9}####[ \t]*(?P<gsm8k>[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
+_LEAD = re.compile(
+    r"(?:\A|[\n.!?])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:final\s+|correct\s+)?\Z",
+    re.IGNORECASE,
+)
+_WINDOW = 80  # characters before "answer:" in which its line or sentence must begin
 _SENTENCE = re.compile(
     r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?P<answer>[^\n]+)",
     re.IGNORECASE,
@@ -62,8 +65,12 @@ def final_answer(response: str) -> str | None:
     """
     text = after_thinking(response)
     found = [box] if (box := last_box(text)) else []
-    marked = "answer" in text.lower() or "####" in text
-    for match in _ANSWER_LINE.finditer(text) if marked else ():
+    for match in _ANSWER_LINE.finditer(text):
+        before = text[max(0, match.start() - _WINDOW) : match.start()]
+        if match.start() > _WINDOW:
+            before = "-" + before  # the window's beginning is not the text's
+        if match.group("gsm8k") is None and not _LEAD.search(before):
+            continue
         value = match.group("answer") if match.group("answer") is not None else match.group("gsm8k")
         line_end = match.end()
         if "boxed" in value or "fbox" in value or not value.strip(" *_#"):
