@@ -1,0 +1,93 @@
+"""Load on `rlkit serve`: many clients at once, each posting one new equation after another.
+
+    python tests/benchmarks/serving.py MODEL_OR_RUN [clients] [seconds]
+
+Prints statuses, latencies and the server's memory at the start and the end. The last line is JSON.
+"""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import httpx
+import numpy as np
+import psutil
+
+from rlkit.environments.mathematics import Mathematics
+
+
+def start(path: str) -> tuple[subprocess.Popen, str]:
+    """A server of its own process on a free port, ready."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    process = subprocess.Popen([sys.executable, "-m", "rlkit", "serve", path, "--port", str(port)])
+    url = f"http://127.0.0.1:{port}"
+    for _ in range(600):
+        try:
+            if httpx.get(f"{url}/healthz").status_code == 200:
+                return process, url
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise SystemExit("The server does not start.")
+
+
+async def load(url: str, clients: int, seconds: float) -> tuple[Counter, list[float]]:
+    """What `clients` met in `seconds`: statuses (or the name of a transport error) and seconds of answers."""
+    problems = iter(Mathematics(families=("linear", "two_sided")).problems("train", 20_000))
+    statuses, times = Counter(), []
+    end = time.perf_counter() + seconds
+
+    async def one(client: httpx.AsyncClient) -> None:
+        while time.perf_counter() < end:
+            body = {"domain": "mathematics", "problem": next(problems)}
+            began = time.perf_counter()
+            try:
+                answer = await client.post(f"{url}/solve", json=body)
+            except httpx.HTTPError as error:
+                statuses[type(error).__name__] += 1
+                continue
+            statuses[answer.status_code] += 1
+            if answer.status_code == 200:
+                times.append(time.perf_counter() - began)
+            else:
+                await asyncio.sleep(float(answer.headers.get("retry-after", 0)))
+
+    limits = httpx.Limits(max_connections=clients)
+    async with httpx.AsyncClient(timeout=120, limits=limits) as client:
+        await asyncio.gather(*(one(client) for _ in range(clients)))
+    return statuses, times
+
+
+def main(path: str, clients: int = 200, seconds: float = 60.0) -> None:
+    process, url = start(path)
+    server = psutil.Process(process.pid)
+    try:
+        asyncio.run(load(url, clients, min(seconds, 5)))  # warm
+        before = server.memory_info().rss
+        statuses, times = asyncio.run(load(url, clients, seconds))
+        after = server.memory_info().rss
+    finally:
+        process.terminate()
+        process.wait(60)
+    result = {
+        "clients": clients,
+        "seconds": seconds,
+        "statuses": {str(k): v for k, v in statuses.items()},
+        "solved_per_second": len(times) / seconds,
+        "p50": float(np.quantile(times, 0.5)),
+        "p99": float(np.quantile(times, 0.99)),
+        "memory_mb": [before / 1e6, after / 1e6],
+        "exit_status": process.returncode,
+    }
+    for name, value in result.items():
+        print(f"{name:20} {value}")
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:]))
