@@ -65,6 +65,8 @@ def test_appended_turns_are_the_templates_own_rendering(policy):
 class Spy(TorchSampler):
     """Keeps what every call was given and what it returned."""
 
+    calls: list
+
     def sample(self, prompts, n, **options):
         result = super().sample(prompts, n, **options)
         self.calls.append([(prompt, s) for prompt, group in zip(prompts, result, strict=True) for s in group])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rlkit.config import Model
-from rlkit.environments import environments
+from rlkit.environments import BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.models import load_policy
@@ -56,7 +56,7 @@ def policy():
 def server(policy, **limits):
     """An app with the scripted sampler, and a client for it."""
     sampler = ExpertSampler(policy)
-    domains = {"mathematics": Mathematics(instructions="brief")}
+    domains: dict[str, BaseEnvironment] = {"mathematics": Mathematics(instructions="brief")}
     app = create_app(policy, domains, sampler, Settings(**limits))
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     return sampler, app, httpx.AsyncClient(transport=transport, base_url="http://test")

@@ -69,7 +69,7 @@ class Mathematics(BaseEnvironment):
     }
 
     kind: Literal["mathematics"] = "mathematics"
-    families: tuple[Family, ...] = Field(get_args(Family), min_length=1)
+    families: tuple[Family, ...] = Field(default=get_args(Family), min_length=1)
     """Kinds of generated problems, drawn evenly."""
     largest_solution: Annotated[int, Field(ge=2, le=1000)] = 12
     """Solutions are whole numbers between minus this and this."""

@@ -79,8 +79,8 @@ def main(path: str, clients: int = 200, seconds: float = 60.0) -> None:
         "seconds": seconds,
         "statuses": {str(k): v for k, v in statuses.items()},
         "solved_per_second": len(times) / seconds,
-        "p50": float(np.quantile(times, 0.5)),
-        "p99": float(np.quantile(times, 0.99)),
+        "p50": float(np.quantile(times, 0.5)) if times else None,
+        "p99": float(np.quantile(times, 0.99)) if times else None,
         "memory_mb": [before / 1e6, after / 1e6],
         "exit_status": process.returncode,
     }
