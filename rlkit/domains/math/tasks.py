@@ -26,6 +26,8 @@ class Arithmetic(Source):
     """Most digits of the second operand; 0 is as many as of the first."""
     operations: tuple[Literal["+", "-", "*"], ...] = ("+", "-")
     """Operations drawn from."""
+    template: Annotated[str, Field(pattern=r"\{problem\}")] = "{problem}="
+    """What is asked; `{problem}` is the sum, such as 48+7. Pretrained models want a sentence."""
 
     def task(self, index: int) -> Task:
         rng = generator("arithmetic", self.digits, self.second_digits, *self.operations, index)
@@ -35,7 +37,7 @@ class Arithmetic(Source):
         answer = {"+": a + b, "-": a - b, "*": a * b}[operation]
         return Task.ask(
             "math__arithmetic",
-            f"{a}{operation}{b}=",
+            self.template.replace("{problem}", f"{a}{operation}{b}"),
             str(answer),
             ability="math",
             extra_info={"index": index, "difficulty": len(str(a)) + len(str(b))},
