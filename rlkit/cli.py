@@ -119,7 +119,9 @@ Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU co
 
 @app.command(rich_help_panel="Rewards")
 def score(
-    answers: Annotated[Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")],
+    answers: Annotated[
+        Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")
+    ],
     out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
     scorer: Scorer = "strict",
     workers: Workers = 0,
@@ -137,9 +139,13 @@ def score(
 
 @app.command(rich_help_panel="Rewards")
 def audit(
-    data: Annotated[Path | None, typer.Option(help="A data file: each truth against itself and another's.")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="A data file: each truth against itself and another's.")
+    ] = None,
     scorer: Scorer = "strict",
-    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path("outputs/audit.json"),
+    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path(
+        "outputs/audit.json"
+    ),
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     from rlkit import rewards
@@ -158,6 +164,7 @@ def doctor() -> None:
 
     typer.echo(report())
 
+
 # --- Models, training and evaluation ------------------------------------------------------------------
 
 # --- Environments and serving -------------------------------------------------------------------------
@@ -170,9 +177,13 @@ app.add_typer(new, name="new", rich_help_panel="Environments and serving")
 
 @demo.command("math")
 def demo_math(
-    model: Annotated[str, typer.Option(help="Ladder size, packaged model, folder or hub id.")] = "ladder-100k",
+    model: Annotated[
+        str, typer.Option(help="Ladder size, packaged model, folder or hub id.")
+    ] = "ladder-100k",
     episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
-    online_steps: Annotated[int, typer.Option(help="Steps of GRPO in the environment; 0 for none.", min=0)] = 30,
+    online_steps: Annotated[
+        int, typer.Option(help="Steps of GRPO in the environment; 0 for none.", min=0)
+    ] = 30,
     problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
     seed: int = 0,
     root: Root = Path("outputs"),
@@ -182,7 +193,13 @@ def demo_math(
     from rlkit.training.agentic_demo import math_demo
 
     result = math_demo(
-        model, episodes=episodes, online_steps=online_steps, problems=problems, seed=seed, root=root, say=typer.echo
+        model,
+        episodes=episodes,
+        online_steps=online_steps,
+        problems=problems,
+        seed=seed,
+        root=root,
+        say=typer.echo,
     )
     typer.echo(metrics_text(result.table).to_string())
 
@@ -229,6 +246,7 @@ def export_policy(
     from rlkit.export import export
 
     typer.echo(f"wrote {export(path, folder)}")
+
 
 # --- Laws ---------------------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ and T all tokens of all sequences, prompts included, skipped or not.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ class Shape:
     def forward(self, work: Work) -> float:
         """FLOPs of a forward pass."""
         weights = self.layer_weights + self.adapter_weights
-        return 2 * weights * work.tokens + 4 * self.attention_width * work.pairs + 2 * self.head_weights * work.heads
+        return (
+            2 * weights * work.tokens
+            + 4 * self.attention_width * work.pairs
+            + 2 * self.head_weights * work.heads
+        )
 
     def training(self, work: Work) -> float:
         """FLOPs of a forward and a backward pass. With an adapter, gradients flow through the frozen
@@ -167,13 +172,18 @@ def estimate(config: RunConfig) -> dict[str, float]:
 
     path = config.model.path
     try:
-        hf = ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path, local_files_only=True)
+        hf = (
+            ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path, local_files_only=True)
+        )
     except OSError:
         return {"flops": float("nan"), "seconds": float("nan")}
     with torch.device("meta"):
         shape = Shape.of(AutoModelForCausalLM.from_config(hf))
     prompts, n, steps = config.data.train_batch_size, config.rollout.n, config.trainer.total_training_steps
-    s, t = min(config.data.max_prompt_length, 16 if path in LADDER else 256), config.data.max_response_length // 2 + 1
+    s, t = (
+        min(config.data.max_prompt_length, 16 if path in LADDER else 256),
+        config.data.max_response_length // 2 + 1,
+    )
     work = Work.of([s] * prompts, [(s, t)] * (prompts * n))
     train = (shape.forward(work) + shape.training(work)) * steps
     evaluations = 2 + steps // config.trainer.test_freq if config.trainer.test_freq else 2
@@ -183,6 +193,7 @@ def estimate(config: RunConfig) -> dict[str, float]:
     return {"flops": flops, "seconds": flops / (matmul_speed() / 3) + 15}
 
 
+@lru_cache(1)
 def matmul_speed() -> float:
     """FLOPs a second of a 512 × 512 float32 product on the device that a run would use (a tenth of a second)."""
     import time

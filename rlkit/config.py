@@ -7,10 +7,10 @@ hash of its content is the run's id: same content, same run.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from rlkit.domains import sources as source_registry
 from rlkit.errors import UserError, did_you_mean
@@ -19,12 +19,18 @@ from rlkit.seeds import content_hash
 Positive = Annotated[int, Field(gt=0)]
 NonNegative = Annotated[float, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
+if TYPE_CHECKING:
+    Source = Any  # a component; which one, the registry decides at run time
+else:
+    Source = source_registry.field()
 
 
 class Section(BaseModel):
     """A frozen part of the config; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
+    )
 
 
 class WarmStart(Section):
@@ -53,7 +59,7 @@ class Model(Section):
     """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward pass."""
-    lora_rank: int = Field(0, ge=0)
+    lora_rank: int = Field(default=0, ge=0)
     """Rank of the LoRA adapter; 0 trains all weights."""
     lora_alpha: Positive = 16
     """Scale of the adapter: its output is multiplied by lora_alpha / lora_rank."""
@@ -78,7 +84,7 @@ class Stage(Section):
 class Data(Section):
     """Where tasks come from, and in which order they are trained on."""
 
-    train: tuple[source_registry.field(), ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
+    train: tuple[Source, ...] = Field(default=({"kind": "arithmetic"},), validate_default=True)
     """Sources of training tasks, each with a `kind`, a `weight` and its own options."""
     train_batch_size: Positive = 64
     """Prompts a step (P)."""
@@ -112,20 +118,26 @@ class Data(Section):
             raise ValueError("the weights of train sum to 0: give at least one source a weight above 0")
         counted = [s.count is not None for s in self.train if s.weight]
         if any(counted) and not all(counted):
-            raise ValueError("some sources of train have a count and others none: give all of them one, or none")
+            raise ValueError(
+                "some sources of train have a count and others none: give all of them one, or none"
+            )
         if any(counted) and self.train_max_samples > 0:
             raise ValueError(
                 f"train_max_samples is {self.train_max_samples}, but the sources have counts: set it to -1"
             )
         if (self.order == "stages") != bool(self.stages):
-            raise ValueError(f"order is {self.order} with {len(self.stages)} stages: order stages goes with stages")
+            raise ValueError(
+                f"order is {self.order} with {len(self.stages)} stages: order stages goes with stages"
+            )
         self._check_stages()
         return self
 
     def _check_stages(self) -> None:
         starts = [s.start for s in self.stages]
         if starts and (starts[0] != 1 or sorted(set(starts)) != starts):
-            raise ValueError(f"stages start at {starts}: the first starts at 1, the others after the one before")
+            raise ValueError(
+                f"stages start at {starts}: the first starts at 1, the others after the one before"
+            )
         for stage in self.stages:
             if len(stage.weights) != len(self.train) or not sum(stage.weights):
                 raise ValueError(
@@ -147,14 +159,16 @@ class KLControl(Section):
     """KL in nats a token that the adaptive coefficient aims at."""
 
 
-KLPenalty = Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k2+", "k3+", "kl+", "mse+", "low_var_kl+"]
+KLPenalty = Literal[
+    "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k1+", "k2+", "k3+", "kl+", "mse+", "low_var_kl+"
+]
 
 
 class Algorithm(Section):
     """How rewards become advantages."""
 
     adv_estimator: str = "grpo"
-    """Any estimator that verl registers: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …"""
+    """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …"""
     gamma: Share = 1.0
     """Discount a token."""
     lam: Share = 1.0
@@ -212,7 +226,9 @@ class PolicyLoss(Section):
     """dro: coefficient of the quadratic penalty; dro requires it."""
 
 
-LossAgg = Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
+LossAgg = Literal[
+    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"
+]
 
 
 class Actor(Section):
@@ -273,7 +289,7 @@ class RolloutConfig(Section):
     """Sampling temperature; the trainer's log-probs are taken at the same one."""
     top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
     """Nucleus; below 1 the trained and the sampled distribution differ, so training refuses it."""
-    top_k: int = Field(0, ge=0)
+    top_k: int = Field(default=0, ge=0)
     """Most likely tokens to draw from; 0 is all. Training refuses others."""
     max_turn_length: Annotated[int, Field(ge=0)] = 0
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
@@ -332,7 +348,7 @@ class Trainer(Section):
 class Evaluation(Section):
     """How the policy is measured on held-out tasks."""
 
-    sources: tuple[source_registry.field(), ...] | None = None
+    sources: tuple[Source, ...] | None = None
     """Held-out tasks; default: the held-out part of each training source."""
     size: Positive = 200
     """Held-out tasks, spread evenly over the sources."""
@@ -380,13 +396,24 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         a, r, d, e = self.algorithm, self.rollout, self.data, self.evaluation
-        groups = {"grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"}
+        groups = {
+            "grpo",
+            "grpo_vectorized",
+            "grpo_passk",
+            "rloo",
+            "rloo_vectorized",
+            "opo",
+            "gdpo",
+            "reinforce_plus_plus_baseline",
+        }
         if a.adv_estimator in groups and r.n < 2:
-            raise ValueError(f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2")
+            raise ValueError(
+                f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"
+            )
         if r.top_p < 1 or r.top_k > 0:
             raise ValueError(
-                f"rollout.top_p is {r.top_p} and rollout.top_k {r.top_k}, but the trained distribution is the full one: "
-                "use top_p 1 and top_k 0 in training (evaluation.top_p is free)"
+                f"rollout.top_p is {r.top_p} and rollout.top_k {r.top_k}, but the trained distribution is the full "
+                "one: use top_p 1 and top_k 0 in training (evaluation.top_p is free)"
             )
         mini = self.actor.ppo_mini_batch_size
         if mini and d.train_batch_size % mini:
@@ -395,9 +422,13 @@ class RunConfig(Section):
                 f"use one of {_divisors(d.train_batch_size)}"
             )
         if max(e.pass_at) > e.n:
-            raise ValueError(f"evaluation.pass_at has k = {max(e.pass_at)}, above evaluation.n = {e.n}: raise n or drop that k")
+            raise ValueError(
+                f"evaluation.pass_at has k = {max(e.pass_at)}, above evaluation.n = {e.n}: raise n or drop that k"
+            )
         if e.temperature == 0 and e.n > 1:
-            raise ValueError(f"evaluation.temperature is 0 (greedy), so evaluation.n = {e.n} samples would be equal: use n 1")
+            raise ValueError(
+                f"evaluation.temperature is 0 (greedy), so evaluation.n = {e.n} samples would be equal: use n 1"
+            )
         if self.model.lora_rank and self.model.lora_alpha < 1:
             raise ValueError("model.lora_alpha must be at least 1")
         return self
@@ -412,7 +443,12 @@ class Loader(yaml.SafeLoader):
 
 
 def _loader() -> type[Loader]:
-    drop = {"tag:yaml.org,2002:bool", "tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp"}
+    drop = {
+        "tag:yaml.org,2002:bool",
+        "tag:yaml.org,2002:int",
+        "tag:yaml.org,2002:float",
+        "tag:yaml.org,2002:timestamp",
+    }
     Loader.yaml_implicit_resolvers = {
         first: [(tag, regexp) for tag, regexp in rules if tag not in drop]
         for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
@@ -420,7 +456,10 @@ def _loader() -> type[Loader]:
     add = Loader.add_implicit_resolver
     add("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
     add("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
-    number = r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    number = (
+        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$"
+        r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
+    )
     add("tag:yaml.org,2002:float", re.compile(number), list("-+.0123456789"))
     return Loader
 
@@ -444,7 +483,9 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     try:
         text = path.read_text()
     except OSError as error:
-        near = did_you_mean(path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else [])
+        near = did_you_mean(
+            path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+        )
         raise UserError(f"Cannot read {path}: {error.strerror}.{near}") from None
     except UnicodeDecodeError:
         raise UserError(f"Cannot read {path}: it is not UTF-8 text.") from None
@@ -519,7 +560,11 @@ def validate(model: type[Any], content: Mapping[str, Any], where: str = "") -> A
 
 
 def _sentence(model: type[Any], problem: Any) -> str:
-    path = ".".join(str(p) for p in problem["loc"] if not (isinstance(p, str) and p.startswith(("function", "tuple", "literal"))))
+    path = ".".join(
+        str(p)
+        for p in problem["loc"]
+        if not (isinstance(p, str) and p.startswith(("function", "tuple", "literal")))
+    )
     if problem["type"] == "extra_forbidden":
         return f"Unknown key {path!r}.{_nearest(model, path)}"
     value = problem.get("input")

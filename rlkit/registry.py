@@ -68,7 +68,9 @@ class Registry:
                 for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
                     importlib.import_module(info.name)
         except BaseException:
-            self._loaded = False  # half a registry would call known names unknown; the next look-up tries again
+            self._loaded = (
+                False  # half a registry would call known names unknown; the next look-up tries again
+            )
             raise
 
     def names(self) -> list[str]:

@@ -15,7 +15,10 @@ from rlkit.samplers.torch import TorchSampler
 def counted(function) -> float:
     """FLOPs of matrix products and attention while `function` runs, by torch's counter. Attention is sent
     through plain products, which the counter sees, instead of a fused kernel."""
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH), FlopCounterMode(display=False) as counter:
+    with (
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
         function()
     return counter.get_total_flops()
 
@@ -53,7 +56,9 @@ def test_a_training_pass_is_counted_within_two_percent():
 
 
 def test_a_lora_training_pass_is_counted_within_two_percent():
-    model = get_peft_model(tiny.model(hidden_size=64, num_hidden_layers=8), LoraConfig(r=4, target_modules="all-linear"))
+    model = get_peft_model(
+        tiny.model(hidden_size=64, num_hidden_layers=8), LoraConfig(r=4, target_modules="all-linear")
+    )
     run, work = step(model)
     assert Shape.of(model).training(work) == pytest.approx(counted(run), rel=0.02)
 

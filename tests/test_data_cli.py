@@ -98,7 +98,7 @@ def test_samples_counts_and_cards():
     page = cards(chosen)
     assert "<script>" not in page and page.count("<table") == 2, "grids are drawn"
     counts = counts_frame([*tasks, tasks[0]]).set_index("data_source")
-    assert counts.loc["stem__ohm", ["rows", "distinct", "domain"]].tolist() == [6, 5, "stem"]
+    assert list(counts.loc["stem__ohm", ["rows", "distinct", "domain"]]) == [6, 5, "stem"]
 
 
 def test_the_notebook_runs_from_its_parameters(params, tmp_path):

@@ -1,6 +1,7 @@
 """Export: what verl's own data set loads, TRL's rows, JSON lines, and the supervised part."""
 
 import json
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -51,7 +52,8 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
         "cache_dir": str(tmp_path / "cache"),
     }
     files = [str(tmp_path / "train.parquet"), str(tmp_path / "test.parquet")]
-    data = RLHFDataset(files, byte_tokenizer(), OmegaConf.create(options))
+    tokenizer: Any = byte_tokenizer()  # verl's annotation names the slow class; it takes either
+    data = RLHFDataset(files, tokenizer, OmegaConf.create(options))
     wanted = in_order(config) + held_out(config)
     assert len(data) == len(wanted) == 76
     for row, task in zip((data[k] for k in range(76)), wanted, strict=True):
@@ -109,4 +111,5 @@ def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
     forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "grid": "<answer> [[", "tables": r"\boxed{"}
     forms |= {"code_io": "```json\n{", "programs": "```python\ndef solve"}
     for kind, start in forms.items():
-        assert reference_response(sources.parse(kind).task(3), worked=False).startswith(start)
+        answer = reference_response(sources.parse(kind).task(3), worked=False)
+        assert answer is not None and answer.startswith(start)

@@ -53,6 +53,7 @@ def test_each_source_is_routed_and_its_truth_has_a_right_answer():
             judged = task.data_source == "stem_web" or task.data_source.startswith("codegen")
             if not judged:
                 answer = reference_response(task)
+                assert answer is not None
                 assert resolve(task.data_source)(answer, task.ground_truth, task.extra_info).value == 1, name
 
 

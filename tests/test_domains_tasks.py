@@ -49,6 +49,12 @@ def test_tasks_are_deterministic_json_and_mostly_distinct(kind):
         assert any(map(re.compile(task.data_source.split("__")[0]).match, source.makes)), "makes names it"
 
 
+def found(pattern: str, text: str) -> re.Match[str]:
+    match = re.search(pattern, text)
+    assert match is not None, text
+    return match
+
+
 @pytest.mark.parametrize("kind", [k for k in KINDS if k != "programs"], ids=name)
 def test_every_truth_scores_one_and_another_one_does_not(kind):
     source = sources.parse(kind)
@@ -57,9 +63,13 @@ def test_every_truth_scores_one_and_another_one_does_not(kind):
     for task, other in zip(tasks, tasks[1:] + tasks[:1], strict=True):
         score = resolve(task.data_source)
         for worked in (False, True):
-            assert score(reference_response(task, worked), task.ground_truth, task.extra_info).value == 1
+            right = reference_response(task, worked)
+            assert right is not None
+            assert score(right, task.ground_truth, task.extra_info).value == 1
         if task.data_source == other.data_source and task.ground_truth != other.ground_truth:
-            wrong = score(reference_response(other, worked=False), task.ground_truth, task.extra_info)
+            others = reference_response(other, worked=False)
+            assert others is not None
+            wrong = score(others, task.ground_truth, task.extra_info)
             assert wrong.correct is False
             assert wrong.value == 0 or task.data_source.startswith("reasoning_gym")  # its scorers give parts
             compared += 1
@@ -207,17 +217,17 @@ def test_mathematics_against_sympy():
         text, family = task.extra_info["original_question"], task.extra_info["family"]
         answer = sympy.Rational(_fraction(task.ground_truth))
         if family == "linear_equation":
-            left, right = re.search(r": \$(.*) = (.*)\$", text).groups()
+            left, right = found(r": \$(.*) = (.*)\$", text).groups()
             right_answer = sympy.solve(sympy.Eq(read(left), read(right)))[0]
         elif family == "linear_system":
             pairs = re.findall(r"\$([^$=]*) = (-?\d+)\$", text)
             solved = sympy.solve([sympy.Eq(read(a), int(b)) for a, b in pairs], dict=True)[0]
             right_answer = sum(solved.values())
         elif family == "quadratic":
-            right_answer = max(sympy.solve(read(re.search(r"\$(.*) = 0", text)[1])))
+            right_answer = max(sympy.solve(read(found(r"\$(.*) = 0", text)[1])))
         elif family == "derivative":
-            f, at = re.search(r"f\(x\) = (.*)\$\. What is \$f'\((-?\d+)\)", text).groups()
-            right_answer = sympy.diff(read(f)).subs("x", int(at))
+            f, at = found(r"f\(x\) = (.*)\$\. What is \$f'\((-?\d+)\)", text).groups()
+            right_answer = sympy.diff(read(f)).subs(sympy.Symbol("x"), int(at))
         elif family == "modular_power":
             base, power, modulus = map(int, re.findall(r"\d+", text))
             right_answer = pow(base, power, modulus)
@@ -268,7 +278,7 @@ def _table_answer(family, question, values, ranked, inside) -> str | None:
     if family == "top_two":
         return "|".join(ranked[:2])
     if family == "count":
-        return str(sum(v > int(re.search(r"above (-?\d+)", question)[1]) for v in values))
+        return str(sum(v > int(found(r"above (-?\d+)", question)[1]) for v in values))
     if family == "total":
         return str(sum(v for v, _ in inside))
     return min(inside)[1] if family == "extreme_in_group" else None

@@ -1,6 +1,7 @@
 """The algebra against sympy, the documented rewards, and what cannot be farmed."""
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 import sympy
@@ -28,7 +29,8 @@ def sympy_solution(text: str) -> dict[str, sympy.Rational]:
         [parse_expr(side, transformations=rules) for side in part.split("=")] for part in text.split(";")
     ]
     symbols = sorted(set().union(*(s.free_symbols for pair in sides for s in pair)), key=str)
-    (found,) = sympy.linsolve([a - b for a, b in sides], symbols)
+    solutions: Any = sympy.linsolve([a - b for a, b in sides], symbols)
+    (found,) = solutions
     return {str(symbol): value for symbol, value in zip(symbols, found, strict=True)}
 
 

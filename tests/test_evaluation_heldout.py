@@ -9,7 +9,14 @@ from rlkit.evaluation.heldout import evaluate, summarise
 
 
 def row(task, correct, source="a", error=None):
-    return {"task_id": task, "data_source": source, "correct": correct, "error": error, "tokens": 3, "finish_reason": "stop"}
+    return {
+        "task_id": task,
+        "data_source": source,
+        "correct": correct,
+        "error": error,
+        "tokens": 3,
+        "finish_reason": "stop",
+    }
 
 
 def test_pass_at_k_is_estimated_a_task_and_then_averaged():
@@ -38,7 +45,9 @@ def test_domains_are_reported_apart_and_together():
 
 def test_the_interval_counts_tasks_not_samples():
     rows = [row(str(k), k % 2 == 0) for k in range(20) for _ in range(50)]
-    value, low, high, prompts = summarise(rows, (1,), seed=0).pass_at_1
+    interval = summarise(rows, (1,), seed=0).pass_at_1
+    assert interval is not None
+    value, low, high, prompts = interval
     assert (value, prompts) == (0.5, 20)
     assert 0.25 < low < 0.35 and 0.65 < high < 0.75  # ±1.96·sqrt(.25/20) = ±.22, not ±.03
 

@@ -1,5 +1,7 @@
 """The shared-prompt forward pass against the models' own."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import tiny
@@ -40,7 +42,9 @@ def test_a_certain_token_has_log_prob_zero_at_its_own_place():
     response[0, 2] = own[len(prompt) + 1].argmax()  # what the state after the second response token predicts
     ids, mask, index = padded([prompt], 1)
     decoder = Decoder(model, frozen=True)
-    logits = decoder.head(decoder.hidden(ids, mask, index, response))[0] * 1e4  # the likeliest becomes certain
+    logits = (
+        decoder.head(decoder.hidden(ids, mask, index, response))[0] * 1e4
+    )  # the likeliest becomes certain
     logprobs, _ = SelectedLogProbs.apply(logits, response[0])
     assert logprobs[2] == pytest.approx(0.0, abs=1e-6)
     assert (logprobs[[0, 1, 3]] < -1).all()
@@ -52,7 +56,9 @@ def test_padding_behind_a_response_changes_nothing_before_it():
     short = torch.randint(1, tiny.VOCAB, (2, 4), generator=torch.Generator().manual_seed(2))
     long = torch.cat((short, torch.zeros(2, 5, dtype=torch.long)), 1)
     decoder = Decoder(model)
-    torch.testing.assert_close(decoder.hidden(ids, mask, index, short), decoder.hidden(ids, mask, index, long)[:, :4])
+    torch.testing.assert_close(
+        decoder.hidden(ids, mask, index, short), decoder.hidden(ids, mask, index, long)[:, :4]
+    )
 
 
 @pytest.mark.parametrize("pads", [0, 7, 31])
@@ -76,10 +82,8 @@ def test_gradients_equal_those_of_the_models_own_forward():
     decoder = Decoder(ours)
     flat = decoder.head(decoder.hidden(ids, mask, index, responses)).flatten(0, 1)
     (SelectedLogProbs.apply(flat, responses.flatten())[0] * weights.flatten()).sum().backward()
-    loss = sum(
-        (tiny.reference_logprobs(theirs, prompts[index[i]], responses[i].numpy()) * weights[i]).sum() for i in range(6)
-    )
-    loss.backward()
+    own = [tiny.reference_logprobs(theirs, prompts[index[i]], responses[i].numpy()) for i in range(6)]
+    (torch.stack(own) * weights).sum().backward()
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
 
@@ -89,7 +93,9 @@ def test_selected_log_probs_and_entropy_equal_float64_softmax():
     targets = torch.randint(0, 17, (30,), generator=torch.Generator().manual_seed(1))
     logprobs, entropy = SelectedLogProbs.apply(logits.float(), targets)
     exact = logits.log_softmax(-1)
-    torch.testing.assert_close(logprobs.double(), exact.gather(1, targets[:, None])[:, 0], atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(
+        logprobs.double(), exact.gather(1, targets[:, None])[:, 0], atol=1e-6, rtol=1e-6
+    )
     torch.testing.assert_close(entropy.double(), -(exact.exp() * exact).sum(-1), atol=1e-6, rtol=1e-6)
 
 
@@ -111,7 +117,9 @@ def test_a_frozen_copy_merges_the_adapter_and_leaves_the_base_weights_alone():
     for _ in range(100):
         copy = Decoder(adapted, frozen=True)
     expected = live.head(live.hidden(ids, mask, index, responses))
-    torch.testing.assert_close(copy.head(copy.hidden(ids, mask, index, responses)), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        copy.head(copy.hidden(ids, mask, index, responses)), expected, atol=1e-5, rtol=1e-5
+    )
     with adapted.disable_adapter():
         plain = live.head(live.hidden(ids, mask, index, responses))
     assert (plain - expected).abs().max() > 0.01  # the adapter really does something
@@ -123,6 +131,7 @@ def test_a_frozen_copy_merges_the_adapter_and_leaves_the_base_weights_alone():
 def test_an_architecture_that_is_not_computed_is_refused_by_name():
     from transformers import MistralForCausalLM
 
-    config = MistralConfig(**{k: v for k, v in tiny.SHAPE.items() if k != "tie_word_embeddings"})
+    shape: dict[str, Any] = {k: v for k, v in tiny.SHAPE.items() if k != "tie_word_embeddings"}
+    config = MistralConfig(**shape)
     with pytest.raises(UserError, match="'mistral' model"):
         Decoder(MistralForCausalLM(config))

@@ -24,6 +24,7 @@ class Judge(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         judge = self.server
+        assert isinstance(judge, Judge)
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         with judge.lock:
             judge.seen.append(body)

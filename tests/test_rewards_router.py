@@ -12,7 +12,7 @@ import rlkit
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards import Router
-from rlkit.types import Task
+from rlkit.types import Reward, Task
 
 CUSTOM = """
 import os, time
@@ -171,7 +171,7 @@ def test_an_event_loop_goes_on_while_answers_are_graded(custom):
 
 def test_several_threads_share_a_router(router):
     batches = [[("math__x", str(i), str(k), None) for i in range(50)] for k in range(6)]
-    results = [None] * 6
+    results: list[list[Reward]] = [[] for _ in batches]
 
     def work(k):
         results[k] = router.grade_rows(batches[k])

@@ -25,9 +25,13 @@ LEVELS = [
 
 
 @pytest.fixture(scope="module", params=LEVELS)
-def jail(request):
-    with Jail(choose(request.param)) as jail:
-        jail.level = request.param
+def level(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def jail(level):
+    with Jail(choose(level)) as jail:
         yield jail
 
 
@@ -127,9 +131,9 @@ def test_nothing_of_one_program_reaches_the_next(jail):
     assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
 
 
-def test_the_environment_holds_nothing_of_ours(jail, monkeypatch):
+def test_the_environment_holds_nothing_of_ours(level, monkeypatch):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
-    with Jail(choose(jail.level)) as fresh:
+    with Jail(choose(level)) as fresh:
         program = (
             "import os; print('RLKIT_SECRET' in os.environ, 'hush' in open('/proc/self/environ').read())"
         )

@@ -48,7 +48,9 @@ def test_greedy_is_the_models_argmax_with_log_probs_at_temperature_one():
         torch.from_numpy(prompt)[None], max_new_tokens=6, do_sample=False, eos_token_id=None, pad_token_id=0
     )
     assert sample.ids.tolist() == generated[0, len(prompt) :].tolist()
-    np.testing.assert_allclose(sample.logprobs, tiny.reference_logprobs(model, prompt, sample.ids).detach(), atol=2e-5)
+    np.testing.assert_allclose(
+        sample.logprobs, tiny.reference_logprobs(model, prompt, sample.ids).detach(), atol=2e-5
+    )
 
 
 def test_a_seed_repeats_and_another_does_not_and_a_group_is_diverse():
@@ -78,7 +80,9 @@ def test_every_stop_id_ends_a_response_belongs_to_it_and_nothing_follows():
 
 
 def test_a_stop_token_at_the_length_limit_counts_as_finished():
-    samples = TorchSampler(tiny.model(), stop_ids=tuple(range(20))).sample(tiny.prompts(4), 16, seed=1, max_tokens=1)
+    samples = TorchSampler(tiny.model(), stop_ids=tuple(range(20))).sample(
+        tiny.prompts(4), 16, seed=1, max_tokens=1
+    )
     for s in (s for g in samples for s in g):
         assert s.finish_reason == ("stop" if s.ids[0] < 20 else "length")
 
@@ -88,7 +92,9 @@ def test_equal_prompts_keep_their_own_samples():
     groups = TorchSampler(model, stop_ids=()).sample([prompt, prompt[:-1], prompt], 3, seed=4, max_tokens=5)
     for p, group in zip([prompt, prompt[:-1], prompt], groups, strict=True):
         for s in group:
-            np.testing.assert_allclose(s.logprobs, tiny.reference_logprobs(model, p, s.ids).detach(), atol=2e-5)
+            np.testing.assert_allclose(
+                s.logprobs, tiny.reference_logprobs(model, p, s.ids).detach(), atol=2e-5
+            )
 
 
 def test_sync_takes_new_weights_and_until_then_keeps_the_old():
@@ -102,7 +108,9 @@ def test_sync_takes_new_weights_and_until_then_keeps_the_old():
     assert stale.logprobs.tolist() == before.logprobs.tolist()
     sampler.sync(model)
     fresh = sampler.sample([prompt], 1, seed=0, max_tokens=4)[0][0]
-    np.testing.assert_allclose(fresh.logprobs, tiny.reference_logprobs(model, prompt, fresh.ids).detach(), atol=2e-5)
+    np.testing.assert_allclose(
+        fresh.logprobs, tiny.reference_logprobs(model, prompt, fresh.ids).detach(), atol=2e-5
+    )
     assert abs(fresh.logprobs - before.logprobs).max() > 0.01
 
 

@@ -37,7 +37,8 @@ def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
     model, kept = tiny.model().double(), {}  # float64: a wrong denominator is no rounding error
     u = updater(c, model, reference)
     u.stepper.step = lambda: (
-        kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}) or (0.0, 0.0)
+        kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
+        or (0.0, 0.0)
     )
     u.update(batch, step=1)
     return kept
@@ -47,17 +48,24 @@ def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("loss", SPLITTABLE)
 def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode):
     extra = {"actor__policy_loss__dro_beta": 0.1} if loss == "dro" else {}
-    one = gradient(config(actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, **extra), tiny.batch(LENGTHS))
+    one = gradient(
+        config(actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, **extra), tiny.batch(LENGTHS)
+    )
     assert max(g.abs().max() for g in one.values()) > 1e-4
     for size in (1, 3):
         split = gradient(
             config(
-                actor__loss_agg_mode=mode, actor__policy_loss__loss_mode=loss, actor__ppo_micro_batch_size=size, **extra
+                actor__loss_agg_mode=mode,
+                actor__policy_loss__loss_mode=loss,
+                actor__ppo_micro_batch_size=size,
+                **extra,
             ),
             tiny.batch(LENGTHS),
         )
         for name, g in one.items():
-            torch.testing.assert_close(split[name], g, atol=1e-6, rtol=0, msg=f"{name} in micro-batches of {size}")
+            torch.testing.assert_close(
+                split[name], g, atol=1e-6, rtol=0, msg=f"{name} in micro-batches of {size}"
+            )
 
 
 def test_kl_and_entropy_terms_do_not_depend_on_the_micro_batch_either():
@@ -93,7 +101,7 @@ def test_the_loss_of_a_mini_batch_is_verls_own_on_the_whole(mode):
     from rlkit.training.forward import Rows, token_logprobs
 
     logprobs, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(8)))
-    verl_config = algorithms.actor_config(c.actor, 2)
+    verl_config = algorithms.actor_config(c.actor, 2)  # pyright: ignore[reportArgumentType]  # frozen models hash
     verl_config.global_batch_info.clear()
     if mode == "seq-mean-token-sum-norm":
         verl_config.global_batch_info["loss_scale_factor"] = 12  # data.max_response_length
@@ -141,7 +149,11 @@ def test_grpo_compares_within_the_group_and_by_id():
     a, _ = advantages(config(), batch)
     assert a[:, 0].tolist() == pytest.approx([-0.7071, 0.7071, -0.7071, 0.7071], abs=1e-3)
     order = torch.tensor([2, 0, 3, 1])
-    batch.rewards, batch.mask, batch.group = batch.rewards[order], batch.mask[order], batch.group[order.numpy()]
+    batch.rewards, batch.mask, batch.group = (
+        batch.rewards[order],
+        batch.mask[order],
+        batch.group[order.numpy()],
+    )
     assert advantages(config(), batch)[0][:, 0].tolist() == pytest.approx(a[order, 0].tolist())
 
 
@@ -259,7 +271,10 @@ def test_unknown_algorithms_are_named_with_the_nearest():
 
 def kl_setup():
     torch.manual_seed(3)
-    theta, reference = torch.randn(5, dtype=torch.float64, requires_grad=True), torch.randn(5, dtype=torch.float64)
+    theta, reference = (
+        torch.randn(5, dtype=torch.float64, requires_grad=True),
+        torch.randn(5, dtype=torch.float64),
+    )
     return theta, reference.log_softmax(-1)
 
 
@@ -269,7 +284,9 @@ def exact_kl_gradient(theta, reference):
     return gradient
 
 
-@pytest.mark.parametrize("kind, right", [("k1", False), ("k2", True), ("k3", False), ("k1+", True), ("k3+", True)])
+@pytest.mark.parametrize(
+    "kind, right", [("k1", False), ("k2", True), ("k3", False), ("k1+", True), ("k3+", True)]
+)
 def test_the_gradient_of_each_kl_estimator_in_expectation(kind, right):
     """On-policy, k2 and the straight-through forms have the KL's gradient; k1 has none; k3 the forward KL's."""
     theta, reference = kl_setup()
@@ -296,7 +313,9 @@ def test_the_mean_of_k1_and_k3_is_the_kl(kind):
 def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
     from rlkit.models.decoder import Decoder
 
-    c = config(actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3)
+    c = config(
+        actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3
+    )
     model, reference = tiny.model(), Decoder(tiny.model(seed=1), frozen=True)
     u = updater(c, model, reference)
     batch = tiny.batch(LENGTHS)
@@ -315,7 +334,9 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     """All 25 two-token responses of a 5-token policy, weighted by their probability: the mean of the
     gradient estimates is the gradient of the expected reward, through prompts, masks and temperature."""
     temperature, reward_of = 1.3, lambda a, b: float(a == 2) + 0.5 * float(b == 4)
-    c = config(rollout__temperature=temperature, actor__loss_agg_mode="token-sum", algorithm__adv_estimator="remax")
+    c = config(
+        rollout__temperature=temperature, actor__loss_agg_mode="token-sum", algorithm__adv_estimator="remax"
+    )
     responses = np.array(list(itertools.product(range(5), repeat=2)))
     prompt = np.array([1, 2, 3])
     model = tiny.model(vocab_size=5)
@@ -334,8 +355,14 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     batch.rewards[:, 1] = rewards * logp.exp().detach()  # weights of the expectation
     batch.group = np.zeros(25, int)
     model = tiny.model(vocab_size=5)
-    u, kept = updater(c, model), {}
-    u.stepper.step = lambda: kept.update({n: p.grad.clone() for n, p in model.named_parameters()}) or (0.0, 0.0)
+    u = updater(c, model)
+    kept: dict[str, torch.Tensor] = {}
+
+    def keep() -> tuple[float, float]:
+        kept.update({n: p.grad.clone() for n, p in model.named_parameters()})
+        return 0.0, 0.0
+
+    u.stepper.step = keep
     u.update(batch, step=1, baselines=torch.zeros(25))
     for (name, g), e in zip(kept.items(), exact, strict=True):
         torch.testing.assert_close(g, -e, atol=1e-6, rtol=1e-4, msg=name)
@@ -349,9 +376,19 @@ def test_the_ratio_is_one_on_policy(temperature):
     from rlkit.types import Reward, Rollout, Task
 
     model, prompts = tiny.model(), tiny.prompts(4)
-    groups = TorchSampler(model, stop_ids=(3,)).sample(prompts, 2, seed=0, max_tokens=8, temperature=temperature)
+    groups = TorchSampler(model, stop_ids=(3,)).sample(
+        prompts, 2, seed=0, max_tokens=8, temperature=temperature
+    )
     rollouts = [
-        Rollout(Task.ask("x", "q", "a"), p, s.ids, np.ones(len(s.ids), int), s.logprobs, "stop", reward=Reward.of(i == 0))
+        Rollout(
+            Task.ask("x", "q", "a"),
+            p,
+            s.ids,
+            np.ones(len(s.ids), int),
+            s.logprobs,
+            "stop",
+            reward=Reward.of(i == 0),
+        )
         for p, group in zip(prompts, groups, strict=True)
         for i, s in enumerate(group)
     ]
@@ -361,7 +398,9 @@ def test_the_ratio_is_one_on_policy(temperature):
 
 
 def test_truncated_importance_weights_are_capped_ratios():
-    weights = algorithms.importance_weights(torch.tensor([0.0, -1.0, 5.0]), torch.tensor([0.0, 0.0, 0.0]), 2.0)
+    weights = algorithms.importance_weights(
+        torch.tensor([0.0, -1.0, 5.0]), torch.tensor([0.0, 0.0, 0.0]), 2.0
+    )
     assert weights.tolist() == pytest.approx([1.0, np.exp(-1), 2.0])
 
 

@@ -14,8 +14,8 @@ FAILED = Reward.failed("the worker was killed")
 def rollout(reward: Reward, length: int = 3, mask=None, turn_rewards=None, prompt=(1, 2)) -> Rollout:
     mask = np.ones(length, np.int64) if mask is None else np.array(mask)
     return Rollout(
-        Task.ask("toy", "q", "a"), np.array(prompt), np.arange(len(mask)), mask, -np.ones(len(mask), np.float32), "stop",
-        turn_rewards=turn_rewards, reward=reward,
+        Task.ask("toy", "q", "a"), np.array(prompt), np.arange(len(mask)), mask,
+        -np.ones(len(mask), np.float32), "stop", turn_rewards=turn_rewards, reward=reward,
     )  # fmt: skip
 
 
@@ -29,7 +29,9 @@ def test_a_failed_grader_is_not_a_wrong_answer():
 
 
 def test_a_lone_graded_rollout_is_not_trained_on():
-    rollouts = [rollout(r) for r in (Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED)]
+    rollouts = [
+        rollout(r) for r in (Reward.of(True), FAILED, Reward.of(True), Reward.of(False), FAILED, FAILED)
+    ]
     kept, counts = comparable(rollouts, n=2, max_error_rate=0.6, step=1)
     assert kept == [2, 3]
     assert counts["group/dropped"] == 2  # one group with a lone sample, one with none
@@ -44,7 +46,9 @@ def test_with_one_sample_a_prompt_there_are_no_groups_to_drop():
 def test_the_run_stops_when_too_much_cannot_be_graded():
     rollouts = [rollout(Reward.of(True))] * 9 + [rollout(FAILED)]
     assert comparable(rollouts, n=10, max_error_rate=0.1, step=3)[0] == list(range(9))
-    with pytest.raises(RunStopped, match=r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"):
+    with pytest.raises(
+        RunStopped, match=r"step 3, 1 of 10 answers .*max_error_rate = 0.05 .*the worker was killed"
+    ):
         comparable(rollouts, n=10, max_error_rate=0.05, step=3)
 
 

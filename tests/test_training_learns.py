@@ -20,9 +20,13 @@ BASE = {
 ALGORITHMS = {
     "grpo": {},
     "dr. grpo": {
-        "algorithm.norm_adv_by_std_in_grpo": False, "actor.loss_agg_mode": "seq-mean-token-sum-norm", "actor.optim.lr": 1e-2,
+        "algorithm.norm_adv_by_std_in_grpo": False, "actor.loss_agg_mode": "seq-mean-token-sum-norm",
+        "actor.optim.lr": 1e-2,
     },
-    "ppo": {"algorithm.adv_estimator": "gae", "algorithm.lam": 0.95, "actor.ppo_mini_batch_size": 4, "critic.optim.lr": 5e-3},
+    "ppo": {
+        "algorithm.adv_estimator": "gae", "algorithm.lam": 0.95, "actor.ppo_mini_batch_size": 4,
+        "critic.optim.lr": 5e-3,
+    },
     "reinforce++": {"algorithm.adv_estimator": "reinforce_plus_plus", "algorithm.use_kl_in_reward": True},
     "reinforce++ baseline": {"algorithm.adv_estimator": "reinforce_plus_plus_baseline"},
     "rloo": {"algorithm.adv_estimator": "rloo"},
@@ -32,7 +36,9 @@ ALGORITHMS = {
     "cispo": {"actor.policy_loss.loss_mode": "cispo", "actor.ppo_mini_batch_size": 4},
     "kl_cov": {"actor.policy_loss.loss_mode": "kl_cov"},
     "clip_cov": {"actor.policy_loss.loss_mode": "clip_cov"},
-    "clip-higher with correction": {"actor.clip_ratio_high": 0.28, "actor.ppo_epochs": 2, "algorithm.rollout_correction": 2.0},
+    "clip-higher with correction": {
+        "actor.clip_ratio_high": 0.28, "actor.ppo_epochs": 2, "algorithm.rollout_correction": 2.0,
+    },
     "lora": {"model.path": "ladder-100k", "model.lora_rank": 16, "model.lora_alpha": 64, "actor.optim.lr": 1e-2},
 }  # fmt: skip
 
@@ -52,6 +58,8 @@ def grader(tmp_path_factory):
 def test_the_reward_rises(name, grader, tmp_path):
     c = validate(RunConfig, override(BASE, {**ALGORITHMS[name], "reward.custom_reward_function": grader}))
     run = rlkit.train(c, root=tmp_path, progress=False)
-    rewards = [row["critic/score/mean"] for row in read_jsonl(run.folder / "metrics.jsonl") if row["step"] > 0]
+    rewards = [
+        row["critic/score/mean"] for row in read_jsonl(run.folder / "metrics.jsonl") if row["step"] > 0
+    ]
     assert len(rewards) == c.trainer.total_training_steps
     assert np.mean(rewards[-5:]) > np.mean(rewards[:3]) + 0.3, rewards[::5]

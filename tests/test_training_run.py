@@ -50,8 +50,11 @@ def test_a_run_leaves_all_its_parts(tmp_path):
     assert [r["step"] for r in rows] == list(range(7))
     assert [r["step"] for r in rows if "eval/pass@1" in r] == [0, 3, 6]
     logged = {name: value for row in rows for name, value in row.items()}
-    for name in ("critic/score/mean", "actor/entropy", "actor/grad_norm", "actor/lr", "response_length/clip_ratio",
-                 "group/zero_variance", "policy/logprob_gap", "compute/total_flops", "timing_s/gen", "reward/error_rate"):  # fmt: skip
+    names = [
+        "critic/score/mean", "actor/entropy", "actor/grad_norm", "actor/lr", "response_length/clip_ratio",
+        "group/zero_variance", "policy/logprob_gap", "compute/total_flops", "timing_s/gen", "reward/error_rate",
+    ]  # fmt: skip
+    for name in names:
         assert np.isfinite(logged[name]), name
     assert logged["policy/logprob_gap"] < 1e-4
     assert rows[6]["compute/total_flops"] > rows[3]["compute/total_flops"] > 0
@@ -64,7 +67,10 @@ def test_a_run_leaves_all_its_parts(tmp_path):
     from transformers import AutoModelForCausalLM
 
     folder = checkpoint.folder_of(run.folder / "checkpoints", 6) / "model"
-    assert sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder).parameters()) == info["parameters_total"]
+    assert (
+        sum(p.numel() for p in AutoModelForCausalLM.from_pretrained(folder).parameters())
+        == info["parameters_total"]
+    )
 
 
 def test_a_finished_run_returns_at_once_and_changes_nothing(tmp_path):
@@ -87,7 +93,11 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
     "extra",
     [
         {},
-        {"algorithm__adv_estimator": "gae", "algorithm__use_kl_in_reward": True, "algorithm__kl_ctrl__type": "adaptive"},
+        {
+            "algorithm__adv_estimator": "gae",
+            "algorithm__use_kl_in_reward": True,
+            "algorithm__kl_ctrl__type": "adaptive",
+        },
         {"model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True},
         {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "adaptive"},
     ],
@@ -137,7 +147,9 @@ def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path):
 def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monkeypatch):
     """The command that users have: three processes, one of them killed with SIGKILL."""
     monkeypatch.chdir(tmp_path)  # the processes keep their warm start here
-    report = verify_resume(config(trainer__total_training_steps=40, trainer__save_freq=1), kills=1, say=lambda _: None)
+    report = verify_resume(
+        config(trainer__total_training_steps=40, trainer__save_freq=1), kills=1, say=lambda _: None
+    )
     assert report.differences == []
     assert len(report.killed_after_steps) == 1
 
@@ -145,7 +157,10 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monk
 def test_two_processes_cannot_write_one_run(tmp_path):
     from rlkit.store import RunStore
 
-    with RunStore.open(config(), tmp_path), pytest.raises(UserError, match=r"open in another process \(pid \d+"):
+    with (
+        RunStore.open(config(), tmp_path),
+        pytest.raises(UserError, match=r"open in another process \(pid \d+"),
+    ):
         rlkit.train(config(), root=tmp_path, progress=False)
 
 
@@ -167,11 +182,17 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 
 def test_cut_responses_are_warned_of(tmp_path):
     with pytest.warns(UserWarning, match="of the responses were cut at data.max_response_length = 1"):
-        rlkit.train(config(data__max_response_length=1, trainer__total_training_steps=1), root=tmp_path, progress=False)
+        rlkit.train(
+            config(data__max_response_length=1, trainer__total_training_steps=1),
+            root=tmp_path,
+            progress=False,
+        )
 
 
 def test_a_prompt_that_is_too_long_is_named_before_any_step(tmp_path):
-    with pytest.raises(UserError, match="max_prompt_length is 9, but the prompt of task .* has 1[0-9] tokens"):
+    with pytest.raises(
+        UserError, match="max_prompt_length is 9, but the prompt of task .* has 1[0-9] tokens"
+    ):
         rlkit.train(config(data__max_prompt_length=9), root=tmp_path, progress=False)
 
 

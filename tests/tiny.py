@@ -1,8 +1,17 @@
 """Small models and batches that several test files build on."""
 
+from typing import Any
+
 import numpy as np
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from rlkit.types import Batch
 
@@ -18,7 +27,7 @@ FAMILIES = {
 }
 
 
-def model(family: str = "qwen2", seed: int = 0, **changes) -> torch.nn.Module:
+def model(family: str = "qwen2", seed: int = 0, **changes) -> Any:
     """A random model with weights large enough that logits differ from uniform."""
     config_class, model_class = FAMILIES[family]
     torch.manual_seed(seed)

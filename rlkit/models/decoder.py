@@ -11,6 +11,7 @@ Not covered: sliding windows, mixtures of experts, other architectures; they are
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -55,7 +56,7 @@ class Block:
     down: Linear
 
 
-def fused(*modules: nn.Module, frozen: bool) -> Callable[[Tensor], tuple[Tensor, ...]]:
+def fused(*modules: Any, frozen: bool) -> Callable[[Tensor], tuple[Tensor, ...]]:
     """One matrix product for linear layers on the same input.
 
     Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched).
@@ -74,7 +75,7 @@ def fused(*modules: nn.Module, frozen: bool) -> Callable[[Tensor], tuple[Tensor,
 
 
 @torch.no_grad()
-def merged_weight(module: nn.Module) -> Tensor:
+def merged_weight(module: Any) -> Tensor:
     """A copy of a linear layer's weight with its LoRA adapters added in float32."""
     if not hasattr(module, "base_layer"):
         return module.weight.clone()
@@ -84,22 +85,21 @@ def merged_weight(module: nn.Module) -> Tensor:
     return weight.to(module.base_layer.weight.dtype)
 
 
-def norm_of(module: nn.Module | None, frozen: bool) -> tuple[Tensor, float] | None:
+def norm_of(module: Any, frozen: bool) -> tuple[Tensor, float]:
     """A norm's weight and epsilon."""
-    if module is None:
-        return None
     return (module.weight.detach().clone() if frozen else module.weight), module.variance_epsilon
 
 
-def block_of(layer: nn.Module, frozen: bool) -> Block:
+def block_of(layer: Any, frozen: bool) -> Block:
     """A Hugging Face decoder layer as a Block."""
     attn, mlp = layer.self_attn, layer.mlp
+    q_norm, k_norm = getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)  # Qwen3
     output, down = fused(attn.o_proj, frozen=frozen), fused(mlp.down_proj, frozen=frozen)
     return Block(
         input_norm=norm_of(layer.input_layernorm, frozen),
         qkv=fused(attn.q_proj, attn.k_proj, attn.v_proj, frozen=frozen),
-        q_norm=norm_of(getattr(attn, "q_norm", None), frozen),
-        k_norm=norm_of(getattr(attn, "k_norm", None), frozen),
+        q_norm=None if q_norm is None else norm_of(q_norm, frozen),
+        k_norm=None if k_norm is None else norm_of(k_norm, frozen),
         output=lambda x: output(x)[0],
         post_norm=norm_of(layer.post_attention_layernorm, frozen),
         gate_up=fused(mlp.gate_proj, mlp.up_proj, frozen=frozen),
@@ -132,7 +132,7 @@ class Decoder:
             reading the modules at every call (the trainer's view, with gradients).
     """
 
-    def __init__(self, model: nn.Module, frozen: bool = False) -> None:
+    def __init__(self, model: Any, frozen: bool = False) -> None:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         if not supported(base.config):
             raise UserError(
@@ -159,7 +159,11 @@ class Decoder:
         if self.frozen:
             return self._blocks, self.embedding, self._norm
         core = self.core
-        return [block_of(layer, False) for layer in core.layers], core.embed_tokens.weight, norm_of(core.norm, False)
+        return (
+            [block_of(layer, False) for layer in core.layers],
+            core.embed_tokens.weight,
+            norm_of(core.norm, False),
+        )
 
     def prefill(self, ids: Tensor, mask: Tensor, weights=None) -> Prefix:
         """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is 0."""
@@ -232,9 +236,13 @@ class Decoder:
         gate, up = block.gate_up(rms_norm(block.post_norm, x))
         return x + block.down(F.silu(gate) * up)
 
-    def attention(self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool = False) -> Tensor:
+    def attention(
+        self, q: Tensor, k: Tensor, v: Tensor, allowed: Tensor | None, causal: bool = False
+    ) -> Tensor:
         """Softmax attention with grouped key heads; `allowed` is True where a query may look."""
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, is_causal=causal, enable_gqa=self.groups > 1)
+        return F.scaled_dot_product_attention(
+            q, k, v, attn_mask=allowed, is_causal=causal, enable_gqa=self.groups > 1
+        )
 
 
 class SelectedLogProbs(torch.autograd.Function):

@@ -6,6 +6,7 @@ smaller ones.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
@@ -54,6 +55,8 @@ def rung(name: str) -> Rung:
 def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config:
     """The Hugging Face config of a size."""
     shape, tokenizer = rung(name), byte_tokenizer()
+    pad = tokenizer.convert_tokens_to_ids(PAD)
+    assert isinstance(pad, int)
     return Qwen2Config(
         vocab_size=len(tokenizer),
         hidden_size=shape.hidden,
@@ -64,7 +67,7 @@ def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config
         max_position_embeddings=max_position_embeddings,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.convert_tokens_to_ids(END),
-        pad_token_id=tokenizer.convert_tokens_to_ids(PAD),
+        pad_token_id=pad,
         bos_token_id=None,
         use_cache=True,
     )
@@ -83,13 +86,14 @@ def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
         model = Qwen2ForCausalLM(config)
         scale = (2 * config.num_hidden_layers) ** -0.5
         with torch.no_grad():
-            for layer in model.model.layers:
+            layers: Any = model.model.layers
+            for layer in layers:
                 layer.self_attn.o_proj.weight.mul_(scale)
                 layer.mlp.down_proj.weight.mul_(scale)
     return model.float()
 
 
-def parameter_counts(model: torch.nn.Module) -> dict[str, int]:
+def parameter_counts(model: Any) -> dict[str, int]:
     """Total, non-embedding (N) and trainable parameters, counted on the loaded weights; tied weights once.
 
     Embeddings are the input table and an untied output head; biases and norms count as non-embedding.

@@ -2,10 +2,17 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
 from rlkit.config import Model
 from rlkit.errors import UserError
@@ -39,13 +46,14 @@ class Policy:
 
     def encode(self, messages) -> list[int]:
         """Token ids of a chat prompt by the model's own template, ready for the assistant's turn."""
-        return self.tokenizer.apply_chat_template(
+        ids = self.tokenizer.apply_chat_template(
             list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
         )
+        return cast(list[int], ids)
 
     def decode(self, ids) -> str:
         """The text of response ids, without special tokens."""
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        return cast(str, self.tokenizer.decode(ids, skip_special_tokens=True))
 
 
 def load_model(
@@ -58,7 +66,8 @@ def load_model(
         UserError: nothing is there, the architecture does not run here, or there is no chat template.
     """
     if path.startswith("ladder-") and not Path(path).exists():
-        return build_ladder_model(path, seed).to(dtype), byte_tokenizer()
+        built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
+        return built.to(dtype), byte_tokenizer()
     folder = packaged.convert(path) if path in packaged.PACKAGED else path
     check_path(str(folder))
     try:
@@ -71,7 +80,9 @@ def load_model(
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
     except OSError as error:
-        raise UserError(f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]}") from error
+        raise UserError(
+            f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]}"
+        ) from error
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
             f"model.path is {path!r}, whose tokenizer has no chat template: use the instruct model, or save the "
@@ -84,10 +95,14 @@ def check_path(path: str) -> None:
     """Refuse a model path that is a missing folder (a hub id has exactly one slash and no leading dot)."""
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
     if looks_local and not Path(path).is_dir():
-        raise UserError(f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id.")
+        raise UserError(
+            f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
+        )
 
 
-def load_policy(config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu") -> Policy:
+def load_policy(
+    config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
+) -> Policy:
     """The policy of a run's `model` section, with a fresh LoRA adapter when `lora_rank` is set.
 
     Args:
@@ -96,14 +111,15 @@ def load_policy(config: Model, *, path: str | Path | None = None, seed: int = 0,
     """
     dtype = getattr(torch, config.dtype)
     model, tokenizer = load_model(str(path or config.path), dtype, seed)
-    model.to(device)
+    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers' wrapper loses the bound self
     stops = eos_ids(model, tokenizer)
     if config.lora_rank:
         model = add_lora(model, config, seed)
     elif config.enable_gradient_checkpointing:
         model.gradient_checkpointing_enable()
     model.eval()  # no dropout except an adapter's, which training switches on
-    return Policy(model, tokenizer, stops, tokenizer.pad_token_id if tokenizer.pad_token_id is not None else stops[0])
+    pad = tokenizer.pad_token_id
+    return Policy(model, tokenizer, stops, pad if isinstance(pad, int) else stops[0])
 
 
 def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -136,7 +152,7 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
 
 def save_model(policy: Policy, folder: Path) -> None:
     """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
-    model = policy.model
+    model: Any = policy.model
     if hasattr(model, "get_base_model"):
         from rlkit.models.decoder import merged_weight
 

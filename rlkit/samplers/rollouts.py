@@ -39,7 +39,8 @@ def sample(
     by_task = {id(t): played[i * n : (i + 1) * n] for i, t in enumerate(episodes)}
     for task, ids, group in zip(answers, prompts, groups, strict=True):
         by_task[id(task)] = [
-            Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group
+            Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason)
+            for s in group
         ]
     return [r for task in tasks for r in by_task[id(task)]]
 

@@ -28,7 +28,9 @@ class TorchSampler:
         max_num_seqs: sequences decoded together.
     """
 
-    def __init__(self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096):
+    def __init__(
+        self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096
+    ):
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
         self.sync(model)
 
@@ -66,7 +68,9 @@ class TorchSampler:
             samples += [rows[i * n : (i + 1) * n] for i in range(len(chunk))]
         return samples
 
-    def _decode(self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: "Settings") -> list[Sample]:
+    def _decode(
+        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: "Settings"
+    ) -> list[Sample]:
         device, total = uniform.device, len(prompts) * n
         ids, mask = pad_right(prompts, self.pad_id)
         prefix = self.decoder.prefill(ids.to(device), mask.to(device))

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from rlkit.errors import UserError, did_you_mean
@@ -36,7 +35,16 @@ NEEDS_OTHER_INPUTS = {
 }
 GREEDY_BASELINE = {"remax"}  # estimators that subtract the reward of a greedy response
 OPTIMAL_BASELINE = {"optimal_token_baseline", "tir_optimal_token_baseline"}
-ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "geo_mean"}
+ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {
+    "vanilla",
+    "gspo",
+    "cispo",
+    "gpg",
+    "sapo",
+    "dppo_tv",
+    "dppo_kl",
+    "geo_mean",
+}
 
 
 @lru_cache(1)
@@ -59,7 +67,9 @@ def check(config: RunConfig) -> None:
         ("actor.policy_loss.loss_mode", config.actor.policy_loss.loss_mode, losses),
     ):
         if name not in known:
-            raise UserError(f"{field} is {name!r}.{did_you_mean(name, known)} verl registers {', '.join(sorted(known))}.")
+            raise UserError(
+                f"{field} is {name!r}.{did_you_mean(name, known)} verl registers {', '.join(sorted(known))}."
+            )
         if name in NEEDS_OTHER_INPUTS:
             raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")
     mode, actor = config.actor.policy_loss.loss_mode, config.actor
@@ -70,7 +80,9 @@ def check(config: RunConfig) -> None:
             f"micro-batch, so splitting changes the gradient: leave it 0 or use {mini}."
         )
     if mode == "dro" and actor.policy_loss.dro_beta is None:
-        raise UserError("actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (for example 0.1).")
+        raise UserError(
+            "actor.policy_loss.loss_mode is 'dro': set actor.policy_loss.dro_beta (for example 0.1)."
+        )
 
 
 def advantages(
@@ -88,16 +100,21 @@ def advantages(
     mask = batch.mask.float()
     arguments: dict[str, Any] = {"token_level_rewards": batch.rewards, "response_mask": mask}
     if name == "gae":
+        assert batch.values is not None
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         arguments |= {"values": batch.values * mask, "gamma": a.gamma, "lam": a.lam}
     else:
-        arguments |= {"index": np.asarray(batch.group), "config": algo_config(config)}
+        arguments |= {"index": np.asarray(batch.group), "config": algo_config(config)}  # pyright: ignore[reportArgumentType]  # frozen models hash
         if name == "grpo":
             arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
         if name in GREEDY_BASELINE:
             arguments["reward_baselines"] = baselines
         if name in OPTIMAL_BASELINE:
-            arguments |= {"sum_pi_squared": sum_pi_squared, "old_log_probs": batch.old_logprobs, "rollout_is_weights": None}
+            arguments |= {
+                "sum_pi_squared": sum_pi_squared,
+                "old_log_probs": batch.old_logprobs,
+                "rollout_is_weights": None,
+            }
     result, returns = core().get_adv_estimator_fn(name)(**arguments)
     return result * mask, returns * mask
 
@@ -109,7 +126,10 @@ def algo_config(config: RunConfig) -> Any:
 
     a = config.algorithm
     return AlgoConfig(
-        gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo
+        gamma=a.gamma,
+        lam=a.lam,
+        adv_estimator=a.adv_estimator,
+        norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo,
     )
 
 
@@ -173,7 +193,7 @@ def policy_loss(
 
     All tensors are (b, T); `correction` are importance weights between trainer and sampler.
     """
-    config = actor_config(actor, group_size)
+    config = actor_config(actor, group_size)  # pyright: ignore[reportArgumentType]  # frozen models hash
     config.global_batch_info.clear()
     config.global_batch_info.update(scale.as_verl())
     loss_fn = core().get_policy_loss_fn(actor.policy_loss.loss_mode)

@@ -11,7 +11,9 @@ from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch, Rollout
 
 
-def comparable(rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int) -> tuple[list[int], dict[str, float]]:
+def comparable(
+    rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int
+) -> tuple[list[int], dict[str, float]]:
     """Positions of the rollouts that train, and counts of those left out.
 
     A rollout whose grader failed is dropped from its group (it is no zero), and a group left with fewer than
@@ -40,7 +42,9 @@ def comparable(rollouts: Sequence[Rollout], n: int, max_error_rate: float, step:
     }
 
 
-def collate(rollouts: Sequence[Rollout], groups: Sequence[int], pad_id: int, device: torch.device) -> Batch:
+def collate(
+    rollouts: Sequence[Rollout], groups: Sequence[int], pad_id: int, device: torch.device | str
+) -> Batch:
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
 
     The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
@@ -101,7 +105,10 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
         return {}
     values = np.array([r.reward.value for r in graded if r.reward])
     lengths = np.array([int(r.mask.sum()) for r in rollouts])
-    groups = [[r.reward.value for r in rollouts[i : i + n] if r.reward and r.reward.error is None] for i in range(0, len(rollouts), n)]
+    groups = [
+        [r.reward.value for r in rollouts[i : i + n] if r.reward and r.reward.value is not None]
+        for i in range(0, len(rollouts), n)
+    ]
     spreads = [np.ptp(g) for g in groups if g]
     metrics = {
         "critic/score/mean": values.mean(),
@@ -114,6 +121,7 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
         "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),
     }
     for source in sorted({r.task.data_source for r in graded}):
-        own = [r.reward.value for r in graded if r.task.data_source == source and r.reward]
+        of_source = [r.reward for r in graded if r.task.data_source == source]
+        own = [reward.value for reward in of_source if reward and reward.value is not None]
         metrics[f"score/{source}"] = np.mean(own)
     return {name: float(value) for name, value in metrics.items()}

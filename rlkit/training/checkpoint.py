@@ -39,7 +39,9 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
         _remove_leftovers(root)
         building.mkdir()
         write(building)
-        manifest = {str(p.relative_to(building)): _digest(p) for p in sorted(building.rglob("*")) if p.is_file()}
+        manifest = {
+            str(p.relative_to(building)): _digest(p) for p in sorted(building.rglob("*")) if p.is_file()
+        }
         (building / MANIFEST).write_text(json.dumps(manifest))
         for path in building.rglob("*"):
             _sync(path)
@@ -48,7 +50,9 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
         _sync(root)
     except OSError as error:
         shutil.rmtree(building, ignore_errors=True)
-        raise UserError(f"The checkpoint of step {step} could not be written to {root}: {error.strerror or error}.") from error
+        raise UserError(
+            f"The checkpoint of step {step} could not be written to {root}: {error.strerror or error}."
+        ) from error
     for old in steps(root)[:-keep]:
         shutil.rmtree(folder_of(root, old), ignore_errors=True)
     return final

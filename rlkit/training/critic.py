@@ -1,6 +1,7 @@
 """The value function of PPO: a copy of the policy's first weights with a scalar head."""
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,7 @@ class Critic(nn.Module):
     advantages are the rewards themselves.
     """
 
-    def __init__(self, model: nn.Module, config: RunConfig) -> None:
+    def __init__(self, model: Any, config: RunConfig) -> None:
         super().__init__()
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.config = config
@@ -53,6 +54,7 @@ class Critic(nn.Module):
 
     def update(self, batch: Batch, ledger: Ledger) -> dict[str, float]:
         """Fit the values to `batch.returns`; one optimizer step an epoch."""
+        assert batch.returns is not None and batch.values is not None
         section = self.config.critic
         scale = algorithms.Scale.of(batch.mask, self.config.actor, self.config.data.max_response_length)
         losses, norm, rate = 0.0, 0.0, 0.0
@@ -82,7 +84,9 @@ class Critic(nn.Module):
 
     def _parts(self, batch: Batch):
         rows = torch.arange(len(batch), device=batch.mask.device)
-        return micro_batches(batch, rows, self.config.actor.ppo_micro_batch_size, self.config.actor.micro_batch_tokens)
+        return micro_batches(
+            batch, rows, self.config.actor.ppo_micro_batch_size, self.config.actor.micro_batch_tokens
+        )
 
 
 def _replace(model: nn.Module, module: nn.Module) -> None:

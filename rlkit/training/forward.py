@@ -91,7 +91,9 @@ def entropy_with_gradient(decoder: Decoder, rows: Rows, temperature: float) -> T
     return spread(-(logprobs.exp() * logprobs).sum(-1), rows.present)
 
 
-def text_batch(prompts: list[np.ndarray], responses: list[np.ndarray], pad_id: int, device: str = "cpu") -> Batch:
+def text_batch(
+    prompts: list[np.ndarray], responses: list[np.ndarray], pad_id: int, device: str = "cpu"
+) -> Batch:
     """A Batch of given prompts and responses (one each), all response tokens unmasked, without rewards."""
     prompt_ids, prompt_mask = pad_right(prompts, pad_id)
     response_ids, present = pad_right(responses, pad_id)

@@ -56,7 +56,11 @@ class Session:
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         self.bar: Any = None
-        facts = {"warm_start": {"steps": started.steps, "tokens": started.tokens, "pass_rate": started.pass_rate}} if started else {}
+        facts = (
+            {"warm_start": {"steps": started.steps, "tokens": started.tokens, "pass_rate": started.pass_rate}}
+            if started
+            else {}
+        )
         store.update(
             **parameter_counts(self.policy.model), **facts, scorer=config.reward.scorer, scorer_version=SCORER_VERSION,
             held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
@@ -74,7 +78,9 @@ class Session:
                 yield session
             except BaseException as error:
                 stopped = isinstance(error, KeyboardInterrupt | RunStopped)
-                store.update(status="stopped" if stopped else "failed", reason=str(error) or type(error).__name__)
+                store.update(
+                    status="stopped" if stopped else "failed", reason=str(error) or type(error).__name__
+                )
                 raise
             finally:
                 if session is not None:
@@ -83,8 +89,9 @@ class Session:
     def _updater(self) -> Updater:
         c, reference = self.config, None
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
-            adapted = hasattr(self.policy.model, "disable_adapter")
-            reference = self.policy.model.disable_adapter if adapted else Decoder(copy.deepcopy(self.policy.model), frozen=True)
+            model: Any = self.policy.model
+            adapted = hasattr(model, "disable_adapter")
+            reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
         critic = Critic(self.policy.model, c) if c.algorithm.adv_estimator == "gae" else None
         return Updater(c, self.policy.model, reference, critic, self.ledger)
 
@@ -96,14 +103,18 @@ class Session:
                 f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to continue "
                 "it, another study or seed for a new run, or delete the folder."
             )
-        require_space(self.store.folder, state.size_of(self) * (self.config.trainer.max_actor_ckpt_to_keep + 1))
+        require_space(
+            self.store.folder, state.size_of(self) * (self.config.trainer.max_actor_ckpt_to_keep + 1)
+        )
         if found is not None:
             state.load(self, checkpoint.folder_of(root, found))
             self.step = found
             self.sampler.sync(self.policy.model)
         self.store.truncate(found if found is not None else -1)
         if self.progress and not self.finished:
-            self.bar = tqdm(total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True)
+            self.bar = tqdm(
+                total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True
+            )
 
     @property
     def finished(self) -> bool:
@@ -133,7 +144,9 @@ class Session:
         """Sample and grade this step's tasks: P·n rollouts, group by group."""
         c = self.config
         tasks = self.stream.batch(self.step)
-        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, c.rollout.temperature, c.rollout.top_p)
+        limits = Limits(
+            c.data.max_response_length, c.rollout.max_turn_length, c.rollout.temperature, c.rollout.top_p
+        )
         with self.timed("gen"):
             rollouts = sample(
                 tasks, self.sampler, self.policy, n=c.rollout.n, seed=derive("rollout", c.seed, self.step),
@@ -159,7 +172,11 @@ class Session:
     def learn(self, rollouts: list[Rollout]) -> None:
         """Drop what cannot be compared, and update the policy with the rest."""
         c = self.config
-        baselines = self._greedy_rewards(rollouts) if c.algorithm.adv_estimator in algorithms.GREEDY_BASELINE else None
+        baselines = (
+            self._greedy_rewards(rollouts)
+            if c.algorithm.adv_estimator in algorithms.GREEDY_BASELINE
+            else None
+        )
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
         self.metrics |= counts
         if not kept:
@@ -168,7 +185,11 @@ class Session:
         with self.timed("update_actor"):
             groups = [i // c.rollout.n for i in kept]
             batch = collate([rollouts[i] for i in kept], groups, self.policy.pad_id, self.device)
-            chosen = None if baselines is None else torch.tensor([baselines[g] for g in groups], device=self.device)
+            chosen = (
+                None
+                if baselines is None
+                else torch.tensor([baselines[g] for g in groups], device=self.device)
+            )
             self.metrics |= self.updater.update(batch, self.step, chosen)
         self._log_samples(rollouts)
         self._check()
@@ -198,7 +219,9 @@ class Session:
                 f"{self.config.data.max_response_length}: raise it, or the policy learns from cut answers."
             )
         if m.get("group/zero_variance") == 1.0 and self.config.rollout.n > 1:
-            self.warn("Every group got equal rewards, so there is nothing to learn from: change the difficulty.")
+            self.warn(
+                "Every group got equal rewards, so there is nothing to learn from: change the difficulty."
+            )
         if m.get("policy/logprob_gap", 0) > bound:
             self.warn(
                 f"The sampler's and the trainer's log-probs differ by {m['policy/logprob_gap']:.3g} nats a token, more "
@@ -214,7 +237,9 @@ class Session:
     def _log_samples(self, rollouts: list[Rollout]) -> None:
         if self.step == 1 or self.due(self.config.trainer.test_freq):
             n, every = self.config.rollout.n, max(1, len(rollouts) // SAMPLES_KEPT)
-            self.store.log_samples(self.step, [sample_row(self.policy, r, i // n) for i, r in enumerate(rollouts)][::every])
+            self.store.log_samples(
+                self.step, [sample_row(self.policy, r, i // n) for i, r in enumerate(rollouts)][::every]
+            )
 
     def sync(self) -> None:
         """Give the sampler the new weights."""
@@ -226,15 +251,18 @@ class Session:
         c = self.config
         with self.timed("testing"):
             result = measure(
-                self.policy, self.sampler, self.router, self.held_out, c.evaluation, max_tokens=c.data.max_response_length,
-                max_turn_tokens=c.rollout.max_turn_length, seed=derive("eval", c.seed, self.step),
+                self.policy, self.sampler, self.router, self.held_out, c.evaluation,
+                max_tokens=c.data.max_response_length, max_turn_tokens=c.rollout.max_turn_length,
+                seed=derive("eval", c.seed, self.step),
             )  # fmt: skip
         self.store.log_evals(self.step, result.rows)
         self.metrics |= result.metrics
         summary = self.store.info.get("evaluations", {})
         if result.pass_at_1:
             value, low, high, prompts = result.pass_at_1
-            summary = summary | {str(self.step): {"pass@1": value, "low": low, "high": high, "tasks": prompts}}
+            summary = summary | {
+                str(self.step): {"pass@1": value, "low": low, "high": high, "tasks": prompts}
+            }
         self.store.update(evaluations={k: v for k, v in summary.items() if int(k) <= self.step})
         if self.step == 0:
             self._emit()
@@ -246,14 +274,19 @@ class Session:
         self.metrics["timing_s/step"] = seconds
         self.ledger.time("step", seconds)
         if self.bar is not None:
-            shown = {"reward": self.metrics.get("critic/score/mean"), "pass@1": self.metrics.get("eval/pass@1")}
+            shown = {
+                "reward": self.metrics.get("critic/score/mean"),
+                "pass@1": self.metrics.get("eval/pass@1"),
+            }
             self.bar.set_postfix({k: f"{v:.3f}" for k, v in shown.items() if v is not None}, refresh=False)
             self.bar.update()
         self._emit()
 
     def _emit(self) -> None:
         self.metrics |= self.ledger.metrics()
-        numbers = {k: v for k, v in self.metrics.items() if isinstance(v, int | float) and not math.isnan(v)}
+        numbers: dict[str, float] = {
+            k: v for k, v in self.metrics.items() if isinstance(v, int | float) and not math.isnan(v)
+        }
         self.store.log(self.step, self.metrics)
         self.trackers.log(self.step, numbers)
 
@@ -323,5 +356,7 @@ def device_of(config: RunConfig) -> str:
     """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
     wanted, there = config.trainer.device, torch.cuda.is_available()
     if wanted == "cuda" and not there:
-        raise UserError("trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi.")
+        raise UserError(
+            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
+        )
     return "cuda" if there and wanted != "cpu" else "cpu"

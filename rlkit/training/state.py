@@ -1,7 +1,7 @@
 """What a checkpoint holds, and how a session becomes one and comes back."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,14 +11,17 @@ if TYPE_CHECKING:
 
 def write(session: "Session", folder: Path) -> None:
     """Weights as a Hugging Face (or peft adapter) folder, everything else in state.pt."""
-    session.policy.model.save_pretrained(folder / "model")
+    model: Any = session.policy.model
+    model.save_pretrained(folder / "model")
     session.policy.tokenizer.save_pretrained(folder / "model")
     critic = session.updater.critic
     torch.save(
         {
             "step": session.step,
             "updater": session.updater.state_dict(),
-            "critic": {"model": critic.state_dict(), "stepper": critic.stepper.state_dict()} if critic else None,
+            "critic": {"model": critic.state_dict(), "stepper": critic.stepper.state_dict()}
+            if critic
+            else None,
             "ledger": session.ledger.state_dict(),
             "stream": session.stream.state_dict(),
         },
@@ -28,7 +31,7 @@ def write(session: "Session", folder: Path) -> None:
 
 def load(session: "Session", folder: Path) -> None:
     """Bring a freshly opened session to the state that `write` saved."""
-    model = session.policy.model
+    model: Any = session.policy.model
     if hasattr(model, "peft_config"):
         from peft import load_peft_weights, set_peft_model_state_dict
 
@@ -40,7 +43,9 @@ def load(session: "Session", folder: Path) -> None:
         missing, unexpected = model.load_state_dict(weights, strict=False)
         tied = set(getattr(model, "_tied_weights_keys", None) or {})
         if unexpected or not set(missing) <= tied:
-            raise RuntimeError(f"{folder} does not hold this model: missing {missing}, unexpected {unexpected}")
+            raise RuntimeError(
+                f"{folder} does not hold this model: missing {missing}, unexpected {unexpected}"
+            )
         model.tie_weights()
     saved = torch.load(folder / "state.pt", map_location=session.device, weights_only=True)
     session.updater.load_state_dict(saved["updater"])
@@ -54,5 +59,11 @@ def load(session: "Session", folder: Path) -> None:
 def size_of(session: "Session") -> int:
     """Bytes of one checkpoint, estimated: trained weights with two moments, and the critic's likewise."""
     models = [session.policy.model, session.updater.critic]
-    trained = sum(p.numel() * p.element_size() for m in models if m is not None for p in m.parameters() if p.requires_grad)
+    trained = sum(
+        p.numel() * p.element_size()
+        for m in models
+        if m is not None
+        for p in m.parameters()
+        if p.requires_grad
+    )
     return 3 * trained + 1_000_000

@@ -45,6 +45,7 @@ def _wandb(config: RunConfig, folder: Path) -> Any:
     import wandb
 
     signed_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
+    mode: Any = os.environ.get("WANDB_MODE") or ("online" if signed_in else "offline")  # wandb checks it
     run = wandb.init(
         project=f"rlkit-{config.study}",
         id=config.id,
@@ -52,7 +53,7 @@ def _wandb(config: RunConfig, folder: Path) -> Any:
         group=config.model.path.replace("/", "-"),
         config=config.model_dump(mode="json"),
         dir=str(folder),
-        mode=os.environ.get("WANDB_MODE") or ("online" if signed_in else "offline"),
+        mode=mode,
         settings=wandb.Settings(init_timeout=5, silent=True),
     )
     run.define_metric("*", step_metric="training/global_step")

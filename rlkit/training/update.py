@@ -63,7 +63,13 @@ class Updater:
         critic: Critic | None,
         ledger: Ledger,
     ) -> None:
-        self.config, self.model, self.reference, self.critic, self.ledger = config, model, reference, critic, ledger
+        self.config, self.model, self.reference, self.critic, self.ledger = (
+            config,
+            model,
+            reference,
+            critic,
+            ledger,
+        )
         self.decoder, self.shape = Decoder(model), Shape.of(model)
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
@@ -104,10 +110,16 @@ class Updater:
             batch.values = self.critic.values(batch, self.ledger)
         metrics["critic/rewards/mean"] = float(batch.rewards.sum(-1).mean())
         if c.algorithm.use_kl_in_reward:
-            penalty = algorithms.kl(c.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs) * batch.mask
+            assert batch.old_logprobs is not None and batch.ref_logprobs is not None
+            penalty = (
+                algorithms.kl(c.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs) * batch.mask
+            )
             mean = float(penalty.sum() / batch.mask.sum())
             batch.rewards = batch.rewards - self.controller.value * penalty
-            metrics |= {"actor/reward_kl_penalty": mean, "actor/reward_kl_penalty_coeff": self.controller.value}
+            metrics |= {
+                "actor/reward_kl_penalty": mean,
+                "actor/reward_kl_penalty_coeff": self.controller.value,
+            }
             metrics["critic/rewards/mean"] = float(batch.rewards.sum(-1).mean())
             self.controller.update(mean, len(batch))
         return metrics
@@ -116,7 +128,11 @@ class Updater:
         """Whether the behaviour policy's log-probs need a pass of their own: with one optimizer step a batch,
         they are those of the update's own forward pass."""
         several = self._mini_batches() > 1 or c.actor.ppo_epochs > 1
-        return several or c.algorithm.use_kl_in_reward or c.algorithm.adv_estimator in algorithms.OPTIMAL_BASELINE
+        return (
+            several
+            or c.algorithm.use_kl_in_reward
+            or c.algorithm.adv_estimator in algorithms.OPTIMAL_BASELINE
+        )
 
     def _reference_logprobs(self, batch: Batch) -> Tensor:
         if isinstance(self.reference, Decoder):
@@ -182,6 +198,7 @@ class Updater:
         always = actor.use_kl_loss or actor.entropy_coeff or self.config.algorithm.adv_estimator == "gae"
         if always or actor.policy_loss.loss_mode not in algorithms.ZERO_ADVANTAGE_IS_ZERO_GRADIENT:
             return rows
+        assert batch.advantages is not None
         return rows[(batch.advantages[rows] != 0).any(-1)]
 
     def _parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
@@ -192,6 +209,7 @@ class Updater:
 
     def _backward(self, batch: Batch, part: Rows, scale: algorithms.Scale, metrics: Metrics) -> None:
         """Accumulate the gradient of one micro-batch."""
+        assert batch.advantages is not None
         c, actor = self.config, self.config.actor
         rows, width = part.rows, part.width
         mask, sampled = batch.mask[rows, :width], batch.sampler_logprobs[rows, :width]
@@ -217,7 +235,9 @@ class Updater:
             ref = batch.ref_logprobs[rows, :width]
             measured["actor/kl_ref"] = mean(logprobs.detach() - ref)  # k1: unbiased, not clamped
             if actor.use_kl_loss:
-                penalty = algorithms.aggregate(actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask)
+                penalty = algorithms.aggregate(
+                    actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask
+                )
                 metrics.share("actor/kl_loss", penalty)
                 loss = loss + actor.kl_loss_coef * penalty
         metrics.mean(verl_metrics | measured, tokens)

@@ -72,7 +72,9 @@ def differences(a: Path, b: Path) -> list[str]:
     if not evals[0].equals(evals[1]):
         found.append("evals.parquet: the samples differ")
     last = [checkpoint.folder_of(f / "checkpoints", checkpoint.steps(f / "checkpoints")[-1]) for f in (a, b)]
-    for path in sorted(p for p in last[0].rglob("*") if p.is_file() and p.name not in ("state.pt", checkpoint.MANIFEST)):
+    for path in sorted(
+        p for p in last[0].rglob("*") if p.is_file() and p.name not in ("state.pt", checkpoint.MANIFEST)
+    ):
         name = path.relative_to(last[0])
         if not (last[1] / name).is_file() or path.read_bytes() != (last[1] / name).read_bytes():
             found.append(f"{last[0].name}/{name}: the bytes differ")
@@ -131,5 +133,3 @@ def _killed_run(config: RunConfig, root: Path, after: float) -> int:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
-
-

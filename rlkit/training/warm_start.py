@@ -44,7 +44,9 @@ class WarmStarted:
     pass_rate: float
 
 
-def warm_start(config: RunConfig, progress: Callable[[int, int, float], None] | None = None) -> WarmStarted | None:
+def warm_start(
+    config: RunConfig, progress: Callable[[int, int, float], None] | None = None
+) -> WarmStarted | None:
     """The warm-started model of a ladder run, from the cache or trained now; None for other models.
 
     `progress(step, steps, pass rate)` is called at every look.
@@ -96,7 +98,9 @@ class _Trainer:
             lr_warmup_steps=min(20, steps // 4),
             lr_scheduler_type="cosine" if kind == "fixed" else "constant",
         )
-        self.stepper = Stepper(policy.model, optim, parameter_counts(policy.model)["parameters_non_embedding"], steps)
+        self.stepper = Stepper(
+            policy.model, optim, parameter_counts(policy.model)["parameters_non_embedding"], steps
+        )
         held = held_out(config)
         self.validation = self._examples(validation_tasks(config, held))
         seed = derive("warm start", self.section.seed)
@@ -108,7 +112,12 @@ class _Trainer:
         matched, every = self.section.kind == "matched", CHECK_EVERY[self.section.kind]
         while step < self.section.steps:
             if matched and not fine and step % every == 0:
-                snapshot = (step, self.tokens, copy.deepcopy(self.policy.model.state_dict()), self._optimizer_state())
+                snapshot = (
+                    step,
+                    self.tokens,
+                    copy.deepcopy(self.policy.model.state_dict()),
+                    self._optimizer_state(),
+                )
             step += 1
             self._step(step)
             if not fine and step % every and step < self.section.steps:
@@ -119,7 +128,11 @@ class _Trainer:
             if matched and rate >= self.section.target - self.section.tolerance / 2:
                 if rate <= self.section.target + self.section.tolerance or fine:
                     break
-                step, rate, fine = self._rewind(snapshot), self.pass_rate(), True  # overshot: look at every step
+                step, rate, fine = (
+                    self._rewind(snapshot),
+                    self.pass_rate(),
+                    True,
+                )  # overshot: look at every step
         self._check(rate)
         return {"steps": step, "tokens": self.tokens, "pass_rate": rate}
 
@@ -195,7 +208,12 @@ def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
 def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:
     section = config.model.warm_start
     data = config.data.model_copy(
-        update={"train_batch_size": section.batch_size, "order": "mixed", "train_max_samples": -1, "sft_ratio": 0.0}
+        update={
+            "train_batch_size": section.batch_size,
+            "order": "mixed",
+            "train_max_samples": -1,
+            "sft_ratio": 0.0,
+        }
     )
     trainer = config.trainer.model_copy(update={"total_training_steps": section.steps})
     actor = config.actor.model_copy(update={"ppo_mini_batch_size": 0})

@@ -27,7 +27,7 @@ Pair = tuple[str, Any]  # response, ground truth
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--math", type=Path)
     parser.add_argument("--code", type=Path)
     parser.add_argument("--workers", type=int, default=0)
