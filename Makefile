@@ -22,7 +22,7 @@ quickstart: $(READY)
 	@$(BIN)/rlkit study params/quickstart.yaml
 
 test: $(READY)
-	@$(BIN)/python -m pytest $(if $(SLOW),--slow)
+	@$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(SLOW),--slow)
 
 test-engines: $(READY)
 	@$(BIN)/python -m pytest --slow -m engines

@@ -67,8 +67,6 @@ class Model(Section):
     """Dropout before the adapter."""
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
     """Linear layers that get an adapter."""
-    enable_gradient_checkpointing: bool = False
-    """Recompute activations in the backward pass: less memory, a third more time."""
     warm_start: WarmStart = WarmStart()
 
 
@@ -281,8 +279,8 @@ class Critic(Section):
 class RolloutConfig(Section):
     """How responses are sampled."""
 
-    name: Literal["torch", "vllm", "auto"] = "torch"
-    """The sampler."""
+    name: Literal["torch"] = "torch"
+    """The sampler: torch decodes in this process with a static key-value cache."""
     n: Positive = 8
     """Samples a prompt (G)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -337,8 +335,8 @@ class Trainer(Section):
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
     """Where metrics go besides the run store."""
-    backend: Literal["local", "verl"] = "local"
-    """local trains in this process; verl trains on Ray."""
+    backend: Literal["local"] = "local"
+    """local trains in this process, on one CPU or GPU."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is the GPU where there is one."""
     num_threads: Annotated[int, Field(ge=0)] = 0
@@ -373,8 +371,6 @@ class RunConfig(Section):
     """Seed of data order, sampling and adapter initialisation."""
     model: Model = Model()
     data: Data = Data()
-    environment: Any = None
-    """An environment with a `kind`: the policy acts in it turn by turn."""
     algorithm: Algorithm = Algorithm()
     actor: Actor = Actor()
     critic: Critic = Critic()

@@ -137,7 +137,7 @@ class Decoder:
         if not supported(base.config):
             raise UserError(
                 f"model.path holds a {base.config.model_type!r} model, which the local trainer does not run. "
-                f"It runs {', '.join(FAMILIES)} without sliding windows; others run with trainer.backend: verl."
+                f"It runs {', '.join(FAMILIES)} without sliding windows."
             )
         self.core, self.frozen = base.model, frozen
         config = base.config

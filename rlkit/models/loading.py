@@ -75,7 +75,7 @@ def load_model(
         if not decoder.supported(config):
             raise UserError(
                 f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
-                f"{', '.join(decoder.FAMILIES)} without sliding windows; others run with trainer.backend: verl."
+                f"{', '.join(decoder.FAMILIES)} without sliding windows."
             )
         tokenizer = AutoTokenizer.from_pretrained(folder)
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
@@ -115,8 +115,6 @@ def load_policy(
     stops = eos_ids(model, tokenizer)
     if config.lora_rank:
         model = add_lora(model, config, seed)
-    elif config.enable_gradient_checkpointing:
-        model.gradient_checkpointing_enable()
     model.eval()  # no dropout except an adapter's, which training switches on
     pad = tokenizer.pad_token_id
     return Policy(model, tokenizer, stops, pad if isinstance(pad, int) else stops[0])

@@ -216,7 +216,8 @@ class Session:
         if m.get("response_length/clip_ratio", 0) > CLIPPED:
             self.warn(
                 f"{m['response_length/clip_ratio']:.0%} of the responses were cut at data.max_response_length = "
-                f"{self.config.data.max_response_length}: raise it, or the policy learns from cut answers."
+                f"{self.config.data.max_response_length}: raise it, or the policy learns from cut answers.",
+                kind="cut",
             )
         if m.get("group/zero_variance") == 1.0 and self.config.rollout.n > 1:
             self.warn(
@@ -225,13 +226,14 @@ class Session:
         if m.get("policy/logprob_gap", 0) > bound:
             self.warn(
                 f"The sampler's and the trainer's log-probs differ by {m['policy/logprob_gap']:.3g} nats a token, more "
-                f"than rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled."
+                f"than rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
+                kind="gap",
             )
 
-    def warn(self, message: str) -> None:
-        """A warning, once a run."""
-        if message[:40] not in self._warned:
-            self._warned.add(message[:40])
+    def warn(self, message: str, kind: str | None = None) -> None:
+        """A warning; one of a kind is given once a run."""
+        if (kind or message) not in self._warned:
+            self._warned.add(kind or message)
             warnings.warn(f"step {self.step}: {message}", stacklevel=3)
 
     def _log_samples(self, rollouts: list[Rollout]) -> None:
