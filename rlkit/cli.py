@@ -38,7 +38,7 @@ Root = Annotated[Path, typer.Option(help="The folder that results are written to
 def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs")) -> None:
     """Train one run, or continue it where it was ended."""
     import rlkit
-    from rlkit.config import parse_overrides
+    from rlkit.params import parse_overrides
 
     result = rlkit.train(rlkit.load(params, parse_overrides(overrides or [])), root=root)
     typer.echo(f"{result.status}: {result.folder}")
@@ -56,7 +56,7 @@ def study(
 ) -> None:
     """Train every run of a study, then analyse it; what is finished is not repeated."""
     import rlkit
-    from rlkit.config import parse_overrides
+    from rlkit.params import parse_overrides
 
     changes = parse_overrides(overrides or [])
     result = rlkit.study(params, changes, workers=workers, dry_run=dry_run, root=root)
@@ -79,7 +79,8 @@ def config(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of all keys.")] = False,
 ) -> None:
     """Show a file's complete configuration with all defaults, or the schema of all keys."""
-    from rlkit.config import RunConfig, load, parse_overrides
+    from rlkit.config import RunConfig, load
+    from rlkit.params import parse_overrides
     from rlkit.store import config_yaml
 
     if schema:
@@ -98,7 +99,7 @@ def verify_resume(
 ) -> None:
     """Run twice, killing one at random moments, and compare both bit for bit."""
     import rlkit
-    from rlkit.config import parse_overrides
+    from rlkit.params import parse_overrides
     from rlkit.training import verify_resume as verify
 
     result = verify(rlkit.load(params, parse_overrides(overrides or [])), kills=kills, say=typer.echo)
@@ -129,7 +130,8 @@ def score(
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
 ) -> None:
     """Score a file of answers; an interrupted call goes on where it was."""
-    from rlkit.config import RewardConfig, validate
+    from rlkit.config import RewardConfig
+    from rlkit.params import validate
     from rlkit.rewards import score_file
 
     options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
@@ -149,7 +151,8 @@ def audit(
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     from rlkit import rewards
-    from rlkit.config import RewardConfig, validate
+    from rlkit.config import RewardConfig
+    from rlkit.params import validate
 
     config = validate(RewardConfig, {"scorer": scorer, "timeout": 5.0})
     result = rewards.audit(config, data, out)
@@ -276,8 +279,8 @@ def fit(
 @app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
     """Plan a study: the best use of a budget, what a design would show, and which runs to add."""
-    from rlkit.config import parse_overrides
     from rlkit.laws.planning import plan as make
+    from rlkit.params import parse_overrides
 
     typer.echo(make(params, parse_overrides(overrides or [])).summary())
 

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlkit.config import read_yaml
 from rlkit.errors import UserError
+from rlkit.params import read_yaml
 from rlkit.store import read_json, read_jsonl
 
 if TYPE_CHECKING:

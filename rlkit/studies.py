@@ -22,10 +22,11 @@ from typing import Any
 
 from pydantic import ConfigDict, Field, field_validator
 
-from rlkit.config import RunConfig, Section, load, override, read_yaml, validate
+from rlkit.config import RunConfig, Section, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.notebook import check_parameters
+from rlkit.params import override, read_yaml, validate
 from rlkit.store import read_json
 
 

@@ -252,7 +252,7 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
     ],
 )
 def test_impossible_mixtures_are_refused_by_name(data, sentence):
-    from rlkit.config import validate
+    from rlkit.params import validate
 
     with pytest.raises(UserError, match=sentence):
         validate(RunConfig, {"data": data})

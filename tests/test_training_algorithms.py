@@ -7,8 +7,9 @@ import pytest
 import tiny
 import torch
 
-from rlkit.config import RunConfig, override, validate
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.params import override, validate
 from rlkit.training import algorithms
 from rlkit.training.update import Updater
 

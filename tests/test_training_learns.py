@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import rlkit
-from rlkit.config import RunConfig, override, validate
+from rlkit.config import RunConfig
+from rlkit.params import override, validate
 from rlkit.store import read_jsonl
 
 BASE = {

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 import rlkit
-from rlkit.config import RunConfig, override, validate
+from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
+from rlkit.params import override, validate
 from rlkit.store import read_jsonl
 from rlkit.training import checkpoint, warm_start
 from rlkit.training.verify import differences, verify_resume

@@ -99,8 +99,9 @@ def export(
     ] = None,
 ) -> None:
     """Write a run's rows, or prepared files, for verl, for TRL or as JSON lines."""
-    from rlkit.config import load, parse_overrides
+    from rlkit.config import load
     from rlkit.data import exporting as module
+    from rlkit.params import parse_overrides
 
     if form not in ("verl", "trl", "jsonl", "rows"):
         raise UserError(f"Cannot export to {form!r}: use verl, trl, jsonl or rows.")

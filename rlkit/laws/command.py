@@ -9,10 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from rlkit.config import parse_overrides
 from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.fitting import fit
 from rlkit.laws.table import numbers
+from rlkit.params import parse_overrides
 
 READERS = {
     ".csv": pd.read_csv,

@@ -21,10 +21,11 @@ from typing import Any
 import pandas as pd
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
-from rlkit.config import Section, override, read_yaml, validate
+from rlkit.config import Section
 from rlkit.errors import UserError
 from rlkit.laws.law import resolve
 from rlkit.laws.planner import Design, Price, allocate, design
+from rlkit.params import override, read_yaml, validate
 
 Grid = dict[str, list[float]] | str
 

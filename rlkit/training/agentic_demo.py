@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlkit.config import Model, Optimizer, RunConfig, validate
+from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
 from rlkit.environments.base import Problem
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
+from rlkit.params import validate
 from rlkit.seeds import content_hash
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
 from rlkit.training.loop import Run, train

@@ -24,8 +24,9 @@ from pathlib import Path
 
 import torch
 
-from rlkit.config import RunConfig, override, validate
+from rlkit.config import RunConfig
 from rlkit.models.loading import load_policy, save_model
+from rlkit.params import override, validate
 from rlkit.training.session import Session
 from rlkit.training.warm_start import warm_start
 
