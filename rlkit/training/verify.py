@@ -35,7 +35,7 @@ def verify_resume(
     the last checkpoint's files, all metrics but timings, and all evaluation samples, bit for bit.
 
     Args:
-        kills: how often the second run is killed.
+        kills: how often the second run is killed; the report says how often it really was.
         seed: of the moments; None is a new one each time.
 
     Raises:
@@ -45,14 +45,17 @@ def verify_resume(
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         say("Running undisturbed …")
-        whole, seconds = _whole_run(config, folder / "whole")
+        whole = _whole_run(config, folder / "whole")
         say(f"Running with {kills} kills …")
         broken, after = folder / "killed", []
-        for _ in range(kills):
-            after.append(_killed_run(config, broken, moments.uniform(0.35, 0.95) * seconds))
-            say(f"Killed after step {after[-1]}.")
-        resumed, _ = _whole_run(config, broken)
-        return ResumeReport(kills, after, differences(whole, resumed))
+        steps = config.trainer.total_training_steps
+        for target in sorted(moments.sample(range(steps), min(kills, steps))):
+            step = _killed_run(config, broken, target, moments.uniform(0, 0.2))
+            if step is not None:
+                after.append(step)
+                say(f"Killed after step {step}.")
+        resumed = _whole_run(config, broken)
+        return ResumeReport(len(after), after, differences(whole, resumed))
 
 
 def differences(a: Path, b: Path) -> list[str]:
@@ -115,21 +118,27 @@ def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
     return process, root / config.study / "runs" / config.id
 
 
-def _whole_run(config: RunConfig, root: Path) -> tuple[Path, float]:
-    began = time.monotonic()
+def _whole_run(config: RunConfig, root: Path) -> Path:
     process, folder = _start(config, root)
     if process.wait() != 0:
         lines = (root / "log.txt").read_text(errors="replace").strip().splitlines()
         raise UserError(f"The run failed by itself: {lines[-1] if lines else 'it said nothing'}")
-    return folder, time.monotonic() - began
+    return folder
 
 
-def _killed_run(config: RunConfig, root: Path, after: float) -> int:
-    """Start or continue the run and kill its whole session once it is that old; returns its last logged step."""
+def _killed_run(config: RunConfig, root: Path, target: int, delay: float) -> int | None:
+    """Start or continue the run and kill its whole session `delay` seconds after it logged step `target`;
+    returns its last logged step, or None where it ended before the signal and so was not killed."""
     process, folder = _start(config, root)
-    try:
-        process.wait(timeout=after)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    while process.poll() is None and _last_step(folder) < target:
+        time.sleep(0.005)
+    time.sleep(delay)
+    if process.poll() is not None:
+        return None
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    return _last_step(folder)
+
+
+def _last_step(folder: Path) -> int:
     return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
