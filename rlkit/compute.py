@@ -117,6 +117,7 @@ class Ledger:
     prompt_tokens: int = 0
     response_tokens: int = 0
     optimizer_steps: int = 0
+    turns: int = 0
     environment_steps: int = 0
 
     def add(self, phase: str, flops: float) -> None:
@@ -148,6 +149,7 @@ class Ledger:
             "tokens/prompt": self.prompt_tokens,
             "tokens/response": self.response_tokens,
             "training/optimizer_steps": self.optimizer_steps,
+            "training/turns": self.turns,
             "training/environment_steps": self.environment_steps,
         }
 

@@ -165,13 +165,19 @@ class Algorithm(Section):
     """How rewards become advantages."""
 
     adv_estimator: str = "grpo"
-    """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …"""
+    """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
+    for environments also turn_gae (GAE over turns) and turn_returns (discounted returns from each turn on,
+    beside those of the same problem's episodes). The group estimators of verl see the whole return only."""
     gamma: Share = 1.0
-    """Discount a token."""
+    """Discount a token; a turn for turn_gae and turn_returns."""
     lam: Share = 1.0
-    """GAE's lambda."""
+    """GAE's lambda, a token or a turn as gamma."""
+    truncated: Literal["end", "bootstrap"] = "end"
+    """What an answer or episode that a limit cut is worth. end: what it has earned. bootstrap: the critic's
+    value of where it was cut as well (gae and turn_gae)."""
     norm_adv_by_std_in_grpo: bool = True
-    """Divide GRPO's advantages by the group's standard deviation; off is Dr. GRPO (arXiv 2503.20783)."""
+    """Divide the advantages of grpo and turn_returns by the group's standard deviation; off is Dr. GRPO
+    (arXiv 2503.20783)."""
     use_kl_in_reward: bool = False
     """Subtract the KL penalty from the token rewards."""
     kl_penalty: KLPenalty = "kl"
@@ -292,6 +298,8 @@ class RolloutConfig(Section):
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     max_num_seqs: Positive = 4096
     """Sequences decoded together."""
+    tensor_model_parallel_size: Positive = 1
+    """GPUs that share one copy of the sampler's weights, in a verl run."""
     max_logprob_gap: Annotated[float, Field(gt=0)] = 0.02
     """Largest mean |log-prob difference| a token between sampler and trainer."""
 
@@ -334,8 +342,14 @@ class Trainer(Section):
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
     """Where metrics go besides the run store."""
-    backend: Literal["local"] = "local"
-    """local trains in this process, on one CPU or GPU."""
+    backend: Literal["local", "verl"] = "local"
+    """local trains in this process, on one CPU or GPU. verl trains on verl over Ray, on any number of GPUs."""
+    nnodes: Positive = 1
+    """Machines of a verl run."""
+    n_gpus_per_node: Positive = 1
+    """GPUs of each of them."""
+    stall_timeout: Annotated[float, Field(gt=0)] = 1800.0
+    """Seconds without a sign of progress after which a verl run is ended."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is the GPU where there is one."""
     num_threads: Annotated[int, Field(ge=0)] = 0
@@ -361,6 +375,12 @@ class Evaluation(Section):
     """The k of pass@k; none above n."""
 
 
+LAYOUT = (
+    "logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node", "stall_timeout",
+)  # fmt: skip
+"""Keys of `trainer` that decide no number."""
+
+
 class RunConfig(Section):
     """One training run. `id` is the run's folder: a readable name and the hash of the content."""
 
@@ -377,14 +397,18 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     trainer: Trainer = Trainer()
     evaluation: Evaluation = Evaluation()
+    verl: dict[str, Any] = Field(default_factory=dict)
+    """Overrides that go to verl's own configuration as they are, in a verl run: nested, or with dotted keys."""
 
     @property
     def id(self) -> str:
-        """`<model>-<estimator>-s<seed>-<hash>`; what decides no number (loggers, threads) is not hashed."""
+        """`<model>-<estimator>-s<seed>-<hash>`; what decides no number (loggers, GPUs) is not hashed."""
         content = self.model_dump(mode="json")
-        for key in ("logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep"):
+        for key in LAYOUT:
             content["trainer"].pop(key)
-        del content["study"]
+        del content["study"], content["rollout"]["tensor_model_parallel_size"]
+        if not self.verl:
+            del content["verl"]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
 
@@ -400,10 +424,16 @@ class RunConfig(Section):
             "opo",
             "gdpo",
             "reinforce_plus_plus_baseline",
+            "turn_returns",
         }
         if a.adv_estimator in groups and r.n < 2:
             raise ValueError(
                 f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"
+            )
+        if a.truncated == "bootstrap" and a.adv_estimator not in ("gae", "turn_gae"):
+            raise ValueError(
+                f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use "
+                "gae or turn_gae, or truncated 'end'"
             )
         if r.top_p < 1 or r.top_k > 0:
             raise ValueError(
@@ -426,7 +456,21 @@ class RunConfig(Section):
             )
         if self.model.lora_rank and self.model.lora_alpha < 1:
             raise ValueError("model.lora_alpha must be at least 1")
+        if self.trainer.backend == "local":
+            self._check_local()
         return self
+
+    def _check_local(self) -> None:
+        wanted = {
+            "trainer.nnodes": self.trainer.nnodes,
+            "trainer.n_gpus_per_node": self.trainer.n_gpus_per_node,
+            "rollout.tensor_model_parallel_size": self.rollout.tensor_model_parallel_size,
+        }
+        for key, value in wanted.items():
+            if value > 1:
+                raise ValueError(f"{key} is {value}, but the local trainer uses one: set trainer.backend to verl")
+        if self.verl:
+            raise ValueError("verl holds overrides, but trainer.backend is 'local': set it to verl")
 
 
 def _divisors(n: int) -> str:

@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from rlkit.errors import UserError, did_you_mean
@@ -33,6 +34,7 @@ NEEDS_OTHER_INPUTS = {
     "gdpo": "one reward a dimension, which the router does not return",
     "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
 }
+NEEDS_CRITIC = {"gae", "turn_gae"}
 GREEDY_BASELINE = {"remax"}  # estimators that subtract the reward of a greedy response
 OPTIMAL_BASELINE = {"optimal_token_baseline", "tir_optimal_token_baseline"}
 ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {
@@ -49,9 +51,13 @@ ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {
 
 @lru_cache(1)
 def core() -> Any:
-    """verl's core_algos module (imports ray and transformers on the way: seconds)."""
+    """verl's core_algos module (imports ray and transformers on the way: seconds), our estimators registered."""
     from verl.trainer.ppo import core_algos
 
+    from rlkit.training.turns import ESTIMATORS
+
+    for name, estimator in ESTIMATORS.items():
+        core_algos.register_adv_est(name)(estimator)
     return core_algos
 
 
@@ -99,10 +105,11 @@ def advantages(
     a, name = config.algorithm, config.algorithm.adv_estimator
     mask = batch.mask.float()
     arguments: dict[str, Any] = {"token_level_rewards": batch.rewards, "response_mask": mask}
-    if name == "gae":
+    if name in NEEDS_CRITIC:
         assert batch.values is not None
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         arguments |= {"values": batch.values * mask, "gamma": a.gamma, "lam": a.lam}
+        arguments["token_level_rewards"] = bootstrapped(batch, a.gamma)
     else:
         arguments |= {"index": np.asarray(batch.group), "config": algo_config(config)}  # pyright: ignore[reportArgumentType]  # frozen models hash
         if name == "grpo":
@@ -117,6 +124,20 @@ def advantages(
             }
     result, returns = core().get_adv_estimator_fn(name)(**arguments)
     return result * mask, returns * mask
+
+
+def bootstrapped(batch: Batch, gamma: float) -> Tensor:
+    """Token rewards (B, T) with the discounted value of where an episode was cut on its last sampled token.
+
+    A cut episode has a token that was not sampled behind its last sampled one (`collate` with
+    `bootstrap=True`), whose value is that of the state after the cut; others keep their rewards.
+    """
+    assert batch.values is not None
+    places = torch.arange(batch.mask.shape[1], device=batch.mask.device)
+    last = (batch.mask * places).argmax(-1, keepdim=True)  # (B, 1)
+    behind = (last + 1).clamp(max=len(places) - 1)
+    cut = batch.attention.gather(1, behind) * (behind > last)
+    return batch.rewards.scatter_add(1, last, gamma * batch.values.gather(1, behind) * cut)
 
 
 @lru_cache(8)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -43,13 +44,21 @@ def comparable(
 
 
 def collate(
-    rollouts: Sequence[Rollout], groups: Sequence[int], pad_id: int, device: torch.device | str
+    rollouts: Sequence[Rollout],
+    groups: Sequence[int],
+    pad_id: int,
+    device: torch.device | str,
+    *,
+    bootstrap: bool = False,
 ) -> Batch:
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
 
     The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
-    rewarded.
+    rewarded. With `bootstrap`, those that a limit cut get one more token, attended to and not sampled, at
+    which the critic values the state after the cut (its own id is never read).
     """
+    if bootstrap:
+        rollouts = [_extended(r, pad_id) if truncated(r) else r for r in rollouts]
     first: dict[int, int] = {}
     prompts = []
     for rollout, group in zip(rollouts, groups, strict=True):
@@ -72,6 +81,21 @@ def collate(
         rewards=rewards.to(device),
         sampler_logprobs=logprobs.to(device),
         group=np.asarray(groups),
+    )
+
+
+def truncated(rollout: Rollout) -> bool:
+    """A limit of tokens or steps ended it."""
+    parts = rollout.reward.parts if rollout.reward else {}
+    return rollout.finish_reason == "length" or bool(parts.get("truncated"))
+
+
+def _extended(rollout: Rollout, pad_id: int) -> Rollout:
+    return replace(
+        rollout,
+        response_ids=np.append(rollout.response_ids, pad_id),
+        mask=np.append(rollout.mask, 0),
+        logprobs=np.append(rollout.logprobs, np.float32(0)),
     )
 
 

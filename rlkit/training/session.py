@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 from rlkit.compute import Ledger, Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
+from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
@@ -23,7 +24,7 @@ from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import load_policy
 from rlkit.rewards import SCORER_VERSION, Router
 from rlkit.samplers import make_sampler
-from rlkit.samplers.rollouts import Limits, grade, sample
+from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample
 from rlkit.seeds import content_hash, derive
 from rlkit.store import RunStore
 from rlkit.training import algorithms, checkpoint, state
@@ -92,7 +93,9 @@ class Session:
             model: Any = self.policy.model
             adapted = hasattr(model, "disable_adapter")
             reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
-        critic = Critic(self.policy.model, c) if c.algorithm.adv_estimator == "gae" else None
+        critic = (
+            Critic(self.policy.model, c) if c.algorithm.adv_estimator in algorithms.NEEDS_CRITIC else None
+        )
         return Updater(c, self.policy.model, reference, critic, self.ledger)
 
     def _restore(self) -> None:
@@ -165,7 +168,11 @@ class Session:
         work = Work.of(prompts[::n], list(zip(prompts, lengths, strict=True)))
         self.ledger.add("rollout", self.shape.forward(work))
         self.ledger.sequences(self.shape, sum(prompts), sum(lengths))
-        self.ledger.environment_steps += sum(r.turns for r in rollouts if r.turn_rewards is not None)
+        self.ledger.turns += sum(r.turns for r in rollouts)
+        acted = [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]
+        if acted:
+            self.ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in acted)
+            self.metrics |= rollout_metrics(acted)
         self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.step)
         self.metrics["perf/total_num_tokens"] = sum(prompts) + sum(lengths)
 
@@ -184,7 +191,10 @@ class Session:
             return
         with self.timed("update_actor"):
             groups = [i // c.rollout.n for i in kept]
-            batch = collate([rollouts[i] for i in kept], groups, self.policy.pad_id, self.device)
+            cut = c.algorithm.truncated == "bootstrap"
+            batch = collate(
+                [rollouts[i] for i in kept], groups, self.policy.pad_id, self.device, bootstrap=cut
+            )
             chosen = (
                 None
                 if baselines is None

@@ -195,7 +195,7 @@ class Updater:
         """The rows whose loss can have a gradient: sequences of zero advantage have none, unless a KL or an
         entropy term or the loss itself gives them one. Denominators still count all rows."""
         actor = self.config.actor
-        always = actor.use_kl_loss or actor.entropy_coeff or self.config.algorithm.adv_estimator == "gae"
+        always = actor.use_kl_loss or actor.entropy_coeff or self.critic is not None
         if always or actor.policy_loss.loss_mode not in algorithms.ZERO_ADVANTAGE_IS_ZERO_GRADIENT:
             return rows
         assert batch.advantages is not None

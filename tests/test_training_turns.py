@@ -1,0 +1,161 @@
+"""Credit by turn: against enumeration, a hand-worked episode and verl's own estimator; cut episodes."""
+
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.params import validate
+from rlkit.training import algorithms, train
+from rlkit.training.batches import collate
+from rlkit.training.turns import Turns, turn_gae, turn_returns
+from rlkit.types import Reward, Rollout, Task
+
+PLAIN = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=False)
+MASK = torch.tensor([[1.0, 1, 0, 0, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1, 0, 0]])  # turns of 2, 1, 2 and of 1, 3
+
+
+def test_turns_are_the_runs_of_sampled_tokens():
+    turns = Turns.of(MASK)
+    assert turns.live.tolist() == [[1, 1, 1], [1, 1, 0]]
+    values = torch.arange(16.0).view(2, 8)
+    assert turns.total(values).tolist() == [[1, 4, 13], [8, 36, 0]]
+    spread = turns.spread(torch.tensor([[5.0, 6, 7], [8, 9, 0]]))
+    assert spread.tolist() == [[5, 5, 0, 0, 6, 0, 7, 7], [8, 0, 0, 9, 9, 9, 0, 0]]
+
+
+def test_discounted_returns_beside_the_episodes_of_the_same_problem_worked_by_hand():
+    rewards = torch.zeros(2, 8)
+    rewards[0, [1, 4, 7]] = torch.tensor([1.0, -0.5, 3.0])  # returns with γ = 0.5: 1.5, 1, 3
+    rewards[1, [0, 5]] = torch.tensor([-1.0, 2.0])  # 0, 2
+    config = SimpleNamespace(gamma=0.5, norm_adv_by_std_in_grpo=False)
+    advantages, returns = turn_returns(rewards, MASK, np.array([4, 4]), config)
+    assert returns.tolist() == [[1.5, 1.5, 0, 0, 1, 0, 3, 3], [0, 0, 0, 2, 2, 2, 0, 0]]
+    assert advantages[0].tolist() == [0.75, 0.75, 0, 0, -0.5, 0, 0, 0]  # alone in its third turn
+    assert advantages[1].tolist() == [-0.75, 0, 0, 0.5, 0.5, 0.5, 0, 0]
+    config.norm_adv_by_std_in_grpo = True
+    scaled, _ = turn_returns(rewards, MASK, np.array([4, 4]), config)
+    assert scaled[0, 0] == pytest.approx(0.75 / np.std([1.5, 0], ddof=1), rel=1e-5)
+    apart, _ = turn_returns(rewards, MASK, np.array([4, 5]), config)
+    assert not apart.any()  # nobody to be compared with
+
+
+@pytest.mark.parametrize("reward", [0.1, 0.35])
+def test_equal_returns_have_no_advantage_at_all(reward):
+    rewards = torch.full((7, 1), reward)
+    config = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=True)
+    advantages, _ = turn_returns(rewards, torch.ones(7, 1), np.zeros(7), config)
+    assert (advantages == 0).all()
+
+
+def enumerated():
+    """All episodes of a world of two binary turns under the even policy, with the exact gradient of the
+    expected return in the six logits: of the first turn, and of the second after either first action."""
+    logits = torch.zeros(3, 2, dtype=torch.float64, requires_grad=True)
+    first, second = {0: 1.0, 1: -0.5}, {(0, 0): 0.0, (0, 1): 2.0, (1, 0): 4.0, (1, 1): -1.0}
+    logprobs, episodes, expected = logits.log_softmax(-1), list(product((0, 1), repeat=2)), 0.0
+    for a, b in episodes:
+        expected = expected + (logprobs[0, a] + logprobs[1 + a, b]).exp() * (first[a] + second[a, b])
+    assert isinstance(expected, torch.Tensor)
+    (gradient,) = torch.autograd.grad(expected, logits, retain_graph=True)
+    mask = torch.tensor([[1.0, 1, 0, 1]] * 4)  # the first turn has two tokens
+    rewards = torch.tensor([[0, first[a], 0, second[a, b]] for a, b in episodes])
+    values = torch.tensor([[1.875, 9.0, 9.0, 1.0 if a == 0 else 1.5] for a, b in episodes])
+    values[:, 0] = 0.5 * (1.0 + 1.0) + 0.5 * (-0.5 + 1.5)  # of the start: rewards and what follows
+    return SimpleNamespace(**locals())
+
+
+def estimate(world, advantages):
+    """The policy gradient that the advantages of turns give over all (equally likely) episodes."""
+    total = sum(
+        0.25 * (advantages[i, 0] * world.logprobs[0, a] + advantages[i, 3] * world.logprobs[1 + a, b])
+        for i, (a, b) in enumerate(world.episodes)
+    )
+    return torch.autograd.grad(total, world.logits, retain_graph=True)[0]
+
+
+def test_turn_returns_give_the_exact_policy_gradient():
+    world = enumerated()
+    advantages, _ = turn_returns(world.rewards, world.mask, np.zeros(4), PLAIN)
+    assert torch.allclose(estimate(world, advantages.double()), world.gradient, atol=1e-7)
+    assert world.gradient.abs().max() > 0.1
+
+
+@pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
+def test_gae_over_turns_with_exact_values_points_along_the_exact_policy_gradient(lam):
+    world = enumerated()
+    advantages, targets = turn_gae(world.rewards, world.values, world.mask, 1.0, lam)
+    ours, exact = estimate(world, advantages.double()).flatten(), world.gradient.flatten()
+    assert torch.cosine_similarity(ours, exact, dim=0) == pytest.approx(1.0, abs=1e-6)
+    if lam == 1.0:  # targets are the returns from each turn on, on all of its tokens
+        assert targets[:, 0].tolist() == pytest.approx([1, 3, 3.5, -1.5])
+        assert targets[:, 1].tolist() == targets[:, 0].tolist()
+        assert targets[:, 3].tolist() == pytest.approx([0, 2, 4, -1])
+
+
+def test_gae_over_turns_of_one_token_is_verls_gae():
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.tensor([[1.0, 0, 1, 0, 0, 1], [1, 0, 1, 0, 0, 0]])
+    rewards, values = (torch.randn(2, 6, generator=generator) * mask for _ in range(2))
+    ours = turn_gae(rewards, values, mask, 0.9, 0.8)
+    verl = algorithms.core().get_adv_estimator_fn("gae")(rewards, values, mask, 0.9, 0.8)
+    for mine, theirs in zip(ours, verl, strict=True):
+        assert torch.allclose(mine * mask, theirs * mask, atol=1e-6)
+
+
+def rollout(mask, turn_rewards, cut: bool, finish="done") -> Rollout:
+    ids, task = np.arange(len(mask)), Task.ask("toy", "q", "a")
+    reward = Reward.of(False, sum(turn_rewards), truncated=cut)
+    return Rollout(
+        task, np.array([1, 2]), ids, np.array(mask), -np.ones(len(mask), np.float32), finish,
+        turn_rewards=turn_rewards, reward=reward,
+    )  # fmt: skip
+
+
+def test_a_cut_episode_earns_the_value_of_where_it_was_cut_when_bootstrapped():
+    rollouts = [rollout([1, 0, 1], [1.0, 2.0], True, "length"), rollout([1, 0, 1, 1], [1.0, 2.0], False)]
+    ended = collate(rollouts, [0, 0], 99, "cpu")
+    assert ended.attention.sum(-1).tolist() == [3, 4]
+    batch = collate(rollouts, [0, 0], 99, "cpu", bootstrap=True)
+    assert batch.attention.sum(-1).tolist() == [4, 4] and batch.mask[0].tolist() == [1, 0, 1, 0]
+    batch.values = torch.tensor([[10.0, 20, 30, 40], [50, 60, 70, 80]]) * batch.attention
+    assert algorithms.bootstrapped(batch, 0.5).tolist() == [[1, 0, 2 + 0.5 * 40, 0], [1, 0, 0, 2]]
+    ended.values = batch.values
+    assert algorithms.bootstrapped(ended, 0.5).tolist() == ended.rewards.tolist()
+
+
+CONTENT = {
+    "model": {"path": "ladder-30k", "warm_start": {"kind": "none"}},
+    "data": {
+        "train": [{"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}],
+        "train_batch_size": 2, "max_response_length": 90,
+    },
+    "rollout": {"n": 3, "max_turn_length": 20},
+    "trainer": {"total_training_steps": 2, "num_threads": 1, "test_freq": 0, "save_freq": 0},
+    "evaluation": {"size": 2, "n": 1},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("estimator", "truncated"), [("turn_returns", "end"), ("turn_gae", "bootstrap")])
+def test_a_run_credits_turns_and_counts_them(estimator, truncated, tmp_path):
+    content = CONTENT | {"algorithm": {"adv_estimator": estimator, "truncated": truncated}}
+    run = train(validate(RunConfig, content), root=tmp_path, progress=False)
+    metrics = run.folder / "metrics.jsonl"
+    import json
+
+    last = [json.loads(line) for line in metrics.read_text().splitlines()][-1]
+    assert run.status == "finished"
+    assert last["training/turns"] == last["training/environment_steps"] >= 12
+    assert last["environment/turns/max"] >= 2 and last["environment/truncated"] == 1.0
+    assert np.isfinite(last["actor/grad_norm"]) and last["actor/grad_norm"] > 0
+
+
+def test_what_learns_no_value_cannot_bootstrap():
+    with pytest.raises(UserError, match=r"algorithm\.truncated is 'bootstrap', but turn_returns"):
+        validate(RunConfig, {"algorithm": {"adv_estimator": "turn_returns", "truncated": "bootstrap"}})
+    with pytest.raises(UserError, match=r"rollout\.n is 1"):
+        validate(RunConfig, {"algorithm": {"adv_estimator": "turn_returns"}, "rollout": {"n": 1}})
