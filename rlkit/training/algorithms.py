@@ -26,7 +26,7 @@ from torch import Tensor
 from rlkit.errors import UserError, did_you_mean
 
 if TYPE_CHECKING:
-    from rlkit.config import Actor, RunConfig
+    from rlkit.config import Actor, Algorithm, RunConfig
     from rlkit.types import Batch
 
 UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
@@ -111,7 +111,7 @@ def advantages(
         arguments |= {"values": batch.values * mask, "gamma": a.gamma, "lam": a.lam}
         arguments["token_level_rewards"] = bootstrapped(batch, a.gamma)
     else:
-        arguments |= {"index": np.asarray(batch.group), "config": algo_config(config)}  # pyright: ignore[reportArgumentType]  # frozen models hash
+        arguments |= {"index": np.asarray(batch.group), "config": algo_config(a)}  # pyright: ignore[reportArgumentType]  # frozen models hash
         if name == "grpo":
             arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
         if name in GREEDY_BASELINE:
@@ -141,11 +141,10 @@ def bootstrapped(batch: Batch, gamma: float) -> Tensor:
 
 
 @lru_cache(8)
-def algo_config(config: RunConfig) -> Any:
+def algo_config(a: Algorithm) -> Any:
     """The algorithm section as verl's AlgoConfig."""
     from verl.trainer.config import AlgoConfig
 
-    a = config.algorithm
     return AlgoConfig(
         gamma=a.gamma,
         lam=a.lam,
