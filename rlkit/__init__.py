@@ -13,7 +13,10 @@ _PUBLIC = {
     # Configure and run.
     "load": "rlkit.config",
     "train": "rlkit.training",
+    "launch": "rlkit.launching",
+    "attach": "rlkit.launching",
     "study": "rlkit.studies",
+    "AgenticTrainer": "rlkit.training.agentic",
     # Read what was run.
     "read": "rlkit.results",
     "read_evals": "rlkit.results",

@@ -33,11 +33,14 @@ def loaded_after(statement: str) -> set[str]:
 
 def test_the_public_names_are_these():
     assert set(rlkit.__all__) == {
+        "AgenticTrainer",
         "__version__",
+        "attach",
         "backtest",
         "compare",
         "evaluate",
         "fit",
+        "launch",
         "law",
         "load",
         "pass_at_k",

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+import rlkit
 from rlkit.config import Model, Optimizer
 from rlkit.environments import Trajectory, Transition
 from rlkit.environments.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
@@ -204,3 +205,14 @@ def test_tables_of_actions():
     counts = transition_counts(expert, list(ENV.actions))
     assert counts.loc["start", "identify_operation"] == 2 and counts.loc["state_answer", "end"] == 2
     assert counts.loc["identify_operation", "add_terms"] == 1 and counts.to_numpy().sum() == 10
+
+
+def test_the_environment_is_that_of_the_trajectories_unless_one_is_given():
+    episodes = run_episodes(ExpertAgent(), ENV, ENV.problems("train", 4))
+    trainer = rlkit.AgenticTrainer("ladder-30k", config=AgenticConfig(max_response_length=40))
+    with pytest.raises(UserError, match="knows no environment"):
+        trainer.test_inference(["3x + 7 = 16"])
+    trainer.prepare_training_data(episodes)
+    assert trainer.environment == ENV  # its options too: a brief prompt stays brief
+    assert trainer.test_inference(["3x + 7 = 16"])[0].options["instructions"] == "brief"
+    assert AgenticTrainer("ladder-30k", "mathematics").environment == Mathematics()

@@ -58,7 +58,7 @@ class BaseAgent(ABC):
         problem = env.read(problem) if isinstance(problem, str) else problem
         observation = env.reset(problem)
         messages = env.messages(observation)
-        trajectory = Trajectory(env.kind_name, problem, messages)
+        trajectory = Trajectory(env.kind_name, problem, messages, options=env.model_dump(mode="json"))
         result = ActionResult(observation, 0.0, False)
         while not result.done:
             state = State(messages, env, derive("agent", seed, content_hash(dict(problem)), len(trajectory)))

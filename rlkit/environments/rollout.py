@@ -131,6 +131,7 @@ class Episode:
             truncated=self.finish == "length" or bool(self.info.get("truncated")),
             confidence=float(np.exp(sampled[-1].sum())),
             solution=self.environment.solution(),
+            options=self.environment.model_dump(mode="json"),
         )
 
 

@@ -32,7 +32,7 @@ class Transition:
 @dataclass
 class Trajectory:
     """An episode. `solution` is what it produced, `confidence` the model's probability of its last action
-    text, where a model acted."""
+    text, where a model acted, and `options` the whole environment, as its registry reads it."""
 
     environment: str
     problem: Mapping[str, Any]
@@ -42,6 +42,7 @@ class Trajectory:
     truncated: bool = False
     confidence: float | None = None
     solution: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def total_reward(self) -> float:

@@ -10,8 +10,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rlkit.config import Model, Optimizer, Positive, Section
-from rlkit.environments.base import BaseEnvironment
+from rlkit.config import Model, Optimizer, Positive, RunConfig, Section, Trainer
+from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
@@ -25,6 +25,7 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
+from rlkit.training.session import device_of
 
 LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 SMALL_ADAPTER = {
@@ -91,26 +92,40 @@ class AgenticTrainer:
     Args:
         model: a ladder size, packaged model, folder or hub id; or a whole `Model` section. A name alone gets
             a small LoRA adapter (rank 8 on q_proj and v_proj), except a ladder model, which trains whole.
-        environment: in which the trained model is tested.
+        environment: in which the trained model is tested, or its name; default the one that the trajectories
+            were played in.
         config: AgenticConfig.
         seed: of the adapter, of random ladder weights and of the order of episodes.
+        device: auto is the GPU where there is one.
     """
 
     def __init__(
         self,
         model: str | Model,
-        environment: BaseEnvironment,
+        environment: BaseEnvironment | str | None = None,
         config: AgenticConfig | None = None,
         *,
         seed: int = 0,
-        device: str = "cpu",
+        device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
         if isinstance(model, str):
             model = Model(path=model, **({} if model.startswith("ladder-") else SMALL_ADAPTER))
-        self.model, self.environment = model, environment
-        self.config, self.seed, self.device = config or AgenticConfig(), seed, device
+        if isinstance(environment, str):
+            environment = environments.parse(environment)
+        self.model, self._environment = model, environment
+        self.config, self.seed = config or AgenticConfig(), seed
+        self.device = device_of(RunConfig(trainer=Trainer(device=device)))
         self._policy: Policy | None = None
         self.left_out = 0
+
+    @property
+    def environment(self) -> BaseEnvironment:
+        """Where the model acts. Raises UserError before one is known."""
+        if self._environment is None:
+            raise UserError(
+                "AgenticTrainer knows no environment yet: give it one, or prepare trajectories that name theirs."
+            )
+        return self._environment
 
     def setup_model(self) -> Policy:
         """Load the model with its adapter; the first of the four steps, and harmless to repeat."""
@@ -126,6 +141,8 @@ class AgenticTrainer:
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")
+        if self._environment is None and trajectories[0].options:
+            self._environment = environments.parse(dict(trajectories[0].options))
         weights = step_weights(trajectories, self.config)
         chat = ChatTokens(self.setup_model())
         pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w.any()]

@@ -15,7 +15,6 @@ from rlkit.params import validate
 from rlkit.seeds import content_hash
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
 from rlkit.training.loop import Run, train
-from rlkit.training.session import device_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -68,9 +67,7 @@ def math_demo(
     save_trajectories(demonstrations, folder / "demonstrations.jsonl")
     held_out = environment.problems("test", problems, seed)
     played = {"demonstrations": demonstrations}
-    trainer = AgenticTrainer(
-        model, environment, demo_config(small), seed=seed, device=device_of(validate(RunConfig, {}))
-    )
+    trainer = AgenticTrainer(model, environment, demo_config(small), seed=seed)
     played["before"] = trainer.test_inference(held_out)
     say(f"Training {model} on them (success before: {_success(played['before']):.0%}).")
     training = trainer.train(trainer.prepare_training_data(demonstrations))
@@ -83,7 +80,7 @@ def math_demo(
         run = train(online_config(str(path), environment, online_steps, seed), root=root)
         final = run.folder / "checkpoints" / f"step_{online_steps:06d}" / "model"
         trained = Model.model_validate({"path": str(final)})
-        tester = AgenticTrainer(trained, environment, trainer.config, device=trainer.device)
+        tester = AgenticTrainer(trained, environment, trainer.config)
         played |= _tested("online", tester, held_out)
     played["expert"] = run_episodes(ExpertAgent(), environment, held_out)
     compared = {name: group for name, group in played.items() if name != "demonstrations"}
