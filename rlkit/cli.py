@@ -47,6 +47,30 @@ def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs"
 
 
 @app.command(rich_help_panel="Runs and studies")
+def verl(
+    params: Params,
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command of verl.")] = False,
+    root: Root = Path("outputs"),
+) -> None:
+    """Train one run on verl, whatever its trainer.backend; or only show what verl would be told."""
+    import shlex
+
+    from rlkit.config import load
+    from rlkit.params import parse_overrides
+    from rlkit.scaleout import backend
+
+    config = load(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
+    if not dry_run:
+        result = backend.train(config, root=root)
+        typer.echo(f"{result.status}: {result.folder}")
+        raise typer.Exit(130 if result.status == "stopped" else 0)
+    command, written = backend.dry_run(config, root)
+    typer.echo(shlex.join(command))
+    typer.echo(f"wrote {written}", err=True)
+
+
+@app.command(rich_help_panel="Runs and studies")
 def study(
     params: Params,
     overrides: Overrides = None,
@@ -106,6 +130,22 @@ def verify_resume(
     if result.differences:
         raise typer.Exit(_say("Different:\n" + "\n".join(result.differences), 1))
     typer.echo(f"Bit-identical after {result.kills} kills.")
+
+
+@app.command(rich_help_panel="Runs and studies")
+def figures(
+    path: Annotated[Path, typer.Argument(help="outputs/<study>.")],
+    venue: Annotated[str, typer.Option(help="neurips, iclr, icml, icml-text, acl, jmlr …")] = "neurips",
+    out: Annotated[Path | None, typer.Option(help="Default: the study's figures folder.")] = None,
+    law: Annotated[str, typer.Option(help="A law over the runs; default: that of the analysis.")] = "",
+) -> None:
+    """Write all figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
+    from rlkit.figures.study import render
+
+    files, missing = render(path, venue, out, law)
+    for name, reason in missing.items():
+        typer.echo(f"{name}: left out. {reason}")
+    typer.echo(f"wrote {len(files)} files to {files[0].parent}")
 
 
 # --- Data ---------------------------------------------------------------------------------------------

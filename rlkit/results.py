@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
+from rlkit.seeds import content_hash
 from rlkit.store import read_json, read_jsonl
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Returns:
         Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
         for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
-        run.json (parameters_total, held_out_hash …); cell and held_out, null for a run that is in the
-        study's folder but no longer in its file; and the config under its dotted keys ("seed",
+        run.json (parameters_total, held_out_hash, commit …); data_hash; cell and held_out, null for a run
+        that is in the study's folder but no longer in its file; and the config under its dotted keys ("seed",
         "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
         step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
 
@@ -39,7 +40,9 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     """
     folders = run_folders(path)
     tables = [table for folder in folders if (table := _read_run(folder, metrics)) is not None]
-    return _joined(tables, [{**run_facts(folder), **flatten(_config(folder))} for folder in folders])
+    configs = [_config(folder) for folder in folders]
+    facts = [{**run_facts(f), **_data_hash(c), **flatten(c)} for f, c in zip(folders, configs, strict=True)]
+    return _joined(tables, facts)
 
 
 def read_evals(path: str | Path) -> "pd.DataFrame":
@@ -52,8 +55,11 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
     """
     folders = run_folders(path)
     tables = [evals.assign(run=folder.name) for folder in folders if (evals := _evals(folder)) is not None]
-    configs = [flatten(_config(folder)) for folder in folders]
-    chosen = [{key: config.get(key) for key in ("seed", "model.path")} for config in configs]
+    configs = [_config(folder) for folder in folders]
+    chosen = [
+        {**_data_hash(config), **{key: flatten(config).get(key) for key in ("seed", "model.path")}}
+        for config in configs
+    ]
     return _joined(tables, [{**run_facts(f), **c} for f, c in zip(folders, chosen, strict=True)])
 
 
@@ -76,7 +82,13 @@ def run_facts(folder: Path) -> dict[str, Any]:
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
     planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name, {})
     place = {key: planned.get(key) for key in ("cell", "held_out")}
-    return {"run": folder.name, "status": "unknown", **single, **place}
+    commit = {"commit": git["commit"]} if (git := info.get("git") or {}).get("commit") else {}
+    return {"run": folder.name, "status": "unknown", **single, **commit, **place}
+
+
+def _data_hash(config: Mapping[str, Any]) -> dict[str, str]:
+    """data_hash: equal for runs whose tasks come from the same place in the same order."""
+    return {"data_hash": content_hash(config["data"])} if "data" in config else {}
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -31,6 +31,8 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
     """
     import pandas as pd
 
+    from rlkit.figures import sources
+
     ends = evals.groupby("run")["step"].agg(["min", "max"])
     rows = []
     for when, end in (("before", "min"), ("after", "max")):
@@ -39,15 +41,34 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
             rng = generator("before_after", seed, str(cell), when)
             rows.append({"cell": cell, "when": when, **_pass_rate(part, rng, level)})
     order = ["parameters_non_embedding", "cell", "when"]
-    return pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
+    table = pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
+    table.attrs["sources"] = sources(evals)["runs"]
+    return table
 
 
-def _pass_rate(part: "pd.DataFrame", rng: "np.random.Generator", level: float) -> dict[str, Any]:
+def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
+    """pass@1 of every value of `by` at every evaluated step, as `before_after` pools and resamples.
+
+    Returns:
+        One row a value of `by` and step: pass@1, low, high and the counts of `before_after`.
+    """
+    import pandas as pd
+
+    rows = []
+    for (name, step), part in evals.groupby([by, "step"]):
+        rng = generator("pass_rates", seed, str(name), str(step))
+        rows.append({by: name, "step": step, **_pass_rate(part, rng, level, draws=2000)})
+    return pd.DataFrame(rows)
+
+
+def _pass_rate(
+    part: "pd.DataFrame", rng: "np.random.Generator", level: float, draws: int = 10_000
+) -> dict[str, Any]:
     from rlkit.evaluation.passk import bootstrap_mean
 
     graded = part[part["correct"].notna()]
     mean = bootstrap_mean(
-        graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, level=level
+        graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, draws=draws, level=level
     )
     return {
         "pass@1": mean.value,
@@ -57,7 +78,11 @@ def _pass_rate(part: "pd.DataFrame", rng: "np.random.Generator", level: float) -
         "samples": len(graded),
         "ungraded": len(part) - len(graded),
         "runs": part["run"].nunique(),
-        **{key: part[key].iloc[0] for key in ("held_out", "model.path", "parameters_non_embedding")},
+        **{
+            key: part[key].iloc[0]
+            for key in ("held_out", "model.path", "parameters_non_embedding")
+            if key in part
+        },
     }
 
 

@@ -41,10 +41,10 @@ def test_the_files_are_the_same_bytes_every_time(tmp_path):
         "import sys, test_figures as t\nfrom rlkit import figures\n"
         "figures.learning_curves(t.metrics(), x='compute/total_flops').save(sys.argv[1])"
     )
-    subprocess.run([sys.executable, "-c", code, tmp_path / "a"], check=True, cwd=Path(__file__).parent)
-    figures.learning_curves(metrics(), x="compute/total_flops").save(tmp_path / "b")
-    for kind in ("pdf", "png", "csv"):
-        assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
+    subprocess.run([sys.executable, "-c", code, tmp_path / "a" / "f"], check=True, cwd=Path(__file__).parent)
+    figures.learning_curves(metrics(), x="compute/total_flops").save(tmp_path / "b" / "f")
+    for kind in ("pdf", "svg", "png", "csv", "json"):
+        assert (tmp_path / "a" / f"f.{kind}").read_bytes() == (tmp_path / "b" / f"f.{kind}").read_bytes()
 
 
 def test_the_pdf_embeds_truetype_fonts(tmp_path):
@@ -54,7 +54,7 @@ def test_the_pdf_embeds_truetype_fonts(tmp_path):
 
 def test_the_csv_holds_what_was_drawn(tmp_path):
     drawing = figures.learning_curves(metrics(), x="compute/total_flops")
-    drawn = pd.read_csv(drawing.save(tmp_path / "deep" / "a.b")[2])
+    drawn = pd.read_csv(drawing.save(tmp_path / "deep" / "a.b")[3])
     assert (tmp_path / "deep" / "a.b.csv").exists()
     wide = metrics().pivot_table("value", ["run", "step"], "metric").reset_index()
     merged = drawn.merge(wide, on=["run", "step"], suffixes=("", "_given"))
@@ -87,9 +87,9 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     drawing = figures.scaling_law(fit, points)
     (ax,) = drawing.figure.axes
     assert ax.get_xscale() == "log"
-    dots = {line.get_label(): line for line in ax.lines if line.get_marker() == "o"}
-    assert dots["large, held out"].get_markerfacecolor() == "none"
-    assert dots["small"].get_markerfacecolor() != "none"
+    dots = {line.get_label(): line for line in ax.lines if line.get_linestyle() == "None"}
+    assert dots["large, held out"].get_markerfacecolor() == "white"
+    assert dots["small"].get_markerfacecolor() != "white"
     law = drawing.table[drawing.table["part"] == "law"]
     curve = fit.predict(law[["parameters_non_embedding"]])
     np.testing.assert_allclose(law["prediction"], curve)

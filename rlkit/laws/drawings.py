@@ -8,22 +8,32 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.figures import LABELS, Drawing, colours, curve_table, label_axes, new_axes, styled
+from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.figures import (
+    LABELS,
+    Drawing,
+    colours,
+    curve_table,
+    label_axes,
+    legend,
+    log_axes,
+    look,
+    looks,
+    new_axes,
+    short,
+    sources,
+    styled,
+)
 from rlkit.laws.compare import Comparison
 from rlkit.laws.plot import curves
 from rlkit.laws.result import LawFit
 from rlkit.seeds import generator
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-SIDE = {"loc": "center left", "bbox_to_anchor": (1, 0.5)}
 
 
 @contextmanager
@@ -34,6 +44,35 @@ def optional(what: str) -> Iterator[None]:
         yield
     except UserError as error:
         print(f"{what}: left out. {error}")
+
+
+def law(fit: LawFit, table: pd.DataFrame, venue: str = "neurips", level: float = 0.95) -> Drawing:
+    """A law of several columns: a curve with its confidence band for each combination of the others, and the
+    points of the same colour; held-out ones hollow.
+
+    Args:
+        table: the points, with the law's columns and `held_out`.
+    """
+    along, grid = curves(fit)
+    y, others = fit.table.names["y"], [c for c in grid.columns if c != along]
+    band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for i, (key, part) in enumerate(band.groupby(others)):
+            key = np.asarray(key, dtype=float)
+            style, label = look(i), ", ".join(map(short, key))
+            ax.plot(part[along], part["prediction"], color=style["color"], linestyle=style["linestyle"])
+            ax.fill_between(part[along], part["low"], part["high"], color=style["color"], alpha=0.15, lw=0)
+            own = table[np.isclose(table[others].to_numpy(float), key).all(axis=1)]
+            for held, dots in own.groupby(own["held_out"].astype(bool)):
+                face = {"markerfacecolor": "white" if held else style["color"]}
+                marks = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
+                ax.plot(dots[along], dots[y], **marks, label=f"{label}, held out" if held else label)
+        label_axes(ax, along, y)
+        log_axes(ax, fit, band[["low", "high"]])
+        legend(ax, ", ".join(LABELS.get(name, name) for name in others))
+    drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
+    return Drawing(fig, drawn, sources(table, fit))
 
 
 def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
@@ -47,8 +86,10 @@ def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.45)
         few = table[name].nunique() <= 10
-        for value, part in table.groupby(name) if few else [("", table)]:
-            ax.plot(part["predicted"], part["residual"], "o", label=f"{value:.3g}" if few else None)
+        for value, style in looks(table, name).items() if few else [(np.nan, look(0))]:
+            part = table[table[name] == value] if few else table
+            dots: Any = style | {"linestyle": "none", "label": short(value) if few else None}
+            ax.plot(part["predicted"], part["residual"], **dots)
         ax.axhline(0, color="0.4", linewidth=0.6)
         y = fit.table.names["y"]
         label_axes(
@@ -57,12 +98,13 @@ def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
             "residual" if fit.space == "linear" else "residual of the logarithm",
         )
         if few:
-            ax.legend(title=LABELS.get(name, name), **SIDE)
-    return Drawing(fig, table)
+            legend(ax, LABELS.get(name, name))
+    return Drawing(fig, table, sources(fit=fit))
 
 
 def forms(found: Comparison, venue: str = "neurips") -> Drawing:
-    """Every compared law of one column, fitted without the tail and drawn through it, best first."""
+    """Every compared law of one column, fitted without the tail and drawn through it with its 95 % confidence
+    band, best first."""
     tests = {
         n: found.backtests[n] for n in found.table["law"] if len(found.backtests[n].fit.law.columns) == 1
     }
@@ -71,14 +113,17 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
     drawn = []
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name, test in tests.items():
+        for i, (name, test) in enumerate(tests.items()):
             along, grid = curves(test.fit, reach=1.0)
             top = max(test.held_out[along].max(), grid[along].max())
             grid = pd.DataFrame({along: np.geomspace(grid[along].min(), top, 100)})
-            part = grid.assign(law=name, prediction=test.fit.predict(grid))
-            ax.plot(
-                part[along], part["prediction"], label=f"{name.replace('_', ' ')}, tail error {test.rmse:.2g}"
-            )
+            part = pd.concat([grid.assign(law=name), test.fit.predict(grid, band="confidence")], axis=1)
+            line: Any = look(i) | {
+                "marker": "",
+                "label": f"{name.replace('_', ' ')}, tail error {test.rmse:.2g}",
+            }
+            ax.plot(part[along], part["prediction"], **line)
+            ax.fill_between(part[along], part["low"], part["high"], color=line["color"], alpha=0.12, lw=0)
             drawn.append(part)
         one = next(iter(tests.values()))
         y, column = one.fit.table.names["y"], one.fit.law.columns[0]
@@ -88,9 +133,12 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
             one.held_out[along], one.held_out[y], "o", color="0.2", markerfacecolor="none", label="held out"
         )
         ax.set_xscale("log")
+        seen = np.concatenate([one.fit.table.y, one.held_out[y].to_numpy(float)])
+        room = 0.5 * (seen.max() - seen.min())  # a band that explodes in the tail leaves the picture
+        ax.set_ylim(max(seen.min() - room, ax.get_ylim()[0]), min(seen.max() + room, ax.get_ylim()[1]))
         label_axes(ax, along, y)
-        ax.legend(**SIDE)
-    return Drawing(fig, pd.concat(drawn, ignore_index=True))
+        legend(ax)
+    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=one.fit))
 
 
 def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neurips") -> Drawing:
@@ -119,7 +167,8 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
             ax.set_yticks(range(len(labels)), labels if ax is axes[0] else [""] * len(labels))
             ax.set_ylim(-0.5, len(labels) - 0.5)
             ax.set_title(name)
-    return Drawing(fig, table)
+    law = next(iter(fits.values()), None)
+    return Drawing(fig, table, sources(fit=law))
 
 
 def collapse(
@@ -141,19 +190,22 @@ def collapse(
     table = table[np.isfinite(table["progress"]) & ((last - first).abs() > 1e-9)]
     if table.empty:
         raise UserError(f"No run changes {metric} between its first and last evaluation.")
-    palette = colours(df, by)
+    styles = looks(df, by)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name, part in table.groupby(by, sort=False):
+        for name in (n for n in styles if (table[by] == n).any()):
+            part = table[table[by] == name]
+            for _, run in part.groupby("run"):
+                ax.plot(run["share"], run["progress"], color=styles[name]["color"], alpha=0.35, linewidth=0.6)
             mean = part.groupby("step")[["share", "progress"]].mean()
-            ax.plot(mean["share"], mean["progress"], "o-", color=palette[name], label=str(name))
+            ax.plot(mean["share"], mean["progress"], **styles[name], label=str(name))
         label_axes(
             ax,
             f"share of a run's {LABELS.get(x, x)}",
             f"share of its change of {LABELS.get(metric, metric)}",
         )
-        ax.legend(**SIDE)
-    return Drawing(fig, table)
+        legend(ax)
+    return Drawing(fig, table, sources(df))
 
 
 def frontier(
@@ -165,7 +217,7 @@ def frontier(
     venue: str = "neurips",
 ) -> Drawing:
     """Iso-performance: the compute at which each size first reaches a level; the lowest point of a line is
-    the best size.
+    the best size. Points are of the mean over a size's runs, bars span the runs that reach the level.
 
     Args:
         df: from `rlkit.read`. levels: how many, evenly spaced over what at least two sizes reach.
@@ -174,30 +226,50 @@ def frontier(
         UserError: fewer than two sizes, or no level that two of them reach.
     """
     table = curve_table(df.dropna(subset=size), compute, metric, size)
-    table = table[table[compute] > 0]
+    table = table[table[compute] > 0].sort_values("step")
     mean = table.groupby([size, "step"], as_index=False)[[compute, metric]].mean()
     reached = mean.groupby(size)[metric].max().sort_values()
     if len(reached) < 2:
         raise UserError(f"A frontier needs two sizes or more, and column {size!r} has {len(reached)}.")
     rows = []
     for level in np.linspace(mean.groupby(size)[metric].min().min(), reached.iloc[-2], levels + 1)[1:]:
-        for value, part in mean.sort_values("step").groupby(size):
-            best = np.maximum.accumulate(part[metric].to_numpy())
-            if best[-1] >= level > best[0]:
-                need = np.exp(np.interp(level, best, np.log(part[compute].to_numpy())))
-                rows.append({metric: float(level), size: value, compute: float(need)})
-    found = pd.DataFrame(rows, columns=[metric, size, compute])
+        for value, part in mean.groupby(size):
+            need = _compute_at(part, compute, metric, level)
+            runs = [
+                _compute_at(r, compute, metric, level) for _, r in table[table[size] == value].groupby("run")
+            ]
+            ends = [r for r in [need, *runs] if r is not None]
+            if need is not None:
+                rows.append({metric: level, size: value, compute: need, "low": min(ends), "high": max(ends)})
+    found = pd.DataFrame(rows, columns=[metric, size, compute, "low", "high"])
     if found.empty:
         raise UserError(f"No level of {metric} is passed by any size between its first and last evaluation.")
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for level, part in found.groupby(metric):
-            ax.plot(part[size], part[compute], "o-", label=f"{level:.3f}")
+        for i, (level, part) in enumerate(found.groupby(metric)):
+            error = [part[compute] - part["low"], part["high"] - part[compute]]
+            ax.errorbar(
+                part[size],
+                part[compute],
+                yerr=error,
+                **look(i),
+                elinewidth=0.6,
+                capsize=1.5,
+                label=f"{level:.3f}",
+            )
         ax.set_xscale("log")
         ax.set_yscale("log")
         label_axes(ax, size, compute)
-        ax.legend(title=LABELS.get(metric, metric), **SIDE)
-    return Drawing(fig, found)
+        legend(ax, LABELS.get(metric, metric))
+    return Drawing(fig, found, sources(df))
+
+
+def _compute_at(curve: pd.DataFrame, compute: str, metric: str, level: float) -> float | None:
+    """The compute at which a curve first reaches a level; None when it starts above or never does."""
+    best = np.maximum.accumulate(curve[metric].to_numpy())
+    if not best[-1] >= level > best[0]:
+        return None
+    return float(np.exp(np.interp(level, best, np.log(curve[compute].to_numpy()))))
 
 
 def pass_at_k(
@@ -213,53 +285,63 @@ def pass_at_k(
     from rlkit.evaluation.passk import counts, pass_at_k_curve
 
     last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
-    palette, tables = colours(last, "cell"), []
+    styles, tables = looks(last, "cell"), []
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for cell in palette:
+        for cell in styles:
             table = counts(last[last["cell"] == cell]).query("n > 0")
             most = int(table["n"].min())
             chosen = [k for k in (ks or [2**i for i in range(20)]) if k <= most]
             rng = generator("drawings", "pass@k", seed, str(cell))
             curve = pass_at_k_curve(table["n"].to_numpy(), table["c"].to_numpy(), chosen, rng=rng)
-            ax.plot(curve["k"], curve["value"], "o-", color=palette[cell], label=str(cell))
-            ax.fill_between(
-                curve["k"], curve["low"], curve["high"], color=palette[cell], alpha=0.15, linewidth=0
-            )
+            ax.plot(curve["k"], curve["value"], **styles[cell], label=str(cell))
+            band = {"color": styles[cell]["color"], "alpha": 0.15, "linewidth": 0}
+            ax.fill_between(curve["k"], curve["low"], curve["high"], **band)
             tables.append(curve.assign(cell=cell))
         ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
-        ax.legend(**SIDE)
-    return Drawing(fig, pd.concat(tables, ignore_index=True))
+        legend(ax)
+    return Drawing(fig, pd.concat(tables, ignore_index=True), sources(evals))
 
 
-def transfer(evals: pd.DataFrame, venue: str = "neurips") -> Drawing:
-    """How much training in each cell changed pass@1 in each domain: the transfer matrix of a mixture
-    study."""
+def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
+    """How much training in each cell changed pass@1 in each domain: the transfer matrix of a mixture study.
+
+    Each change has its 95 % interval, from resampling held-out problems, each with its answers before and
+    after.
+    """
     graded = evals[evals["correct"].notna()].assign(correct=lambda d: d["correct"].astype(float))
     ends = evals.groupby("run")["step"].agg(["min", "max"])
-    keys = ["cell", "data_source"]
+    keys = ["cell", "data_source", "task_id"]
     before, after = (
         graded[graded["step"] == graded["run"].map(ends[end])].groupby(keys)["correct"].mean()
         for end in ("min", "max")
     )
-    table = (after - before).rename("change of pass@1").reset_index()
-    matrix = table.pivot(index="cell", columns="data_source", values="change of pass@1")
-    matrix = matrix.reindex(list(dict.fromkeys(colours(evals, "cell"))))
-    limit = max(float(matrix.abs().max().max()), 1e-9)
+    change, rows = (after - before).dropna(), []
+    for key, part in change.groupby(level=["cell", "data_source"]):
+        cell, source = key  # type: ignore[misc]
+        rng = generator("drawings", "transfer", seed, str(cell), str(source))
+        value, low, high, tasks = bootstrap_mean(part.to_numpy(), rng=rng)
+        row = {"cell": cell, "data_source": source, "change of pass@1": value, "low": low, "high": high}
+        rows.append({**row, "tasks": tasks})
+    table = pd.DataFrame(rows)
+    order = [cell for cell in colours(evals, "cell") if (table["cell"] == cell).any()]
+    places = {name: i for i, name in enumerate(order)}
+    domains = {name: j for j, name in enumerate(sorted(set(table["data_source"])))}
+    limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
+    matrix = np.full((len(places), len(domains)), np.nan)
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.1 + 0.06 * len(matrix))
-        image = ax.imshow(matrix.to_numpy(), cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
-        _annotate(ax, matrix, limit)
-        ax.set_xticks(range(matrix.shape[1]), matrix.columns)
-        ax.set_yticks(range(len(matrix)), matrix.index)
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(places))
+        for row in rows:
+            i, j, value = places[row["cell"]], domains[row["data_source"]], row["change of pass@1"]
+            matrix[i, j] = value
+            shade = "white" if abs(value) > 0.6 * limit else "black"
+            text = f"{value:+.3f}\n[{row['low']:+.3f}, {row['high']:+.3f}]"
+            ax.text(j, i, text, ha="center", va="center", color=shade, fontsize=7)
+        image = ax.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
+        ax.set_xticks(range(len(domains)), [name.replace("__", "\n") for name in domains])
+        ax.set_yticks(range(len(places)), list(places))
+        ax.grid(visible=False)
         fig.colorbar(image, label="change of pass@1")
-    return Drawing(fig, table)
-
-
-def _annotate(ax: Axes, matrix: pd.DataFrame, limit: float) -> None:
-    for i, row in enumerate(matrix.to_numpy()):
-        for j, value in enumerate(row):
-            if np.isfinite(value):
-                shade = "white" if abs(value) > 0.6 * limit else "black"
-                ax.text(j, i, f"{value:+.3f}", ha="center", va="center", color=shade)
+    return Drawing(fig, table, sources(evals))

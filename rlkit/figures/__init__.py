@@ -1,0 +1,53 @@
+"""Figures for papers: one look, every figure with the table it drew and where that came from.
+
+The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a
+notebook shows and `save` writes, the same bytes for the same input. Figures of an analysis are in
+`rlkit.laws.drawings`, all figures of a study in `rlkit.figures.study`.
+"""
+
+from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.runs import (
+    before_after,
+    curve_table,
+    learning_curves,
+    log_axes,
+    metric_panels,
+    scaling_law,
+)
+from rlkit.figures.tables import latex_table
+from rlkit.figures.theme import (
+    LABELS,
+    WIDTHS,
+    colours,
+    label_axes,
+    legend,
+    look,
+    looks,
+    new_axes,
+    short,
+    styled,
+    theme,
+)
+
+__all__ = [
+    "LABELS",
+    "WIDTHS",
+    "Drawing",
+    "before_after",
+    "colours",
+    "curve_table",
+    "label_axes",
+    "latex_table",
+    "learning_curves",
+    "legend",
+    "log_axes",
+    "look",
+    "looks",
+    "metric_panels",
+    "new_axes",
+    "scaling_law",
+    "short",
+    "sources",
+    "styled",
+    "theme",
+]

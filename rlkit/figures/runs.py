@@ -1,0 +1,187 @@
+"""Figures of runs: learning curves, metrics side by side, before and after, and a law through the runs."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.theme import label_axes, legend, looks, new_axes, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+
+    from rlkit.laws import LawFit
+
+
+def learning_curves(
+    df: "pd.DataFrame",
+    x: str = "step",
+    metric: str = "eval/pass@1",
+    by: str = "model.path",
+    venue: str = "neurips",
+    evals: "pd.DataFrame | None" = None,
+) -> Drawing:
+    """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
+
+    Args:
+        df: from `rlkit.read`. x: "step", or a metric logged at the same steps ("compute/total_flops").
+        evals: from `rlkit.read_evals`; pass@1 then has its 95 % interval, held-out problems resampled.
+    """
+    table = curve_table(df, x, metric, by)
+    mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
+    if evals is not None and metric == "eval/pass@1":
+        from rlkit.summary import pass_rates
+
+        mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
+    styles = looks(df, by)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for name in (n for n in styles if (mean[by] == n).any()):
+            line = mean[mean[by] == name]
+            if "low" in line:
+                ax.fill_between(
+                    line[x], line["low"], line["high"], color=styles[name]["color"], alpha=0.2, lw=0
+                )
+            for _, run in table[table[by] == name].groupby("run"):
+                ax.plot(run[x], run[metric], color=styles[name]["color"], alpha=0.35, linewidth=0.6)
+            marks = {"markevery": max(1, len(line) // 10), "label": str(name)}
+            ax.plot(line[x], line[metric], **styles[name], **marks)
+        label_axes(ax, x, metric)
+        if x.endswith("flops"):  # logarithmic, with room for step 0
+            ax.set_xscale("symlog", linthresh=table.loc[table[x] > 0, x].min())
+        legend(ax)
+    drawn = table if "low" not in mean else table.merge(mean[[by, "step", "low", "high"]], on=[by, "step"])
+    return Drawing(fig, drawn, sources(df))
+
+
+def metric_panels(
+    df: "pd.DataFrame",
+    metrics: Sequence[str],
+    x: str = "step",
+    by: str = "model.path",
+    venue: str = "neurips",
+) -> Drawing:
+    """Several metrics side by side, a line a run. Metrics that were not logged are left out."""
+    import pandas as pd
+
+    known = [m for m in metrics if (df["metric"] == m).any()]
+    if not known:
+        raise UserError(f"None of the metrics {', '.join(metrics)} was logged.")
+    styles = looks(df, by)
+    tables = []
+    with styled():
+        fig, axes = new_axes(venue, len(known), 0.36)
+        for ax, metric in zip(axes, known, strict=True):
+            table = curve_table(df, x, metric, by)
+            for name in styles:
+                runs = table[table[by] == name].groupby("run")
+                for i, (_, run) in enumerate(runs):
+                    line = {k: styles[name][k] for k in ("color", "linestyle")}
+                    ax.plot(run[x], run[metric], **line, linewidth=0.8, label=None if i else str(name))
+            label_axes(ax, x, metric)
+            tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
+        legend(axes[0])
+    return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
+
+
+def before_after(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
+    """pass@1 before (hollow) and after training (filled) with its intervals, a row a cell.
+
+    Args:
+        table: from `rlkit.summary.before_after`.
+    """
+    cells = list(dict.fromkeys(table["cell"]))
+    styles = looks(table, "cell")
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
+        for place, cell in enumerate(cells):
+            both = table[table["cell"] == cell].set_index("when")
+            ends = both.loc[["before", "after"], "pass@1"]
+            ax.plot(ends, [place, place], color="0.75", linewidth=0.8, zorder=1)
+            for when, face in (("before", "white"), ("after", styles[cell]["color"])):
+                row: Any = both.loc[when]
+                _point(ax, row, place, styles[cell], face, label=None if place else f"{when} training")
+        held = dict(zip(table["cell"], table["held_out"], strict=True))
+        ax.set_yticks(range(len(cells)), [f"{c} (held out)" if held[c] else str(c) for c in cells])
+        ax.set_ylim(len(cells) - 0.5, -0.5)
+        label_axes(ax, "eval/pass@1", "")
+        ax.grid(axis="y", visible=False)
+        legend(ax)
+    return Drawing(fig, table, sources(table))
+
+
+def _point(ax: "Axes", row: Any, place: float, style: dict[str, Any], face: str, label: str | None) -> None:
+    """A value with its interval along x."""
+    error = [[row["pass@1"] - row["low"]], [row["high"] - row["pass@1"]]]
+    ax.errorbar(
+        row["pass@1"], place, xerr=error, fmt=style["marker"], color=style["color"], markerfacecolor=face,
+        elinewidth=0.8, capsize=2, label=label,
+    )  # fmt: skip
+
+
+def scaling_law(
+    fit: "LawFit", table: "pd.DataFrame", by: str = "model.path", venue: str = "neurips", level: float = 0.95
+) -> Drawing:
+    """A law of one column with its band, its points, and the held-out points that it never saw.
+
+    Args:
+        fit: from `rlkit.fit`, with one column.
+        table: its points, with the law's columns, `held_out` (bool) and `by` for colours.
+        level: of the prediction band: where a new run of that size is expected.
+    """
+    import numpy as np
+    import pandas as pd
+
+    x, y = fit.table.names[fit.law.columns[0]], fit.table.names["y"]
+    grid = pd.DataFrame({x: np.geomspace(table[x].min() / 1.5, table[x].max() * 1.5, 200)})
+    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
+    styles = looks(table, by)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        ax.plot(band[x], band["prediction"], color="0.2", label=f"{fit.law.name.replace('_', ' ')} law")
+        ax.fill_between(
+            band[x], band["low"], band["high"], color="0.88", label=f"{level:.0%} prediction band", lw=0
+        )
+        for name, part in table.sort_values(x).groupby(by, sort=False):
+            held = bool(part["held_out"].iloc[0])
+            face = "white" if held else styles[name]["color"]
+            ax.plot(
+                part[x], part[y], styles[name]["marker"], color=styles[name]["color"],
+                markerfacecolor=face, label=f"{name}, held out" if held else str(name),
+            )  # fmt: skip
+        label_axes(ax, x, y)
+        log_axes(ax, fit, band[["low", "high"]])
+        legend(ax)
+    drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
+    return Drawing(fig, drawn, sources(table, fit))
+
+
+def log_axes(ax: "Axes", fit: "LawFit", shown: "pd.DataFrame") -> None:
+    """Logarithmic axes where the law's columns and residuals are, with plain numbers on a short y axis."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    ax.set_xscale("log")
+    if fit.space != "log":
+        return
+    ax.set_yscale("log")
+    low, high = float(shown.min().min()), float(shown.max().max())
+    if high < 30 * low:  # too short for powers of ten
+        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 3, 5) if high < 12 * low else (1, 3)))
+        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.yaxis.set_minor_formatter(NullFormatter())
+
+
+def curve_table(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":
+    """One row a run and step: `by`, run, seed, step, x, metric."""
+    whole = df[df["data_source"] == "all"]
+    wanted = [metric] if x == "step" else [metric, x]
+    for name in wanted:
+        if not (whole["metric"] == name).any():
+            raise UserError(f"The metric {name!r} was not logged by any of these runs.")
+    keys = list(dict.fromkeys([by, "run", "seed", "step"]))
+    wide = (
+        whole[whole["metric"].isin(wanted)].pivot_table("value", keys, "metric", observed=True).reset_index()
+    )
+    wide.columns.name = None
+    return wide.dropna(subset=wanted).reset_index(drop=True)

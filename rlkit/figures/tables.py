@@ -1,0 +1,72 @@
+"""Tables for papers: booktabs LaTeX from a DataFrame, values with their intervals."""
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Ends = tuple[str, str]
+
+
+def latex_table(
+    table: "pd.DataFrame",
+    intervals: Mapping[str, Ends] | None = None,
+    *,
+    digits: int = 3,
+    caption: str | None = None,
+    label: str | None = None,
+) -> str:
+    """A booktabs tabular, inside a table environment when there is a caption. Needs the package booktabs.
+
+    Args:
+        table: a column each; text is escaped, numbers have `digits` decimals (whole ones none), missing
+            ones are a dash.
+        intervals: for a column the columns with the ends of its interval, which is set behind the value in
+            small type instead of in columns of its own.
+
+    Raises:
+        UserError: an interval names a column that the table lacks.
+    """
+    ends = dict(intervals or {})
+    for column in (*ends, *(end for pair in ends.values() for end in pair)):
+        if column not in table:
+            raise UserError(
+                f"intervals names {column!r}, which is no column: the table has {', '.join(map(str, table))}."
+            )
+    hidden = {end for pair in ends.values() for end in pair}
+    numbers = {c for c in table if c in ends or table[c].dtype.kind in "iuf"}
+    shown = table.astype(object).drop(columns=list(hidden))
+    for column in numbers - hidden:
+        shown[column] = [_number(value, digits) for value in table[column]]
+    for column, (low, high) in ends.items():
+        pairs = zip(shown[column], table[low], table[high], strict=True)
+        shown[column] = [f"{v} {_interval(a, b, digits)}" for v, a, b in pairs]
+    texts = [c for c in shown if c not in numbers]
+    style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
+    style = style.format(subset=texts, escape="latex", na_rep="--")
+    return style.to_latex(
+        hrules=True,
+        column_format="".join("r" if c in numbers else "l" for c in shown),
+        caption=caption,
+        label=label,
+        position="t" if caption else None,
+        position_float="centering" if caption else None,
+    )
+
+
+def _interval(low: float, high: float, digits: int) -> str:
+    return rf"{{\scriptsize [{_number(low, digits)}, {_number(high, digits)}]}}"
+
+
+def _number(value: float, digits: int) -> str:
+    if not math.isfinite(value):
+        return "--" if math.isnan(value) else r"$\infty$" if value > 0 else r"$-\infty$"
+    if float(value).is_integer() and abs(value) >= 1:
+        text = f"{int(value):,}".replace(",", r"\,")
+    else:
+        text = f"{value:.{digits}f}" if abs(value) >= 10**-digits or not value else f"{value:.{digits - 1}e}"
+    return f"${text}$" if text.startswith("-") else text

@@ -1,0 +1,243 @@
+"""One look for all figures: widths of venues, fonts, labels, and a colour, marker and line for each model."""
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.seeds import derive
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTHS = {
+    "neurips": 5.5,
+    "iclr": 5.5,
+    "colm": 5.5,
+    "jmlr": 6.0,
+    "tmlr": 6.5,
+    "icml": 3.25,
+    "icml-text": 6.75,
+    "acl": 3.03,
+    "acl-text": 6.3,
+    "aaai": 3.3,
+    "aaai-text": 7.0,
+    "cvpr": 3.25,
+    "cvpr-text": 6.875,
+}
+"""Inches of the text width, or of a column where the venue prints two (`-text` spans both): the venues' style
+files of 2025."""
+
+NARROW = 4.0  # inches below which a legend goes under the axes
+
+LABELS = {
+    "step": "optimizer rounds",
+    "compute/total_flops": "training FLOPs, all phases",
+    "compute/train_6nt_flops": "training FLOPs, 6NT",
+    "parameters_non_embedding": "non-embedding parameters",
+    "eval/pass@1": "held-out pass@1",
+    "error": "held-out error, 1 − pass@1",
+    "critic/score/mean": "training score",
+    "response_length/mean": "response length, tokens",
+    "actor/grad_norm": "gradient norm",
+    "actor/entropy": "entropy, nats a token",
+    "cell": "",
+}
+
+PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#949494")
+"""seaborn's `colorblind` without its yellow and pale pink, which fade on paper."""
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
+
+# The place of a nominal size is its colour, marker and line in every figure of every study.
+_SIZES = [f"{n}k" for n in (10, 30, 60, 100, 200, 300, 600)] + [f"{n}m" for n in (1, 3, 10, 30, 100, 300)]
+_SIZES += [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
+
+_STYLE = {
+    "font.family": "STIXGeneral",  # Times-like, as the venues' text; comes with matplotlib
+    "mathtext.fontset": "stix",
+    "font.size": 9,
+    "axes.titlesize": 9,
+    "axes.labelsize": 9,
+    "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
+    "xtick.labelsize": 8,
+    "ytick.labelsize": 8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "xtick.major.width": 0.6,
+    "ytick.major.width": 0.6,
+    "xtick.minor.width": 0.4,
+    "ytick.minor.width": 0.4,
+    "grid.linewidth": 0.4,
+    "grid.color": "0.9",
+    "axes.grid": True,
+    "axes.grid.which": "major",
+    "axes.axisbelow": True,
+    "lines.linewidth": 1.2,
+    "lines.markersize": 4,
+    "legend.frameon": False,
+    "legend.handlelength": 2.4,  # long enough to show a line's pattern
+    "figure.dpi": 150,
+    "savefig.dpi": 300,
+    "savefig.bbox": None,  # the exact width: nothing is cropped
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,  # TrueType: text stays text, and venues' checks accept it
+    "ps.fonttype": 42,
+    "svg.fonttype": "path",  # the same look where the font is not installed
+    "svg.hashsalt": "rlkit",  # else ids are random and no two files are equal
+}
+
+
+def theme() -> None:
+    """Use the look of these figures for everything that this process draws with matplotlib."""
+    import matplotlib
+
+    matplotlib.rcParams.update(_rc())
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """The look of these figures inside the block only."""
+    import matplotlib
+
+    with matplotlib.rc_context(_rc()):
+        yield
+
+
+def _rc() -> Any:
+    from cycler import cycler
+
+    return {**_STYLE, "axes.prop_cycle": cycler(color=list(PALETTE))}
+
+
+def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
+    """`color`, `marker` and `linestyle` of each value of `by`, smallest model first.
+
+    A model has the same look in every figure of every study. Other values take the looks in their order
+    (by size, then by value). In grey, marker and line tell apart what colour does not.
+    """
+    model, size = "model.path", "parameters_non_embedding"
+    pairs = df[[c for c in dict.fromkeys((by, model, size)) if c in df]].drop_duplicates(by)
+    keys = [size, by] if size in pairs and pairs[size].notna().any() else [by]
+    pairs = pairs.sort_values([k for k in keys if k in pairs])
+    names = list(pairs[by])
+    models = list(pairs[model]) if model in pairs else []
+    if by == size:
+        places = _distinct([_nearest(name) for name in names])
+    elif len(set(models)) == len(names):
+        places = _distinct([_place(str(name)) for name in models])
+    else:
+        places = list(range(len(names)))
+    return {name: look(place) for name, place in zip(names, places, strict=True)}
+
+
+def look(place: int) -> dict[str, Any]:
+    """The look of a place in the order: colour, marker and line have cycles of different lengths."""
+    return {
+        "color": PALETTE[place % len(PALETTE)],
+        "marker": MARKERS[place % len(MARKERS)],
+        "linestyle": LINES[place % len(LINES)],
+    }
+
+
+def colours(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, Any]:
+    """The colour of each value of `by` (see `looks`)."""
+    return {name: value["color"] for name, value in looks(df, by).items()}
+
+
+def _place(model: str) -> int:
+    """The place of a model: by its nominal size, or by its name where that has none."""
+    found = re.search(r"(\d+(?:\.\d+)?[kmb])(?![a-z0-9])", model.rsplit("/", 1)[-1].lower())
+    if found and found[1] in _SIZES:
+        return _SIZES.index(found[1])
+    return derive("look", model) % len(PALETTE)
+
+
+def _nearest(parameters: float) -> int:
+    """The place of the nominal size nearest to a count of parameters."""
+    units = {"k": 1e3, "m": 1e6, "b": 1e9}
+    sizes = [math.log(float(size[:-1]) * units[size[-1]]) for size in _SIZES]
+    return min(range(len(sizes)), key=lambda i: abs(sizes[i] - math.log(max(parameters, 1))))
+
+
+def _distinct(places: Sequence[int]) -> list[int]:
+    """The same places, a taken one moved on to the next whose colour is free (while there is one)."""
+    chosen: list[int] = []
+    for place in places:
+        colours_taken = {p % len(PALETTE) for p in chosen}
+        while place % len(PALETTE) in colours_taken and len(colours_taken) < len(PALETTE):
+            place += 1
+        chosen.append(place)
+    return chosen
+
+
+def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes]]":
+    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow.
+
+    It is not pyplot's, so nothing has to be closed.
+
+    Args:
+        aspect: height of a row over the figure's width; a single narrow panel is at least 0.75.
+    """
+    from matplotlib.figure import Figure
+
+    if venue not in WIDTHS:
+        raise UserError(f"venue is {venue!r}: use one of {', '.join(WIDTHS)}.")
+    width = WIDTHS[venue]
+    columns = min(panels, max(1, int(width // 1.3)))
+    rows = -(-panels // columns)
+    if width < NARROW:
+        aspect = max(aspect, 0.75 if panels == 1 else 0.5)
+    height = rows * max(width * aspect, 0.9)
+    fig = Figure(figsize=(width, height))
+    axes = list(fig.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[panels:]:
+        ax.remove()
+    return fig, axes[:panels]
+
+
+def label_axes(ax: "Axes", x: str, y: str) -> None:
+    """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped."""
+    ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
+    ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
+
+
+def _wrapped(text: str, ax: "Axes", direction: int) -> str:
+    fig: Any = ax.get_figure()
+    grid = ax.get_subplotspec()
+    panels = 1 if grid is None else grid.get_gridspec().get_geometry()[1 - direction]
+    room = fig.get_size_inches()[direction] / panels - 0.7  # tick labels and the other axis's label
+    letters = max(16, int(room * 17))  # an inch holds 17 at 9 points
+    return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
+
+
+def short(value: float) -> str:
+    """A number for a legend: 107k, 1.5M, 0.0003."""
+    from matplotlib.ticker import EngFormatter
+
+    if abs(value) < 1000:
+        return f"{value:.3g}"
+    return EngFormatter(sep="")(float(f"{value:.3g}"))
+
+
+def legend(ax: "Axes", title: str | None = None) -> None:
+    """The legend beside the axes; under them, with room of its own, in a narrow column or a figure of several
+    panels."""
+    fig: Any = ax.get_figure()
+    width, height = fig.get_size_inches()
+    if width >= NARROW and len(fig.axes) == 1:
+        ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
+        return
+    handles, labels = ax.get_legend_handles_labels()
+    longest = max((len(label) for label in labels), default=1)
+    columns = max(1, min(len(labels), int(width / (0.55 + 0.055 * longest))))
+    lines = -(-len(labels) // columns) + (title is not None)
+    fig.set_size_inches(width, height + 0.17 * lines)
+    fig.legend(handles, labels, title=title, loc="outside lower center", ncols=columns, columnspacing=1.2)

@@ -1,0 +1,60 @@
+"""A finished study on disk without training: what the run store would hold."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from rlkit.config import RunConfig
+from rlkit.store import RunStore
+
+SIZES = {"ladder-10k": 10_000, "ladder-30k": 30_000, "ladder-100k": 100_000, "ladder-300k": 300_000}
+STEPS = (0, 10, 20)
+
+
+def config(model: str = "ladder-10k", seed: int = 0, **changes) -> RunConfig:
+    trainer = {"total_training_steps": STEPS[-1], "test_freq": 10}
+    content = {"study": "sizes", "seed": seed, "model": {"path": model}, "trainer": trainer, **changes}
+    return RunConfig.model_validate(content)
+
+
+def write_run(root: Path, run: RunConfig, size: int, status: str = "finished") -> Path:
+    """One run whose pass@1 rises with size and steps, on 40 problems of two domains with 4 samples each."""
+    rng = np.random.default_rng([size, run.seed])
+    with RunStore.open(run, root) as store:
+        store.update(
+            status=status,
+            parameters_non_embedding=size,
+            scorer="strict",
+            scorer_version="1",
+            held_out_hash="h",
+        )
+        for step in STEPS:
+            rate = min(0.9, (1 - 3 * size**-0.3) * (0.5 + 0.02 * step))
+            rows = []
+            for task in range(40):
+                for sample in range(4):
+                    correct = bool(rng.random() < max(rate, 0.05))
+                    source = "math__sums" if task % 2 else "logic__doors"
+                    row = {"task_id": f"t{task}", "data_source": source, "sample": sample, "correct": correct}
+                    row |= {"value": float(correct), "error": None, "tokens": 3, "finish_reason": "stop"}
+                    rows.append({**row, "response": "<b>4</b>" if correct else "5"})
+            store.log_evals(step, rows)
+            passed = float(np.mean([row["correct"] for row in rows]))
+            store.log(step, {"eval/pass@1": passed, "critic/score/mean": passed, "actor/entropy": 2 - step / 20,
+                             "actor/grad_norm": 1.0, "response_length/mean": 3.0,
+                             "compute/total_flops": step * 6e3 * size})  # fmt: skip
+        return store.folder
+
+
+def write_study(root: Path) -> Path:
+    """Four sizes, two seeds each, the largest held out; outputs/sizes."""
+    runs = {}
+    for model, size in SIZES.items():
+        for seed in (0, 1):
+            run = config(model, seed)
+            write_run(root, run, size)
+            runs[run.id] = {"cell": model, "held_out": model == "ladder-300k", "seed": seed}
+    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
+    (root / "sizes" / "study.json").write_text(json.dumps(content))
+    return root / "sizes"

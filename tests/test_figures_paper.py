@@ -1,0 +1,193 @@
+"""Figures of a study for a paper: exact widths, embedded fonts, no text on text, legible in grey, provenance."""
+
+import itertools
+import json
+import re
+
+import pandas as pd
+import pytest
+from matplotlib.colors import to_rgb
+from PIL import Image
+from study_folder import SIZES, write_study
+
+from rlkit import figures
+from rlkit.errors import UserError
+from rlkit.figures import WIDTHS
+from rlkit.figures.study import FIGURES, StudyData, draw, render
+
+VENUES = ("neurips", "acl")  # a text width and the narrowest column
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return write_study(tmp_path_factory.mktemp("outputs"))
+
+
+@pytest.fixture(scope="module", params=VENUES)
+def rendered(request, study, tmp_path_factory):
+    """The venue, its folder and the files."""
+    out = tmp_path_factory.mktemp(request.param)
+    files, missing = render(study, request.param, out, law="power")
+    assert missing == {}
+    return request.param, out, files
+
+
+def test_every_figure_is_written_in_every_format(rendered):
+    _, out, files = rendered
+    names = {f"{name}.{kind}" for name in FIGURES for kind in ("pdf", "svg", "png", "csv", "json")}
+    assert names | {"before_after.tex", "law.tex"} == {path.name for path in files}
+    assert all((out / name).stat().st_size > 20 for name in names)
+
+
+def test_widths_are_exact(rendered):
+    venue, out, _ = rendered
+    for pdf in out.glob("*.pdf"):
+        (box,) = re.findall(rb"/MediaBox \[ 0 0 ([\d.]+) ", pdf.read_bytes())
+        assert float(box) == pytest.approx(WIDTHS[venue] * 72, abs=0.01), pdf.name
+        with Image.open(pdf.with_suffix(".png")) as picture:
+            assert picture.width == pytest.approx(WIDTHS[venue] * 300, abs=1)
+
+
+def test_all_fonts_are_embedded_truetype(rendered):
+    _, out, _ = rendered
+    for pdf in out.glob("*.pdf"):
+        content = pdf.read_bytes()
+        described = content.count(b"/Type /FontDescriptor")
+        assert described >= 1 and content.count(b"/FontFile2") == described, pdf.name
+        assert b"/Type3" not in content and b"/FontFile " not in content
+
+
+def boxes(fig):
+    """Every visible text with its box in inches, after layout."""
+    import matplotlib.text
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(fig).draw()
+    shown = [t for t in fig.findobj(matplotlib.text.Text) if t.get_visible() and t.get_text().strip()]
+    found = {}
+    for text in shown:
+        box = text.get_window_extent()
+        inside = [
+            ax
+            for ax in fig.axes
+            if text in (*ax.get_xticklabels(which="both"), *ax.get_yticklabels(which="both"))
+        ]
+        if inside and not ticks_in_view(inside[0], text):
+            continue
+        found[text.get_text(), round(box.x0), round(box.y0)] = box
+    return found
+
+
+def ticks_in_view(ax, text) -> bool:
+    place = text.get_position()
+    across, limits = (
+        (place[0], ax.get_xlim()) if text in ax.get_xticklabels(which="both") else (place[1], ax.get_ylim())
+    )
+    low, high = sorted(limits)
+    return low - 1e-12 <= across <= high + 1e-12
+
+
+@pytest.mark.parametrize("venue", VENUES)
+def test_no_text_overlaps_or_leaves_the_figure(study, venue):
+    looked_at = 0
+    for name, drawing in draw(StudyData(study, "power"), venue):
+        assert not isinstance(drawing, UserError), drawing
+        with figures.styled():
+            found = boxes(drawing.figure)
+        width, height = drawing.figure.get_size_inches() * drawing.figure.dpi
+        for (text, *_), box in found.items():
+            fits = box.x0 > -1 and box.y0 > -1 and box.x1 < width + 1 and box.y1 < height + 1
+            assert fits, f"{name}: {text!r} leaves the figure"
+        for (a, box), (b, other) in itertools.combinations(found.items(), 2):
+            across = min(box.x1, other.x1) - max(box.x0, other.x0)
+            along = min(box.y1, other.y1) - max(box.y0, other.y0)
+            assert min(across, along) < 1.0, f"{name}: {a[0]!r} overlaps {b[0]!r}"
+            looked_at += 1
+    assert looked_at > 500
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance (WCAG 2.2), 0 black to 1 white."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_curves_are_told_apart_in_grey():
+    looks = [figures.look(place) for place in range(24)]
+    for one, other in itertools.combinations(looks, 2):
+        apart = abs(luminance(one["color"]) - luminance(other["color"])) > 0.05
+        assert apart or one["marker"] != other["marker"] or one["linestyle"] != other["linestyle"]
+    assert all(luminance(look["color"]) < 0.5 for look in looks), "too pale for white paper"
+
+
+def test_a_model_keeps_its_look_whatever_else_is_drawn():
+    all_sizes = pd.DataFrame({"model.path": list(SIZES), "parameters_non_embedding": list(SIZES.values())})
+    everything, some = figures.looks(all_sizes), figures.looks(all_sizes.iloc[1::2])
+    assert all(everything[name] == style for name, style in some.items())
+    cells = figures.looks(all_sizes.assign(cell=[f"size {i}" for i in range(4)]), "cell")
+    assert list(cells.values()) == list(everything.values())
+    other = figures.looks(pd.DataFrame({"model.path": ["Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B"]}))
+    assert len({style["color"] for style in other.values()}) == 2
+
+
+def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
+    for name in ("collapse", "frontier", "pass_at_k", "learning_curves_by_step"):
+        monkeypatch.delitem(FIGURES, name)
+    (files, _), (again, _) = (render(study, "acl", tmp_path / name, law="power") for name in "ab")
+    assert len(files) == len(again) > 30
+    assert [p.name for p, q in zip(again, files, strict=True) if p.read_bytes() != q.read_bytes()] == []
+
+
+def test_the_record_says_where_numbers_come_from(rendered):
+    _, out, _ = rendered
+    record = json.loads((out / "scaling_law.json").read_text())
+    assert len(record["runs"]) == 8
+    assert {run["seed"] for run in record["runs"]} == {0, 1}
+    assert all(
+        {"scorer_version", "held_out_hash", "data_hash", "held_out"} <= set(run) for run in record["runs"]
+    )
+    assert record["law"]["law"] == "power" and record["law"]["n"] == 6  # the held-out size is not among them
+    assert set(record["law"]["params"]) == {"A", "alpha"}
+    assert "law" not in json.loads((out / "learning_curves.json").read_text())
+
+
+def test_learning_curves_carry_the_interval_of_pass_at_1(rendered):
+    table = pd.read_csv(rendered[1] / "learning_curves.csv")
+    assert len(table) == 24
+    assert (table["low"] < table["high"]).all()
+    mean = table.groupby(["cell", "step"])["eval/pass@1"].transform("mean")
+    assert ((table["low"] <= mean) & (mean <= table["high"])).all()
+
+
+def test_tables_are_booktabs_with_intervals(rendered):
+    text = (rendered[1] / "before_after.tex").read_text()
+    assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    rows = [line for line in text.splitlines() if line.startswith("ladder-")]
+    assert len(rows) == 4 and all(len(re.findall(r"\[0\.\d{3}, 0\.\d{3}\]", row)) == 2 for row in rows)
+
+
+def test_latex_escapes_text_and_formats_numbers():
+    table = pd.DataFrame(
+        {"a_b": ["x_1 & y", None], "n": [1200, 3], "v": [-0.5, float("nan")], "w": [float("inf"), 2e-5]}
+    )
+    text = figures.latex_table(table, digits=2, caption="C", label="tab:c")
+    assert r"a\_b & n & v & w" in text
+    assert r"x\_1 \& y & 1\,200 & $-0.50$ & $\infty$ \\" in text
+    assert r"-- & 3 & -- & 2.0e-05 \\" in text
+    assert r"\begin{table}[t]" in text and r"\label{tab:c}" in text
+    with pytest.raises(UserError, match="intervals names 'low', which is no column"):
+        figures.latex_table(table, {"v": ("low", "high")})
+
+
+def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_path, monkeypatch):
+    for name in set(FIGURES) - {"scaling_law", "residuals", "before_after"}:
+        monkeypatch.delitem(FIGURES, name)
+    files, missing = render(study, out=tmp_path)
+    assert set(missing) == {"scaling_law", "residuals"}
+    assert {path.stem for path in files} == {"before_after"}
+    assert "choose one with --law" in missing["scaling_law"]
+
+
+def test_an_unknown_venue_stops_before_anything_is_read(tmp_path):
+    with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
+        render(tmp_path / "nothing", "nips")
