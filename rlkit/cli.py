@@ -89,11 +89,19 @@ def study(
 
 
 @app.command(rich_help_panel="Runs and studies")
-def status(path: Annotated[Path, typer.Argument(help="outputs/<study>, or a run's folder.")]) -> None:
-    """Show the runs of a study: how far each is and how well it does."""
-    from rlkit.report import status_table
+def status(
+    path: Annotated[Path, typer.Argument(help="outputs, outputs/<study>, or a run's folder.")] = Path(
+        "outputs"
+    ),
+    watch: Annotated[bool, typer.Option("--watch", help="Go on until every run has ended.")] = False,
+) -> None:
+    """Show the runs of a study: how far each is, how well it does, and whether it still lives."""
+    from rlkit.report import status_table, watch_status
 
-    _print(status_table(path))
+    if watch:
+        watch_status(path)
+    else:
+        _print(status_table(path))
 
 
 @app.command(rich_help_panel="Runs and studies")

@@ -1,60 +1,81 @@
 """What the terminal shows of runs and studies: the plan, the progress, the end."""
 
 import time
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
-from rlkit.results import run_facts, run_folders
-from rlkit.store import read_jsonl
+from rlkit.progress import ACTIVE, run_state
+from rlkit.results import run_folders
+from rlkit.store import read_json
 
 if TYPE_CHECKING:
     from rlkit.studies import Plan, PlannedRun
 
+_COLOURS = {
+    "running": "green",
+    "starting": "green",
+    "stopped": "yellow",
+    "lost": "bold red",
+    "failed": "bold red",
+    "waiting": "dim",
+}
 _LOOK = 1.0  # seconds between two looks at the logs of running runs
 console = Console(soft_wrap=True, highlight=False)
 
 
-@dataclass(frozen=True)
-class RunState:
-    """How far a run is: its last logged step, pass@1 at its first and last evaluation, and seconds."""
-
-    step: int | None = None
-    before: float | None = None
-    now: float | None = None
-    seconds: float = 0.0
-
-    def passed(self) -> str:
-        if self.before is None or self.now is None:
-            return ""
-        return f"pass@1 {self.before:.2f} → {self.now:.2f}"
-
-
-def run_state(folder: Path) -> RunState:
-    """Read from the run's log; empty for a run that has logged nothing."""
-    rows = list(read_jsonl(folder / "metrics.jsonl"))
-    if not rows:
-        return RunState()
-    passed = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
-    step = max(row["step"] for row in rows)
-    first, last = (passed[0], passed[-1]) if passed else (None, None)
-    return RunState(step, first, last, rows[-1]["time"] - rows[0]["time"])
-
-
 def status_table(path: str | Path) -> Table:
-    """The runs under a study's folder or an outputs folder: status, step, pass@1."""
-    table = Table("run", "status", "step", "pass@1 before", "now", title=str(path))
-    for folder in run_folders(path):
-        state = run_state(folder)
-        numbers = ["–" if n is None else f"{n:.3f}" for n in (state.before, state.now)]
-        step = "–" if state.step is None else str(state.step)
-        table.add_row(folder.name, str(run_facts(folder)["status"]), step, *numbers)
+    """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left, device
+    and how long ago each wrote. Runs that a study's file asks for and that have not begun are waiting."""
+    states = {folder: run_state(folder) for folder in _folders(Path(path))}
+    devices = {state.device for state in states.values() if state.device}
+    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("run", "state", "step", "reward", "pass@1", "left", "updated"):
+        table.add_column(name, no_wrap=name != "run")
+    if len(devices) > 1:
+        table.add_column("device")
+    for folder, state in states.items():
+        step = "" if state.step is None else f"{state.step}/{state.total}"
+        reward = "" if state.reward is None else f"{state.reward:.3f}"
+        left = "" if state.left is None else duration(state.left)
+        ago = "" if state.updated is None else duration(max(0.0, time.time() - state.updated))
+        status = Text(state.status, style=_COLOURS.get(state.status, ""))
+        passed = state.passed().removeprefix("pass@1 ")
+        device = [state.device] if len(devices) > 1 else []
+        table.add_row(_label(folder), status, step, reward, passed, left, ago, *device)
+    counts = Counter(state.status for state in states.values())
+    where = f" on {devices.pop()}" if len(devices) == 1 else ""
+    table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
     return table
+
+
+def watch_status(path: str | Path, every: float = 2.0) -> None:
+    """Show `status_table`, again and again, until every run has ended; Ctrl-C ends the watching only."""
+    with Live(status_table(path), console=console, auto_refresh=False) as live, suppress(KeyboardInterrupt):
+        while any(run_state(f).status in ("waiting", *ACTIVE) for f in _folders(Path(path))):
+            time.sleep(every)
+            live.update(status_table(path), refresh=True)
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders of all runs, those of a study's file that have not begun too."""
+    planned = read_json(path / "study.json").get("runs", {})
+    found = run_folders(path) if not planned or any(path.glob("runs/*/config.yaml")) else []
+    return list(dict.fromkeys([*(path / "runs" / run for run in planned), *found]))
+
+
+def _label(folder: Path) -> str:
+    planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name)
+    return f"{planned['cell']}, seed {planned['seed']}" if planned else folder.name
 
 
 def show_plan(plan: "Plan", workers: int) -> None:
@@ -67,11 +88,11 @@ def show_plan(plan: "Plan", workers: int) -> None:
     for run in plan.runs:
         cost = plan.costs.get(run.name, {})
         finished = run not in plan.to_do
-        numbers = ("", "") if finished else (f"{cost['flops']:.1e}", _duration(cost["seconds"]))
+        numbers = ("", "") if finished else (f"{cost['flops']:.1e}", duration(cost["seconds"]))
         table.add_row(run.label, "yes" if run.held_out else "", *numbers, "finished" if finished else "to do")
     console.print(table)
     flops, seconds = (sum(plan.costs[run.name][key] for run in plan.to_do) for key in ("flops", "seconds"))
-    about = f"{flops:.1e} FLOPs, about {_duration(seconds / workers)} with {workers} at a time"
+    about = f"{flops:.1e} FLOPs, about {duration(seconds / workers)} with {workers} at a time"
     console.print(f"{unfinished} of {len(plan.runs)} runs to do: {about}.")
 
 
@@ -146,12 +167,13 @@ class Board:
         self._bars.advance(self._all)
         if problem is None:
             state = run_state(self.plan.run_folder(run))
-            self.say(f"{run.label}: {state.passed() or 'finished'} in {_duration(state.seconds)}")
+            self.say(f"{run.label}: {state.passed() or 'finished'} in {duration(state.seconds)}")
         else:
             self.say(f"{run.label}: failed: {problem.splitlines()[-1]}")
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
+    """Seconds in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

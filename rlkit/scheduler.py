@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlkit.notebook import parameters_of
+from rlkit.progress import last_lines, run_state
 from rlkit.provenance import hardware, usable_cores
-from rlkit.report import Board, run_state
+from rlkit.report import Board
 from rlkit.seeds import content_hash
 from rlkit.store import read_json
 from rlkit.studies import Plan, PlannedRun, analysis_parameters
-
-_LAST_LINES = 5
 
 
 @dataclass
@@ -34,9 +34,7 @@ class _Job:
         return self.target.with_suffix(".log")
 
     def last_lines(self) -> str:
-        lines = self.log.read_text(errors="replace").strip().splitlines()
-        lines = [line for line in lines if not line.startswith("[IPKernelApp]")]
-        return "\n".join(lines[-_LAST_LINES:]) or f"the process ended with status {self.process.returncode}"
+        return last_lines(self.log) or f"the process ended with status {self.process.returncode}"
 
     def interrupt(self) -> None:
         """Ask the run to end at its next step border; a worker without a kernel yet has nothing to save."""
@@ -142,8 +140,14 @@ class Scheduler:
         slot = min(set(range(self.workers)) - {job.slot for job in self._running.values()})
         threads = max(1, usable_cores() // self.workers)
         overrides = {"trainer.num_threads": threads, **run.overrides}
-        parameters = {"config": str(self.plan.params), "overrides": overrides, "root": str(self.plan.root)}
+        parameters: dict[str, Any] = {
+            "config": str(self.plan.params),
+            "overrides": overrides,
+            "root": str(self.plan.root),
+        }
         source, target = self.plan.config.notebook, self.plan.notebook(run)
+        if "detached" in parameters_of(source):  # here the run is the worker's own: it ends with the study
+            parameters["detached"] = False
         self._running[run] = self._launch(source, target, parameters, slot=slot, threads=threads)
         board.started(run)
 

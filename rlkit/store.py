@@ -158,6 +158,19 @@ class RunStore:
             file.write(lines)
 
 
+def prepare(folder: Path, config: RunConfig) -> None:
+    """Make the folder of a run that another process is about to open, with its config."""
+    require_space(folder, _LOG_SPACE)
+    write_text(folder / "config.yaml", config_yaml(config))
+
+
+def announce(folder: Path, pid: int, status: str) -> None:
+    """Write which process is about to open a run, and `status`; opening it replaces both."""
+    process = {"pid": pid, "host": socket.gethostname(), "started": _now()}
+    content = {**read_json(folder / "run.json"), "status": status, "process": process, "updated": _now()}
+    write_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+
+
 def config_yaml(config: RunConfig) -> str:
     """The complete config as YAML; loading it gives an equal config with the same id."""
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
