@@ -468,7 +468,9 @@ class RunConfig(Section):
         }
         for key, value in wanted.items():
             if value > 1:
-                raise ValueError(f"{key} is {value}, but the local trainer uses one: set trainer.backend to verl")
+                raise ValueError(
+                    f"{key} is {value}, but the local trainer uses one: set trainer.backend to verl"
+                )
         if self.verl:
             raise ValueError("verl holds overrides, but trainer.backend is 'local': set it to verl")
 

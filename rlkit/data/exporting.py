@@ -47,8 +47,8 @@ def export(
     stream.batch(1)  # what is wrong with the sources shows before a file is begun
     train = (task for batch in stream for task in batch)
     written = {
-        "train": _write(out / "train", train, form, total, progress),
-        "test": _write(out / "test", tests, form, len(tests), progress),
+        "train": _write(out / "train", train, form, total, progress, split="train"),
+        "test": _write(out / "test", tests, form, len(tests), progress, split="test"),
     }
     if config.data.sft_ratio:
         supervised = TaskStream(config, tests, side="sft").first(sft_size(config))
@@ -96,13 +96,14 @@ def write_sft(path: Path, tasks: Sequence[Task], progress: bool = True) -> int:
     return rows.write_parquet(path, chats(), SFT_SCHEMA, total=len(tasks), progress=progress)
 
 
-def verl_row(task: Task) -> dict[str, Any]:
-    """The row that verl reads; `from_verl` undoes it in the reward function."""
+def verl_row(task: Task, split: str | None = None) -> dict[str, Any]:
+    """The row that verl reads; `from_verl` undoes it in the reward function. `split` is the file's: train or
+    test; without it, the task's own."""
     info = dict(task.extra_info)
     index = info.get("index")
     extra = {
         "index": index if isinstance(index, int) else 0,
-        "split": str(info.get("split", "train")),
+        "split": split or str(info.get("split", "train")),
         "json": json.dumps(info),
     }
     return {**rows.to_row(task), "extra_info": extra}
@@ -122,10 +123,18 @@ def trl_row(task: Task) -> dict[str, Any]:
     return {**row, "ground_truth": truth}
 
 
-def _write(stem: Path, tasks: Iterable[Task], form: Form, total: int | None, progress: bool) -> int:
+def _write(
+    stem: Path,
+    tasks: Iterable[Task],
+    form: Form,
+    total: int | None,
+    progress: bool,
+    split: str | None = None,
+) -> int:
     path = stem.with_name(stem.name + _suffix(form))
     if form == "verl":
-        return rows.write_parquet(path, map(verl_row, tasks), VERL_SCHEMA, total=total, progress=progress)
+        chosen = (verl_row(task, split) for task in tasks)
+        return rows.write_parquet(path, chosen, VERL_SCHEMA, total=total, progress=progress)
     if form == "rows":
         return rows.write(path, tasks, total=total, progress=progress)
     make: Callable[[Task], dict[str, Any]] = trl_row if form == "trl" else rows.to_row

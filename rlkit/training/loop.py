@@ -44,6 +44,10 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
             disagree), with a checkpoint of the last whole step.
     """
+    if config.trainer.backend == "verl":
+        from rlkit.scaleout.backend import train as train_on_verl
+
+        return train_on_verl(config, root=root, progress=progress)
     algorithms.check(config)
     with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
         if session.finished:

@@ -1,0 +1,200 @@
+"""A run on verl from beginning to end: model, rows, command, watch, results, merged weights."""
+
+import os
+import time
+import warnings
+from collections.abc import Hashable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from tqdm.auto import tqdm
+
+from rlkit.config import RunConfig
+from rlkit.data import held_out
+from rlkit.data.exporting import export
+from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.rewards import SCORER_VERSION
+from rlkit.scaleout import launcher, models, verl_config
+from rlkit.scaleout.results import Results
+from rlkit.scaleout.verl_config import Files
+from rlkit.seeds import content_hash
+from rlkit.store import RunStore
+from rlkit.training.interrupt import Interrupt
+
+if TYPE_CHECKING:
+    from rlkit.training.loop import Run
+
+
+def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> "Run":
+    """Train one run on verl, or continue it from verl's last checkpoint; a finished run returns at once.
+
+    Ctrl-C ends it at once; what was done since the last checkpoint (`trainer.save_freq`) is done again.
+
+    Raises:
+        UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
+        RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
+    """
+    verl_config.check(config)
+    with Interrupt() as interrupt, RunStore.open(config, root) as store:
+        try:
+            return _VerlRun(config, store, progress).train(interrupt)
+        except BaseException as error:
+            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            store.update(status=status, reason=str(error) or type(error).__name__)
+            raise
+
+
+def dry_run(config: RunConfig, root: str | Path = "outputs") -> tuple[list[str], Path]:
+    """The command of a run, and verl's complete configuration, composed, validated and written.
+
+    Makes no model and no rows; they are named where the run would make them. Raises UserError.
+    """
+    verl_config.check(config)
+    files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
+    found = verl_config.settings(config, files)
+    path = files.folder / "config.yaml"
+    write_text(path, verl_config.as_yaml(verl_config.compose(found)))
+    return verl_config.command(found), path
+
+
+def check_gpus(config: RunConfig) -> None:
+    """Refuse a run on this machine that asks for more GPUs than it has. A Ray cluster is asked by verl."""
+    import torch
+
+    if config.trainer.nnodes > 1 or os.environ.get("RAY_ADDRESS"):
+        return
+    wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
+    if there < wanted:
+        raise UserError(
+            f"trainer.n_gpus_per_node is {wanted}, but this machine has {there or 'no'} GPU{'s' * (there != 1)}: "
+            "lower it, use trainer.backend local, or set RAY_ADDRESS to a cluster that has them."
+        )
+
+
+class _VerlRun:
+    """One call of `train`: an attempt, or nothing where the run is finished."""
+
+    def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
+        self.config, self.store, self.progress = config, store, progress
+        self.total = config.trainer.total_training_steps
+        self.bar: Any = None
+
+    def train(self, interrupt: Interrupt) -> "Run":
+        summary = self.store.info.get("summary") or {}
+        if summary.get("steps") == self.total and models.merged_step(self.store) == self.total:
+            return self._result("finished", summary)
+        check_gpus(self.config)
+        held = held_out(self.config)
+        files = self._prepare()
+        done = models.checkpoint_step(files)
+        self._check_resume(files, done)
+        shape, counts = models.describe(self.config)
+        facts = {"scorer": self.config.reward.scorer, "scorer_version": SCORER_VERSION}
+        self.store.update(**counts, **facts, held_out_hash=content_hash([t.id for t in held]))
+        results = Results(self.config, self.store, files, shape, held)
+        try:
+            results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
+            ended = self._attempt(files, results, done, interrupt)
+        finally:
+            results.close()
+            if self.bar is not None:
+                self.bar.close()
+        models.merge(self.config, self.store, files)
+        return self._result("finished" if ended else "stopped", self._summary(results, counts))
+
+    def _prepare(self) -> Files:
+        """Make the model, the rows and this attempt's folder."""
+        model = models.prepare(self.config)
+        folder = self.store.folder / "verl"
+        files = Files.of(self.store.folder, model, 1 + len(list(folder.glob("attempt-*"))))
+        if not (files.folder / "test.parquet").exists():
+            export(self.config, files.folder, "verl", progress=self.progress)
+            models.check_prompts(model, self.config.data.max_prompt_length, files.folder)
+        files.answers.mkdir(parents=True)
+        loop = {
+            "name": "rlkit",
+            "_target_": "rlkit.scaleout.agent_loop.RlkitAgentLoop",
+            "max_turn_length": self.config.rollout.max_turn_length,
+            "answers": str(files.answers),
+        }
+        write_text(files.loops, yaml.safe_dump([loop]))
+        return files
+
+    def _check_resume(self, files: Files, done: int) -> None:
+        if done and self.config.trainer.resume_mode == "disable":
+            raise UserError(
+                f"trainer.resume_mode is 'disable', but {files.checkpoints} has a checkpoint of step {done}: use "
+                "auto to continue it, another study or seed for a new run, or delete the folder."
+            )
+
+    def _attempt(self, files: Files, results: Results, done: int, interrupt: Interrupt) -> bool:
+        """Run verl to its end; False when the user ended it."""
+        found = verl_config.settings(self.config, files) | self._validation(done)
+        write_text(files.folder / "config.yaml", verl_config.as_yaml(verl_config.compose(found)))
+        if self.progress:
+            self.bar = tqdm(
+                total=self.total, initial=done, desc=self.config.id, unit="step", dynamic_ncols=True
+            )
+        environment = {
+            "VERL_FILE_LOGGER_PATH": str(files.attempt / "metrics.jsonl"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [_source(), os.environ.get("PYTHONPATH")])),
+        }
+        if self.config.trainer.num_threads:
+            environment["OMP_NUM_THREADS"] = str(self.config.trainer.num_threads)
+        began, started = time.monotonic(), False
+
+        def look() -> Hashable:
+            nonlocal started
+            results.poll()
+            if not started and results.answers.seen:  # the first answer: everything stands
+                started = True
+                self.store.update(startup_seconds=time.monotonic() - began)
+            if self.bar is not None:
+                self.bar.update(max(0, results.step - self.bar.n))
+            return results.progress
+
+        ended = launcher.run(
+            verl_config.command(found), environment, files.attempt / "log.txt", mark=str(files.folder), look=look,
+            stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
+        )  # fmt: skip
+        results.poll(ended=True)
+        return ended
+
+    def _validation(self, done: int) -> dict[str, Any]:
+        """verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where
+        an earlier attempt died between a checkpoint and its evaluation."""
+        t = self.config.trainer
+        due = done in (0, self.total) or (t.test_freq > 0 and done % t.test_freq == 0)
+        wanted = due and str(done) not in self.store.info.get("evaluations", {})
+        return {"trainer.val_before_train": wanted, "trainer.val_only": wanted and done == self.total}
+
+    def _summary(self, results: Results, counts: dict[str, int]) -> dict[str, Any]:
+        evaluations = self.store.info.get("evaluations", {})
+        order = sorted(evaluations, key=int)
+        return {
+            "steps": results.step,
+            "first": evaluations[order[0]] if order else None,
+            "last": evaluations[order[-1]] if order else None,
+            "flops": results.ledger.total,
+            "seconds": results.ledger.seconds.get("step", 0.0),
+            **counts,
+        }
+
+    def _result(self, status: str, summary: dict[str, Any]) -> "Run":
+        from rlkit.training.loop import Run
+
+        if status == "finished" and summary["steps"] < self.total:
+            warnings.warn(
+                f"verl ended after step {summary['steps']} of {self.total}; run it again to continue.",
+                stacklevel=2,
+            )
+            status = "stopped"
+        self.store.update(status=status, summary=summary, reason=None)
+        return Run(self.config.id, self.store.folder, status, summary)
+
+
+def _source() -> str:
+    """The folder from which rlkit is imported, for Ray's workers."""
+    return str(Path(__file__).resolve().parents[2])

@@ -1,0 +1,179 @@
+"""Every leaf of RunConfig, and what becomes of it in a verl run: nothing is dropped silently.
+
+`To` names the keys of verl 0.9.1 that a field sets, `By` who else takes care of it, `Refused` what verl cannot
+do. A test holds that no leaf is missing.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from rlkit.config import RunConfig
+
+
+@dataclass(frozen=True)
+class To:
+    """Mapped: the value, or `value(it, config)`, under these keys."""
+
+    keys: tuple[str, ...]
+    value: Callable[[Any, RunConfig], Any] = lambda value, _: value
+
+
+@dataclass(frozen=True)
+class By:
+    """Handled by rlkit, as the text says."""
+
+    how: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """Not for verl: a value other than `only` is a UserError that ends with `why`."""
+
+    only: Any
+    why: str
+
+
+def to(*keys: str, value: Callable[[Any, RunConfig], Any] | None = None) -> To:
+    """A field under one or more of verl's keys."""
+    return To(keys) if value is None else To(keys, value)
+
+
+ARR, ACTOR, ROLLOUT = "actor_rollout_ref.", "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
+_DATA, _REWARD = By("rows are exported in the order of the mixture"), By("the router of compute_score")
+_WARM, _RATE = By("the model is warm-started before verl begins"), By("learning rate by size")
+
+
+def _optimizer(ours: str, theirs: str) -> dict[str, To | By | Refused]:
+    return {
+        f"{ours}.lr": _RATE,
+        f"{ours}.lr_reference_params": _RATE,
+        f"{ours}.lr_exponent": _RATE,
+        f"{ours}.lr_warmup_steps": to(f"{theirs}.lr_warmup_steps"),
+        # verl's constant schedule begins its warm-up at rate 0. Its cosine with no cycles is constant too, and
+        # counts steps from 1 as the local trainer does.
+        f"{ours}.lr_scheduler_type": To(
+            (f"{theirs}.num_cycles",), lambda kind, _: 0.5 if kind == "cosine" else 0.0
+        ),
+        f"{ours}.min_lr_ratio": to(f"{theirs}.min_lr_ratio"),
+        f"{ours}.weight_decay": to(f"{theirs}.weight_decay"),
+        f"{ours}.betas": to(f"{theirs}.betas", value=lambda betas, _: list(betas)),
+        f"{ours}.clip_grad": to(f"{theirs}.clip_grad", value=lambda norm, _: norm or float("inf")),
+    }
+
+
+def _or_whole_batch(size: int, c: RunConfig) -> int:
+    return size or c.data.train_batch_size
+
+
+def _or_last_step(frequency: int, c: RunConfig) -> int:
+    return frequency or c.trainer.total_training_steps
+
+
+def _or_clip_ratio(ratio: float | None, c: RunConfig) -> float:
+    return c.actor.clip_ratio if ratio is None else ratio
+
+
+FIELDS: Mapping[str, To | By | Refused] = {
+    "study": to("trainer.project_name", value=lambda study, _: f"rlkit-{study}"),
+    "seed": to(
+        "data.seed", f"{ROLLOUT}seed", f"{ACTOR}data_loader_seed", f"{ACTOR}fsdp_config.seed", "critic.data_loader_seed"
+    ),
+    "model.path": By("verl reads the warm-started or converted folder (actor_rollout_ref.model.path)"),
+    "model.dtype": to(
+        f"{ROLLOUT}dtype", f"{ACTOR}fsdp_config.dtype", f"{ARR}ref.fsdp_config.dtype", "critic.fsdp.dtype"
+    ),
+    "model.lora_rank": to(f"{ARR}model.lora_rank"),
+    "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
+    "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
+    "model.target_modules": to(f"{ARR}model.target_modules", value=lambda m, _: m if isinstance(m, str) else list(m)),
+    **{f"model.warm_start.{k}": _WARM for k in ("kind", "steps", "batch_size", "lr", "target", "tolerance", "seed")},
+    "data.train": _DATA,
+    "data.train_batch_size": to("data.train_batch_size"),
+    "data.max_prompt_length": to("data.max_prompt_length"),
+    "data.max_response_length": to("data.max_response_length"),
+    "data.train_max_samples": _DATA,
+    "data.max_epochs": _DATA,
+    "data.order": By("rows are exported in this order; adaptive is refused, because it depends on the run"),
+    "data.difficulty_field": _DATA,
+    "data.stages": _DATA,
+    "data.sft_ratio": _DATA,
+    "algorithm.adv_estimator": to("algorithm.adv_estimator"),
+    "algorithm.gamma": to("algorithm.gamma"),
+    "algorithm.lam": to("algorithm.lam"),
+    "algorithm.truncated": Refused("end", "verl 0.9.1 does not bootstrap a cut answer: use 'end'"),
+    "algorithm.norm_adv_by_std_in_grpo": to("algorithm.norm_adv_by_std_in_grpo"),
+    "algorithm.use_kl_in_reward": to("algorithm.use_kl_in_reward"),
+    "algorithm.kl_penalty": to("algorithm.kl_penalty"),
+    **{f"algorithm.kl_ctrl.{k}": to(f"algorithm.kl_ctrl.{k}") for k in ("type", "kl_coef", "horizon", "target_kl")},
+    "algorithm.rollout_correction": By("rollout_correction.rollout_is and its threshold, where it is above 0"),
+    "actor.ppo_mini_batch_size": to(f"{ACTOR}ppo_mini_batch_size", value=_or_whole_batch),
+    "actor.ppo_micro_batch_size": By("*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)"),
+    "actor.micro_batch_tokens": to(f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu"),
+    "actor.ppo_epochs": to(f"{ACTOR}ppo_epochs"),
+    "actor.clip_ratio": to(f"{ACTOR}clip_ratio"),
+    "actor.clip_ratio_low": to(f"{ACTOR}clip_ratio_low", value=_or_clip_ratio),
+    "actor.clip_ratio_high": to(f"{ACTOR}clip_ratio_high", value=_or_clip_ratio),
+    "actor.clip_ratio_c": to(f"{ACTOR}clip_ratio_c"),
+    "actor.loss_agg_mode": to(f"{ACTOR}loss_agg_mode"),
+    "actor.loss_scale_factor": to(f"{ACTOR}loss_scale_factor", value=lambda k, c: k or c.data.max_response_length),
+    "actor.use_kl_loss": to(f"{ACTOR}use_kl_loss"),
+    "actor.kl_loss_coef": to(f"{ACTOR}kl_loss_coef"),
+    "actor.kl_loss_type": to(f"{ACTOR}kl_loss_type"),
+    "actor.entropy_coeff": to(f"{ACTOR}entropy_coeff"),
+    **{
+        f"actor.policy_loss.{k}": to(f"{ACTOR}policy_loss.{k}")
+        for k in (
+            "loss_mode", "clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta",
+        )
+    },
+    **_optimizer("actor.optim", f"{ACTOR}optim"),
+    **_optimizer("critic.optim", "critic.optim"),
+    "critic.cliprange_value": to("critic.cliprange_value"),
+    "critic.ppo_epochs": to("critic.ppo_epochs"),
+    "critic.warmup_steps": to("trainer.critic_warmup", value=lambda steps, _: steps + 1 if steps else 0),
+    "rollout.name": By("verl samples with vLLM"),
+    "rollout.n": to(f"{ROLLOUT}n"),
+    "rollout.temperature": to(f"{ROLLOUT}temperature"),
+    "rollout.top_p": to(f"{ROLLOUT}top_p"),
+    "rollout.top_k": to(f"{ROLLOUT}top_k", value=lambda k, _: k or -1),
+    "rollout.max_turn_length": By("the agent loop"),
+    "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs"),
+    "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),
+    "rollout.tensor_model_parallel_size": to(f"{ROLLOUT}tensor_model_parallel_size"),
+    **{
+        f"reward.{k}": _REWARD
+        for k in (
+            "scorer", "custom_reward_function", "num_workers", "timeout", "sandbox", "partial_credit", "judge_url",
+            "judge_model",
+        )
+    },
+    "reward.max_error_rate": By("the run is ended when more of a step could not be graded"),
+    "trainer.total_training_steps": to("trainer.total_training_steps"),
+    "trainer.test_freq": to("trainer.test_freq", value=_or_last_step),
+    "trainer.save_freq": to("trainer.save_freq", value=_or_last_step),
+    "trainer.max_actor_ckpt_to_keep": to("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+    "trainer.resume_mode": to("trainer.resume_mode"),
+    "trainer.logger": By("rlkit's trackers, under the names of the run store; verl itself logs to console and file"),
+    "trainer.backend": By("verl"),
+    "trainer.device": By("GPUs; cpu is refused"),
+    "trainer.num_threads": By("OMP_NUM_THREADS of verl's processes"),
+    "trainer.nnodes": to("trainer.nnodes"),
+    "trainer.n_gpus_per_node": to("trainer.n_gpus_per_node"),
+    "trainer.stall_timeout": By("the launcher's watch"),
+    "evaluation.sources": By("held-out rows are exported as validation"),
+    "evaluation.size": By("held-out rows are exported as validation"),
+    "evaluation.seed": By("held-out rows are exported as validation"),
+    "evaluation.n": to(f"{ROLLOUT}val_kwargs.n"),
+    "evaluation.temperature": to(f"{ROLLOUT}val_kwargs.temperature"),
+    "evaluation.top_p": to(f"{ROLLOUT}val_kwargs.top_p"),
+    "evaluation.pass_at": By("pass@k is computed from the answers, as locally"),
+    "verl": By("passed to verl as it is"),
+}  # fmt: skip
+
+
+def value_at(config: Any, path: str) -> Any:
+    """The value of a dotted key of a config."""
+    for part in path.split("."):
+        config = getattr(config, part)
+    return config
