@@ -8,8 +8,9 @@ from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlkit.compute import Ledger, Shape, Work
-from rlkit.models.decoder import Decoder, SelectedLogProbs
+from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
+from rlkit.training.forward import Rows, token_logprobs
 
 
 def counted(function) -> float:
@@ -35,8 +36,8 @@ def step(model, p=3, s=7, g=4, t=6, train=True):
 
     def run():
         with torch.set_grad_enabled(train):
-            logits = decoder.head(decoder.hidden(ids, mask, index, responses)).flatten(0, 1)
-            loss = SelectedLogProbs.apply(logits, responses.flatten())[0].sum()
+            rows = Rows(torch.arange(b), ids, mask.bool(), index, responses, torch.ones(b, t).bool())
+            loss = token_logprobs(decoder, rows)[0].sum()
         if train:
             loss.backward()
 
@@ -57,7 +58,8 @@ def test_a_training_pass_is_counted_within_two_percent():
 
 def test_a_lora_training_pass_is_counted_within_two_percent():
     model = get_peft_model(
-        tiny.model(hidden_size=64, num_hidden_layers=8), LoraConfig(r=4, target_modules="all-linear")
+        tiny.model(hidden_size=128, intermediate_size=256, num_hidden_layers=4),
+        LoraConfig(r=2, target_modules="all-linear"),
     )
     run, work = step(model)
     assert Shape.of(model).training(work) == pytest.approx(counted(run), rel=0.02)

@@ -10,8 +10,12 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 from rlkit.errors import UserError
-from rlkit.models.decoder import Decoder, SelectedLogProbs
+from rlkit.models import logprobs as logprobs_module
+from rlkit.models.attention import GroupedAttention, Layout
+from rlkit.models.decoder import Decoder
+from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
+from rlkit.training.forward import Rows, token_logprobs
 
 
 def padded(prompts, group):
@@ -27,7 +31,7 @@ def test_logits_equal_the_models_own_with_prompts_of_unequal_length(family, froz
     ids, mask, index = padded(prompts, 3)
     assert not bool(mask.all())  # some prompt really is padded
     decoder = Decoder(model, frozen=frozen)
-    logits = decoder.head(decoder.hidden(ids, mask, index, responses))
+    logits = decoder.head(tiny.states(decoder, ids, mask, index, responses))
     for row in range(12):
         prompt = torch.from_numpy(prompts[index[row]])
         own = model(torch.cat((prompt, responses[row]))[None]).logits[0, len(prompt) - 1 : -1]
@@ -42,10 +46,8 @@ def test_a_certain_token_has_log_prob_zero_at_its_own_place():
     response[0, 2] = own[len(prompt) + 1].argmax()  # what the state after the second response token predicts
     ids, mask, index = padded([prompt], 1)
     decoder = Decoder(model, frozen=True)
-    logits = (
-        decoder.head(decoder.hidden(ids, mask, index, response))[0] * 1e4
-    )  # the likeliest becomes certain
-    logprobs, _ = SelectedLogProbs.apply(logits, response[0])
+    states = tiny.states(decoder, ids, mask, index, response)[0] * 1e4  # the likeliest becomes certain
+    logprobs, _ = SelectedLogProbs.apply(states, decoder.head_weight, response[0])
     assert logprobs[2] == pytest.approx(0.0, abs=1e-6)
     assert (logprobs[[0, 1, 3]] < -1).all()
 
@@ -57,7 +59,7 @@ def test_padding_behind_a_response_changes_nothing_before_it():
     long = torch.cat((short, torch.zeros(2, 5, dtype=torch.long)), 1)
     decoder = Decoder(model)
     torch.testing.assert_close(
-        decoder.hidden(ids, mask, index, short), decoder.hidden(ids, mask, index, long)[:, :4]
+        tiny.states(decoder, ids, mask, index, short), tiny.states(decoder, ids, mask, index, long)[:, :4]
     )
 
 
@@ -68,7 +70,7 @@ def test_padding_behind_a_prompt_changes_nothing(pads):
     mask = torch.arange(len(ids[0]))[None] < len(prompt)
     response = torch.tensor([[4, 9, 2]])
     decoder = Decoder(model)
-    logits = decoder.head(decoder.hidden(ids, mask, torch.tensor([0]), response))[0]
+    logits = decoder.head(tiny.states(decoder, ids, mask, torch.tensor([0]), response))[0]
     own = model(torch.cat((torch.from_numpy(prompt), response[0]))[None]).logits[0, len(prompt) - 1 : -1]
     torch.testing.assert_close(logits, own, atol=1e-5, rtol=1e-5)
 
@@ -80,23 +82,119 @@ def test_gradients_equal_those_of_the_models_own_forward():
     ids, mask, index = padded(prompts, 2)
     ours, theirs = tiny.model(), tiny.model()
     decoder = Decoder(ours)
-    flat = decoder.head(decoder.hidden(ids, mask, index, responses)).flatten(0, 1)
-    (SelectedLogProbs.apply(flat, responses.flatten())[0] * weights.flatten()).sum().backward()
+    flat = tiny.states(decoder, ids, mask, index, responses).flatten(0, 1)
+    logprobs, _ = SelectedLogProbs.apply(flat, decoder.head_weight, responses.flatten())
+    (logprobs * weights.flatten()).sum().backward()
     own = [tiny.reference_logprobs(theirs, prompts[index[i]], responses[i].numpy()) for i in range(6)]
     (torch.stack(own) * weights).sum().backward()
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
 
 
-def test_selected_log_probs_and_entropy_equal_float64_softmax():
-    logits = torch.randn(30, 17, generator=torch.Generator().manual_seed(0)).double()
-    targets = torch.randint(0, 17, (30,), generator=torch.Generator().manual_seed(1))
-    logprobs, entropy = SelectedLogProbs.apply(logits.float(), targets)
-    exact = logits.log_softmax(-1)
-    torch.testing.assert_close(
-        logprobs.double(), exact.gather(1, targets[:, None])[:, 0], atol=1e-6, rtol=1e-6
+@pytest.mark.parametrize("chunk", [2**26, 17 * 8])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(monkeypatch, chunk, temperature):
+    monkeypatch.setattr(logprobs_module, "CHUNK", chunk)  # the smaller one cuts 30 tokens into 4 chunks
+    rng = torch.Generator().manual_seed(0)
+    hidden, weight = torch.randn(30, 8, generator=rng), torch.randn(17, 8, generator=rng)
+    targets, grad = torch.randint(0, 17, (30,), generator=rng), torch.randn(30, generator=rng)
+    ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
+    logprobs, entropy = SelectedLogProbs.apply(*ours, targets, temperature)
+    (logprobs * grad).sum().backward()
+    exact = [hidden.double().requires_grad_(), weight.double().requires_grad_()]
+    full = (exact[0] @ exact[1].t() / temperature).log_softmax(-1)
+    selected = full.gather(1, targets[:, None])[:, 0]
+    (selected * grad).sum().backward()
+    torch.testing.assert_close(logprobs.double(), selected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(-1), atol=1e-5, rtol=1e-5)
+    for a, b in zip(ours, exact, strict=True):
+        torch.testing.assert_close(a.grad.double(), b.grad, atol=1e-5, rtol=1e-5)
+
+
+def uneven(model):
+    """Rows of unequal responses in groups of unequal size, out of order, and their losses in both passes."""
+    prompts, rng = tiny.prompts(3), torch.Generator().manual_seed(6)
+    ids, mask = pad_right(prompts, 0)
+    index, lengths = torch.tensor([2, 0, 0, 1, 0, 2]), torch.tensor([1, 5, 2, 3, 4, 1])
+    responses = torch.randint(1, tiny.VOCAB, (6, 5), generator=rng)
+    present = torch.arange(5)[None] < lengths[:, None]
+    rows = Rows(torch.arange(6), ids, mask, index, responses, present)
+    weights = torch.randn(6, 5, generator=rng) * present
+    own = [
+        tiny.reference_logprobs(model, prompts[index[i]], responses[i, :n].numpy())
+        for i, n in enumerate(lengths)
+    ]
+    return rows, weights, own
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", list(tiny.FAMILIES))
+def test_packed_rows_of_unequal_length_equal_the_models_own_forward(family, checkpointing):
+    ours, theirs = tiny.model(family), tiny.model(family)
+    rows, weights, own = uneven(theirs)
+    logprobs, _ = token_logprobs(Decoder(ours, checkpointing=checkpointing), rows)
+    for i, expected in enumerate(own):
+        torch.testing.assert_close(logprobs[i, : len(expected)], expected, atol=1e-5, rtol=1e-5)
+        assert not logprobs[i, len(expected) :].any()
+    (logprobs * weights).sum().backward()
+    sum((own[i] * weights[i, : len(own[i])]).sum() for i in range(6)).backward()
+    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
+
+
+def test_grouped_attention_has_the_gradient_of_finite_differences():
+    rng = torch.Generator().manual_seed(0)
+    mask, present = (
+        torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(),
+        torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool(),
     )
-    torch.testing.assert_close(entropy.double(), -(exact.exp() * exact).sum(-1), atol=1e-6, rtol=1e-6)
+    layout = Layout(mask, torch.tensor([1, 0, 1]), present)
+    qkv = torch.randn(7, 4 + 2 * 2, 2, generator=rng, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: GroupedAttention.apply(x, layout, 4), qkv)
+
+
+def test_the_ragged_places_are_each_responses_prompt_and_own_tokens():
+    mask, present = (
+        torch.tensor([[1, 1, 1], [1, 0, 0]]).bool(),
+        torch.tensor([[1, 1, 1], [1, 0, 0], [1, 1, 0]]).bool(),
+    )
+    ragged = Layout(mask, torch.tensor([1, 0, 1]), present).ragged
+    # Packed: prompt 0 at 0-2, prompt 1 at 3; the inputs of response 0 at 4-5, of response 2 at 6.
+    assert ragged.keys_at.tolist() == [3, 4, 5, 3, 6]
+    assert ragged.queries[0].tolist() == [0, 2, 3] and ragged.keys[0].tolist() == [0, 3, 5]
+
+
+def test_adapters_beside_the_base_weights_have_pefts_own_gradients():
+    ours, theirs = lora(tiny.model()), lora(tiny.model())
+    rows, weights, own = uneven(theirs)
+    logprobs, _ = token_logprobs(Decoder(ours), rows)
+    (logprobs * weights).sum().backward()
+    sum((own[i] * weights[i, : len(own[i])]).sum() for i in range(6)).backward()
+    for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
+        if "lora_" in name:
+            torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
+
+
+def test_bfloat16_computes_over_float32_master_weights():
+    model = tiny.model()
+    rows, weights, _ = uneven(model)
+    exact, _ = token_logprobs(Decoder(model), rows)
+    model.compute_dtype = torch.bfloat16
+    rough, _ = token_logprobs(Decoder(model), rows)
+    (rough * weights).sum().backward()
+    assert 1e-4 < (rough - exact).abs().mean() < 0.05  # bfloat16 was really used, and only bfloat16's error
+    assert all(p.grad.dtype == torch.float32 for p in model.parameters() if p.grad is not None)
+
+
+def test_refreshing_a_frozen_copy_keeps_its_tensors_and_takes_the_new_weights():
+    old, new = tiny.model(seed=0), tiny.model(seed=1)
+    rows, _, _ = uneven(new)
+    copy = Decoder(old, frozen=True)
+    places = [t.data_ptr() for t in copy._tensors()]
+    copy.refresh(new)
+    assert [t.data_ptr() for t in copy._tensors()] == places
+    with torch.no_grad():
+        assert torch.equal(token_logprobs(copy, rows)[0], token_logprobs(Decoder(new, frozen=True), rows)[0])
 
 
 def lora(model):
@@ -116,12 +214,12 @@ def test_a_frozen_copy_merges_the_adapter_and_leaves_the_base_weights_alone():
     live = Decoder(adapted)
     for _ in range(100):
         copy = Decoder(adapted, frozen=True)
-    expected = live.head(live.hidden(ids, mask, index, responses))
+    expected = live.head(tiny.states(live, ids, mask, index, responses))
     torch.testing.assert_close(
-        copy.head(copy.hidden(ids, mask, index, responses)), expected, atol=1e-5, rtol=1e-5
+        copy.head(tiny.states(copy, ids, mask, index, responses)), expected, atol=1e-5, rtol=1e-5
     )
     with adapted.disable_adapter():
-        plain = live.head(live.hidden(ids, mask, index, responses))
+        plain = live.head(tiny.states(live, ids, mask, index, responses))
     assert (plain - expected).abs().max() > 0.01  # the adapter really does something
     for name, parameter in adapted.named_parameters():
         if name in before:

@@ -41,6 +41,15 @@ def prompts(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[np.
     return [rng.integers(1, VOCAB, rng.integers(low, high)) for _ in range(count)]
 
 
+def states(decoder, ids, mask, index, responses):
+    """(B, T, d) states that predict responses (B, T) of full length, in the order that people think in."""
+    from rlkit.models.attention import Layout
+
+    present = torch.ones(responses.shape, dtype=torch.bool)
+    flat, b = decoder.states(ids, responses, Layout(mask.bool(), index, present)), len(responses)
+    return torch.cat((flat[:b, None], flat[b:].view(b, -1, flat.shape[-1])), 1)
+
+
 def batch(lengths: list[int], group_size: int = 2, seed: int = 0, prompt_length: int = 5) -> Batch:
     """Sequences of the given response lengths in groups, with random rewards, log-probs and values."""
     rng = torch.Generator().manual_seed(seed)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.models.attention import HIDDEN_SCORE, decode_attention
 from rlkit.models.decoder import Decoder
 from rlkit.types import Sample
 
@@ -55,7 +56,7 @@ class TorchSampler:
         Log-probs are those of the distribution drawn from (after temperature, top-k and top-p); for greedy
         decoding (temperature 0) those at temperature 1.
         """
-        device = self.decoder.embedding.device
+        device = self.decoder.device
         generator = torch.Generator().manual_seed(seed)
         draws = torch.rand(len(prompts) * n, max_tokens, generator=generator)  # (P·n, T), in [0, 1)
         settings = Settings(temperature, top_p, top_k, max_tokens)
@@ -102,14 +103,15 @@ class TorchSampler:
 
     def _step(self, token: Tensor, cache: "Cache", t: int) -> Tensor:
         """Append `token` (A,) as response token t and return the states (A, d) after it."""
-        end = cache.width + t + 1
+        end, bias = cache.width + t + 1, cache.bias(cache.width + t + 1)
+        heads, kv = self.decoder.heads, self.decoder.kv_heads
 
-        def attend(layer, q, k, v):
+        def attend(layer, qkv):
             keys, values = cache.keys[layer], cache.values[layer]
-            keys[:, :, end - 1], values[:, :, end - 1] = k[:, :, 0], v[:, :, 0]
-            return self.decoder.attention(q, keys[:, :, :end], values[:, :, :end], cache.allowed(end))
+            q, keys[:, :, end - 1], values[:, :, end - 1] = qkv.split((heads, kv, kv), 1)
+            return decode_attention(q, keys, values, end, bias)
 
-        return self.decoder.run(token[:, None], (cache.lengths + t)[:, None], attend)[:, 0]
+        return self.decoder.run(token, cache.lengths + t, attend)
 
     def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor, stops: Tensor) -> list[Sample]:
         last = tokens.gather(1, (lengths - 1)[:, None])[:, 0]
@@ -153,12 +155,13 @@ class Cache:
         keys, values = [grown(k) for k in prefix.keys], [grown(v) for v in prefix.values]
         return cls(keys, values, prefix.lengths[index], mask, prefix.mask.shape[1])
 
-    def allowed(self, end: int) -> Tensor | None:
-        """(A, 1, 1, end): real prompt tokens and all response tokens so far; None when that is everything."""
+    def bias(self, end: int) -> Tensor | None:
+        """(A, 1, 1, end) that hides padding behind prompts; None where there is none."""
         if self.mask is None:
             return None
-        own = self.mask.new_ones(len(self.mask), end - self.width)
-        return torch.cat((self.mask, own), 1)[:, None, None]
+        hidden = torch.zeros(len(self.mask), end, device=self.mask.device)
+        hidden[:, : self.width].masked_fill_(~self.mask, HIDDEN_SCORE)
+        return hidden[:, None, None]
 
     def select(self, keep: Tensor) -> None:
         """Only these sequences go on."""
@@ -175,12 +178,12 @@ def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, T
         logprobs = logits.log_softmax(-1)
         token = logprobs.argmax(-1)
         return token, logprobs.gather(1, token[:, None])[:, 0]
-    logprobs = truncated(logits / settings.temperature, settings).log_softmax(-1)
-    cumulative = logprobs.exp().cumsum(-1)  # (A, V)
+    logits = truncated(logits if settings.temperature == 1 else logits / settings.temperature, settings)
+    cumulative = logits.softmax(-1).cumsum(-1)  # (A, V)
     # A token of probability zero adds nothing to the sum, so the first sum above the draw is never its own.
     point = uniform.clamp(max=1 - 1e-6) * cumulative[:, -1]
-    token = torch.searchsorted(cumulative, point[:, None], right=True)[:, 0]
-    return token, logprobs.gather(1, token[:, None])[:, 0]
+    token = torch.searchsorted(cumulative, point[:, None], right=True)
+    return token[:, 0], logits.gather(1, token)[:, 0] - logits.logsumexp(-1)
 
 
 def truncated(logits: Tensor, settings: Settings) -> Tensor:

@@ -10,7 +10,7 @@ from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.training import algorithms
-from rlkit.training.forward import Rows, micro_batches, spread
+from rlkit.training.forward import Rows, micro_batches
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
@@ -39,9 +39,7 @@ class Critic(nn.Module):
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
-        decoder = Decoder(self.model)
-        hidden = decoder.hidden(rows.prompt_ids, rows.prompt_mask, rows.index, rows.response_ids)
-        return spread(self.head(hidden[rows.present].float())[:, 0], rows.present)
+        return rows.spread(self.head(rows.states(Decoder(self.model)).float())[:, 0])
 
     @torch.no_grad()
     def values(self, batch: Batch, ledger: Ledger) -> Tensor:

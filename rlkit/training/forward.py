@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from rlkit.compute import Work
-from rlkit.models.decoder import Decoder, SelectedLogProbs
+from rlkit.models.attention import Layout
+from rlkit.models.decoder import Decoder
+from rlkit.models.logprobs import CHUNK, SelectedLogProbs, logits_of
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
 
@@ -44,6 +48,27 @@ class Rows:
         """t, the longest response among these rows."""
         return self.response_ids.shape[1]
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the packed tokens of the pass belong."""
+        return Layout(self.prompt_mask, self.index, self.present)
+
+    @property
+    def targets(self) -> Tensor:
+        """(N,) the response tokens in the order of `Decoder.states`."""
+        return torch.cat((self.response_ids[:, 0], self.response_ids[:, 1:][self.layout.inner]))
+
+    def states(self, decoder: Decoder) -> Tensor:
+        """(N, d) the states from which the response tokens are predicted."""
+        return decoder.states(self.prompt_ids, self.response_ids, self.layout)
+
+    def spread(self, values: Tensor) -> Tensor:
+        """Values (N,) in the order of `targets` as (b, t), zero where there is no token."""
+        rest = values.new_zeros(self.layout.inner.shape).masked_scatter(
+            self.layout.inner, values[len(self.rows) :]
+        )
+        return torch.cat((values[: len(self.rows), None], rest), 1)
+
     def work(self) -> Work:
         """Token counts of a forward pass over these rows."""
         prompts, lengths = self.prompt_mask.sum(-1).tolist(), self.present.sum(-1).tolist()
@@ -70,25 +95,21 @@ def token_logprobs(decoder: Decoder, rows: Rows, temperature: float = 1.0) -> tu
     Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
     The entropy carries no gradient.
     """
-    hidden = decoder.hidden(rows.prompt_ids, rows.prompt_mask, rows.index, rows.response_ids)  # (b, t, d)
-    real = hidden[rows.present]  # (tokens, d)
-    logits = decoder.head(real)  # (tokens, V)
-    if temperature != 1.0:
-        logits = logits / temperature
-    logprobs, entropy = SelectedLogProbs.apply(logits, rows.response_ids[rows.present])
-    return spread(logprobs, rows.present), spread(entropy, rows.present)
-
-
-def spread(values: Tensor, present: Tensor) -> Tensor:
-    """Values of real tokens (tokens,) as (b, t), zero elsewhere."""
-    return values.new_zeros(present.shape).masked_scatter(present, values)
+    states = rows.states(decoder)
+    logprobs, entropy = SelectedLogProbs.apply(states, decoder.head_weight, rows.targets, temperature)
+    return rows.spread(logprobs), rows.spread(entropy)
 
 
 def entropy_with_gradient(decoder: Decoder, rows: Rows, temperature: float) -> Tensor:
     """Entropies (b, t) for an entropy bonus: one more pass whose gradient goes through the whole softmax."""
-    hidden = decoder.hidden(rows.prompt_ids, rows.prompt_mask, rows.index, rows.response_ids)
-    logprobs = (decoder.head(hidden[rows.present]).float() / temperature).log_softmax(-1)
-    return spread(-(logprobs.exp() * logprobs).sum(-1), rows.present)
+    weight = decoder.head_weight
+
+    def entropies(states: Tensor) -> Tensor:
+        logprobs = logits_of(states, weight, temperature).log_softmax(-1)
+        return -(logprobs.exp() * logprobs).sum(-1)
+
+    parts = rows.states(decoder).split(max(1, CHUNK // len(weight)))
+    return rows.spread(torch.cat([checkpoint(entropies, part, use_reentrant=False) for part in parts]))
 
 
 def text_batch(

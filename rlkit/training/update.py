@@ -157,9 +157,8 @@ class Updater:
             return None
         result = torch.zeros_like(batch.mask)
         for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
-            hidden = self.decoder.hidden(part.prompt_ids, part.prompt_mask, part.index, part.response_ids)
-            p = (self.decoder.head(hidden).float() / self.config.rollout.temperature).softmax(-1)
-            result[part.rows, : part.width] = p.square().sum(-1) * part.present
+            logits = self.decoder.head(part.states(self.decoder)).float() / self.config.rollout.temperature
+            result[part.rows, : part.width] = part.spread(logits.softmax(-1).square().sum(-1))
             self.ledger.add("old_log_prob", self.shape.forward(part.work()))
         return result
 

@@ -1,0 +1,385 @@
+"""Attention over packed tokens in which the samples of a group share their prompt.
+
+Tokens stand packed: those of the P distinct prompts first, then the inputs of the B responses, row by row,
+without padding. A response token sees its prompt and the response tokens up to itself. Two implementations
+compute this: `GroupedAttention` by matrix products on small padded tiles (any device and precision,
+deterministic, memory quadratic in the response), and torch's variable-length flash kernel (CUDA, bfloat16).
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+HIDDEN_SCORE = -1e30  # finite, so that a padded row, which sees nothing, stays free of NaN
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the packed tokens of one forward pass belong.
+
+    Attributes:
+        prompt_mask: (P, S) bool, true on prompt tokens, which are left-aligned.
+        index: (B,) prompt of each response.
+        present: (B, T) bool, true on response tokens, left-aligned; every response has at least one.
+    """
+
+    prompt_mask: Tensor
+    index: Tensor
+    present: Tensor
+
+    @property
+    def inner(self) -> Tensor:
+        """(B, T-1) true where a response token is an input: the last one is predicted only."""
+        return self.present[:, 1:]
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(P,) prompt lengths."""
+        return self.prompt_mask.sum(-1)
+
+    @cached_property
+    def prompt_tokens(self) -> int:
+        """Packed prompt tokens."""
+        return int(self.lengths.sum())
+
+    @cached_property
+    def last(self) -> Tensor:
+        """(P,) packed place of each prompt's last token."""
+        return self.lengths.cumsum(0) - 1
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(N,) position of each packed token in its sequence."""
+        prompts, inner = self.prompt_mask, self.inner
+        of_prompts = torch.arange(prompts.shape[1], device=prompts.device).expand(prompts.shape)[prompts]
+        steps = torch.arange(inner.shape[1], device=inner.device)
+        of_responses = (self.lengths[self.index][:, None] + steps)[inner]
+        return torch.cat((of_prompts, of_responses))
+
+    @cached_property
+    def slots(self) -> tuple[Tensor, int]:
+        """Each response's place (B,) on a P × G board, G the largest group; and G."""
+        counts = torch.bincount(self.index, minlength=len(self.prompt_mask))
+        order = self.index.argsort(stable=True)
+        starts = counts.cumsum(0) - counts
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order), device=order.device) - starts[self.index[order]]
+        group = int(counts.max())
+        return self.index * group + rank, group
+
+    @cached_property
+    def tiles(self) -> "Tiles":
+        """Places of packed tokens on padded tiles."""
+        (slots, group), (p, s), t = self.slots, self.prompt_mask.shape, self.inner.shape[1]
+        device = self.index.device
+        places = slots[:, None] * t + torch.arange(t, device=device)  # (B, T-1)
+        full = len(slots) == p * group and bool(self.inner.all()) and bool((slots.diff() == 1).all())
+        seen = self.prompt_mask[:, None, None, None]  # (P, 1, 1, 1, S)
+        own = torch.ones(t, t, dtype=torch.bool, device=device).tril()
+        bias = torch.zeros(p, 1, 1, t, s + t, device=device)
+        bias[..., :s].masked_fill_(~seen, HIDDEN_SCORE)
+        bias[..., s:].masked_fill_(~own, HIDDEN_SCORE)
+        causal = torch.ones(s, s, dtype=torch.bool, device=device).tril()
+        return Tiles(
+            group=group,
+            prompts=None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0],
+            responses=None if full else places[self.inner],
+            bias=bias,
+            prompt_bias=torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE),
+        )
+
+    @cached_property
+    def ragged(self) -> "Ragged":
+        """Cumulative lengths and key places for the variable-length kernel."""
+        inputs, lengths = self.inner.sum(-1), self.lengths  # (B,), (P,)
+        used = (inputs > 0).nonzero()[:, 0]
+        queries, seen = inputs[used], lengths[self.index[used]]
+        keys = seen + queries
+        # Places of a response's keys: its prompt's tokens, then its own.
+        ends, own_starts = keys.cumsum(0), self.prompt_tokens + (inputs.cumsum(0) - inputs)[used]
+        prompt_starts = (self.last + 1 - lengths)[self.index[used]]
+        row = torch.repeat_interleave(torch.arange(len(used), device=ends.device), keys)
+        place = torch.arange(int(keys.sum()), device=ends.device) - (ends - keys)[row]
+        inside = place < seen[row]
+        keys_at = torch.where(inside, prompt_starts[row] + place, own_starts[row] + place - seen[row])
+        zero = ends.new_zeros(1)
+
+        def cumulative(values: Tensor) -> Tensor:
+            return torch.cat((zero, values.cumsum(0))).int()
+
+        return Ragged(
+            keys_at,
+            (cumulative(lengths), int(lengths.max())),
+            (cumulative(queries), int(queries.max()) if len(used) else 0),
+            (cumulative(keys), int(keys.max()) if len(used) else 0),
+        )
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Padded views of packed tokens: prompts (P, S) and responses (P, G, T-1); None where nothing is padded."""
+
+    group: int
+    prompts: Tensor | None
+    responses: Tensor | None
+    bias: Tensor  # (P, 1, 1, T-1, S+T-1)
+    prompt_bias: Tensor  # (S, S)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """What torch's variable-length kernel takes: places of keys, and (cumulative, longest) lengths."""
+
+    keys_at: Tensor
+    prompts: tuple[Tensor, int]
+    queries: tuple[Tensor, int]
+    keys: tuple[Tensor, int]
+
+
+def spread(x: Tensor, places: Tensor | None, size: int) -> Tensor:
+    """Packed rows (n, ...) on a board of `size` rows, zero where there is none."""
+    if places is None:
+        return x
+    board = x.new_zeros(size, *x.shape[1:])
+    board[places] = x
+    return board
+
+
+def rotate(x: Tensor, cos: Tensor, sin: Tensor, heads: int, inverse: bool = False) -> Tensor:
+    """Rotary position embedding of the first `heads` of x (n, *, D) by cos and sin (n, D/2); the rest is copied.
+
+    The half-split form of Llama: channel i turns with channel i + D/2.
+    """
+    half, out = x.shape[-1] // 2, torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    a, b = x[:, :heads, :half], x[:, :heads, half:]
+    cos, sin, sign = cos[:, None], sin[:, None], -1 if inverse else 1
+    torch.mul(a, cos, out=out[:, :heads, :half]).addcmul_(b, sin, value=-sign)
+    torch.mul(b, cos, out=out[:, :heads, half:]).addcmul_(a, sin, value=sign)
+    out[:, heads:] = x[:, heads:]
+    return out
+
+
+class Rotary(torch.autograd.Function):
+    """`rotate` with its gradient, which is the rotation back."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.heads = heads
+        return rotate(x, cos, sin, heads)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        return rotate(grads[0], *ctx.saved_tensors, ctx.heads, inverse=True), None, None, None
+
+
+@dataclass
+class Tile:
+    """Queries, keys and values of the prompts (P, K, ...) and of the responses (P, K, G, ...), K key heads.
+
+    `g` query heads share a key head; their rows stand above each other, so that every product is one batch of
+    plain matrix products.
+    """
+
+    prompt_q: Tensor  # (P, K, g·S, D)
+    prompt_k: Tensor  # (P, K, S, D)
+    prompt_v: Tensor
+    q: Tensor  # (P, K, G, g·T, D)
+    k: Tensor  # (P, K, G, T, D)
+    v: Tensor
+
+
+class GroupedAttention(torch.autograd.Function):
+    """Attention (N, H, D) of packed qkv (N, H + 2K, D), already rotated; scores are softmaxed in float32.
+
+    The gradient to a prompt's keys and values sums over its group inside the matrix products, so that
+    nothing is copied a sample or added by index.
+    """
+
+    @staticmethod
+    def forward(ctx, qkv: Tensor, layout: Layout, heads: int) -> Tensor:
+        tile = to_tile(qkv, layout, heads)
+        weights = softmax(prompt_scores(tile, layout))
+        prompt_out = weights @ tile.prompt_v
+        own = softmax(response_scores(tile, layout)) if layout.inner.shape[1] else None
+        out = None if own is None else weighted(own, tile)
+        ctx.save_for_backward(weights, own, *vars(tile).values())
+        ctx.layout, ctx.heads = layout, heads
+        return from_tile(prompt_out, out, layout, heads)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        weights, own, *saved = ctx.saved_tensors
+        layout, heads, tile = ctx.layout, ctx.heads, Tile(*saved)
+        scale = tile.q.shape[-1] ** -0.5
+        grad_prompt, grad = output_tile(grads[0], layout, heads, tile.k.shape[1])
+        dv = weights.transpose(-1, -2) @ grad_prompt
+        ds = softmax_gradient(grad_prompt @ tile.prompt_v.transpose(-1, -2), weights, scale)
+        dq, dk = ds @ tile.prompt_k, ds.transpose(-1, -2) @ tile.prompt_q
+        result = Tile(dq, dk, dv, tile.q, tile.k, tile.v)
+        if own is not None and grad is not None:
+            _response_gradient(result, tile, own, grad, scale)
+        return gradient_rows(result, layout, heads), None, None
+
+
+def _response_gradient(result: Tile, tile: Tile, own: Tensor, grad: Tensor, scale: float) -> None:
+    """Fill in the gradients of response queries, keys and values, and add to those of the prompts."""
+    s = tile.prompt_k.shape[2]
+    flat = grad.flatten(2, 3)  # (P, K, G·g·T, D)
+    dw = torch.cat(
+        (
+            (flat @ tile.prompt_v.transpose(-1, -2)).view(*own.shape[:-1], s),
+            grad @ tile.v.transpose(-1, -2),
+        ),
+        -1,
+    )
+    ds = softmax_gradient(dw, own, scale)
+    to_prompt, to_own = ds[..., :s].flatten(2, 3), ds[..., s:]
+    result.prompt_v = result.prompt_v + own[..., :s].flatten(2, 3).transpose(-1, -2) @ flat
+    result.prompt_k = result.prompt_k + to_prompt.transpose(-1, -2) @ tile.q.flatten(2, 3)
+    result.q = (to_prompt @ tile.prompt_k).view_as(tile.q) + to_own @ tile.k
+    result.k = to_own.transpose(-1, -2) @ tile.q
+    result.v = own[..., s:].transpose(-1, -2) @ grad
+
+
+def softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32)).to(scores.dtype)
+
+
+def softmax_gradient(grad: Tensor, weights: Tensor, scale: float) -> Tensor:
+    """Gradient of the scaled scores from that of their softmax."""
+    return torch._softmax_backward_data(grad, weights, -1, weights.dtype).mul_(scale)
+
+
+def prompt_scores(tile: Tile, layout: Layout) -> Tensor:
+    """(P, K, g·S, S) masked, scaled scores inside the prompts."""
+    p, k, rows, d = tile.prompt_q.shape
+    s = tile.prompt_k.shape[2]
+    scores = (tile.prompt_q @ tile.prompt_k.transpose(-1, -2)).mul_(d**-0.5)
+    return scores.view(p, k, -1, s, s).add_(layout.tiles.prompt_bias).view(p, k, rows, s)
+
+
+def response_scores(tile: Tile, layout: Layout) -> Tensor:
+    """(P, K, G, g·T, S+T) masked, scaled scores of responses on their prompts and on themselves."""
+    p, k, group, rows, d = tile.q.shape
+    s, t = tile.prompt_k.shape[2], tile.k.shape[3]
+    on_prompt = (tile.q.flatten(2, 3) @ tile.prompt_k.transpose(-1, -2)).view(p, k, group, rows, s)
+    scores = torch.cat((on_prompt, tile.q @ tile.k.transpose(-1, -2)), -1).mul_(d**-0.5)
+    scores.view(p, k, -1, t, s + t).add_(layout.tiles.bias)
+    return scores
+
+
+def weighted(weights: Tensor, tile: Tile) -> Tensor:
+    """(P, K, G, g·T, D) outputs."""
+    s = tile.prompt_k.shape[2]
+    on_prompt = weights[..., :s].flatten(2, 3) @ tile.prompt_v
+    return on_prompt.view_as(tile.q) + weights[..., s:] @ tile.v
+
+
+def to_tile(qkv: Tensor, layout: Layout, heads: int) -> Tile:
+    """Packed qkv (N, H + 2K, D) as a Tile."""
+    kv, d, n = (qkv.shape[1] - heads) // 2, qkv.shape[-1], layout.prompt_tokens
+    g, (p, s), t, group = heads // kv, layout.prompt_mask.shape, layout.inner.shape[1], layout.tiles.group
+    prompts = spread(qkv[:n], layout.tiles.prompts, p * s).view(p, s, heads + 2 * kv, d)
+    responses = spread(qkv[n:], layout.tiles.responses, p * group * t).view(p, group, t, heads + 2 * kv, d)
+    pq, pk, pv = prompts.split((heads, kv, kv), 2)
+    q, k, v = responses.split((heads, kv, kv), 3)
+    return Tile(
+        pq.reshape(p, s, kv, g, d).permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d),
+        pk.transpose(1, 2).contiguous(),
+        pv.transpose(1, 2).contiguous(),
+        q.reshape(p, group, t, kv, g, d).permute(0, 3, 1, 4, 2, 5).reshape(p, kv, group, g * t, d),
+        k.permute(0, 3, 1, 2, 4).contiguous(),
+        v.permute(0, 3, 1, 2, 4).contiguous(),
+    )
+
+
+def output_tile(x: Tensor, layout: Layout, heads: int, kv: int) -> tuple[Tensor, Tensor | None]:
+    """Packed (N, H, D) as the outputs of prompts (P, K, g·S, D) and of responses (P, K, G, g·T, D)."""
+    d, n = x.shape[-1], layout.prompt_tokens
+    g, (p, s), t, group = heads // kv, layout.prompt_mask.shape, layout.inner.shape[1], layout.tiles.group
+    prompts = spread(x[:n], layout.tiles.prompts, p * s).view(p, s, kv, g, d)
+    of_prompts = prompts.permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d)
+    if t == 0:
+        return of_prompts, None
+    responses = spread(x[n:], layout.tiles.responses, p * group * t).view(p, group, t, kv, g, d)
+    return of_prompts, responses.permute(0, 3, 1, 4, 2, 5).reshape(p, kv, group, g * t, d)
+
+
+def from_tile(prompts: Tensor, responses: Tensor | None, layout: Layout, heads: int) -> Tensor:
+    """The inverse of `output_tile`: packed (N, H, D)."""
+    (p, kv, _, d), s, t = prompts.shape, layout.prompt_mask.shape[1], layout.inner.shape[1]
+    g = heads // kv
+    rows = prompts.view(p, kv, g, s, d).permute(0, 3, 1, 2, 4).reshape(p * s, heads, d)
+    packed = [rows if layout.tiles.prompts is None else rows[layout.tiles.prompts]]
+    if responses is not None:
+        group = responses.shape[2]
+        rows = responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(p * group * t, heads, d)
+        packed.append(rows if layout.tiles.responses is None else rows[layout.tiles.responses])
+    return torch.cat(packed)
+
+
+def gradient_rows(tile: Tile, layout: Layout, heads: int) -> Tensor:
+    """Gradients of a Tile's queries, keys and values as packed (N, H + 2K, D)."""
+    kv = tile.prompt_k.shape[1]
+    q = from_tile(tile.prompt_q, tile.q, layout, heads)
+    k = from_tile(tile.prompt_k, tile.k, layout, kv)
+    v = from_tile(tile.prompt_v, tile.v, layout, kv)
+    return torch.cat((q, k, v), 1)
+
+
+class Gather(torch.autograd.Function):
+    """Rows `x[places]`, whose gradient is summed in float32: a prompt's keys serve a whole group."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.shape = x.shape
+        return x.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (places,) = ctx.saved_tensors
+        total = torch.zeros(ctx.shape, dtype=torch.float32, device=places.device)
+        return total.index_add_(0, places, grads[0].float()).to(grads[0].dtype), None
+
+
+def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
+    """The same attention by torch's variable-length flash kernel: no padding, memory linear in length."""
+    from torch.nn.attention.varlen import varlen_attn
+
+    kv, n, ragged = (qkv.shape[1] - heads) // 2, layout.prompt_tokens, layout.ragged
+    options = {"window_size": (-1, 0), "enable_gqa": kv != heads}
+    q, k, v = qkv.split((heads, kv, kv), 1)
+    starts, longest = ragged.prompts
+    prompts = varlen_attn(q[:n], k[:n], v[:n], starts, starts, longest, longest, **options)
+    if ragged.queries[1] == 0:
+        return prompts
+    keys, values = Gather.apply(qkv[:, heads:], ragged.keys_at).split((kv, kv), 1)
+    responses = varlen_attn(
+        q[n:], keys, values, ragged.queries[0], ragged.keys[0], ragged.queries[1], ragged.keys[1], **options
+    )
+    return torch.cat((prompts, responses))
+
+
+def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
+    """Attention outputs (N, H, D) of packed, rotated qkv (N, H + 2K, D), K key heads for H query heads."""
+    if qkv.is_cuda and qkv.dtype == torch.bfloat16:
+        return ragged_attention(qkv, layout, heads)
+    return GroupedAttention.apply(qkv, layout, heads)
+
+
+def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Tensor | None) -> Tensor:
+    """One query a sequence: q (A, H, D) on the first `end` places of a cache (A, K, W, D).
+
+    `bias` (A, 1, 1, end) is added to the scores and hides places.
+    """
+    (a, h, d), kv = q.shape, keys.shape[1]
+    scores = torch.bmm(q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2))
+    scores = scores.view(a, kv, h // kv, end).mul_(d**-0.5)
+    if bias is not None:
+        scores += bias
+    weights = softmax(scores).view(a * kv, h // kv, end)
+    return torch.bmm(weights, values.flatten(0, 1)[:, :end]).view(a, h, d)

@@ -1,0 +1,78 @@
+"""Linear layers as matrix products: fused where they share an input, with LoRA adapters beside or merged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Product:
+    """The outputs of linear layers on one input, side by side: (N, in) → (N, sum of outputs).
+
+    Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched).
+    Otherwise weights are concatenated inside autograd and cast to `dtype`, and plain LoRA adapters are one
+    more pair of products for all the layers. Adapters of another kind, and dropout, run as peft wrote them.
+    """
+
+    def __init__(self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool) -> None:
+        self.dtype, self.adapters = dtype, [] if frozen else [adapter_of(m) for m in modules]
+        self.modules = modules if any(a == "own forward" for a in self.adapters) else None
+        if self.modules:
+            return
+        weights = [merged_weight(m) if frozen else getattr(m, "base_layer", m).weight for m in modules]
+        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        biases = [getattr(m, "base_layer", m).bias for m in modules]
+        bias = torch.cat(biases) if biases[0] is not None else None
+        self.sizes = [len(w) for w in weights]
+        if frozen:
+            weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
+        self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def tensors(self) -> list[Tensor]:
+        """The fused weight and bias."""
+        return [self.weight] if self.bias is None else [self.weight, self.bias]
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.modules:
+            return torch.cat([m(x) for m in self.modules], -1)
+        y = F.linear(x, self.weight, self.bias)
+        if not any(a is not None for a in self.adapters):
+            return y
+        down, up = self._fused_adapters()
+        return y.addmm_(F.linear(x, down), up.t())  # no layer keeps its output, so adding in place is safe
+
+    def _fused_adapters(self) -> tuple[Tensor, Tensor]:
+        """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
+        downs, ups = [], []
+        for adapter, size in zip(self.adapters, self.sizes, strict=True):
+            a, b, scaling = adapter or (None, self.weight.new_zeros(size, 0), 1.0)
+            downs += [] if a is None else [a]
+            ups.append(b * scaling)
+        return torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
+
+
+def adapter_of(module: Any) -> Any:
+    """(A (r, in), B (out, r), scaling) of a layer's plain adapter; None where none is active; "own forward"
+    where only the layer itself can compute it (dropout, several adapters, DoRA and its like)."""
+    if not hasattr(module, "base_layer"):
+        return None if type(module) is nn.Linear else "own forward"
+    if module.disable_adapters or not module.active_adapters:
+        return None
+    name, *others = module.active_adapters
+    plain = isinstance(module.lora_dropout[name], nn.Identity) and name not in module.lora_variant
+    if others or not plain or module.lora_bias.get(name):
+        return "own forward"
+    return module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name]
+
+
+@torch.no_grad()
+def merged_weight(module: Any) -> Tensor:
+    """A copy of a linear layer's weight with its LoRA adapters added in float32."""
+    if not hasattr(module, "base_layer"):
+        return module.weight.clone()
+    weight = module.base_layer.weight.float()
+    for adapter in module.active_adapters:
+        weight = weight + module.get_delta_weight(adapter).float()
+    return weight.to(module.base_layer.weight.dtype)
