@@ -54,7 +54,7 @@ class WarmStart(Section):
 class Model(Section):
     """The policy."""
 
-    path: str = "ladder-100k"
+    path: str = Field("ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"])
     """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward pass."""
@@ -164,7 +164,7 @@ KLPenalty = Literal[
 class Algorithm(Section):
     """How rewards become advantages."""
 
-    adv_estimator: str = "grpo"
+    adv_estimator: str = Field("grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"])
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
     for environments also turn_gae (GAE over turns) and turn_returns (discounted returns from each turn on,
     beside those of the same problem's episodes). The group estimators of verl see the whole return only."""
@@ -213,7 +213,7 @@ class Optimizer(Section):
 class PolicyLoss(Section):
     """The policy-gradient loss."""
 
-    loss_mode: str = "vanilla"
+    loss_mode: str = Field("vanilla", examples=["vanilla", "gspo", "cispo", "clip_cov", "kl_cov", "geo_mean"])
     """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl …"""
     clip_cov_ratio: NonNegative = 0.0002
     """clip_cov: share of tokens whose gradient is stopped."""
