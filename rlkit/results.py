@@ -77,11 +77,13 @@ def run_folders(path: str | Path) -> list[Path]:
 
 def run_facts(folder: Path) -> dict[str, Any]:
     """run (its id), the single values of run.json (status, parameters_total, held_out_hash …), and for a
-    run that its study's file asks for cell (the grid's values in words) and held_out."""
+    run that its study's file asks for cell (variant and grid values in words), variant where the
+    study has some, and held_out."""
     info = read_json(folder / "run.json")
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
     planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name, {})
     place = {key: planned.get(key) for key in ("cell", "held_out")}
+    place |= {"variant": planned["variant"]} if "variant" in planned else {}
     commit = {"commit": git["commit"]} if (git := info.get("git") or {}).get("commit") else {}
     return {"run": folder.name, "status": "unknown", **single, **commit, **place}
 

@@ -18,7 +18,7 @@ from rlkit.provenance import hardware, usable_cores
 from rlkit.report import Board
 from rlkit.seeds import content_hash
 from rlkit.store import read_json
-from rlkit.studies import Plan, PlannedRun, analysis_parameters
+from rlkit.studies import Plan, PlannedRun
 
 
 @dataclass
@@ -103,7 +103,7 @@ class Scheduler:
         """Execute the analysis notebook, unless nothing has changed since it last ran."""
         config = self.plan.config
         target = self.plan.folder / "notebooks" / Path(config.analysis.notebook).name
-        parameters = analysis_parameters(config, self.plan.root)
+        parameters = self.plan.analysis
         stamp = self.plan.folder / "analysis" / "inputs.json"
         inputs = {"inputs": self._fingerprint(parameters)}
         if target.exists() and read_json(stamp) == inputs:

@@ -3,7 +3,10 @@
 study: quickstart
 run:                       # what all runs share: a RunConfig
   data: {train_batch_size: 64}
-grid:                      # every combination is a cell
+variants:                  # keys that differ together, by name
+  short: {data.max_response_length: 8}
+  long: {data.max_response_length: 16, trainer.total_training_steps: 50}
+grid:                      # every combination, of every variant, is a cell
   model.path: [ladder-30k, ladder-100k, ladder-1m]
 seeds: [0, 1]              # runs a cell
 holdout:                   # cells that no fit may see; frozen before the first run
@@ -25,7 +28,7 @@ from pydantic import ConfigDict, Field, field_validator
 from rlkit.config import RunConfig, Section, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.notebook import check_parameters
+from rlkit.notebook import check_parameters, parameters_of
 from rlkit.params import override, read_yaml, validate
 from rlkit.store import read_json
 
@@ -48,12 +51,15 @@ class StudyConfig(Section):
     """The notebook that trains one run, executed once a run."""
     run: dict[str, Any]
     """The RunConfig that all runs share."""
+    variants: dict[str, dict[str, Any]] = Field({})
+    """Names to dotted keys of RunConfig that differ together: algorithms, mixtures, budgets."""
     grid: dict[str, list[Any]] = Field({})
-    """Dotted keys of RunConfig to the values they take; every combination is a cell."""
+    """Dotted keys of RunConfig to the values they take; every combination, of every variant, is a cell."""
     seeds: list[int] = Field([0], min_length=1)
     """Seeds of the runs of each cell."""
     holdout: dict[str, list[Any]] = Field({})
-    """A cell that has one of these values under each of these keys is held out of every fit."""
+    """A cell that has one of these values under each of these keys (of the grid, `seed` or `variant`) is held
+    out of every fit."""
     analysis: Analysis = Analysis()
 
     @field_validator("grid", "holdout")
@@ -76,14 +82,23 @@ class PlannedRun:
     overrides: Mapping[str, Any]
     held_out: bool
 
+    variant: str = ""
+
     @property
     def id(self) -> str:
         return self.config.id
 
     @property
     def name(self) -> str:
-        """The cell in words: the grid's values."""
-        return ", ".join(map(str, self.cell.values())) or self.config.study
+        """The cell in words: the variant and the grid's values."""
+        words = [self.variant] if self.variant else []
+        return ", ".join([*words, *map(str, self.cell.values())]) or self.config.study
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What study.json says of it."""
+        variant = {"variant": self.variant} if self.variant else {}
+        return {"cell": self.name, **variant, "held_out": self.held_out, "seed": self.config.seed}
 
     @property
     def label(self) -> str:
@@ -97,8 +112,27 @@ class Plan:
     config: StudyConfig
     params: Path
     runs: list[PlannedRun]
-    folder: Path
     root: Path
+    overrides: Mapping[str, Any]
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.config.study
+
+    @cached_property
+    def analysis(self) -> dict[str, Any]:
+        """What the analysis notebook is executed with: the study's folder, or what `rlkit.study` was called
+        with where the notebook calls it too, and the parameters of the study's file."""
+        section = self.config.analysis
+        given = {
+            "study": str(self.folder),
+            "params": str(self.params),
+            "overrides": dict(self.overrides),
+            "root": str(self.root),
+        }
+        known = parameters_of(section.notebook)
+        chosen = {name: value for name, value in given.items() if name in known}
+        return check_parameters(section.notebook, {**chosen, **(section.model_extra or {})})
 
     def run_folder(self, run: PlannedRun) -> Path:
         return self.folder / "runs" / run.id
@@ -137,13 +171,12 @@ class Plan:
                 f"holdout is {self.config.holdout}, but the study {self.config.study!r} began with {frozen}: "
                 "what is held out cannot change once runs exist; restore it, or give the study another name."
             )
-        runs = {
-            run.id: {"cell": run.name, "held_out": run.held_out, "seed": run.config.seed} for run in self.runs
-        }
+        runs = {run.id: run.record for run in self.runs}
         content = {
             "study": self.config.study,
             "params": str(self.params),
             "holdout": self.config.holdout,
+            "variants": self.config.variants,
             "grid": self.config.grid,
             "seeds": self.config.seeds,
             "runs": runs,
@@ -175,18 +208,20 @@ def make_plan(
     config = _study_config(path, overrides or {})
     shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
     runs = []
-    for cell, seed in itertools.product(_cells(config.grid), config.seeds):
-        changes = {"study": config.study, **shared, **cell, "seed": seed}
-        place = {**cell, "seed": seed}
+    variants = config.variants or {"": {}}
+    for name, cell, seed in itertools.product(variants, _cells(config.grid), config.seeds):
+        changes = {"study": config.study, **shared, **variants[name], **cell, "seed": seed}
+        place = {**cell, "seed": seed, "variant": name}
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
-        runs.append(PlannedRun(load(path, changes), cell, changes, held_out))
+        runs.append(PlannedRun(load(path, changes), cell, changes, held_out, name))
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
         raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
-    check_parameters(config.analysis.notebook, analysis_parameters(config, root))
-    return Plan(config, path, runs, Path(root) / config.study, Path(root))
+    plan = Plan(config, path, runs, Path(root), overrides or {})
+    _ = plan.analysis  # a wrong parameter is an error before the first run
+    return plan
 
 
 def study(
@@ -195,6 +230,7 @@ def study(
     *,
     workers: int = 0,
     dry_run: bool = False,
+    analyse: bool = True,
     root: str | Path = "outputs",
 ) -> StudyResult:
     """Train every run of a study that is not finished, then analyse all of them.
@@ -208,6 +244,7 @@ def study(
         overrides: dotted keys of that file, e.g. `{"run.trainer.total_training_steps": 5}`.
         workers: runs at a time; 0 is one a GPU, or one a CPU core.
         dry_run: only show the runs with their estimated cost.
+        analyse: execute the analysis notebook when all runs have ended; False where that is who calls.
         root: the folder that results are written to.
 
     Raises:
@@ -224,15 +261,10 @@ def study(
         return StudyResult(plan.folder, [run.id for run in plan.runs])
     plan.record()
     failed = scheduler.train()
-    if not failed:
+    if analyse and not failed:
         failed = scheduler.analyse()
     report.show_end(plan, failed)
     return StudyResult(plan.folder, [run.id for run in plan.runs], failed)
-
-
-def analysis_parameters(config: StudyConfig, root: str | Path) -> dict[str, Any]:
-    """What the analysis notebook is executed with."""
-    return {"study": f"{root}/{config.study}", **(config.analysis.model_extra or {})}
 
 
 def _study_config(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
@@ -242,13 +274,26 @@ def _study_config(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
         section, _, rest = key.partition(".")
         if section in ("grid", "holdout") and rest:  # their own keys are dotted
             content[section] = {**(content.get(section) or {}), rest: value}
+        elif section == "variants" and rest:
+            name, _, changed = rest.partition(".")
+            variants = content.get(section) or {}
+            content[section] = {
+                **variants,
+                name: {**variants.get(name, {}), changed: value} if changed else value,
+            }
         else:
             dotted[key] = value
     config: StudyConfig = validate(StudyConfig, override(content, dotted), where=str(path))
     if "seed" in config.grid or "study" in config.grid:
         raise UserError(f"{path}: grid cannot hold 'seed' or 'study': list seeds under 'seeds'.")
+    for name, changes in config.variants.items():
+        if both := [key for key in changes if key in (*config.grid, "seed", "study")]:
+            raise UserError(
+                f"{path}: variants.{name} sets {both}, which the grid or the seeds set too: drop one."
+            )
+    own = {"seed": config.seeds, "variant": list(config.variants)}
     for key, values in config.holdout.items():
-        known = config.seeds if key == "seed" else config.grid.get(key, [])
+        known = own.get(key, config.grid.get(key, []))
         if missing := [value for value in values if value not in known]:
             raise UserError(f"{path}: holdout.{key} has {missing}, which the grid does not: it has {known}.")
     return config
