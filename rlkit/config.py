@@ -54,7 +54,9 @@ class WarmStart(Section):
 class Model(Section):
     """The policy."""
 
-    path: str = Field("ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"])
+    path: str = Field(
+        "ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"]
+    )
     """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward pass."""
@@ -164,7 +166,9 @@ KLPenalty = Literal[
 class Algorithm(Section):
     """How rewards become advantages."""
 
-    adv_estimator: str = Field("grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"])
+    adv_estimator: str = Field(
+        "grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
+    )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
     for environments also turn_gae (GAE over turns) and turn_returns (discounted returns from each turn on,
     beside those of the same problem's episodes). The group estimators of verl see the whole return only."""

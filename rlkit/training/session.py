@@ -346,8 +346,9 @@ class Session:
 
 
 def sample_row(policy: Any, rollout: Rollout, group: int) -> dict[str, Any]:
-    """A rollout as people read it."""
+    """A rollout as people read it; `pieces` are its tokens, `logprobs` the sampler's, null where it observed."""
     reward = rollout.reward
+    sampled = zip(rollout.logprobs, rollout.mask, strict=True)
     return {
         "task_id": rollout.task.id,
         "data_source": rollout.task.data_source,
@@ -361,6 +362,8 @@ def sample_row(policy: Any, rollout: Rollout, group: int) -> dict[str, Any]:
         "finish_reason": rollout.finish_reason,
         "tokens": len(rollout.response_ids),
         "turns": rollout.turns,
+        "pieces": [policy.decode([token]) for token in rollout.response_ids],
+        "logprobs": [round(float(logprob), 3) if mask else None for logprob, mask in sampled],
     }
 
 
