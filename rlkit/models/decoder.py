@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from rlkit.errors import UserError
 from rlkit.models.attention import Layout, Rotary, attention, spread
 from rlkit.models.logprobs import logits_of
-from rlkit.models.products import Product, merged_weight
+from rlkit.models.products import Product, SwiGLU, merged_weight
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 
@@ -219,5 +219,4 @@ class Decoder:
             qkv = torch.cat((rms_norm(block.q_norm, q), rms_norm(block.k_norm, k), v), 1)
         qkv = Rotary.apply(qkv, cos, sin, self.heads + self.kv_heads)
         x = x + block.output(attend(i, qkv).flatten(1))
-        gate, up = block.gate_up(rms_norm(block.post_norm, x)).chunk(2, -1)
-        return x + block.down(F.silu(gate) * up)
+        return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x))))

@@ -53,6 +53,26 @@ class Product:
         return torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
 
 
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) · up of side-by-side products (N, 2I) → (N, I); keeps its input only, and writes one gradient."""
+
+    @staticmethod
+    def forward(ctx, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, -1)
+        result = torch.empty_like(gate_up)
+        to_gate, to_up = result.chunk(2, -1)
+        torch.mul(grads[0], F.silu(gate), out=to_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=to_gate)
+        return result
+
+
 def adapter_of(module: Any) -> Any:
     """(A (r, in), B (out, r), scaling) of a layer's plain adapter; None where none is active; "own forward"
     where only the layer itself can compute it (dropout, several adapters, DoRA and its like)."""

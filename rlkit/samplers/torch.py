@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from rlkit.models.attention import HIDDEN_SCORE, decode_attention
-from rlkit.models.decoder import Decoder
+from rlkit.models.decoder import Decoder, Prefix
+from rlkit.samplers.drawing import Settings, draw
+from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
 
 COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
@@ -33,11 +35,13 @@ class TorchSampler:
         self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096
     ):
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
-        self.sync(model)
+        self.decoder = Decoder(model, frozen=True)
+        on_gpu = self.decoder.device.type == "cuda"
+        self.static = StaticDecoding(self.decoder, self.stop_ids) if on_gpu else None
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
-        self.decoder = Decoder(policy, frozen=True)
+        self.decoder.refresh(policy)
 
     @torch.inference_mode()
     def sample(
@@ -70,12 +74,20 @@ class TorchSampler:
         return samples
 
     def _decode(
-        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: "Settings"
+        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings
     ) -> list[Sample]:
-        device, total = uniform.device, len(prompts) * n
         ids, mask = pad_right(prompts, self.pad_id)
-        prefix = self.decoder.prefill(ids.to(device), mask.to(device))
-        index = torch.arange(len(prompts), device=device).repeat_interleave(n)  # (B,)
+        prefix = self.decoder.prefill(ids.to(uniform.device), mask.to(uniform.device))
+        index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
+        if self.static is not None:
+            return self._collect(*self.static.decode(prefix, index, uniform, settings))
+        return self._collect(*self._shrinking(prefix, index, uniform, settings))
+
+    def _shrinking(
+        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens, log-probs (B, T) and lengths (B,), from a batch that sequences leave when they stop."""
+        device, total = uniform.device, len(index)
         cache = Cache.of(prefix, index, settings.max_tokens)
         rows = torch.arange(total, device=device)  # where each running sequence came from
         tokens = torch.full((total, settings.max_tokens), self.pad_id, dtype=torch.long, device=device)
@@ -99,7 +111,7 @@ class TorchSampler:
                 rows, token, running = rows[keep], token[keep], running[keep]
                 cache.select(keep)
             hidden = self._step(token, cache, t)
-        return self._collect(tokens, logprobs, lengths, stops)
+        return tokens, logprobs, lengths
 
     def _step(self, token: Tensor, cache: "Cache", t: int) -> Tensor:
         """Append `token` (A,) as response token t and return the states (A, d) after it."""
@@ -113,24 +125,14 @@ class TorchSampler:
 
         return self.decoder.run(token, cache.lengths + t, attend)
 
-    def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor, stops: Tensor) -> list[Sample]:
-        last = tokens.gather(1, (lengths - 1)[:, None])[:, 0]
-        finished = torch.isin(last, stops).cpu().numpy()
+    def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
         ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()
+        last = np.take_along_axis(ids, sizes[:, None] - 1, 1)[:, 0]
+        finished = np.isin(last, self.stop_ids)
         return [
-            Sample(ids[i, :size].copy(), logps[i, :size].copy(), "stop" if finished[i] else "length")
+            Sample(ids[i, :size], logps[i, :size], "stop" if finished[i] else "length")
             for i, size in enumerate(sizes)
         ]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """How tokens are drawn."""
-
-    temperature: float
-    top_p: float
-    top_k: int
-    max_tokens: int
 
 
 @dataclass
@@ -169,34 +171,6 @@ class Cache:
         self.values = [v.index_select(0, keep) for v in self.values]
         self.lengths = self.lengths[keep]
         self.mask = None if self.mask is None else self.mask[keep]
-
-
-def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Tokens (A,) and their log-probs (A,) from logits (A, V), by inverting the distribution at `uniform` (A,)."""
-    logits = logits.float()
-    if settings.temperature == 0:
-        logprobs = logits.log_softmax(-1)
-        token = logprobs.argmax(-1)
-        return token, logprobs.gather(1, token[:, None])[:, 0]
-    logits = truncated(logits if settings.temperature == 1 else logits / settings.temperature, settings)
-    cumulative = logits.softmax(-1).cumsum(-1)  # (A, V)
-    # A token of probability zero adds nothing to the sum, so the first sum above the draw is never its own.
-    point = uniform.clamp(max=1 - 1e-6) * cumulative[:, -1]
-    token = torch.searchsorted(cumulative, point[:, None], right=True)
-    return token[:, 0], logits.gather(1, token)[:, 0] - logits.logsumexp(-1)
-
-
-def truncated(logits: Tensor, settings: Settings) -> Tensor:
-    """Logits with everything outside top-k and the nucleus (Holtzman et al., arXiv 1904.09751) at -inf."""
-    if 0 < settings.top_k < logits.shape[-1]:
-        bound = logits.topk(settings.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < bound, -torch.inf)
-    if settings.top_p < 1:
-        ordered, order = logits.sort(descending=True)
-        p = ordered.softmax(-1)
-        outside = p.cumsum(-1) - p >= settings.top_p  # what comes before already fills the nucleus
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), -torch.inf)
-    return logits
 
 
 def pad_right(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:

@@ -1,0 +1,192 @@
+"""Decoding in buffers of fixed size, each step captured once as a CUDA graph and replayed.
+
+A small model's step is a hundred kernels of a few microseconds: launching them costs more than running
+them. Captured, they are one launch. A graph is bound to its buffers, so weights are refreshed in place, rows
+come in powers of two, and the cache is read up to a width that is a power of two. Without CUDA the same step
+runs as it is, which is how it is tested.
+"""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from rlkit.models.attention import HIDDEN_SCORE, decode_attention
+from rlkit.models.decoder import Decoder, Prefix
+from rlkit.samplers.drawing import Settings, draw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
+FEWEST = 64  # rows and width of the smallest graph
+
+
+def bucket(size: int) -> int:
+    """The smallest power of two that holds `size`, at least FEWEST."""
+    return max(FEWEST, 1 << (size - 1).bit_length())
+
+
+@dataclass
+class Buffers:
+    """What the captured steps read and write. R rows of which the last is nobody's, W places in the cache."""
+
+    keys: list[Tensor]  # (R, K, W, D) a layer
+    values: list[Tensor]
+    bias: Tensor  # (R, 1, 1, W) hides padding and what is not written yet
+    hidden: Tensor  # (R, d) states that the next tokens are drawn from
+    owner: Tensor  # (R,) which sequence a row computes; the last sequence is nobody's
+    running: Tensor  # (R,) bool
+    positions: Tensor  # (R,) prompt lengths
+    step: Tensor  # (1,) how many tokens have been drawn
+    place: Tensor  # (1,) where the cache is written next
+    uniform: Tensor  # (R + 1, T) by sequence
+    tokens: Tensor
+    logprobs: Tensor
+    lengths: Tensor  # (R + 1,)
+
+    @classmethod
+    def empty(cls, decoder: Decoder, rows: int, width: int, max_tokens: int) -> "Buffers":
+        """Buffers on the decoder's device."""
+        device, dtype, layers = decoder.device, decoder.dtype, range(decoder.layers)
+        cache = (rows, decoder.kv_heads, width, decoder.head_dim)
+
+        def whole(*shape: int) -> Tensor:
+            return torch.zeros(shape, dtype=torch.long, device=device)
+
+        return cls(
+            keys=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
+            values=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
+            bias=torch.empty(rows, 1, 1, width, dtype=dtype, device=device),
+            hidden=torch.zeros(rows, decoder.head_weight.shape[1], dtype=dtype, device=device),
+            owner=whole(rows),
+            running=torch.zeros(rows, dtype=torch.bool, device=device),
+            positions=whole(rows),
+            step=whole(1),
+            place=whole(1),
+            uniform=torch.zeros(rows + 1, max_tokens, device=device),
+            tokens=whole(rows + 1, max_tokens),
+            logprobs=torch.zeros(rows + 1, max_tokens, device=device),
+            lengths=whole(rows + 1),
+        )
+
+    def fill(self, prefix: Prefix, index: Tensor, uniform: Tensor, max_tokens: int) -> None:
+        """Begin: each sequence on the row of its number, rows beyond them idle."""
+        b, s = len(index), prefix.mask.shape[1]
+        for mine, prompt in zip([*self.keys, *self.values], [*prefix.keys, *prefix.values], strict=True):
+            mine[:b, :, :s] = prompt.index_select(0, index)
+        self.bias.fill_(HIDDEN_SCORE)
+        self.bias[:b, 0, 0, :s].masked_fill_(prefix.mask[index], 0.0)
+        self.bias[b:, ..., 0] = 0.0  # idle rows see something, so that their softmax is a number
+        self.hidden[:b], self.positions[:b] = prefix.last[index], prefix.lengths[index]
+        self.owner.fill_(len(self.uniform) - 1)
+        self.owner[:b] = torch.arange(b, device=index.device)
+        self.running.fill_(False)
+        self.running[:b] = True
+        self.step.zero_()
+        self.place.fill_(s)
+        self.uniform[:b, :max_tokens] = uniform
+        self.lengths[:b] = max_tokens
+
+    def compact(self, width: int) -> int:
+        """Move the running rows to the front; returns how many there are."""
+        keep = self.running.nonzero()[:, 0]
+        n = len(keep)
+        for cache in [*self.keys, *self.values]:
+            cache[:n, :, :width] = cache[keep, :, :width]
+        for rows in (self.bias, self.hidden, self.owner, self.positions):
+            rows[:n] = rows[keep]
+        self.owner[n:] = len(self.uniform) - 1
+        self.running[:n], self.running[n:] = True, False
+        return n
+
+
+class StaticDecoding:
+    """Runs whole generations on one decoder; graphs and buffers are kept from call to call.
+
+    Args:
+        decoder: a frozen decoder whose weights are refreshed in place.
+        stop_ids: token ids that end a response.
+    """
+
+    def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
+        self.decoder, self.capture = decoder, decoder.device.type == "cuda"
+        self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
+        self.buffers: Buffers | None = None
+        self.graphs: dict[tuple, Callable[[], None] | None] = {}
+        self.pool = torch.cuda.graph_pool_handle() if self.capture else None
+
+    def decode(
+        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,).
+
+        `uniform` (B, T) are the random numbers, one a token.
+        """
+        b, s, limit = len(index), prefix.mask.shape[1], settings.max_tokens
+        buffers, rows = self._room(b, s + limit, limit), bucket(b)
+        buffers.fill(prefix, index, uniform, limit)
+        for t in range(limit):
+            self._step(rows, bucket(s + t + 1), settings)
+            if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
+                left = int(buffers.running.sum())
+                if left == 0:
+                    break
+                if bucket(left) < rows:
+                    rows = bucket(buffers.compact(s + t + 1))
+        return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
+
+    def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
+        """Buffers that hold at least this; larger ones replace smaller ones and their graphs."""
+        held = self.buffers
+        if held is not None:
+            r, w, t = len(held.hidden), held.bias.shape[-1], held.uniform.shape[1]
+            if rows <= r and width <= w and max_tokens <= t:
+                return held
+            rows, width, max_tokens = max(rows, r), max(width, w), max(max_tokens, t)
+        self.graphs.clear()
+        self.buffers = None  # free the old ones first
+        self.buffers = Buffers.empty(self.decoder, bucket(rows), bucket(width), max_tokens)
+        return self.buffers
+
+    def _step(self, rows: int, width: int, settings: Settings) -> None:
+        """One token for `rows` rows: as it is the first time, captured the second, replayed from then on."""
+        assert self.buffers is not None
+        key = (rows, width, settings.temperature, settings.top_p, settings.top_k)
+        if key not in self.graphs or not self.capture:
+            self.graphs[key] = None
+            self._advance(self.buffers, rows, width, settings)
+            return
+        if self.graphs[key] is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
+                self._advance(self.buffers, rows, width, settings)
+            self.graphs[key] = graph.replay
+        replay = self.graphs[key]
+        assert replay is not None
+        replay()
+
+    def _advance(self, x: Buffers, rows: int, width: int, settings: Settings) -> None:
+        """Draw a token for each row from its state, and compute the state after it. No wait, no new shape."""
+        owner, running, step = x.owner[:rows], x.running[:rows], x.step
+        at = step.expand(rows)
+        token, logprob = draw(self.decoder.head(x.hidden[:rows]), x.uniform[owner, at], settings)
+        to = torch.where(running, owner, len(x.uniform) - 1)  # what idle rows draw goes to nobody
+        x.tokens[to, at], x.logprobs[to, at] = token, logprob
+        stopped = running & (token[:, None] == self.stops).any(-1)
+        x.lengths.scatter_(0, torch.where(stopped, owner, len(x.uniform) - 1), at + 1)
+        running &= ~stopped
+        bias, heads, kv = x.bias[:rows, ..., :width], self.decoder.heads, self.decoder.kv_heads
+        x.bias[:rows].index_fill_(3, x.place, 0.0)
+
+        def attend(layer: int, qkv: Tensor) -> Tensor:
+            q, k, v = qkv.split((heads, kv, kv), 1)
+            keys, values = x.keys[layer][:rows], x.values[layer][:rows]
+            keys.index_copy_(2, x.place, k[:, :, None])
+            values.index_copy_(2, x.place, v[:, :, None])
+            return decode_attention(q, keys, values, width, bias)
+
+        x.hidden[:rows] = self.decoder.run(token, x.positions[:rows] + at, attend)
+        step += 1
+        x.place += 1
