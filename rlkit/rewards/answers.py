@@ -3,8 +3,11 @@
 Everywhere the last answer is the one that was given: a right answer that was changed is wrong.
 """
 
+import ast
+import json
 import re
 import textwrap
+from typing import Any
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
@@ -132,3 +135,15 @@ def fences(response: str) -> list[tuple[str, str]]:
         else:
             body.append(line)
     return found
+
+
+def literal(text: str, default: Any = None) -> Any:
+    """The JSON or else Python value that a text is, or `default`. Nothing is executed."""
+    text = text.strip()
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            return ast.literal_eval(text)
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            return default

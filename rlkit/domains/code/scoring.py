@@ -5,6 +5,7 @@ A truth is one of (as a mapping or as its JSON string):
     {"fn_name", "inputs", "outputs"}  arguments and value of a function or of a method of `Solution`
     {"functional": code}              test code with assertions
     {"pytest": code}                  a pytest file that imports from `solution`
+    {"solution_file": code}           a test script that imports from `solution`
 An optional "checker" (code that sets `ok` from `inp`, `out`, `expected`) judges tests with several right
 outputs.
 """
@@ -18,13 +19,14 @@ from rlkit.domains import scorer
 from rlkit.domains.code.compare import same_output, same_value
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, fences
+from rlkit.rewards.answers import after_thinking, fences, literal
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 
 _TAGS = ("python", "python3", "py", "py3", "pypy", "pypy3", "python2", "cpython")
 _MARGIN = 0.3  # seconds of the deadline that are kept for ending the sandbox
+_TESTS = {"functional", "solution_file", "pytest"}
 _VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 
 
@@ -45,11 +47,11 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
     if not tree.body:
         return Reward.of(False, reason="the program is empty")
-    if "functional" in truth or "pytest" in truth:
+    if _TESTS & set(truth):
         return _examined(program, truth, extra_info)
     if not isinstance(truth.get("inputs"), list) or not isinstance(truth.get("outputs"), list):
         raise UserError(
-            "The ground truth of a program needs inputs and outputs (lists), functional or pytest, "
+            "The ground truth of a program needs inputs and outputs (lists), functional, pytest or solution_file, "
             f"and has {', '.join(sorted(truth)) or 'nothing'}."
         )
     if len(truth["inputs"]) != len(truth["outputs"]) or not truth["inputs"]:
@@ -157,29 +159,19 @@ def _arguments(given: Any) -> list[Any]:
         return given
     if isinstance(given, dict):
         return [given]
-    return [_literal(line) for line in str(given).split("\n") if line.strip()]
+    return [literal(line, line) for line in str(given).split("\n") if line.strip()]
 
 
 def _value(output: Any, wrapped: bool) -> Any:
     """The expected value; where arguments come as lists, values may come in a list of one (APPS)."""
-    value = _literal(output) if isinstance(output, str) and not wrapped else output
+    value = literal(output, output) if isinstance(output, str) and not wrapped else output
     return value[0] if wrapped and isinstance(value, list) and len(value) == 1 else value
-
-
-def _literal(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        try:
-            return ast.literal_eval(text.strip())
-        except (ValueError, SyntaxError, RecursionError, MemoryError):
-            return text
 
 
 def _examined(program: str, truth: Mapping[str, Any], extra_info: Mapping[str, Any]) -> Reward:
     """Test code, in a sandbox apart from the program's."""
-    role = "pytest" if "pytest" in truth else "asserts"
-    tests = truth[role] if role == "pytest" else truth["functional"]
+    kind = next(k for k in ("functional", "solution_file", "pytest") if k in truth)
+    tests = truth[kind]
     if not isinstance(tests, str) or not tests.strip():
         raise UserError("The test code of a program is empty.")
     try:
@@ -190,7 +182,7 @@ def _examined(program: str, truth: Mapping[str, Any], extra_info: Mapping[str, A
         program,
         tests,
         _seconds(),
-        role=role,
+        role="pytest" if kind == "pytest" else "asserts",
         prefix=str(extra_info.get("prefix") or ""),
         entry_point=extra_info.get("entry_point") or extra_info.get("function_name"),
         all=context.settings.partial_credit,

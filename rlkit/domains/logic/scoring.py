@@ -1,7 +1,5 @@
 """Scoring logic puzzles: zebra grids, orders, and nodes of a graph."""
 
-import ast
-import json
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from rlkit.domains import scorer
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import tagged
+from rlkit.rewards.answers import literal, tagged
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 
@@ -27,7 +25,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     truth = parse(ground_truth, dict, "a zebra puzzle")
     if not _is_table(truth):
         raise UserError("The ground truth of a zebra puzzle needs a header and rows.")
-    answer = _literal(tagged(response) or "")
+    answer = _value(tagged(response) or "")
     if not isinstance(answer, dict) or not _is_table(answer):
         return Reward.of(False, cell_accuracy=0.0, reason="no table")
     ours, theirs = ([[_cell(c) for c in row] for row in t["rows"]] for t in (answer, truth))
@@ -94,7 +92,7 @@ score_path.quick = True  # type: ignore[attr-defined]  # see rlkit.rewards.worke
 def items(text: str) -> list[str] | None:
     """The names in a list, in comparable form: `['a', 'b']`, `[a, b]`, `a, b`, `a -> b`, `1. a\\n2. b`."""
     text = text.strip()
-    value = _literal(text)
+    value = _value(text)
     if isinstance(value, list | tuple):
         return [_name(item) for item in value] if all(isinstance(i, str | int) for i in value) else None
     if text.startswith("[") and text.endswith("]"):
@@ -109,15 +107,8 @@ def _name(value: Any) -> str:
     return " ".join(str(value).split()).strip("'\"`“”‘’*").rstrip(".").strip("'\"").casefold()
 
 
-def _literal(text: str) -> Any:
+def _value(text: str) -> Any:
     """The JSON or Python value that a text is, or None."""
     text = re.sub(r"^```\w*\s*|\s*```$", "", text.strip())
-    if len(text) > _LONGEST or not text.startswith(("{", "[", "(")):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return None
+    readable = len(text) <= _LONGEST and text.startswith(("{", "[", "("))
+    return literal(text) if readable else None

@@ -10,12 +10,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rlkit.domains.math.counting import determinant
 from rlkit.domains.math.evaluate import ratio_sign
 from rlkit.domains.math.expressions import by_math_verify, same_expression
-from rlkit.domains.math.normalize import normalize, squeeze
-from rlkit.domains.math.parser import Unreadable, parse
-from rlkit.domains.math.quantities import as_quantity, same_quantity
-from rlkit.domains.math.structure import (
+from rlkit.domains.math.kinds import (
     Based,
     Cases,
     Expression,
@@ -29,10 +27,13 @@ from rlkit.domains.math.structure import (
     Time,
     Union,
     Value,
-    as_interval,
     is_name,
-    read,
 )
+from rlkit.domains.math.normalize import normalize, squeeze
+from rlkit.domains.math.parser import Unreadable, parse
+from rlkit.domains.math.quantities import as_quantity, same_quantity
+from rlkit.domains.math.sets import as_interval
+from rlkit.domains.math.structure import read
 
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
 _CHOICE = re.compile(
@@ -71,6 +72,7 @@ def _same_value(a: Value, b: Value) -> bool:
     for kind, test in _TESTS.items():
         if isinstance(a, kind) and isinstance(b, kind):
             return test(a, b)
+    a, b = _worked_out(a), _worked_out(b)
     numeric = (Expression, Quantity)
     if isinstance(a, numeric) and isinstance(b, numeric):
         return same_quantity(as_quantity(a), as_quantity(b))
@@ -80,6 +82,13 @@ def _same_value(a: Value, b: Value) -> bool:
         if isinstance(y, Expression) and isinstance(x, Based):
             return y.text == x.digits  # the base left out
     return _as_text(a) == _as_text(b) != ""
+
+
+def _worked_out(value: Value) -> Value:
+    """A determinant as the expression of its cells."""
+    if isinstance(value, Matrix) and value.kind == "determinant" and (text := determinant(value.rows)):
+        return Expression(text)
+    return value
 
 
 def _as_text(value: Value) -> str:

@@ -130,6 +130,9 @@ def value(node: Node, point: Point) -> Any:
         return _CONSTANTS[node[1]]() if node[1] in _CONSTANTS else point[node[1]]
     if kind in ("sum", "prod"):
         return _series(node, point)
+    if kind == "diff":
+        _, name, body = node
+        return mpmath.diff(lambda x: value(body, {**point, name: x}), point.get(name, mpmath.mpf(1)))
     if kind == "fn":
         return _function(node[1], [value(child, point) for child in node[2:]])
     values = [value(child, point) for child in node[1:]]

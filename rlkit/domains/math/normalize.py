@@ -43,12 +43,18 @@ _CONJUNCTION = (
     r"(?<![\\\w]){word}(?!\w)|\\(?:text|textrm|mathrm|mbox)\s*\{{\s*,?\s*{word}\s*,?\s*\}}"
     r"|\\(?:{sign})(?![A-Za-z])"
 )
+_WORD = r"\\(?:text|mathrm|textrm|rm|mbox)\s*\{\s*[A-Za-z]+\s*\}"
+_ROMAN = rf"(?:{_WORD}(?:\s*\^\s*\{{?\s*-?\d\s*\}}?)?(?:\s|\\[,;]|\\cdot)*)+"
 _SIZES = r"left|right|middle|[bB]igg?[lrm]?|(?:no)?limits|(?:display|text|script)style"
 _REPLACEMENTS = [
     (re.compile(r"\\(?:left|right|middle)\s*\.(?!\d)"), ""),
     (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])"), " "),
     (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}"), r" \1/(\2)"),  # m over s, as a unit
+    (re.compile(r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}"), r"\1'"),  # dy/dx
     (re.compile(r"\\[dt]binom(?![A-Za-z])"), r"\\binom"),
+    (re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![A-Za-z])"), r"\\ge "),
     (re.compile(r"\\neq(?![A-Za-z])"), r"\\ne "),

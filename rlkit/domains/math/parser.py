@@ -3,7 +3,7 @@
 Nothing is evaluated while parsing, so no answer can make it hang; depth and length are bounded.
 
     ("num", Fraction)  ("sym", name)  ("add", …)  ("mul", …)  ("neg", a)  ("pow", a, b)  ("inv", a)
-    ("fn", name, …)  ("fact", a)  ("sum" | "prod", name, low, high, body)
+    ("fn", name, …)  ("fact", a)  ("sum" | "prod", name, low, high, body)  ("diff", name, body)
 """
 
 from fractions import Fraction
@@ -28,7 +28,8 @@ _LETTERS = (
 )
 _GREEK = set(_LETTERS.split())
 _FONTS = {"mathrm", "mathbf", "mathit", "mathsf", "operatorname", "boldsymbol", "bm", "vec", "hat", "rm"}
-_TEXTS = {"text", "textbf", "textit", "textrm", "mbox", "texttt", "textsf"}
+_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "sum", "prod", "overline", "cfrac"}
+_STARTS |= _FUNCTIONS | _GREEK | _FONTS | _CONSTANTS.keys() | _ALIASES.keys()
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 
 
@@ -114,14 +115,8 @@ class _Parser:
         if kind == "spaced":
             raise Unreadable("two numbers side by side")
         if kind == "command":
-            return value[1:] not in ("}", "rfloor", "rceil", "%", "degree") and self.known(value[1:])
+            return value[1:] in _STARTS
         return value in ("(", "[", "{") or (value == "|" and not self.bars)
-
-    def known(self, name: str) -> bool:
-        return (
-            name in _FUNCTIONS or name in _GREEK or name in _CONSTANTS or name in _FONTS or name in _ALIASES
-            or name in ("frac", "sqrt", "binom", "lfloor", "lceil", "{", "sum", "prod", "overline", "cfrac")
-        )  # fmt: skip
 
     def power(self) -> Node:
         base = self.postfix(self.atom())
@@ -245,6 +240,8 @@ class _Parser:
     def command(self, value: str) -> Node:
         name = value[1:]
         if name == "frac":
+            if variable := self.derivative():
+                return ("diff", variable, self.term())
             top = self.argument()
             return ("mul", top, ("inv", self.argument()))
         if name == "binom":
@@ -265,6 +262,14 @@ class _Parser:
         if name in _FONTS or name == "overline":
             return self.font(name)
         return self.named(name)
+
+    def derivative(self) -> str:
+        """The x of {d}{dx}, where that follows."""
+        values = [self.peek(i) or "" for i in range(7)]
+        if values[:5] + values[6:] != ["{", "d", "}", "{", "d", "}"]:
+            return ""
+        self.position += 7
+        return values[5]
 
     def font(self, command: str) -> Node:
         """\\mathrm{e} is e; a longer word in a font is one symbol."""

@@ -1,13 +1,17 @@
 """Numbers with units, percentages and angles compared by value."""
 
 import itertools
+import re
 
 from rlkit.domains.math import units
 from rlkit.domains.math.evaluate import TooBig, value
 from rlkit.domains.math.expressions import same_expression
+from rlkit.domains.math.kinds import Expression, Quantity
 from rlkit.domains.math.normalize import normalize
 from rlkit.domains.math.parser import Unreadable, parse
-from rlkit.domains.math.structure import Expression, Quantity, read
+from rlkit.domains.math.structure import read
+
+_NUMERAL = re.compile(r"[-+]?[\d.,]+")
 
 
 def approximately(answer: str, truth: str, tolerance: float) -> bool:
@@ -42,7 +46,9 @@ def same_quantity(a: Quantity, b: Quantity) -> bool:
             return same_expression(a.number, b.number)
         percent, plain = (a, b) if percent_a else (b, a)
         share = same_expression(f"({percent.number})/100", plain.number)
-        return not plain.unit and (share or same_expression(percent.number, plain.number))
+        forgiven = _NUMERAL.fullmatch(plain.number)  # 75 for 75 %, but not 3/4 for 0.75 %
+        same = share or (forgiven and same_expression(percent.number, plain.number))
+        return not plain.unit and bool(same)
     if units.is_generic(a.unit) or units.is_generic(b.unit) or a.unit == b.unit:
         return same_expression(a.number, b.number) or _radians(a, b) or _radians(b, a)
     factor = units.factor(a.unit, b.unit)

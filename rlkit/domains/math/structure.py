@@ -5,18 +5,34 @@
 
 import datetime
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
+from rlkit.domains.math.counting import counted
+from rlkit.domains.math.kinds import (
+    CLOSE,
+    OPEN,
+    PIECE,
+    Based,
+    Cases,
+    Expression,
+    Items,
+    Matrix,
+    Opaque,
+    Quantity,
+    Ratio,
+    Relation,
+    Text,
+    Time,
+    Union,
+    Value,
+    split,
+)
+from rlkit.domains.math.sets import RELATIONS, plain
 from rlkit.domains.math.units import is_generic, split_unit
 
 _OPENING = re.compile(r"\\\{|\\(?:langle|lfloor|lceil)(?![A-Za-z])|[(\[{]")
-_PIECE = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
-_OPEN = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
-_CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
-_RELATION = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _ENVIRONMENT = re.compile(
-    r"(?P<open>\[|\(|\\\{|\|)?\s*\\begin\s*\{(?P<name>[a-zA-Z]*matrix|array|cases)\}\s*(?:\{[lcr| ]*\})?"
+    r"(?P<open>\\det|\[|\(|\\\{|\|)?\s*\\begin\s*\{(?P<name>[a-zA-Z]*matrix|array|cases)\}\s*(?:\{[lcr| ]*\})?"
     r"(?P<body>.*)\\end\s*\{(?P=name)\}\s*(?P<close>\]|\)|\\\}|\|)?",
     re.DOTALL,
 )
@@ -38,136 +54,16 @@ _COUNTED = (
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
 _FRENCH = re.compile(r"([\[\]])([^,;\[\]]+)[,;]([^,;\[\]]+)([\[\]])")
 _MONTHS = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
-_NAME = re.compile(
-    r"(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathbf|operatorname)\s*\{[^{}]*\})'*(?:_\{?[A-Za-z0-9, +-]*\}?)?"
-    r"(?:\s*\(\s*[A-Za-z0-9, ]+\s*\))?|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)"
-)
+_LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
 _THOUSANDS = re.compile(r"\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?")
-
-
-@dataclass
-class Value:
-    text: str
-
-
-@dataclass
-class Expression(Value):
-    """A number or formula."""
-
-
-@dataclass
-class Opaque(Value):
-    """Notation that is compared as it is written."""
-
-
-@dataclass
-class Text(Value):
-    """Words, without their typography."""
-
-    date: datetime.date | None = None
-
-
-@dataclass
-class Time(Value):
-    """A time of day; `half` is "a", "p" or "" where it is left out."""
-
-    clock: str
-    half: str
-
-
-@dataclass
-class Items(Value):
-    """Parts in brackets, or a bare list (no brackets); intervals are Items of two."""
-
-    opening: str
-    closing: str
-    parts: list[str]
-
-    @property
-    def unordered(self) -> bool:
-        return self.opening in ("", "\\{")
-
-
-@dataclass
-class Union(Value):
-    parts: list[str]
-
-
-@dataclass
-class Relation(Value):
-    """operands[0] operators[0] operands[1] …"""
-
-    operands: list[str]
-    operators: list[str]
-
-    def reversed(self, flipped: Mapping[str, str]) -> "Relation":
-        return Relation(self.text, self.operands[::-1], [flipped.get(o, o) for o in self.operators[::-1]])
-
-    def variable(self) -> str:
-        return next((o for o in self.operands if is_name(o) and o != "\\infty"), "")
-
-
-@dataclass
-class Matrix(Value):
-    kind: str
-    rows: list[list[str]]
-
-
-@dataclass
-class Cases(Value):
-    rows: list[list[str]]
-
-
-@dataclass
-class Quantity(Value):
-    """A number and its unit; `text` is the number."""
-
-    unit: str
-
-    @property
-    def number(self) -> str:
-        return self.text
-
-
-@dataclass
-class Based(Value):
-    """Digits with the base as a subscript."""
-
-    digits: str
-    base: int
-
-
-@dataclass
-class Ratio(Value):
-    parts: list[str]
-
-
-def is_name(text: str) -> bool:
-    """A symbol or a function's left side: x, a_n, f(x), \\mathrm{Area}."""
-    return _NAME.fullmatch(text.strip()) is not None and text.strip() not in ("\\pi", "e", "i", "\\infty")
-
-
-def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
-    """Parts and the separators between them, outside all brackets. Brackets of intervals need not match."""
-    parts, found, depth, start = [], [], 0, 0
-    for match in _PIECE.finditer(text):
-        piece = match.group()
-        if piece in _OPEN or piece.startswith("\\begin"):
-            depth += 1
-        elif piece in _CLOSE or piece.startswith("\\end"):
-            depth -= 1
-        elif depth == 0 and piece in separators:
-            parts.append(text[start : match.start()].strip())
-            found.append(piece)
-            start = match.end()
-    return [*parts, text[start:].strip()], found
 
 
 def read(text: str) -> list[Value]:
     """Every reading of a normalised answer."""
     text = text.strip()
-    if (match := _WRAPPED.fullmatch(text)) and re.search(r"\d", match["inner"]):
+    if (match := _WRAPPED.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match["inner"]):
         text = match["inner"].strip()
+    text = plain(text)
     return list(_readings(text)) or [Opaque(text)]
 
 
@@ -196,7 +92,7 @@ def _readings(text: str) -> Iterator[Value]:
 
 def _single(text: str) -> Iterator[Value]:
     """Readings of what is no list."""
-    operands, operators = split(text, _RELATION)
+    operands, operators = split(text, RELATIONS)
     if operators:
         if operators == ["\\in"] or all(operands):
             yield Relation(text, operands, operators)
@@ -223,6 +119,8 @@ def _single(text: str) -> Iterator[Value]:
 
 
 def _plain(text: str) -> Iterator[Value]:
+    if number := counted(text):
+        yield Expression(number)
     words = _words(text)
     if words is not None:
         if words in _NUMBER_WORDS:
@@ -235,7 +133,7 @@ def _plain(text: str) -> Iterator[Value]:
     number, unit = split_unit(text)
     if unit:
         yield Quantity(number, "" if is_generic(unit) else unit)
-        if not unit.isalpha() or len(unit) > 1:
+        if len(unit) > 1 and not _LETTERS.fullmatch(unit):
             return
     yield Expression(text)
 
@@ -276,8 +174,8 @@ def _bracketed(text: str) -> Items | None:
 def _wraps(text: str) -> bool:
     """Whether the first bracket closes at the very end."""
     depth = 0
-    for match in _PIECE.finditer(text):
-        depth += (match.group() in _OPEN) - (match.group() in _CLOSE)
+    for match in PIECE.finditer(text):
+        depth += (match.group() in OPEN) - (match.group() in CLOSE)
         if depth == 0:
             return match.end() == len(text)
     return False
@@ -288,7 +186,7 @@ def _environment(match: re.Match[str]) -> Value:
     cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]
     if match["name"] == "cases" or match["open"] == "\\{":
         return Cases(match.group(), [[_condition(cell) for cell in row] for row in cells])
-    determinant = match["name"] == "vmatrix" or match["open"] == "|"
+    determinant = match["name"] == "vmatrix" or match["open"] in ("|", "\\det")
     return Matrix(match.group(), "determinant" if determinant else "matrix", cells)
 
 
@@ -325,28 +223,3 @@ def _date(words: str) -> datetime.date | None:
         return parser.parse(words).date()
     except (ValueError, OverflowError):
         return None
-
-
-def as_interval(text: str) -> str | None:
-    """`0 < x \\le 3` as `(0,3]`, `x > 1` as `(1,\\infty)`; None for anything else."""
-    operands, operators = split(text, _RELATION)
-    if len(operators) == 1 and operators[0] in ("<", ">", "\\le", "\\ge"):
-        left, right = operands
-        if is_name(right) and not is_name(left):
-            left, right, operators = right, left, [_TURNED[operators[0]]]
-        if not is_name(left):
-            return None
-        return {
-            "<": f"(-\\infty,{right})", "\\le": f"(-\\infty,{right}]",
-            ">": f"({right},\\infty)", "\\ge": f"[{right},\\infty)",
-        }[operators[0]]  # fmt: skip
-    if len(operators) == 2 and is_name(operands[1]):
-        if set(operators) <= {">", "\\ge"}:
-            operands, operators = operands[::-1], [_TURNED[o] for o in operators[::-1]]
-        if set(operators) <= {"<", "\\le"}:
-            opening, closing = "(["[operators[0] == "\\le"], ")]"[operators[1] == "\\le"]
-            return f"{opening}{operands[0]},{operands[2]}{closing}"
-    return None
-
-
-_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}

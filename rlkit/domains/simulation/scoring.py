@@ -1,7 +1,6 @@
 """Scoring predicted inputs and outputs of programs."""
 
 import ast
-import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +9,7 @@ from rlkit.domains import scorer
 from rlkit.domains.code.compare import same_value
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, fences, last_box
+from rlkit.rewards.answers import after_thinking, fences, last_box, literal
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -86,16 +85,7 @@ def _braces(text: str) -> list[str]:
 
 def _value(text: str) -> Any:
     """The JSON or Python literal that a text is."""
-    text = text.strip()
-    if not text or len(text) > _LONGEST:
-        return _MISSING
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        try:
-            return ast.literal_eval(text)
-        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
-            return _MISSING
+    return literal(text, _MISSING) if text.strip() and len(text) <= _LONGEST else _MISSING
 
 
 def _same_json(a: Any, b: Any) -> bool:
