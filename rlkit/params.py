@@ -73,6 +73,25 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     return content
 
 
+def settings(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A flat params file with overrides, which may change what the file sets and nothing else.
+
+    Raises:
+        UserError: as `read_yaml`; an override that the file does not set, or of another type.
+    """
+    content = read_yaml(path)
+    for name, value in (overrides or {}).items():
+        if name not in content:
+            near = did_you_mean(name, content)
+            raise UserError(f"{path} does not set {name!r}.{near} It sets: {', '.join(content)}.")
+        given, wanted = type(value), type(content[name])
+        if given is not wanted and (given, wanted) != (int, float) and content[name] is not None:
+            raise UserError(
+                f"{name} is {value!r}: give a {wanted.__name__}, as in {path} ({content[name]!r})."
+            )
+    return {**content, **(overrides or {})}
+
+
 def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of `content` with `{"actor.optim.lr": 1e-4}` set; missing sections are made, lists are
     indexed by number (`data.train.0.weight`)."""

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -31,6 +31,9 @@ from rlkit.files import write_text
 from rlkit.notebook import check_parameters, parameters_of
 from rlkit.params import override, read_yaml, validate
 from rlkit.store import read_json
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 class Analysis(Section):
@@ -191,6 +194,24 @@ class StudyResult:
     folder: Path
     runs: list[str]
     failed: dict[str, str] = field(default_factory=dict)
+
+    def tables(self) -> "tuple[pd.DataFrame, pd.DataFrame]":
+        """What `rlkit.read` and `rlkit.read_evals` give of the runs that the study's file asks for.
+
+        Raises:
+            StudyFailed: a run failed; the message holds what it said.
+        """
+        from rlkit.results import read, read_evals
+
+        for run, lines in self.failed.items():
+            raise StudyFailed(
+                f"{len(self.failed)} of {len(self.runs)} runs failed. {run}: {lines.splitlines()[-1]}"
+            )
+        return read(self.folder).dropna(subset="cell"), read_evals(self.folder).dropna(subset="cell")
+
+
+class StudyFailed(RuntimeError):
+    """Runs of a study failed; the message holds what the first of them said."""
 
 
 def make_plan(

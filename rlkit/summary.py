@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.seeds import generator
-from rlkit.store import plain
+from rlkit.store import plain, read_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -103,6 +103,34 @@ def final(df: "pd.DataFrame") -> "pd.DataFrame":
     described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first()
     table = described.join(metrics).reset_index()
     return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
+
+
+def made_with(path: str | Path) -> "pd.DataFrame":
+    """What the runs under a run's or study's folder were made with, for the end of a notebook.
+
+    Returns:
+        One row a run, under its id: cell, status, steps, commit (with a + where files were changed), and the
+        versions of Python and the packages that decide numbers.
+    """
+    import pandas as pd
+
+    from rlkit.results import run_facts, run_folders
+
+    rows = []
+    for folder in run_folders(path):
+        info, facts = read_json(folder / "run.json"), run_facts(folder)
+        git = info.get("git") or {}
+        commit = git.get("commit", "")[:10] + ("+" if git.get("dirty") else "")
+        steps = info.get("summary", {}).get("steps")
+        row = {
+            "run": folder.name,
+            "cell": facts["cell"],
+            "status": facts["status"],
+            "steps": steps,
+            "commit": commit,
+        }
+        rows.append(row | info.get("versions", {}))
+    return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
 def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":

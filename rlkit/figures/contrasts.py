@@ -1,0 +1,118 @@
+"""Figures that set the cells of a study against each other: along a key, ranked, by domain, by k."""
+
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.theme import LABELS, label_axes, legend, look, looks, new_axes, styled
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def against(
+    table: "pd.DataFrame",
+    x: str,
+    y: str,
+    by: str | None = None,
+    venue: str = "neurips",
+    log: bool = False,
+    zero: bool = False,
+) -> Drawing:
+    """`y` with its interval against `x`, a line for each `by`.
+
+    Args:
+        table: columns x, y, low and high, as the tables of `rlkit.measures` and `rlkit.summary`.
+        log: a logarithmic x axis. zero: a line at y = 0.
+    """
+    rows = table.dropna(subset=[x, y]).sort_values(x)
+    if rows.empty:
+        raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")
+    styles = _looks(table, by) if by else {"": look(0)}
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for name in styles:
+            part = rows[rows[by] == name] if by else rows
+            error = [part[y] - part["low"], part["high"] - part[y]]
+            ax.errorbar(
+                part[x], part[y], yerr=error, **styles[name], elinewidth=0.8, capsize=2, label=str(name)
+            )
+        if log:
+            ax.set_xscale("log")
+        if zero:
+            ax.axhline(0, color="0.4", linewidth=0.6)
+        label_axes(ax, x, y)
+        if by:
+            legend(ax, LABELS.get(by))
+    return Drawing(fig, rows, sources(table))
+
+
+def ranked(table: "pd.DataFrame", value: str = "pass@1", by: str = "cell", venue: str = "neurips") -> Drawing:
+    """A value with its interval, a row each, in the table's order."""
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
+        styles = _looks(table, by)
+        for place, (_, row) in enumerate(table.iterrows()):
+            error = [[row[value] - row["low"]], [row["high"] - row[value]]]
+            style: dict[str, Any] = styles[row[by]] | {"linestyle": "none"}
+            ax.errorbar(row[value], place, xerr=error, **style, elinewidth=0.8, capsize=2)
+        ax.set_yticks(range(len(table)), [str(name) for name in table[by]])
+        ax.set_ylim(len(table) - 0.5, -0.5)
+        label_axes(ax, value, "")
+        ax.grid(axis="y", visible=False)
+    return Drawing(fig, table, sources(table))
+
+
+def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", x: str = "step") -> Drawing:
+    """Held-out pass@1 of each domain along training, a panel a domain: thick the mean over seeds, thin the runs."""
+    rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
+    if rows.empty:
+        raise UserError("These runs have no pass@1 by domain: they have not been evaluated.")
+    domains = sorted(set(rows["data_source"]))
+    styles = looks(rows, by)
+    with styled():
+        fig, axes = new_axes(venue, len(domains), 0.4)
+        for ax, domain in zip(axes, domains, strict=True):
+            for name in styles:
+                part = rows[(rows["data_source"] == domain) & (rows[by] == name)]
+                for _, run in part.groupby("run"):
+                    ax.plot(run[x], run["value"], color=styles[name]["color"], alpha=0.35, linewidth=0.5)
+                mean = part.groupby(x)["value"].mean()
+                ax.plot(mean.index, mean, **styles[name], label=str(name))
+            ax.set_title(domain.replace("__", ": ", 1).replace("_", " "))
+            label_axes(ax, x, "eval/pass@1" if ax is axes[0] else "")
+        legend(axes[0])
+    keep = [by, "run", "seed", "step", "data_source", "value"]
+    return Drawing(fig, rows[[c for c in dict.fromkeys(keep) if c in rows]], sources(df))
+
+
+def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurips") -> Drawing:
+    """pass@k before training (dashed) and after (solid), with intervals.
+
+    Args:
+        table: from `rlkit.measures.pass_at_k_ends`.
+    """
+    styles = _looks(table, by)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for (name, when), part in table.groupby([by, "when"], sort=False):
+            style: dict[str, Any] = styles[name] | {"linestyle": "--" if when == "before" else "-"}
+            style["markerfacecolor"] = "white" if when == "before" else style["color"]
+            ax.plot(part["k"], part["value"], **style, label=f"{name}, {when}")
+            ax.fill_between(part["k"], part["low"], part["high"], color=style["color"], alpha=0.12, lw=0)
+        ax.set_xscale("log", base=2)
+        ax.xaxis.set_major_formatter("{x:g}")
+        label_axes(ax, "k", "pass@k")
+        legend(ax)
+    return Drawing(fig, table, sources(table))
+
+
+def _looks(table: "pd.DataFrame", by: str) -> dict[Any, dict[str, Any]]:
+    """Those of the runs behind the table, which remembers them, in their order."""
+    known = table.attrs.get("looks") or {}
+    present = set(table[by])
+    return (
+        {name: known[name] for name in known if name in present}
+        if present <= set(known)
+        else looks(table, by)
+    )

@@ -1,0 +1,323 @@
+"""What a study shows beyond final scores: stability, sample efficiency, returns of data, equal compute, pass@k
+before and after, diversity.
+
+Tables from `rlkit.read` (`df`) and `rlkit.read_evals` (`evals`). Intervals are 95 % percentile intervals that
+resample held-out problems, each with all its samples of all seeds of its cell; what differs between seeds is
+shown as their range. Figures of these tables are in `rlkit.figures.contrasts`.
+"""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from rlkit.domains import sources as components
+from rlkit.errors import UserError
+from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, resample_sums
+from rlkit.figures import curve_table, looks, sources
+from rlkit.seeds import generator
+from rlkit.summary import pass_rates
+
+METRIC = "eval/pass@1"
+DRAWS = 4000
+
+
+def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+    """How steadily the runs of each `by` learn.
+
+    Returns:
+        One row a value of `by`, smallest model first: runs; pass@1 at the end (mean) and spread (standard
+        deviation over runs, NaN for one); largest_fall: how far pass@1 fell below its best so far, the mean over
+        runs of each one's worst;
+        spikes: the share of steps with a gradient norm above five times the run's median; entropy_kept: last
+        over first entropy a token.
+    """
+    curves = curve_table(df, "step", METRIC, by).sort_values("step")
+    best = curves.groupby("run")[METRIC].cummax()
+    runs = curves.assign(fall=best - curves[METRIC]).groupby([by, "run"])
+    table = runs.agg(end=(METRIC, "last"), fall=("fall", "max")).reset_index()
+    table = table.join(_spikes(df), on="run").join(_kept(df), on="run")
+    found = table.groupby(by).agg(
+        runs=("run", "size"),
+        **{METRIC.removeprefix("eval/"): ("end", "mean")},
+        spread=("end", "std"),
+        largest_fall=("fall", "mean"),
+        spikes=("spikes", "mean"),
+        entropy_kept=("entropy_kept", "mean"),
+    )
+    return found.loc[list(looks(df, by))].reset_index()
+
+
+def _spikes(df: pd.DataFrame) -> pd.Series:
+    norms = df[df["metric"] == "actor/grad_norm"]
+    median = norms.groupby("run")["value"].transform("median")
+    return (norms["value"] > 5 * median).groupby(norms["run"]).mean().rename("spikes")
+
+
+def _kept(df: pd.DataFrame) -> pd.Series:
+    runs = df[df["metric"] == "actor/entropy"].sort_values("step").groupby("run")["value"]
+    return (runs.last() / runs.first()).rename("entropy_kept")
+
+
+def needed(
+    df: pd.DataFrame,
+    x: str,
+    levels: Sequence[float] | int = 4,
+    by: str = "cell",
+    data_source: str = "all",
+) -> pd.DataFrame:
+    """How much of `x` (tokens, tasks, FLOPs, steps) the runs of each `by` need to reach a level of pass@1.
+
+    Between two evaluations the curve is taken as straight; a run that starts above a level needs 0.
+
+    Args:
+        x: "step", or a metric that grows along training, e.g. "tokens/response".
+        levels: the levels, or how many, evenly spaced over what the runs pass.
+        data_source: pass@1 on this one instead of all.
+
+    Returns:
+        One row a value of `by`, smallest model first, and level: x (mean over the runs that reach it), low and
+        high (their range), reached and runs (how many do, of how many). NaN where none does.
+    """
+    table = _along(df, x, by, data_source)
+    if isinstance(levels, int):
+        first, best = table.groupby("run")[METRIC].first().min(), table.groupby("run")[METRIC].max().max()
+        levels = [float(v) for v in np.linspace(first, best, levels + 2)[1:-1]]
+    rows = []
+    for name in looks(df, by):
+        runs = [run for _, run in table[table[by] == name].groupby("run")]
+        for level in levels:
+            need = np.array([_first(run[x], run[METRIC], level) for run in runs])
+            found = need[np.isfinite(need)]
+            ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
+            rows.append(
+                {by: name, "level": level, **dict(zip((x, "low", "high"), ends, strict=True)),
+                 "reached": len(found), "runs": len(runs)}
+            )  # fmt: skip
+    return _from(df, by, pd.DataFrame(rows))
+
+
+def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") -> pd.DataFrame:
+    """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain
+    that any run made in it: the minimum data of a domain, alone and in mixtures.
+
+    Domains are those of sources that make one data_source each; tasks of files have no counter of their own.
+
+    Returns:
+        The columns of `needed` with data_source and tasks.
+
+    Raises:
+        UserError: no domain has a source of its own.
+    """
+    tables = []
+    for label in sorted(set(df.loc[df["metric"].str.startswith("data/tasks/"), "metric"])):
+        kind = label.removeprefix("data/tasks/")
+        made = components[kind].makes if kind in components else ()
+        if len(made) != 1 or made[0] not in set(df["data_source"]):
+            continue
+        source = made[0]
+        curves = _along(df, "step", by, source).groupby("run")[METRIC]
+        start, best = curves.first().mean(), curves.max().max()
+        found = needed(df, label, [start + share * (best - start)], by, source)
+        tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
+    if not tables:
+        raise UserError("No held-out domain of these runs has a source of its own, whose tasks are counted.")
+    return _from(df, by, pd.concat(tables, ignore_index=True))
+
+
+def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
+    """What each doubling of `x` adds to pass@1 at the end, between neighbouring values of it.
+
+    The same held-out problems were asked at both, so problems are resampled with both answers.
+
+    Args:
+        x: a key of the config with positive numbers, e.g. "data.train_max_samples".
+        by: compare within each value of this column of `evals`.
+
+    Returns:
+        One row a pair: `by`, from, to, change (of pass@1), per_doubling with low and high, problems.
+    """
+    last = _last(evals).assign(**{x: lambda t: t["run"].map(df.groupby("run")[x].first())})
+    keys = [by] if by else []
+    rates = last.groupby([*keys, x, "task_id"])["correct"].mean()
+    rows = []
+    for name, part in rates.groupby(level=0) if by else [(None, rates)]:
+        values = sorted(set(part.index.get_level_values(x)))
+        wide = part.droplevel(0).unstack(x) if by else part.unstack(x)
+        for a, b in itertools.pairwise(values):
+            change = (wide[b] - wide[a]).dropna().to_numpy(float)
+            mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
+            doublings = np.log2(b / a)
+            rows.append(
+                {**({by: name} if by else {}), "from": a, "to": b, "change": mean.value,
+                 "per_doubling": mean.value / doublings, "low": mean.low / doublings,
+                 "high": mean.high / doublings, "problems": mean.prompts}
+            )  # fmt: skip
+    if not rows:
+        raise UserError(
+            f"{x} has one value in these runs, so there is nothing to compare: add values to the grid."
+        )
+    return _from(evals, by or "cell", pd.DataFrame(rows))
+
+
+def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
+    """pass@1 of each `by` at its last evaluation within the compute that all of them have spent.
+
+    Args:
+        compute: a metric that grows along training, e.g. "compute/total_flops".
+
+    Returns:
+        One row a value of `by`, best first: pass@1, low, high, budget (the compute), step, tasks, runs.
+    """
+    spent = curve_table(df, compute, METRIC, by)
+    budget = spent.groupby("run")[compute].max().min()
+    steps = spent[spent[compute] <= budget * (1 + 1e-9)].groupby("run")["step"].max()
+    chosen = evals[evals["step"] == evals["run"].map(steps)]
+    pooled = pass_rates(chosen.assign(at=chosen["step"], step=0), by)
+    shown = chosen.groupby(by)["step"].agg(["min", "max"])
+    words = [f"{a}" if a == b else f"{a}–{b}" for a, b in shown.loc[pooled[by]].to_numpy()]
+    table = pooled.assign(step=words, budget=budget)[
+        [by, "pass@1", "low", "high", "budget", "step", "tasks", "runs"]
+    ]
+    return _from(evals, by, table.sort_values("pass@1", ascending=False, ignore_index=True))
+
+
+def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+    """pass@k before and after training for k = 1, 2, 4 … up to the samples of a problem.
+
+    Returns:
+        One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems.
+    """
+    tables = []
+    for name, (before, after) in _both_ends(evals, by).items():
+        ks, values = _values(before, after)
+        for when, curve in zip(("before", "after"), values, strict=True):
+            means = resample_sums(curve, generator("pass@k", str(name), when), DRAWS) / len(curve)
+            low, high = np.quantile(means, [0.025, 0.975], axis=0)
+            tables.append(
+                pd.DataFrame({by: name, "when": when, "k": ks, "value": curve.mean(axis=0), "low": low, "high": high,
+                              "problems": len(curve)})
+            )  # fmt: skip
+    return _from(evals, by, pd.concat(tables, ignore_index=True))
+
+
+def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+    """The k from which the model before training solves more problems than the trained one (arXiv 2504.13837).
+
+    pass@k is taken as straight between powers of two on a logarithmic axis. Problems are resampled with both
+    curves.
+
+    Returns:
+        One row a value of `by`: k (NaN: the curves do not cross up to the largest k), low and high over the
+        resamples that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k.
+    """
+    rows = []
+    for name, (before, after) in _both_ends(evals, by).items():
+        ks, (first, last) = _values(before, after)
+        gain = last - first
+        draws = resample_sums(gain, generator("crossing", str(name)), DRAWS) / len(gain)
+        crossings = np.array([_crossing(ks, draw) for draw in draws])
+        found = crossings[np.isfinite(crossings)]
+        low, high = np.quantile(found, [0.025, 0.975]) if len(found) else (np.nan, np.nan)
+        mean = gain.mean(axis=0)
+        rows.append(
+            {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(found) / DRAWS,
+             "largest_k": int(ks[-1]), "gain_at_1": mean[0], "gain_at_largest_k": mean[-1]}
+        )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
+    """How different the samples of one problem are, before and after training.
+
+    Returns:
+        One row a value of `by` and `when`: distinct (different responses over samples of a run's problem, the
+        mean over problems) with low and high, solved (share of problems with a correct sample), samples a problem.
+    """
+    rows = []
+    for when, part in (("before", _first_step(evals)), ("after", _last(evals))):
+        for name in looks(evals, by):
+            group = part[part[by] == name]
+            problems = group.groupby(["run", "task_id"])
+            share = (problems["response"].nunique() / problems.size()).reset_index(name="share")
+            rng = generator("diversity", str(name), when)
+            mean = bootstrap_mean(
+                share["share"].to_numpy(), share["task_id"].to_numpy(), rng=rng, draws=DRAWS
+            )
+            rows.append(
+                {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high,
+                 "solved": float(problems["correct"].max().mean()), "samples": float(problems.size().mean())}
+            )  # fmt: skip
+    return _from(evals, by, pd.DataFrame(rows))
+
+
+def _from(df: pd.DataFrame, by: str, table: pd.DataFrame) -> pd.DataFrame:
+    """The table, which remembers the runs behind it and the look of each `by` for its figure."""
+    table.attrs |= {"sources": sources(df)["runs"], "looks": looks(df, by)}
+    return table
+
+
+def _along(df: pd.DataFrame, x: str, by: str, data_source: str) -> pd.DataFrame:
+    """One row a run and evaluation: `by`, run, step, x (0 at step 0), pass@1 on `data_source`."""
+    keys = [by, "run", "step"]
+    rate = df[(df["metric"] == METRIC) & (df["data_source"] == data_source)]
+    table = rate[keys].assign(**{METRIC: rate["value"]}).dropna()
+    if table.empty:
+        raise UserError(f"{METRIC} of {data_source!r} was not measured in any of these runs.")
+    if x != "step":
+        amount = df[(df["metric"] == x) & (df["data_source"] == "all")].set_index(["run", "step"])["value"]
+        table = table.join(amount.rename(x), on=["run", "step"])
+        table.loc[table["step"] == 0, x] = 0.0
+    return table.dropna().sort_values([by, "run", "step"], ignore_index=True)
+
+
+def _first(x: pd.Series, y: pd.Series, level: float) -> float:
+    """Where the best-so-far of a curve first reaches a level; NaN when it never does."""
+    best = np.maximum.accumulate(y.to_numpy(float))
+    return float(np.interp(level, best, x.to_numpy(float))) if best[-1] >= level else np.nan
+
+
+def _graded(evals: pd.DataFrame, end: str) -> pd.DataFrame:
+    chosen = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].agg(end))]
+    return chosen[chosen["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+
+
+def _last(evals: pd.DataFrame) -> pd.DataFrame:
+    return _graded(evals, "max")
+
+
+def _first_step(evals: pd.DataFrame) -> pd.DataFrame:
+    return _graded(evals, "min")
+
+
+def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
+    """Counts of samples and correct ones of the problems measured at both ends, a problem a row."""
+    ends: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
+    for name in looks(evals, by):
+        part = evals[evals[by] == name]
+        before, after = (
+            counts(end).query("n > 0").set_index("task_id") for end in (_first_step(part), _last(part))
+        )
+        shared = before.index.intersection(after.index)
+        ends[str(name)] = before.loc[shared], after.loc[shared]
+    return ends
+
+
+def _values(before: pd.DataFrame, after: pd.DataFrame) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """The k that every problem has samples for, and (problems, k) pass@k at both ends."""
+    ks = 2 ** np.arange(int(np.log2(min(before["n"].min(), after["n"].min()))) + 1)
+    curves = [
+        pass_at_k(t["n"].to_numpy()[:, None], t["c"].to_numpy()[:, None], ks[None]) for t in (before, after)
+    ]
+    return ks, (curves[0], curves[1])
+
+
+def _crossing(ks: np.ndarray, gain: np.ndarray) -> float:
+    """The first k at which a gain that was positive is lost; NaN when it is kept."""
+    lost = np.flatnonzero((gain[:-1] > 0) & (gain[1:] <= 0))
+    if not len(lost):
+        return np.nan
+    i = int(lost[0])
+    share = gain[i] / (gain[i] - gain[i + 1])
+    return float(2 ** (np.log2(ks[i]) + share * np.log2(ks[i + 1] / ks[i])))
