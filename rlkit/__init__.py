@@ -20,6 +20,10 @@ _PUBLIC = {
     # Read what was run.
     "read": "rlkit.results",
     "read_evals": "rlkit.results",
+    # Work with both in a notebook.
+    "panel": "rlkit.panels",
+    "law_explorer": "rlkit.panels",
+    "sample_browser": "rlkit.panels",
     # Score and evaluate.
     "score": "rlkit.rewards",
     "evaluate": "rlkit.evaluation",

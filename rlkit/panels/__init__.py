@@ -1,0 +1,11 @@
+"""Widgets for notebooks: the ablation panel, the law explorer and the sample browser.
+
+What they do is in plain classes that are tested without a browser; the widgets only show it. Each also leaves a
+picture or a table in the notebook, for readers without JavaScript.
+"""
+
+from rlkit.panels.law import law_explorer
+from rlkit.panels.samples import sample_browser
+from rlkit.panels.view import panel
+
+__all__ = ["law_explorer", "panel", "sample_browser"]

@@ -1,0 +1,69 @@
+"""Outputs of a cell that a thread keeps up to date: the picture and the table beside a panel's widgets."""
+
+import base64
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+
+class Worker:
+    """Calls a function in a thread of its own: after each `wake`, and every `every` seconds while it says that
+    there is more to come. Calls are never closer than `rest` seconds, so dragging a slider redraws a few times
+    a second and leaves the kernel free to answer.
+    """
+
+    def __init__(self, work: Callable[[], bool], every: float = 1.0, rest: float = 0.3) -> None:
+        self._work, self._every, self._rest = work, every, rest
+        self._woken = threading.Event()
+        self._ended = False
+        self._thread = threading.Thread(target=self._loop, name="rlkit-panel", daemon=True)
+
+    def start(self) -> None:
+        """Begin, with a first call."""
+        self._woken.set()
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something has changed: call soon."""
+        self._woken.set()
+
+    def stop(self) -> None:
+        """Make no further call."""
+        self._ended = True
+        self._woken.set()
+
+    def _loop(self) -> None:
+        more = False
+        while not self._ended:
+            self._woken.wait(self._every if more else None)
+            self._woken.clear()
+            if not self._ended:
+                more = self._work()
+                time.sleep(self._rest)
+
+
+class Output:
+    """A place in a cell's output whose content is replaced; what it holds last is what a saved notebook
+    shows."""
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self) -> None:
+        """Take the place, empty."""
+        from IPython.display import display
+
+        self._handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def picture(self, png: bytes, words: str) -> None:
+        """A picture, and words for those who do not see it."""
+        self._update({"image/png": base64.b64encode(png).decode(), "text/plain": words})
+
+    def html(self, content: str, words: str) -> None:
+        """HTML, and the same as plain text."""
+        self._update({"text/html": content, "text/plain": words})
+
+    def _update(self, bundle: dict[str, str]) -> None:
+        if self._handle is not None:
+            self._handle.update(bundle, raw=True)
