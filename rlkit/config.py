@@ -59,7 +59,9 @@ class Model(Section):
     )
     """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
-    """Precision of the forward and backward pass."""
+    """Precision of the forward and backward pass. Weights that train stay in float32."""
+    enable_gradient_checkpointing: bool = False
+    """Keep only each layer's input for the backward pass: less memory, a third more compute."""
     lora_rank: int = Field(default=0, ge=0)
     """Rank of the LoRA adapter; 0 trains all weights."""
     lora_alpha: Positive = 16
@@ -288,8 +290,9 @@ class Critic(Section):
 class RolloutConfig(Section):
     """How responses are sampled."""
 
-    name: Literal["torch"] = "torch"
-    """The sampler: torch decodes in this process with a static key-value cache."""
+    name: Literal["torch", "vllm", "auto"] = "auto"
+    """The sampler. torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this
+    process; auto is vllm for models on a GPU that are large enough for it to be the faster one."""
     n: Positive = 8
     """Samples a prompt (G)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -302,10 +305,15 @@ class RolloutConfig(Section):
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     max_num_seqs: Positive = 4096
     """Sequences decoded together."""
+    gpu_memory_utilization: Share = 0.0
+    """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need."""
     tensor_model_parallel_size: Positive = 1
     """GPUs that share one copy of the sampler's weights, in a verl run."""
     max_logprob_gap: Annotated[float, Field(gt=0)] = 0.02
     """Largest mean |log-prob difference| a token between sampler and trainer."""
+    sync_check_freq: Annotated[int, Field(ge=0)] = 0
+    """Steps between comparisons of sampler and trainer on fixed prompts, which end the run above
+    max_logprob_gap; 0 compares on the sampled batch only, and warns."""
 
 
 class RewardConfig(Section):

@@ -6,6 +6,7 @@
         metrics.jsonl   one line a step
         evals.parquet   one row a sample of every evaluation
         samples.jsonl   some training samples, for reading
+        sync.jsonl      how far sampler and trainer were apart, where that was asked for
         checkpoints/
 
 Everything but the two .jsonl logs is replaced in one step; the logs are appended to line by line, and a
@@ -29,6 +30,7 @@ from rlkit.errors import UserError
 from rlkit.files import disk_errors, replacing, require_space, write_text
 from rlkit.provenance import git_state, hardware, versions
 
+LOGS = ("metrics.jsonl", "samples.jsonl", "sync.jsonl")
 _EVAL_TYPES = {
     "step": "int64",
     "task_id": "string",
@@ -105,6 +107,10 @@ class RunStore:
         """Append training samples to samples.jsonl."""
         self._append("samples.jsonl", [{"step": step, **row} for row in rows])
 
+    def log_sync(self, comparison: Mapping[str, Any]) -> None:
+        """Append a comparison of sampler and trainer (training/probe.py) to sync.jsonl."""
+        self._append("sync.jsonl", [dict(comparison)])
+
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled
         here), task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and
@@ -123,7 +129,7 @@ class RunStore:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""
         import pandas as pd
 
-        for name in ("metrics.jsonl", "samples.jsonl"):
+        for name in LOGS:
             path = self.folder / name
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
@@ -146,7 +152,7 @@ class RunStore:
 
     def _end_last_lines(self) -> None:
         """A crash may have cut the last line of a log: end it, so that the next line stands alone."""
-        for name in ("metrics.jsonl", "samples.jsonl"):
+        for name in LOGS:
             path = self.folder / name
             if path.exists() and path.stat().st_size and not _ends_with_newline(path):
                 with open(path, "a", encoding="utf-8") as file:

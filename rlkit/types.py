@@ -170,6 +170,10 @@ class Sampler(Protocol):
         """Make the sampler's weights those of the trainer's policy."""
         ...
 
+    def release(self) -> None:
+        """Free what the next `sample` can bring back: called before an update needs the memory."""
+        ...
+
 
 @dataclass
 class Batch:

@@ -6,8 +6,11 @@ compute this: `GroupedAttention` by matrix products on small padded tiles (any d
 deterministic, memory quadratic in the response), and torch's variable-length flash kernel (CUDA, bfloat16).
 """
 
+import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -172,7 +175,8 @@ class Rotary(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        return rotate(grads[0], *ctx.saved_tensors, ctx.heads, inverse=True), None, None, None
+        cos, sin = ctx.saved_tensors
+        return rotate(grads[0], cos, sin, ctx.heads, inverse=True), None, None, None
 
 
 @dataclass
@@ -250,7 +254,7 @@ def softmax(scores: Tensor) -> Tensor:
 
 def softmax_gradient(grad: Tensor, weights: Tensor, scale: float) -> Tensor:
     """Gradient of the scaled scores from that of their softmax."""
-    return torch._softmax_backward_data(grad, weights, -1, weights.dtype).mul_(scale)
+    return torch.ops.aten._softmax_backward_data(grad, weights, -1, weights.dtype).mul_(scale)
 
 
 def prompt_scores(tile: Tile, layout: Layout) -> Tensor:
@@ -316,7 +320,9 @@ def from_tile(prompts: Tensor, responses: Tensor | None, layout: Layout, heads: 
     packed = [rows if layout.tiles.prompts is None else rows[layout.tiles.prompts]]
     if responses is not None:
         group = responses.shape[2]
-        rows = responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(p * group * t, heads, d)
+        rows = (
+            responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(p * group * t, heads, d)
+        )
         packed.append(rows if layout.tiles.responses is None else rows[layout.tiles.responses])
     return torch.cat(packed)
 
@@ -346,20 +352,29 @@ class Gather(torch.autograd.Function):
         return total.index_add_(0, places, grads[0].float()).to(grads[0].dtype), None
 
 
-def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
-    """The same attention by torch's variable-length flash kernel: no padding, memory linear in length."""
+@cache
+def causal_kernel() -> Callable[..., Any]:
+    """torch's variable-length flash kernel, causal; its options were renamed between torch 2.11 and 2.13."""
     from torch.nn.attention.varlen import varlen_attn
 
+    known = inspect.signature(varlen_attn).parameters
+    causal = {"window_size": (-1, 0)} if "window_size" in known else {"is_causal": True}
+    grouped = {"enable_gqa": True} if "enable_gqa" in known else {}
+    return partial(varlen_attn, **causal, **grouped)
+
+
+def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
+    """The same attention by torch's variable-length flash kernel: no padding, memory linear in length."""
     kv, n, ragged = (qkv.shape[1] - heads) // 2, layout.prompt_tokens, layout.ragged
-    options = {"window_size": (-1, 0), "enable_gqa": kv != heads}
+    varlen_attn = causal_kernel()
     q, k, v = qkv.split((heads, kv, kv), 1)
     starts, longest = ragged.prompts
-    prompts = varlen_attn(q[:n], k[:n], v[:n], starts, starts, longest, longest, **options)
+    prompts = varlen_attn(q[:n], k[:n], v[:n], starts, starts, longest, longest)
     if ragged.queries[1] == 0:
         return prompts
     keys, values = Gather.apply(qkv[:, heads:], ragged.keys_at).split((kv, kv), 1)
     responses = varlen_attn(
-        q[n:], keys, values, ragged.queries[0], ragged.keys[0], ragged.queries[1], ragged.keys[1], **options
+        q[n:], keys, values, ragged.queries[0], ragged.keys[0], ragged.queries[1], ragged.keys[1]
     )
     return torch.cat((prompts, responses))
 

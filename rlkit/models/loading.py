@@ -1,5 +1,6 @@
 """From `model.path` to a policy that trains: a ladder size, a folder, a hub id or a packaged model."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -18,6 +19,7 @@ from rlkit.config import Model
 from rlkit.errors import UserError
 from rlkit.models import decoder, packaged
 from rlkit.models.ladder import build_ladder_model
+from rlkit.models.products import merged_weight
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
@@ -43,6 +45,16 @@ class Policy:
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
+
+    @property
+    def base(self) -> Any:
+        """The causal model, without the peft model around it."""
+        return base_of(self.model)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision it computes in; master weights may be float32 under it."""
+        return getattr(self.base, "compute_dtype", None) or self.base.dtype
 
     def encode(self, messages) -> list[int]:
         """Token ids of a chat prompt by the model's own template, ready for the assistant's turn."""
@@ -110,7 +122,10 @@ def load_policy(
         seed: of random ladder weights and of the adapter's initial weights.
     """
     dtype = getattr(torch, config.dtype)
-    model, tokenizer = load_model(str(path or config.path), dtype, seed)
+    master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
+    model, tokenizer = load_model(str(path or config.path), master, seed)
+    if master != dtype:
+        model.compute_dtype = dtype  # pyright: ignore[reportAttributeAccessIssue]  # read by Decoder
     model.to(device)  # pyright: ignore[reportArgumentType]  # transformers' wrapper loses the bound self
     stops = eos_ids(model, tokenizer)
     if config.lora_rank:
@@ -148,23 +163,29 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
             raise UserError(f"model.target_modules is {config.target_modules!r}: {error}") from None
 
 
+def base_of(model: Any) -> Any:
+    """The causal model, without the peft model around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def adapted_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """(name in the plain model, weight) of everything that trains: adapted layers merged, or all weights."""
+    if not hasattr(model, "get_base_model"):
+        yield from model.named_parameters()
+        return
+    for name, module in base_of(model).named_modules():
+        if hasattr(module, "base_layer"):
+            yield f"{name}.weight", merged_weight(module)
+
+
 def save_model(policy: Policy, folder: Path) -> None:
     """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
-    model: Any = policy.model
-    if hasattr(model, "get_base_model"):
-        from rlkit.models.decoder import merged_weight
-
-        base = model.get_base_model()
-        state = {}
-        for name, module in base.named_modules():
-            if hasattr(module, "base_layer"):
-                state[f"{name}.weight"] = merged_weight(module)
-                if module.base_layer.bias is not None:
-                    state[f"{name}.bias"] = module.base_layer.bias.detach()
+    base = policy.base
+    state = None
+    if policy.model is not base:
+        state = dict(adapted_weights(policy.model))
         for name, tensor in base.state_dict().items():
-            if ".base_layer." not in name and "lora_" not in name:
-                state[name] = tensor
-        base.save_pretrained(folder, state_dict=state)
-    else:
-        model.save_pretrained(folder)
+            if "lora_" not in name:
+                state.setdefault(name.replace(".base_layer.", "."), tensor)
+    base.save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)

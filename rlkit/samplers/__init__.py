@@ -1,5 +1,6 @@
 """Samplers: where responses come from. All speak `rlkit.types.Sampler`."""
 
+import importlib.util
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -7,9 +8,40 @@ if TYPE_CHECKING:
     from rlkit.models.loading import Policy
     from rlkit.types import Sampler
 
+VLLM_FROM = 250_000_000
+"""Parameters from which vLLM decodes faster than the captured torch decoder."""
 
-def make_sampler(policy: "Policy", config: "RunConfig") -> "Sampler":
-    """The sampler that `rollout.name` asks for, holding the policy's weights."""
+
+def choose(name: str, parameters: int, on_gpu: bool, installed: bool) -> tuple[str, str]:
+    """(torch or vllm, why) for a model of `parameters` weights when `rollout.name` is `name`."""
+    if name != "auto":
+        return name, f"rollout.name is {name}"
+    if not on_gpu:
+        return "torch", "there is no GPU"
+    if parameters < VLLM_FROM:
+        return "torch", f"{parameters:,} parameters decode faster in CUDA graphs than under vLLM's scheduler"
+    if not installed:
+        return "torch", "vLLM is not installed; pip install 'rlkit[gpu]' makes a model of this size faster"
+    return "vllm", f"{parameters:,} parameters decode faster in vLLM"
+
+
+def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:
+    """The sampler that `rollout.name` asks for, holding the policy's weights, and why it is that one."""
+    r, d, e = config.rollout, config.data, config.evaluation
+    parameters = sum(p.numel() for n, p in policy.model.named_parameters() if "lora_" not in n)
+    installed = importlib.util.find_spec("vllm") is not None
+    name, why = choose(r.name, parameters, policy.device.type == "cuda", installed)
+    if name == "vllm":
+        from rlkit.samplers.vllm import VllmSampler
+
+        together = max(d.train_batch_size * r.n, e.size * e.n)
+        sampler = VllmSampler(
+            policy,
+            max_num_seqs=min(r.max_num_seqs, together),
+            max_model_len=d.max_prompt_length + d.max_response_length,
+            gpu_memory_utilization=r.gpu_memory_utilization,
+        )
+        return sampler, f"vllm: {why}"
     from rlkit.samplers.torch import TorchSampler
 
-    return TorchSampler(policy.model, policy.stop_ids, policy.pad_id, config.rollout.max_num_seqs)
+    return TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs), f"torch: {why}"

@@ -43,6 +43,9 @@ class TorchSampler:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
         self.decoder.refresh(policy)
 
+    def release(self) -> None:
+        """Nothing: the cache is small beside an update's activations."""
+
     @torch.inference_mode()
     def sample(
         self,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rlkit.config import Model, Optimizer, Positive, RunConfig, Section, Trainer
+from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
@@ -110,11 +110,11 @@ class AgenticTrainer:
     ) -> None:
         if isinstance(model, str):
             model = Model(path=model, **({} if model.startswith("ladder-") else SMALL_ADAPTER))
-        if isinstance(environment, str):
-            environment = environments.parse(environment)
-        self.model, self._environment = model, environment
+        named = isinstance(environment, str)
+        self.model = model
+        self._environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
-        self.device = device_of(RunConfig(trainer=Trainer(device=device)))
+        self.device = device_of(RunConfig.model_validate({"trainer": {"device": device}}))
         self._policy: Policy | None = None
         self.left_out = 0
 

@@ -11,16 +11,21 @@ from rlkit.environments.base import Problem
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
+from rlkit.export import open_saved
+from rlkit.models.loading import save_model
 from rlkit.params import validate
 from rlkit.seeds import content_hash
-from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult
+from rlkit.training.agentic import SMALL_ADAPTER, AgenticConfig, AgenticTrainer, TrainingResult
 from rlkit.training.loop import Run, train
 
 if TYPE_CHECKING:
     import pandas as pd
 
 STUDY = "demo-math"
-LONGEST, TURN = 240, 40  # tokens of an episode and of a turn, for a tokenizer of bytes
+LONGEST, TURN = (
+    400,
+    40,
+)  # tokens of an episode and of a turn: room for all 8 steps, so that none ends unfinished
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ def math_demo(
     model: str = "ladder-100k",
     *,
     episodes: int = 2000,
-    online_steps: int = 30,
+    online_steps: int = 80,
     problems: int = 200,
     noise: float = 0.2,
     seed: int = 0,
@@ -50,7 +55,7 @@ def math_demo(
     Args:
         model: a ladder size, packaged model, folder or hub id.
         episodes: demonstrations, by the scripted expert with a share `noise` of random actions.
-        online_steps: steps of GRPO in the environment afterwards; 0 leaves them out.
+        online_steps: steps of online RL in the environment afterwards; 0 leaves them out.
         problems: held-out equations that everything is measured on, with greedy decoding and (the groups
             named "sampled") at temperature 1, the policy that online training improves.
         root: everything is kept under <root>/demo-math; the same settings continue what is there.
@@ -76,11 +81,10 @@ def math_demo(
     say(f"{training.seconds:.0f} s of training; success {_success(played['offline']):.0%}.")
     run = None
     if online_steps:
-        say(f"Acting in the environment and learning from it: {online_steps} steps of GRPO.")
-        run = train(online_config(str(path), environment, online_steps, seed), root=root)
-        final = run.folder / "checkpoints" / f"step_{online_steps:06d}" / "model"
-        trained = Model.model_validate({"path": str(final)})
-        tester = AgenticTrainer(trained, environment, trainer.config)
+        say(f"Acting in the environment and learning from it: {online_steps} steps.")
+        run = train(online_config(str(path), environment, online_steps, seed, small=small), root=root)
+        save_model(open_saved(run.folder).policy, folder / "online")
+        tester = AgenticTrainer(Model(path=str(folder / "online")), environment, trainer.config)
         played |= _tested("online", tester, held_out)
     played["expert"] = run_episodes(ExpertAgent(), environment, held_out)
     compared = {name: group for name, group in played.items() if name != "demonstrations"}
@@ -100,19 +104,29 @@ def demo_config(small: bool) -> AgenticConfig:
     )
 
 
-def online_config(path: str, environment: Mathematics, steps: int, seed: int) -> RunConfig:
-    """GRPO in the environment, from the model at `path`."""
+def online_config(
+    path: str, environment: Mathematics, steps: int, seed: int, *, small: bool = True
+) -> RunConfig:
+    """Online RL in the environment, from the model at `path`: every turn is credited with what it and the turns
+    after it earn, beside the other episodes of the same problem. A pretrained model gets an adapter."""
     content = {
         "study": STUDY,
         "seed": seed,
-        "model": {"path": path},
+        "model": {"path": path, **({} if small else SMALL_ADAPTER)},
         "data": {
             "train": [{"kind": "environment", "environment": environment.model_dump(mode="json")}],
-            "train_batch_size": 8,
+            "train_batch_size": 16,
             "max_response_length": LONGEST,
         },
+        "algorithm": {"adv_estimator": "turn_returns"},
         "rollout": {"n": 8, "max_turn_length": TURN},
-        "actor": {"optim": {"lr": 5e-4}},
+        "actor": {
+            "optim": {
+                "lr": 1e-3 if small else 3e-4,
+                "lr_warmup_steps": min(8, steps // 2),
+                "lr_scheduler_type": "cosine",
+            }
+        },
         "trainer": {"total_training_steps": steps, "test_freq": steps, "save_freq": steps},
         "evaluation": {"size": 50, "n": 1},
     }

@@ -26,7 +26,8 @@ class Critic(nn.Module):
         super().__init__()
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         self.config = config
-        self.model = copy.deepcopy(base).requires_grad_(True)
+        self.model = copy.deepcopy(base).requires_grad_(True).float()
+        self.model.compute_dtype = getattr(torch, config.model.dtype)
         for module in [m for m in self.model.modules() if hasattr(m, "base_layer")]:
             _replace(self.model, module)
         width = self.model.config.hidden_size

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -80,13 +81,19 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
 
     Sequences of a group stand next to each other, so that they meet their prompt in one pass.
     """
-    if len(rows) == 0:
+    if size:
+        for start in range(0, len(rows), size):
+            yield Rows.of(batch, rows[start : start + size])
         return
-    if size == 0:
-        lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
-        size = max(1, int(tokens / float(lengths.max().clamp(min=1))))
-    for start in range(0, len(rows), size):
-        yield Rows.of(batch, rows[start : start + size])
+    lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
+    ends, total = [0], 0
+    for i, length in enumerate(lengths.int().tolist()):
+        if total and total + length > tokens:
+            ends, total = [*ends, i], 0
+        total += length
+    for start, end in pairwise([*ends, len(rows)]):
+        if end > start:
+            yield Rows.of(batch, rows[start:end])
 
 
 def token_logprobs(decoder: Decoder, rows: Rows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -30,6 +30,7 @@ from rlkit.store import RunStore
 from rlkit.training import algorithms, checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
 from rlkit.training.critic import Critic
+from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
 from rlkit.training.update import Updater
 from rlkit.training.warm_start import warm_start
@@ -53,7 +54,9 @@ class Session:
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         self.shape = Shape.of(self.policy.model)
         self.updater = self._updater()
-        self.sampler = make_sampler(self.policy, config)
+        self.sampler, why = make_sampler(self.policy, config)
+        every = config.rollout.sync_check_freq
+        self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         self.bar: Any = None
@@ -65,6 +68,7 @@ class Session:
         store.update(
             **parameter_counts(self.policy.model), **facts, scorer=config.reward.scorer, scorer_version=SCORER_VERSION,
             held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
+            sampler=why,
         )  # fmt: skip
 
     @classmethod
@@ -190,6 +194,7 @@ class Session:
             self.warn("No group of this step could be compared; nothing was learnt from it.")
             return
         with self.timed("update_actor"):
+            self.sampler.release()
             groups = [i // c.rollout.n for i in kept]
             cut = c.algorithm.truncated == "bootstrap"
             batch = collate(
@@ -257,6 +262,8 @@ class Session:
         """Give the sampler the new weights."""
         with self.timed("update_weights"):
             self.sampler.sync(self.policy.model)
+        if self.probe is not None and self.due(self.config.rollout.sync_check_freq):
+            self.store.log_sync(self.probe.check(self.sampler, self.step))
 
     def evaluate(self) -> EvaluationResult:
         """Measure pass@1 on the held-out tasks and keep every sample."""

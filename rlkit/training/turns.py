@@ -95,7 +95,7 @@ def turn_returns(
     returns = rewards.clone()
     for k in reversed(range(rewards.shape[1] - 1)):
         returns[:, k] += config.gamma * returns[:, k + 1]
-    _, group = np.unique(index, return_inverse=True)
+    group = np.unique(index, return_inverse=True)[1]
     member = torch.nn.functional.one_hot(torch.from_numpy(group).to(live.device)).double()  # (B, groups)
     count = member.T @ live  # (groups, K)
     mean = (member.T @ (returns * live)) / count.clamp(min=1)

@@ -1,5 +1,7 @@
 """One update: old and reference log-probs, KL in the reward, advantages, and optimizer steps."""
 
+import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -9,6 +11,7 @@ from torch import Tensor
 
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
+from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.seeds import derive
 from rlkit.training import algorithms
@@ -70,7 +73,12 @@ class Updater:
             critic,
             ledger,
         )
-        self.decoder, self.shape = Decoder(model), Shape.of(model)
+        self.decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing)
+        self.shape = Shape.of(model)
+        self.micro_batch_size, self.micro_batch_tokens = (
+            config.actor.ppo_micro_batch_size,
+            config.actor.micro_batch_tokens,
+        )
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
         self.controller = algorithms.KLController(config)
@@ -168,15 +176,53 @@ class Updater:
         for epoch in range(actor.ppo_epochs):
             for mini in self._mini_rows(batch, step, epoch):
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
-                for part in self._parts(batch, self._with_gradient(batch, mini)):
-                    self._backward(batch, part, scale, metrics)
-                    self.ledger.add("update", self.shape.training(part.work()))
+                self._gradient(batch, self._with_gradient(batch, mini), scale, metrics)
                 norm, rate = self.stepper.step()
                 metrics.mean({"actor/grad_norm": norm, "actor/lr": rate}, 1.0)
                 metrics.steps += 1
         self.model.eval()
         self.ledger.optimizer_steps += metrics.steps
         return metrics.result()
+
+    def _gradient(self, batch: Batch, rows: Tensor, scale: algorithms.Scale, metrics: Metrics) -> None:
+        """Accumulate a mini-batch's gradient. Where the GPU's memory does not do, the mini-batch starts again
+        in forward passes of half the size, which have the same gradient.
+
+        Raises:
+            RunStopped: not even single sequences fit, or the loss cannot be split.
+        """
+        while True:
+            measured, flops = copy.deepcopy(metrics), 0.0
+            try:
+                for part in self._parts(batch, rows):
+                    self._backward(batch, part, scale, measured)
+                    flops += self.shape.training(part.work())
+            except torch.cuda.OutOfMemoryError as error:
+                self._halve(batch, rows, error)
+                continue
+            vars(metrics).update(vars(measured))
+            self.ledger.add("update", flops)
+            return
+
+    def _halve(self, batch: Batch, rows: Tensor, error: Exception) -> None:
+        """Make forward passes half as large for the rest of the run."""
+        actor = self.config.actor
+        if (
+            actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
+            or next(self._parts(batch, rows)).rows.numel() == 1
+        ):
+            raise RunStopped(
+                "The GPU's memory does not hold the smallest forward pass of the update "
+                f"({str(error).splitlines()[0]}): set model.enable_gradient_checkpointing, use model.lora_rank, or "
+                "lower data.max_response_length."
+            ) from error
+        self.model.zero_grad()
+        torch.cuda.empty_cache()
+        self.micro_batch_size //= 2  # at 0 the tokens decide
+        self.micro_batch_tokens //= 2
+        warnings.warn(
+            "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
+        )
 
     def _mini_rows(self, batch: Batch, step: int, epoch: int) -> Iterator[Tensor]:
         """Rows of each optimizer step: whole groups, shuffled anew every epoch."""
@@ -203,8 +249,9 @@ class Updater:
     def _parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
         actor = self.config.actor
         whole = actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE and torch.is_grad_enabled()
-        size = len(batch) if whole else actor.ppo_micro_batch_size
-        return micro_batches(batch, rows, size, actor.micro_batch_tokens)
+        return micro_batches(
+            batch, rows, len(batch) if whole else self.micro_batch_size, self.micro_batch_tokens
+        )
 
     def _backward(self, batch: Batch, part: Rows, scale: algorithms.Scale, metrics: Metrics) -> None:
         """Accumulate the gradient of one micro-batch."""

@@ -1,0 +1,176 @@
+"""vLLM in the trainer's process, on the trainer's GPU.
+
+Prompts go in and come out as token ids. Weights are loaded in process: for a LoRA policy the adapted layers
+only, merged in float32 into copies, so that the trainer's base weights are never touched. Requires vLLM 0.24
+or later (pip install 'rlkit[gpu]').
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from rlkit.errors import UserError
+from rlkit.models.loading import Policy, adapted_weights, save_model
+from rlkit.types import Sample
+
+GIB = 2**30
+SLEEPS_ABOVE = 2 * GIB  # weights: smaller models stay on the GPU, whose memory they hardly fill
+OVERHEAD = 2 * GIB  # activations of the largest batch, CUDA graphs and the CUDA context
+TALLEST = 256  # sequences that must fit at once for the engine to be worth starting
+
+
+class VllmSampler:
+    """The `Sampler` protocol over an in-process vLLM engine.
+
+    Args:
+        policy: the trainer's policy; the engine gets a merged copy of its weights.
+        max_num_seqs: most sequences decoded together.
+        max_model_len: most tokens of a prompt and its response.
+        gpu_memory_utilization: share of the card's memory for the engine; 0 computes it from what is free
+            and what `max_num_seqs` sequences can use.
+
+    Raises:
+        UserError: vLLM is not installed, or too little of the card's memory is free.
+
+    Samples of one seed repeat on the same card and version only, since vLLM draws them batch by batch.
+    """
+
+    def __init__(
+        self, policy: Policy, *, max_num_seqs: int, max_model_len: int, gpu_memory_utilization: float = 0.0
+    ) -> None:
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine must share the trainer's process
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
+        self.vllm = import_vllm()
+        self.stop_ids, self.device = policy.stop_ids, policy.device
+        on_gpu, weights = self.device.type == "cuda", weight_bytes(policy)
+        self.sleeps, self.asleep = on_gpu and weights > SLEEPS_ABOVE, False
+        options: dict[str, Any] = {"enforce_eager": True}
+        if on_gpu:
+            tokens = max_num_seqs * max_model_len
+            share = gpu_memory_utilization or memory_share(
+                weights, kv_bytes(policy), tokens, min(TALLEST, max_num_seqs) * max_model_len
+            )
+            options = {"gpu_memory_utilization": share, "enable_sleep_mode": self.sleeps}
+        with tempfile.TemporaryDirectory() as folder:
+            save_model(policy, Path(folder))
+            self.engine = self.vllm.LLM(
+                model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
+                max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
+                logprobs_mode="processed_logprobs", disable_log_stats=True, **options,
+            )  # fmt: skip
+
+    def sample(
+        self,
+        prompts: Sequence[np.ndarray],
+        n: int,
+        *,
+        seed: int,
+        max_tokens: int,
+        temperature: float = 1.0,
+        top_p: float = 1.0,
+        top_k: int = 0,
+    ) -> list[list[Sample]]:
+        """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from."""
+        self._wake()
+        parameters = self.vllm.SamplingParams(
+            n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, logprobs=0,
+            stop_token_ids=list(self.stop_ids), ignore_eos=True, detokenize=False, flat_logprobs=True,
+            output_kind=self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+        )  # fmt: skip
+        requests = [{"prompt_token_ids": ids.tolist()} for ids in prompts]
+        with seeded(seed, self.device):
+            outputs = self.engine.generate(requests, parameters, use_tqdm=False)
+        return [[self._sample(o) for o in sorted(group.outputs, key=lambda o: o.index)] for group in outputs]
+
+    def _sample(self, output: Any) -> Sample:
+        ids = np.fromiter(output.token_ids, np.int64, len(output.token_ids))
+        held = output.logprobs  # one log-prob a position: that of the sampled token
+        logprobs = np.array([held.logprobs[start] for start in held.start_indices], np.float32)
+        drawn = np.array([held.token_ids[start] for start in held.start_indices], np.int64)
+        if not np.array_equal(drawn, ids):
+            raise RuntimeError("vLLM returned log-probs of other tokens than it sampled")
+        return Sample(ids, logprobs, "stop" if output.finish_reason == "stop" else "length")
+
+    def sync(self, policy: torch.nn.Module) -> None:
+        """Load the policy's weights into the running engine and forget what it cached under the old ones."""
+        if self.asleep:
+            self.engine.wake_up(tags=["weights"])
+        self.engine.apply_model(lambda model: model.load_weights(adapted_weights(policy)) and None)
+        self.engine.reset_prefix_cache()
+
+    def release(self) -> None:
+        """Put a large engine to sleep: its cache is dropped, its weights go to the CPU until they are needed."""
+        if self.sleeps and not self.asleep:
+            self.engine.sleep(level=1)
+            self.asleep = True
+
+    def _wake(self) -> None:
+        if self.asleep:
+            self.engine.wake_up()
+            self.asleep = False
+
+
+def import_vllm() -> Any:
+    """The vllm module, or a UserError that says how to get it."""
+    try:
+        import vllm
+        import vllm.sampling_params
+    except ImportError as error:
+        raise UserError(
+            f"rollout.name is 'vllm', but vLLM cannot be imported ({error}): pip install 'rlkit[gpu]', or set "
+            "rollout.name to torch."
+        ) from None
+    return vllm
+
+
+def weight_bytes(policy: Policy) -> int:
+    """Bytes of the merged weights in the policy's precision."""
+    base = policy.base
+    return sum(p.numel() for n, p in base.named_parameters() if "lora_" not in n) * policy.dtype.itemsize
+
+
+def kv_bytes(policy: Policy) -> int:
+    """Bytes of keys and values a token."""
+    c = policy.base.config
+    head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
+    return 2 * c.num_hidden_layers * c.num_key_value_heads * head_dim * policy.dtype.itemsize
+
+
+def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
+    """Share of the card for the engine: weights, overhead and keys and values of `tokens` tokens, or what is free.
+
+    vLLM counts what the process already holds as its own, so that is added.
+
+    Raises:
+        UserError: not even `fewest` tokens would fit beside what is on the card.
+    """
+    free, total = torch.cuda.mem_get_info()
+    ours = torch.cuda.memory_reserved()
+    room = int(0.92 * free)
+    least = weights + OVERHEAD + kv * fewest
+    if least > room:
+        others = max(0, total - free - ours)
+        raise UserError(
+            f"rollout.name is 'vllm', which needs {least / GIB:.1f} GiB of GPU memory for this model, but "
+            f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free ({ours / GIB:.1f} held by this run, about "
+            f"{others / GIB:.1f} by other processes): free the card, lower data.max_response_length, set "
+            "model.lora_rank, or set rollout.name to torch."
+        )
+    wanted = min(room, weights + OVERHEAD + kv * tokens)
+    return round((wanted + total - free) / total, 3)
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """torch's global generators at `seed`, and afterwards where they were."""
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        torch.manual_seed(seed)
+        yield
