@@ -1,5 +1,6 @@
 """What the terminal shows of runs and studies: the plan, the progress, the end."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -88,11 +89,14 @@ def show_plan(plan: "Plan", workers: int) -> None:
     for run in plan.runs:
         cost = plan.costs.get(run.name, {})
         finished = run not in plan.to_do
-        numbers = ("", "") if finished else (f"{cost['flops']:.1e}", duration(cost["seconds"]))
+        known = not finished and math.isfinite(cost["flops"])
+        numbers = (f"{cost['flops']:.1e}", duration(cost["seconds"])) if known else ("", "")
         table.add_row(run.label, "yes" if run.held_out else "", *numbers, "finished" if finished else "to do")
     console.print(table)
     flops, seconds = (sum(plan.costs[run.name][key] for run in plan.to_do) for key in ("flops", "seconds"))
     about = f"{flops:.1e} FLOPs, about {duration(seconds / workers)} with {workers} at a time"
+    if not math.isfinite(flops):
+        about = "the cost is unknown where the model is not on this machine yet"
     console.print(f"{unfinished} of {len(plan.runs)} runs to do: {about}.")
 
 

@@ -38,6 +38,16 @@ NARROW = 4.0  # inches below which a legend goes under the axes
 LABELS = {
     "step": "optimizer rounds",
     "compute/total_flops": "training FLOPs, all phases",
+    "tokens/response": "response tokens",
+    "level": "held-out pass@1 to reach",
+    "pass@1": "held-out pass@1",
+    "D": "unique training tasks",
+    "to": "unique training tasks",
+    "per_doubling": "change of pass@1 a doubling",
+    "data.sft_ratio": "share with worked answers",
+    "distinct": "distinct responses a problem",
+    "group/zero_variance": "groups of equal rewards",
+    "actor/kl_loss": "KL, nats a token",
     "compute/train_6nt_flops": "training FLOPs, 6NT",
     "parameters_non_embedding": "non-embedding parameters",
     "eval/pass@1": "held-out pass@1",
@@ -47,6 +57,9 @@ LABELS = {
     "actor/grad_norm": "gradient norm",
     "actor/entropy": "entropy, nats a token",
     "cell": "",
+    "model.path": "",
+    "variant": "",
+    "when": "",
 }
 
 PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#949494")
@@ -126,7 +139,7 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     model, size = "model.path", "parameters_non_embedding"
     pairs = df[[c for c in dict.fromkeys((by, model, size)) if c in df]].drop_duplicates(by)
     keys = [size, by] if size in pairs and pairs[size].notna().any() else [by]
-    pairs = pairs.sort_values([k for k in keys if k in pairs])
+    pairs = pairs.sort_values([k for k in keys if k in pairs], key=_natural)
     names = list(pairs[by])
     models = list(pairs[model]) if model in pairs else []
     if by == size:
@@ -136,6 +149,13 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     else:
         places = list(range(len(names)))
     return {name: look(place) for name, place in zip(names, places, strict=True)}
+
+
+def _natural(values: "pd.Series") -> "pd.Series":
+    """Keys that sort texts by the numbers in them: 32 before 128."""
+    if values.dtype.kind in "iuf":
+        return values
+    return values.map(lambda text: re.sub(r"\d+", lambda digits: digits[0].zfill(12), str(text)))
 
 
 def look(place: int) -> dict[str, Any]:
