@@ -99,7 +99,7 @@ def demo_config(small: bool) -> AgenticConfig:
         epochs=4 if small else 1,
         batch_size=32 if small else 16,
         optim=Optimizer(lr=4e-3 if small else 1e-3, lr_warmup_steps=20, lr_scheduler_type="cosine"),
-        max_response_length=LONGEST,
+        max_response_length=LONGEST[small],
         max_turn_length=TURN,
     )
 
@@ -116,7 +116,7 @@ def online_config(
         "data": {
             "train": [{"kind": "environment", "environment": environment.model_dump(mode="json")}],
             "train_batch_size": 16,
-            "max_response_length": LONGEST,
+            "max_response_length": LONGEST[small],
         },
         "algorithm": {"adv_estimator": "turn_returns"},
         "rollout": {"n": 8, "max_turn_length": TURN},
