@@ -1,0 +1,116 @@
+"""Every notebook runs top to bottom by papermill at its smallest size, and reads well without widgets.
+
+The runs of a study are trained in this process before its notebook asks for them, which spares a kernel each;
+tests/test_studies.py covers how a study executes them. Every kernel is a real one.
+"""
+
+import base64
+import json
+from pathlib import Path
+
+import nbformat
+import pytest
+import yaml
+
+from rlkit.notebook import execute, parameters_of
+from rlkit.studies import make_plan
+from rlkit.training import train
+
+ROOT = Path(__file__).parent.parent
+ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
+DOMAINS = [
+    {"kind": "string_trace", "length": 2, "letters": 3},
+    {"kind": "arithmetic", "digits": 1, "operations": ["+"]},
+    {"kind": "lookup", "rows": 2, "digits": 1},
+]
+SMALL = {  # a second a run; everything else is as the params file has it
+    "run.model.warm_start": {"kind": "fixed", "steps": 60, "batch_size": 64, "lr": 5e-3},
+    "run.data.train": DOMAINS[:1],
+    "run.data.train_batch_size": 6,
+    "run.rollout.n": 4,
+    "run.trainer.total_training_steps": 4,
+    "run.trainer.test_freq": 2,
+    "run.trainer.save_freq": 0,
+    "run.evaluation.size": 20,
+    "run.evaluation.n": 4,
+    "seeds": [0],
+}
+SIZES = {"grid.model.path": ["ladder-10k", "ladder-30k", "ladder-60k", "ladder-100k"], "holdout": {}}
+STUDIES = {
+    "quickstart": SIZES,
+    "model_scale": SIZES | {"seeds": [0, 1]},
+    "data_scale": {"run.model.path": "ladder-30k", "grid.data.train_max_samples": [4, 8, 16, 24]},
+    "sft_rl_ratio": {
+        "run.model.path": "ladder-10k",
+        "variants": {
+            "low": {"data.sft_ratio": 0.2, "trainer.total_training_steps": 4},
+            "high": {"data.sft_ratio": 0.8, "trainer.total_training_steps": 2},
+        },
+    },
+    "mixed_domains": {
+        "run.data.train": DOMAINS,
+        "run.evaluation.size": 18,
+        "grid.model.path": ["ladder-30k"],
+    },
+    "pass_at_k": {"run.evaluation.n": 8, "grid.model.path": ["ladder-30k", "ladder-60k"]},
+    "algorithms": {"run.model.path": "ladder-10k"},
+}
+
+
+def run_study(name: str, root: Path) -> Path:
+    """Train the study's runs here, then execute its notebook."""
+    params, overrides = f"params/{name}.yaml", {**SMALL, **STUDIES[name]}
+    plan = make_plan(params, overrides, root)
+    plan.record()
+    for run in plan.runs:
+        assert train(run.config, root=root, progress=False).status == "finished"
+        plan.notebook(run).parent.mkdir(exist_ok=True)
+        nbformat.write(nbformat.v4.new_notebook(), plan.notebook(run))
+    values = {"params": params, "overrides": overrides, "root": str(root)}
+    return execute(f"notebooks/{name}.ipynb", root / f"{name}.ipynb", values)
+
+
+def outputs(path: Path) -> list[dict]:
+    """The data of every output of a notebook, streams as text/plain."""
+    cells = [cell for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"]
+    assert all(cell.execution_count for cell in cells)
+    found = [output for cell in cells for output in cell.outputs]
+    assert not [output for output in found if output.output_type == "error"]
+    return [output.get("data") or {"text/plain": output.get("text", "")} for output in found]
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_study_notebook_ends_with_figures_and_a_table(name, tmp_path):
+    executed = run_study(name, tmp_path)
+    folder = tmp_path / name
+    shown = outputs(executed)
+    pictures = [base64.b64decode(data["image/png"]) for data in shown if "image/png" in data]
+    saved = {path.stem for path in (folder / "figures").glob("*.pdf")}
+    assert len(pictures) >= 3 and len(saved) >= 3
+    assert all(picture.startswith(b"\x89PNG") for picture in pictures)
+    assert all((folder / "figures" / f"{stem}.csv").read_text() for stem in saved)
+    made = shown[-1]["text/html"]
+    runs = json.loads((folder / "study.json").read_text())["runs"]
+    assert all(run in made for run in runs) and "torch" in made and "commit" in made
+    written = nbformat.read(executed, as_version=4).metadata.papermill
+    assert written.parameters["overrides"]["seeds"] == {**SMALL, **STUDIES[name]}["seeds"]
+
+
+def test_every_notebook_is_executed_by_a_test():
+    others = {"train", "analysis", "agentic_math", "custom_domain", "data", "ablations"}
+    assert set(ALL) == {*STUDIES, *others}
+
+
+@pytest.mark.parametrize("name", [*STUDIES, "train", "agentic_math", "custom_domain", "data"])
+def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
+    defaults = parameters_of(f"notebooks/{name}.ipynb")
+    file = defaults.get("params", defaults.get("config"))
+    assert file == f"params/{name}.yaml" and defaults["overrides"] == {}
+    for path in (ROOT / "params" / f"{name}.yaml", ROOT / "params" / f"{name}_gpu.yaml"):
+        assert yaml.safe_load(path.read_text())
+    assert "Qwen/Qwen2.5" in (ROOT / "params" / f"{name}_gpu.yaml").read_text()
