@@ -1,9 +1,9 @@
 """verl as a child process: started, watched, ended; nothing of it stays behind.
 
 verl 0.9.1 was seen to wait for ever after one of its workers had failed, with a log that goes on growing. So
-what is watched is progress (answers and metrics), not life. Its processes carry a mark in their environment,
-by which they are found and ended however Ray has arranged them; other Ray clusters of the machine are left
-alone.
+what is watched is progress (answers and metrics), not life. Its processes are known as descendants of the
+child and by a mark in their environment (Ray's daemons outlive their parent, and its Python processes overwrite
+their environment), and are ended by their ids: other Ray clusters of the machine are left alone.
 """
 
 import ctypes
@@ -22,6 +22,8 @@ from rlkit.errors import RunStopped
 
 MARK = "RLKIT_VERL_RUN"
 TICK = 1.0  # seconds between looks
+LOST_PATIENCE = 120.0  # seconds without progress, where the log says that a worker of vLLM has failed
+LOST = r"Invocation of \w+ method failed|EngineDeadError|Engine core proc\S* .*died"
 TERMINATION = 10.0  # seconds that processes get to end by themselves
 REASONS = (
     (
@@ -75,7 +77,7 @@ def run(
     Raises:
         RunStopped: it failed, or made no progress for `stall_timeout` seconds: one sentence with the log's path.
     """
-    end_marked(mark)
+    Family(mark).end()
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         child = subprocess.Popen(
@@ -87,10 +89,11 @@ def run(
             start_new_session=True,  # Ctrl-C reaches this process alone
             preexec_fn=_die_with_parent,
         )
+    family = Family(mark)
     try:
-        return _watch(child, log, look, stall_timeout, stop)
+        return _watch(child, log, look, family, stall_timeout, stop)
     finally:
-        end_marked(mark)
+        family.end()
         child.wait()
 
 
@@ -98,6 +101,7 @@ def _watch(
     child: "subprocess.Popen[bytes]",
     log: Path,
     look: Callable[[], Hashable],
+    family: "Family",
     stall_timeout: float,
     stop: Callable[[], bool],
 ) -> bool:
@@ -105,18 +109,24 @@ def _watch(
     while child.poll() is None:
         if stop():
             return False
+        family.look(child.pid)
         time.sleep(TICK)
-        now = look()
+        now, waited = look(), time.monotonic() - since
         if now != seen:
             seen, since = now, time.monotonic()
-        elif time.monotonic() - since > stall_timeout:
+        elif waited > stall_timeout or (waited > min(stall_timeout, LOST_PATIENCE) and _lost(log)):
             raise RunStopped(
-                f"verl made no progress for {stall_timeout:g} s (trainer.stall_timeout) and was ended"
-                f"{_because(log)}. Run it again to continue from the last checkpoint. Log: {log}"
+                f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to continue from "
+                f"the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
             )
     if child.returncode:
         raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
     return True
+
+
+def _lost(log: Path) -> bool:
+    """Whether the log tells of a failure after which verl 0.9.1 waits for ever."""
+    return bool(re.search(LOST, log.read_text(errors="replace")))
 
 
 def _because(log: Path) -> str:
@@ -129,26 +139,41 @@ def _because(log: Path) -> str:
     return f": {errors[-1].strip().rstrip('.')}" if errors else ""
 
 
-def end_marked(mark: str) -> None:
-    """End every process of this user that carries the mark, children and Ray's daemons alike."""
-    found = list(_marked(mark))
-    for process in found:
-        _signal(process, signal.SIGTERM)
-    _, alive = psutil.wait_procs(found, timeout=TERMINATION if found else 0)
-    for process in [*alive, *_marked(mark)]:
-        _signal(process, signal.SIGKILL)
-    psutil.wait_procs(alive, timeout=TERMINATION if alive else 0)
+class Family:
+    """The processes of a run: those that carry its mark, and every descendant that was seen of them.
 
+    Args:
+        mark: the value of the environment variable RLKIT_VERL_RUN.
+    """
 
-def _marked(mark: str) -> list[psutil.Process]:
-    found = []
-    for process in psutil.process_iter():
-        try:
-            if process.pid != os.getpid() and process.environ().get(MARK) == mark:
-                found.append(process)
-        except psutil.Error:
-            continue
-    return found
+    def __init__(self, mark: str) -> None:
+        self.mark = mark
+        self._known: set[psutil.Process] = set()
+
+    def look(self, pid: int) -> None:
+        """Remember the descendants of a process, which lose their parent when it dies."""
+        with suppress(psutil.Error):
+            self._known |= set(psutil.Process(pid).children(recursive=True))
+
+    def end(self) -> None:
+        """End them all."""
+        for process in self._marked():
+            self._known.add(process)
+            self.look(process.pid)
+        for process in self._known:
+            _signal(process, signal.SIGTERM)
+        _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
+        for process in alive:
+            _signal(process, signal.SIGKILL)
+        psutil.wait_procs(alive, timeout=TERMINATION)
+
+    def _marked(self) -> list[psutil.Process]:
+        found = []
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.pid != os.getpid() and process.environ().get(MARK) == self.mark:
+                    found.append(process)
+        return found
 
 
 def _signal(process: psutil.Process, number: signal.Signals) -> None:

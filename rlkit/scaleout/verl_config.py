@@ -1,9 +1,12 @@
 """RunConfig as verl's own configuration: the exact command, composed and validated by verl before it runs."""
 
+import copy
 import json
 import math
 import re
 import sys
+import tempfile
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -273,13 +276,37 @@ def compose(found: Mapping[str, Any]) -> Any:
             composed = hydra_compose("ppo_trainer", overrides=arguments(found))
     except HydraException as error:
         raise UserError(f"verl refuses an override: {_first_line(error)}{_nearest(found)}") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no critic where none is asked for
+        critic = need_critic(composed)
     try:
-        reference, critic = need_reference_policy(composed), need_critic(composed)
-        validate_config(composed, use_reference_policy=reference, use_critic=critic)
+        with tempfile.TemporaryDirectory() as folder:
+            checked = _with_a_model(composed, Path(folder)) if critic else composed
+            validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=critic)
         OmegaConf.resolve(composed)
-    except (AssertionError, ValueError, OmegaConfBaseException) as error:
+    except (AssertionError, ValueError, HydraException, OmegaConfBaseException) as error:
         raise UserError(f"verl refuses this configuration: {_first_line(error)}") from None
     return composed
+
+
+def _with_a_model(composed: Any, folder: Path) -> Any:
+    """A copy whose critic reads some model: verl loads its configuration to check the critic's, and a dry run
+    has not made the run's own yet."""
+    from omegaconf import open_dict
+
+    from rlkit.models.ladder import ladder_config
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    if Path(composed.critic.model.path).is_dir():
+        return composed
+    some = ladder_config("ladder-10k")
+    some.architectures = ["Qwen2ForCausalLM"]
+    some.save_pretrained(folder)
+    byte_tokenizer().save_pretrained(folder)
+    checked = copy.deepcopy(composed)
+    with open_dict(checked):
+        checked.critic.model.path = str(folder)
+    return checked
 
 
 def as_yaml(composed: Any) -> str:
