@@ -63,8 +63,6 @@ class BaseEnvironment(Component):
     """Every action and one line on what it does and which `value` it takes."""
     purpose: ClassVar[str] = "Solve the task step by step."
     """First line of the instructions that a model reads."""
-    slow: ClassVar[bool] = False
-    """Steps take long (a sandbox): servers run them outside their event loop."""
 
     max_steps: Annotated[int, Field(gt=0)] = 20
     """Steps after which an unfinished episode is ended (truncated, without success)."""
@@ -121,6 +119,11 @@ class BaseEnvironment(Component):
     def solution(self) -> str:
         """What the episode produced, for the user who asked."""
         return self.render()
+
+    @property
+    def slow(self) -> bool:
+        """Steps take long (a sandbox, a judge): they run outside the event loop."""
+        return False
 
     @property
     def kind_name(self) -> str:

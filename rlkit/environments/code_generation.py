@@ -58,7 +58,6 @@ class CodeGeneration(BaseEnvironment):
     Not covered: a program that tampers with the tracer can fake efficiency (at most its 1.0), but no answer.
     """
 
-    slow: ClassVar[bool] = True
     purpose: ClassVar[str] = "Write a Python function that passes its tests."
     actions: ClassVar[dict[str, str]] = {
         "analyze_requirements": "see one more example test",
@@ -75,6 +74,10 @@ class CodeGeneration(BaseEnvironment):
     """Tests that only the final reward runs; two of them are empty or one element long."""
     timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
     """Seconds that one run of all tests may take."""
+
+    @property
+    def slow(self) -> bool:
+        return True
 
     def problem(self, rng: np.random.Generator) -> Problem:
         return code_problems.draw(rng, self.visible_tests, self.hidden_tests)

@@ -4,7 +4,7 @@ from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from rlkit.environments import text_quality as quality
 from rlkit.environments.base import (
@@ -16,6 +16,7 @@ from rlkit.environments.base import (
     environments,
 )
 from rlkit.errors import UserError
+from rlkit.rewards import judge
 
 IDEAS, OUTLINE, TEXT, FINISHED, UNFINISHED = 0.5, 0.5, 6.0, 3.0, -1.0  # the rewards, documented below
 GOOD = 0.75  # quality from which a text that meets its brief counts as a success
@@ -73,7 +74,7 @@ class State(NamedTuple):
 
 
 @lru_cache(4096)
-def measures(state: State, coherence: bool) -> dict[str, float]:
+def measures(state: State, coherence: str, judge_url: str = "", judge_model: str = "") -> dict[str, float]:
     """The parts of a text's quality, each between 0 and 1."""
     text = "\n\n".join(state.paragraphs)
     count = len(quality.words(text))
@@ -85,7 +86,11 @@ def measures(state: State, coherence: bool) -> dict[str, float]:
         "readability": quality.readability(text),
         "diversity": quality.distinct(text, 2),
     }
-    return {**parts, "coherence": quality.coherence(text)} if coherence else parts
+    if coherence == "embeddings":
+        parts["coherence"] = quality.coherence(text)
+    if coherence == "judge":
+        parts["coherence"] = judge.coherence(text, judge_url, judge_model)
+    return parts
 
 
 def _padded(state: State) -> list[str]:
@@ -98,8 +103,8 @@ class CreativeWriting(BaseEnvironment):
 
     The text's quality is the mean of visible parts (`info["parts"]`): length within bounds, share of required
     elements, paragraphs of at least two sentences, grammar (Harper), readability (Flesch), diversity
-    (distinct-2) and, if asked for, coherence of neighbouring sentences (embeddings). write_paragraph and
-    edit_content earn 6 times the change in quality, so a text earns the same however it came about and a
+    (distinct-2) and, if asked for, coherence: of neighbouring sentences (embeddings), or as a model rates it.
+    write_paragraph and edit_content earn 6 times the change in quality, so a text earns the same however it came about and a
     spoilt one costs. brainstorm_ideas earns up to 0.5 for naming the elements, create_outline up to 0.5 for
     one line a paragraph that places them; both only for what is new. finish earns 3 when length, elements
     and structure are met and quality reaches 0.75 (success), else -1.
@@ -117,10 +122,27 @@ class CreativeWriting(BaseEnvironment):
     }
 
     kind: Literal["creative_writing"] = "creative_writing"
-    coherence: Literal["off", "embeddings"] = "off"
-    """embeddings: measure coherence with all-MiniLM-L6-v2 (the extra `writing`)."""
+    coherence: Literal["off", "embeddings", "judge"] = "off"
+    """embeddings: measure coherence with all-MiniLM-L6-v2 (the extra `writing`). judge: ask a model; one that
+    cannot be asked is the episode's error."""
+    judge_url: str | None = None
+    """OpenAI-compatible endpoint (…/v1) of the judge; its key is read from JUDGE_API_KEY."""
+    judge_model: str = "default"
+    """Model asked for at judge_url."""
     most_paragraphs: Annotated[int, Field(ge=1, le=6)] = 3
     """Paragraphs of a generated brief, at most."""
+
+    @model_validator(mode="after")
+    def _judged(self) -> "CreativeWriting":
+        if self.coherence == "judge" and not self.judge_url:
+            raise ValueError(
+                "coherence is 'judge', which needs judge_url, an OpenAI-compatible endpoint (…/v1)"
+            )
+        return self
+
+    @property
+    def slow(self) -> bool:
+        return self.coherence == "judge"
 
     def problem(self, rng: np.random.Generator) -> Problem:
         count = int(rng.integers(1, self.most_paragraphs + 1))
@@ -194,7 +216,7 @@ class CreativeWriting(BaseEnvironment):
         return ActionResult(f"Measured: {shown}.", TEXT * (self._quality() - before), False, {"parts": parts})
 
     def _parts(self) -> dict[str, float]:
-        return dict(measures(self._state, self.coherence == "embeddings"))
+        return dict(measures(self._state, self.coherence, self.judge_url or "", self.judge_model))
 
     def _quality(self) -> float:
         return float(np.mean(list(self._parts().values()))) if self._state.paragraphs else 0.0
