@@ -43,6 +43,8 @@ def test_the_widget_steps_through_the_same_problem_in_every_group(groups):
     assert "expert</b>: return 8.5" in page.value
     problem.value, step.value = 2, 1
     assert page.value == views.page_of(groups, 2, 1) and page.value.count("<tr>") == 2
+    bundle = box._repr_mimebundle_()  # what a viewer without widgets falls back to
+    assert bundle["text/html"] == views.page_of(groups, 0, 9) and len(bundle) == 3
     with pytest.raises(UserError, match="same problems"):
         views.compare_episodes({"a": groups["expert"], "b": groups["expert"][:3]})
 

@@ -104,10 +104,10 @@ class CreativeWriting(BaseEnvironment):
     The text's quality is the mean of visible parts (`info["parts"]`): length within bounds, share of required
     elements, paragraphs of at least two sentences, grammar (Harper), readability (Flesch), diversity
     (distinct-2) and, if asked for, coherence: of neighbouring sentences (embeddings), or as a model rates it.
-    write_paragraph and edit_content earn 6 times the change in quality, so a text earns the same however it came about and a
-    spoilt one costs. brainstorm_ideas earns up to 0.5 for naming the elements, create_outline up to 0.5 for
-    one line a paragraph that places them; both only for what is new. finish earns 3 when length, elements
-    and structure are met and quality reaches 0.75 (success), else -1.
+    write_paragraph and edit_content earn 6 times the change in quality, so a text earns the same however it
+    came about and a spoilt one costs. brainstorm_ideas earns up to 0.5 for naming the elements,
+    create_outline up to 0.5 for one line a paragraph that places them; both only for what is new. finish
+    earns 3 when length, elements and structure are met and quality reaches 0.75 (success), else -1.
 
     Not measured: whether the story is any good. Texts are English.
     """

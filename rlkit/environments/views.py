@@ -54,27 +54,17 @@ def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: 
 def compare_episodes(groups: Mapping[str, Sequence[Trajectory]]) -> Any:
     """A widget: choose a problem, step through it, and see what each group's policy did with it.
 
-    Without a running widget front end (a saved notebook, a printed page) it shows the first problem's tables.
+    Where no widgets run (a saved notebook, a printed page) the first problem's tables stand in its place.
 
     Raises:
         UserError: the groups did not play the same problems.
     """
-    import ipywidgets
+    from rlkit.environments.stepper import Stepper
 
     problems = [[dict(t.problem) for t in episodes] for episodes in groups.values()]
     if not problems or not problems[0] or any(p != problems[0] for p in problems):
         raise UserError("The groups to compare must have played the same problems in the same order.")
-    longest = max(len(t) for episodes in groups.values() for t in episodes)
-    problem = ipywidgets.IntSlider(0, 0, len(problems[0]) - 1, description="problem")
-    step = ipywidgets.IntSlider(longest, 1, longest, description="step")
-    page = ipywidgets.HTML(page_of(groups, 0, longest))
-
-    def show(_: Any) -> None:
-        page.value = page_of(groups, problem.value, step.value)
-
-    problem.observe(show, "value")
-    step.observe(show, "value")
-    return ipywidgets.VBox([ipywidgets.HBox([problem, step]), page])
+    return Stepper(groups)
 
 
 def page_of(groups: Mapping[str, Sequence[Trajectory]], problem: int, step: int) -> str:
