@@ -17,7 +17,7 @@ from rlkit.scaleout.reward import PLACE, UngradedAnswer
 from rlkit.types import Sample, Task
 
 TOKENIZER = byte_tokenizer()
-STOP = TOKENIZER.convert_tokens_to_ids(END)
+STOP: Any = TOKENIZER.convert_tokens_to_ids(END)
 MOVES = ["subtract_terms 7", "nonsense", "divide_coefficient 3", "state_answer 3"]
 
 
@@ -107,7 +107,7 @@ def test_an_episode_is_the_local_one_token_for_token(ended, tmp_path):
     assert out.prompt_ids == expected.prompt_ids.tolist()
     assert out.response_ids == expected.response_ids.tolist()
     assert out.response_mask == expected.mask.tolist()
-    np.testing.assert_allclose(out.response_logprobs, expected.logprobs, atol=1e-6)
+    np.testing.assert_allclose(np.array(out.response_logprobs), expected.logprobs, atol=1e-6)
     assert out.reward_score == sum(expected.turn_rewards or ()) == pytest.approx(3.0)
     assert out.extra_fields["turn_scores"] == expected.turn_rewards
     assert out.extra_fields["reward_extra_info"] == {"score": 3.0, "correct": 1.0}

@@ -42,6 +42,9 @@ class _Device(ModuleType):
     def device_count(self) -> int:
         return 1
 
+    def get_device_name(self, *_: Any) -> str:
+        return "cpu"
+
     def mem_get_info(self, *_: Any) -> tuple[int, int]:
         return 1 << 33, 1 << 34
 
