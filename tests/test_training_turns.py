@@ -14,7 +14,7 @@ from rlkit.params import validate
 from rlkit.training import algorithms, train
 from rlkit.training.batches import collate
 from rlkit.training.turns import Turns, turn_gae, turn_returns
-from rlkit.types import Reward, Rollout, Task
+from rlkit.types import FinishReason, Reward, Rollout, Task
 
 PLAIN = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=False)
 MASK = torch.tensor([[1.0, 1, 0, 0, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1, 0, 0]])  # turns of 2, 1, 2 and of 1, 3
@@ -72,11 +72,11 @@ def enumerated():
 
 def estimate(world, advantages):
     """The policy gradient that the advantages of turns give over all (equally likely) episodes."""
-    total = sum(
+    terms = [
         0.25 * (advantages[i, 0] * world.logprobs[0, a] + advantages[i, 3] * world.logprobs[1 + a, b])
         for i, (a, b) in enumerate(world.episodes)
-    )
-    return torch.autograd.grad(total, world.logits, retain_graph=True)[0]
+    ]
+    return torch.autograd.grad(torch.stack(terms).sum(), world.logits, retain_graph=True)[0]
 
 
 def test_turn_returns_give_the_exact_policy_gradient():
@@ -108,7 +108,7 @@ def test_gae_over_turns_of_one_token_is_verls_gae():
         assert torch.allclose(mine * mask, theirs * mask, atol=1e-6)
 
 
-def rollout(mask, turn_rewards, cut: bool, finish="done") -> Rollout:
+def rollout(mask, turn_rewards, cut: bool, finish: FinishReason = "done") -> Rollout:
     ids, task = np.arange(len(mask)), Task.ask("toy", "q", "a")
     reward = Reward.of(False, sum(turn_rewards), truncated=cut)
     return Rollout(
