@@ -172,17 +172,18 @@ class Algorithm(Section):
         "grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
     )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
-    for environments also turn_gae (GAE over turns) and turn_returns (discounted returns from each turn on,
-    beside those of the same problem's episodes). The group estimators of verl see the whole return only."""
+    for environments also turn_gae (GAE over turns), turn_returns (discounted returns from each turn on, beside
+    those of the same problem's episodes) and gigpo (the same, beside turns after the same observation). The
+    group estimators of verl see the whole return only."""
     gamma: Share = 1.0
-    """Discount a token; a turn for turn_gae and turn_returns."""
+    """Discount a token; a turn for turn_gae, turn_returns and gigpo."""
     lam: Share = 1.0
     """GAE's lambda, a token or a turn as gamma."""
     truncated: Literal["end", "bootstrap"] = "end"
     """What an answer or episode that a limit cut is worth. end: what it has earned. bootstrap: the critic's
     value of where it was cut as well (gae and turn_gae)."""
     norm_adv_by_std_in_grpo: bool = True
-    """Divide the advantages of grpo and turn_returns by the group's standard deviation; off is Dr. GRPO
+    """Divide the advantages of grpo, turn_returns and gigpo by the group's standard deviation; off is Dr. GRPO
     (arXiv 2503.20783)."""
     use_kl_in_reward: bool = False
     """Subtract the KL penalty from the token rewards."""
@@ -437,6 +438,7 @@ class RunConfig(Section):
             "gdpo",
             "reinforce_plus_plus_baseline",
             "turn_returns",
+            "gigpo",
         }
         if a.adv_estimator in groups and r.n < 2:
             raise ValueError(

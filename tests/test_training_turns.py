@@ -13,7 +13,7 @@ from rlkit.errors import UserError
 from rlkit.params import validate
 from rlkit.training import algorithms, train
 from rlkit.training.batches import collate
-from rlkit.training.turns import Turns, turn_gae, turn_returns
+from rlkit.training.turns import Turns, gigpo, situations, turn_gae, turn_returns
 from rlkit.types import FinishReason, Reward, Rollout, Task
 
 PLAIN = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=False)
@@ -51,6 +51,24 @@ def test_equal_returns_have_no_advantage_at_all(reward):
     config = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=True)
     advantages, _ = turn_returns(rewards, torch.ones(7, 1), np.zeros(7), config)
     assert (advantages == 0).all()
+
+
+def test_gigpo_compares_turns_after_the_same_observation_worked_by_hand():
+    # Three episodes of one problem: the second turns of the first two follow the observation 7, the third's 8.
+    ids = torch.tensor([[1, 7, 2], [3, 7, 4], [5, 8, 6]])
+    mask = torch.tensor([[1.0, 0, 1]] * 3)
+    rewards = torch.tensor(
+        [[1.0, 0, 2], [1, 0, -1], [0, 0, 4]]
+    )  # returns 3, 0, 4; from the second turn on 2, -1, 4
+    index = np.array([5, 5, 5])
+    same = situations(ids, mask, torch.ones(3, 3), index)
+    assert same[0, 0] == same[1, 0] == same[2, 0] and same[0, 1] == same[1, 1] != same[2, 1]
+    advantages, _ = gigpo(rewards, mask, index, PLAIN, situations=same)
+    whole = np.array([3, 0, 4]) - 7 / 3
+    assert advantages[:, 0].tolist() == pytest.approx(2 * whole)  # all first turns follow the problem
+    assert advantages[:, 2].tolist() == pytest.approx(whole + np.array([1.5, -1.5, 0]))
+    apart = situations(ids, mask, torch.ones(3, 3), np.array([5, 6, 6]))
+    assert len({int(x) for x in apart[:, 1]}) == 3  # another problem's turn is another situation
 
 
 def enumerated():
@@ -142,7 +160,9 @@ CONTENT = {
 
 
 @pytest.mark.filterwarnings("ignore:step 1")
-@pytest.mark.parametrize(("estimator", "truncated"), [("turn_returns", "end"), ("turn_gae", "bootstrap")])
+@pytest.mark.parametrize(
+    ("estimator", "truncated"), [("turn_returns", "end"), ("turn_gae", "bootstrap"), ("gigpo", "end")]
+)
 def test_a_run_credits_turns_and_counts_them(estimator, truncated, tmp_path):
     content = CONTENT | {"algorithm": {"adv_estimator": estimator, "truncated": truncated}}
     run = train(validate(RunConfig, content), root=tmp_path, progress=False)

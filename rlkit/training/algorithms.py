@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from rlkit.errors import UserError, did_you_mean
+from rlkit.training.turns import ESTIMATORS, situations
 
 if TYPE_CHECKING:
     from rlkit.config import Actor, Algorithm, RunConfig
@@ -53,8 +54,6 @@ ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {
 def core() -> Any:
     """verl's core_algos module (imports ray and transformers on the way: seconds), our estimators registered."""
     from verl.trainer.ppo import core_algos
-
-    from rlkit.training.turns import ESTIMATORS
 
     for name, estimator in ESTIMATORS.items():
         core_algos.register_adv_est(name)(estimator)
@@ -114,6 +113,8 @@ def advantages(
         arguments |= {"index": np.asarray(batch.group), "config": algo_config(a)}  # pyright: ignore[reportArgumentType]  # frozen models hash
         if name == "grpo":
             arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
+        if name == "gigpo":
+            arguments["situations"] = situations(batch.response_ids, mask, batch.attention, batch.group)
         if name in GREEDY_BASELINE:
             arguments["reward_baselines"] = baselines
         if name in OPTIMAL_BASELINE:

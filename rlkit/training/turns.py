@@ -1,6 +1,6 @@
 """Advantages by turn: what an episode earns is credited to the turns that earned it.
 
-A turn is a run of sampled tokens between observations, and all its tokens share one advantage. Both estimators
+A turn is a run of sampled tokens between observations, and all its tokens share one advantage. The estimators
 have the signature of verl's registry, where `rlkit.training.algorithms.core` puts them; `algorithm.gamma` and
 `algorithm.lam` count turns here, not tokens. Outcome only, the third way, is any of verl's group estimators
 (`grpo`), which compare the returns of whole episodes.
@@ -10,6 +10,9 @@ have the signature of verl's registry, where `rlkit.training.algorithms.core` pu
 - `turn_returns`: the discounted return from a turn on, less the mean of those of the same problem's episodes
   that reach a turn of that number (the per-turn form of GRPO's group baseline). A turn that one episode alone
   reaches has nothing to be compared with and advantage 0.
+- `gigpo` (Feng et al., arXiv 2505.10978): the return of the whole episode beside those of the same problem's, plus
+  the discounted return from a turn on beside those of the group's turns that follow the same observation (0 for
+  one that nobody else saw). So an action is compared with other actions in the same situation.
 
 Shapes: B sequences, T response tokens, K turns of the longest episode.
 """
@@ -91,20 +94,84 @@ def turn_returns(
             returns compared.
     """
     turns = Turns.of(response_mask)
-    rewards, live = turns.total(token_level_rewards.double()), turns.live.double()  # (B, K)
-    returns = rewards.clone()
-    for k in reversed(range(rewards.shape[1] - 1)):
-        returns[:, k] += config.gamma * returns[:, k + 1]
-    group = np.unique(index, return_inverse=True)[1]
-    member = torch.nn.functional.one_hot(torch.from_numpy(group).to(live.device)).double()  # (B, groups)
-    count = member.T @ live  # (groups, K)
-    mean = (member.T @ (returns * live)) / count.clamp(min=1)
-    advantages = (returns - member @ mean) * live
-    advantages = torch.where(advantages.abs() > TIE, advantages, 0.0)
-    if config.norm_adv_by_std_in_grpo:
-        variance = (member.T @ advantages.square()) / (count - 1).clamp(min=1)
-        advantages = advantages / (member @ variance.sqrt() + 1e-6)
+    returns = discounted(turns.total(token_level_rewards.double()), config.gamma)  # (B, K)
+    numbers = torch.arange(returns.shape[1], device=returns.device).expand_as(returns)
+    groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(returns.device)[:, None]
+    situations = groups * returns.shape[1] + numbers
+    advantages = compared(returns, situations, turns.live, config.norm_adv_by_std_in_grpo)
     return turns.spread(advantages), turns.spread(returns)
 
 
-ESTIMATORS = {"turn_gae": turn_gae, "turn_returns": turn_returns}
+def gigpo(
+    token_level_rewards: Tensor,
+    response_mask: Tensor,
+    index: np.ndarray,
+    config: Any,
+    *,
+    situations: Tensor,
+    **_: Any,
+) -> tuple[Tensor, Tensor]:
+    """Advantages and discounted returns from each turn on, both (B, T).
+
+    Args:
+        index, config: as for `turn_returns`.
+        situations: (B, K) equal for turns of one group that follow the same observation.
+    """
+    turns = Turns.of(response_mask)
+    rewards = turns.total(token_level_rewards.double())  # (B, K)
+    returns, by_std = discounted(rewards, config.gamma), config.norm_adv_by_std_in_grpo
+    groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(rewards.device)[:, None]  # (B, 1)
+    whole = compared(rewards.sum(-1, keepdim=True), groups, torch.ones_like(rewards[:, :1]), by_std)
+    advantages = whole + compared(returns, situations, turns.live, by_std)
+    return turns.spread(advantages), turns.spread(returns)
+
+
+def discounted(rewards: Tensor, gamma: float) -> Tensor:
+    """(B, K) rewards of turns as discounted returns from each turn on."""
+    returns = rewards.clone()
+    for k in reversed(range(rewards.shape[1] - 1)):
+        returns[:, k] += gamma * returns[:, k + 1]
+    return returns
+
+
+def compared(values: Tensor, places: Tensor, live: Tensor, by_std: bool) -> Tensor:
+    """`values` (B, K) less the mean of those with the same number in `places` (B, K), where `live`; with
+    `by_std` over their standard deviation (n − 1). What stands alone is 0."""
+    number = torch.unique(places, return_inverse=True)[1].flatten()  # (B·K,)
+    live, flat = live.flatten().double(), values.flatten().double()
+    size = int(number.max()) + 1
+
+    def total(x: Tensor) -> Tensor:
+        return torch.zeros(size, dtype=torch.double, device=x.device).index_add(0, number, x * live)
+
+    count = total(torch.ones_like(flat))
+    centred = (flat - (total(flat) / count.clamp(min=1))[number]) * live
+    centred = torch.where(centred.abs() > TIE, centred, 0.0)
+    if by_std:
+        deviation = (total(centred.square()) / (count - 1).clamp(min=1)).sqrt()
+        centred = centred / (deviation[number] + 1e-6)
+    return centred.view_as(values)
+
+
+def situations(response_ids: Tensor, response_mask: Tensor, attention: Tensor, index: np.ndarray) -> Tensor:
+    """(B, K) a number for every turn: equal where turns of one group follow the same observed tokens. The first
+    turns of a group all follow their problem."""
+    known: dict[tuple[int, bytes], int] = {}
+    ids, mask, there = (x.cpu().numpy() for x in (response_ids, response_mask > 0, attention > 0))
+    turns = Turns.of(response_mask)
+    result = np.zeros(turns.live.shape, np.int64)
+    for i, group in enumerate(index):
+        observed, k = [], 0
+        for token, sampled, present, starts in zip(
+            ids[i], mask[i], there[i], turns.starts[i] > 0, strict=True
+        ):
+            if starts:
+                key = (int(group), np.asarray(observed, np.int64).tobytes())
+                result[i, k] = known.setdefault(key, len(known))
+                observed, k = [], k + 1
+            elif present and not sampled:
+                observed.append(int(token))
+    return torch.from_numpy(result).to(response_ids.device)
+
+
+ESTIMATORS = {"turn_gae": turn_gae, "turn_returns": turn_returns, "gigpo": gigpo}
