@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     import pandas as pd
 
 STUDY = "demo-math"
-LONGEST, TURN = (
-    400,
-    40,
-)  # tokens of an episode and of a turn: room for all 8 steps, so that none ends unfinished
+LONGEST = {
+    True: 400,
+    False: 800,
+}  # tokens of a (small or pretrained) model's episode: room for all its 8 steps
+TURN = 40  # tokens of a turn
 
 
 @dataclass(frozen=True)
