@@ -114,3 +114,46 @@ def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
     for path in (ROOT / "params" / f"{name}.yaml", ROOT / "params" / f"{name}_gpu.yaml"):
         assert yaml.safe_load(path.read_text())
     assert "Qwen/Qwen2.5" in (ROOT / "params" / f"{name}_gpu.yaml").read_text()
+
+
+def test_the_analysis_notebook_reads_any_study(tmp_path):
+    run_study("quickstart", tmp_path)
+    study = tmp_path / "quickstart"
+    values = {"study": str(study), "law": "power", "bootstrap": 50}
+    shown = outputs(execute("notebooks/analysis.ipynb", tmp_path / "analysis.ipynb", values))
+    assert sum("image/png" in data for data in shown) >= 6
+    assert (study / "analysis" / "law.json").exists() and (study / "figures" / "scaling_law.pdf").exists()
+
+
+def test_the_notebook_of_the_demonstration(tmp_path):
+    overrides = {"model": "ladder-10k", "episodes": 40, "online_steps": 2, "problems": 8}
+    values = {"overrides": overrides, "root": str(tmp_path)}
+    shown = outputs(execute("notebooks/agentic_math.ipynb", tmp_path / "out.ipynb", values))
+    assert sum("image/png" in data for data in shown) >= 2
+    assert "torch" in shown[-1]["text/html"]
+
+
+def test_the_notebook_of_a_domain_of_ones_own(tmp_path):
+    overrides = {
+        "model": "ladder-10k",
+        "episodes": 20,
+        "problems": 4,
+        "training": {"epochs": 1, "max_response_length": 60},
+    }
+    shown = outputs(
+        execute("notebooks/custom_domain.ipynb", tmp_path / "out.ipynb", {"overrides": overrides})
+    )
+    assert sum("image/png" in data for data in shown) >= 1
+    assert "torch" in shown[-1]["text/plain"]
+
+
+def test_the_notebook_of_the_data(tmp_path):
+    overrides = {
+        "data.train_max_samples": 120,
+        "trainer.total_training_steps": 1,
+        "evaluation.size": 22,
+    }
+    values = {"overrides": overrides, "out": str(tmp_path / "rows"), "score": False}
+    shown = outputs(execute("notebooks/data.ipynb", tmp_path / "out.ipynb", values))
+    assert sum("image/png" in data for data in shown) >= 3
+    assert (tmp_path / "rows" / "train.parquet").exists()
