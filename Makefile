@@ -1,5 +1,7 @@
 # make quickstart   set up and run the study params/quickstart.yaml; a second call continues or ends at once
 # make test         set up and run the tests (without the slow ones; SLOW=1 runs those too)
+# make test-browser run the notebooks in JupyterLab in headless Chromium, which has to be installed
+# make docs         build the documentation into site/
 # make test-engines run the tests against vLLM and verl's trainer, which have to be installed
 # make lab          open JupyterLab on notebooks/
 # make lint         ruff and pyright
@@ -11,7 +13,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 READY := .venv/.ready
 
-.PHONY: quickstart test test-engines lab lint clean
+.PHONY: quickstart test test-browser test-engines docs lab lint clean
 .DEFAULT_GOAL := quickstart
 
 $(READY): setup.sh pyproject.toml constraints-cpu.txt
@@ -23,6 +25,13 @@ quickstart: $(READY)
 
 test: $(READY)
 	@$(BIN)/python -m pytest -n 2 --dist loadfile $(if $(SLOW),--slow)
+
+test-browser: $(READY)
+	@$(BIN)/python -m pytest tests/browser -m browser
+
+docs: $(READY)
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo "open site/index.html"
 
 test-engines: $(READY)
 	@$(BIN)/python -m pytest --slow -m engines

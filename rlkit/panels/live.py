@@ -10,11 +10,18 @@ from typing import Any
 class Worker:
     """Calls a function in a thread of its own: after each `wake`, and every `every` seconds while it says that
     there is more to come. Calls are never closer than `rest` seconds, so dragging a slider redraws a few times
-    a second and leaves the kernel free to answer.
+    a second and leaves the kernel free to answer. An exception does not end the thread: it goes to `failed`, and
+    the next call comes as if there were more.
     """
 
-    def __init__(self, work: Callable[[], bool], every: float = 1.0, rest: float = 0.3) -> None:
-        self._work, self._every, self._rest = work, every, rest
+    def __init__(
+        self,
+        work: Callable[[], bool],
+        failed: Callable[[Exception], None],
+        every: float = 1.0,
+        rest: float = 0.3,
+    ) -> None:
+        self._work, self._failed, self._every, self._rest = work, failed, every, rest
         self._woken = threading.Event()
         self._ended = False
         self._thread = threading.Thread(target=self._loop, name="rlkit-panel", daemon=True)
@@ -38,9 +45,14 @@ class Worker:
         while not self._ended:
             self._woken.wait(self._every if more else None)
             self._woken.clear()
-            if not self._ended:
+            if self._ended:
+                return
+            try:
                 more = self._work()
-                time.sleep(self._rest)
+            except Exception as problem:  # such as a file that is being replaced
+                more = True
+                self._failed(problem)
+            time.sleep(self._rest)
 
 
 class Output:

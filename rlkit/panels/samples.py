@@ -236,6 +236,8 @@ class Browser:
             name: w.Dropdown(options=values, description=name, layout=w.Layout(width="20em"))
             for name, values in options.items()
         }
+        if "training" in options["kind"]:  # these have their tokens
+            self.filters["kind"].value = "training"
         self.colour: Any = w.ToggleButtons(options=["probability", "reward"], description="colour")
         self.number: Any = w.BoundedIntText(
             value=1, min=1, max=1, description="page", layout=w.Layout(width="12em")

@@ -47,7 +47,7 @@ class Panel:
         self.controls = {c.key: c for c in controls(ablation.base, keys)}
         self.widgets = {key: _widget(control) for key, control in self.controls.items()}
         self._picture, self._table = Output(), Output()
-        self._worker = Worker(self._refresh)
+        self._worker = Worker(self._refresh, self._failed)
         self._drawn: Any = None
         self._build()
         for key, widget in self.widgets.items():
@@ -59,6 +59,7 @@ class Panel:
 
         self.metric: Any = w.Dropdown(options=comparison.METRICS, description="curve")
         self.changed, self.cost, self.message = w.HTML(), w.HTML("estimating the cost …"), w.HTML()
+        self.changed.add_class("rlkit-changed")
         self.launch = _button("Launch", "play", "primary", "Train this configuration in a process of its own")
         self.stop = _button("Stop", "stop", "", "End it at its next step border, with a checkpoint")
         self.reset = _button("Reset", "undo", "", "Back to the base")
@@ -158,7 +159,7 @@ class Panel:
             self._picture.html(f"<i>{html.escape(str(problem))}</i>", str(problem))
             return
         frame = comparison.table(runs, current)
-        self._picture.picture(drawing.png(100), f"curves of {', '.join(frame['configuration'])}")
+        self._picture.picture(drawing.png(120), f"curves of {', '.join(frame['configuration'])}")
         self._table.html(comparison.table_html(frame, current), frame.to_string(index=False))
 
     def _reporting(self, action: Callable[[], str]) -> Callable[[Any], None]:
@@ -172,6 +173,9 @@ class Panel:
             self._worker.wake()
 
         return clicked
+
+    def _failed(self, problem: Exception) -> None:
+        self.message.value = f"not drawn: {html.escape(f'{type(problem).__name__}: {problem}')}"
 
     def _launch(self) -> str:
         run = self.ablation.launch()

@@ -1,0 +1,125 @@
+"""The notebooks in a real JupyterLab in a real browser, as a person uses them."""
+
+import json
+import statistics
+import time
+from pathlib import Path
+
+import pytest
+
+from rlkit import load
+
+from .conftest import SHOTS
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
+
+RUN_ALL = (
+    "void window.jupyterapp.commands.execute('notebook:run-all-cells')"  # void: do not wait for the cells
+)
+MOVED = "old => [...document.querySelectorAll('.jp-OutputArea img')].some(image => !old.includes(image.src))"
+LATENCY = """([selector, key]) => new Promise(done => {
+  const text = document.querySelector('.rlkit-panel .rlkit-changed');
+  const begin = performance.now();
+  new MutationObserver((_, me) => { me.disconnect(); done(performance.now() - begin); })
+    .observe(text, {childList: true, subtree: true, characterData: true});
+  document.querySelector(selector).dispatchEvent(new KeyboardEvent('keydown', {key, bubbles: true}));
+})"""
+
+
+def slider(page, name: str):
+    """The handle of the slider with this description."""
+    row = page.locator(".rlkit-panel .widget-slider", has=page.locator("label", has_text=name)).first
+    return row.locator(".noUi-handle")
+
+
+def press(page, name: str, key: str = "ArrowRight") -> float:
+    """Press a key on a slider; milliseconds until the panel says what has changed."""
+    handle = slider(page, name)
+    handle.scroll_into_view_if_needed()
+    handle.evaluate("element => element.id = 'rlkit-handle'")
+    taken = page.evaluate(LATENCY, ["#rlkit-handle", key])
+    handle.evaluate("element => element.id = ''")
+    return taken
+
+
+def pictures(page) -> list[str]:
+    return page.eval_on_selector_all(".jp-OutputArea img", "images => images.map(i => i.src)")
+
+
+def shot(page, name: str) -> None:
+    page.screenshot(path=SHOTS / f"{name}.png")
+
+
+def test_ablations(lab, project):
+    page = lab("ablations")
+    page.evaluate(RUN_ALL)
+    page.wait_for_selector(".rlkit-panel")
+    page.wait_for_selector("td:has-text('base')")
+    page.locator(".rlkit-panel").scroll_into_view_if_needed()
+    shot(page, "1-panel")
+
+    press(page, "lr")
+    assert "actor.optim.lr" in page.locator(".rlkit-changed").inner_text()
+    page.locator(".rlkit-panel button", has_text="Launch").click()
+    page.wait_for_selector("td:has-text('running')")
+    before, answers = pictures(page), []
+    while page.locator("td:has-text('running')").count() and len(answers) < 10:
+        answers.append(press(page, "rollout.n", "ArrowRight" if len(answers) % 2 == 0 else "ArrowLeft"))
+        time.sleep(0.3)
+    assert len(answers) >= 4
+    shot(page, "2-training")
+    page.wait_for_function(MOVED, arg=before)
+    print("milliseconds to answer while a run trains:", [round(a) for a in answers])
+    assert statistics.median(answers) < 200
+    page.wait_for_selector("td:has-text('running')", state="detached")
+    (found,) = (project / "outputs" / "ablations-panel" / "runs").glob("*/run.json")
+    assert json.loads(found.read_text())["status"] == "finished"
+
+    page.locator(".rlkit-panel button", has_text="Save as params").click()
+    page.wait_for_selector(".rlkit-panel :text('wrote params/ablations-panel.yaml')")
+    saved = load(project / "params" / "ablations-panel.yaml")
+    assert saved.actor.optim.lr != load(project / "params" / "ablations.yaml").actor.optim.lr
+    assert saved.trainer.total_training_steps == 60
+    shot(page, "3-saved")
+
+    page.evaluate("void window.jupyterapp.commands.execute('notebook:restart-run-all')")
+    page.locator(".jp-Dialog .jp-mod-accept").click()
+    page.wait_for_selector(".rlkit-panel", state="detached")
+    page.wait_for_selector(".rlkit-panel")
+    page.wait_for_selector("td:has-text('lr =')")
+    page.locator(".jp-Notebook-ExecutionIndicator[data-status='idle']").wait_for()
+    shot(page, "4-after-restart")
+    page.get_by_role("heading", name="A law and its budget").scroll_into_view_if_needed()
+    page.wait_for_selector("span[title^='p = ']", state="attached")
+    shot(page, "5-samples")
+    page.evaluate("void window.jupyterapp.commands.execute('docmanager:save')")
+    wait_until(lambda: has_picture(project / "notebooks" / "ablations.ipynb"))
+
+
+def has_picture(path: Path) -> bool:
+    return "image/png" in path.read_text()
+
+
+def wait_until(true, seconds: float = 15) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.2)
+
+
+def test_train_is_interrupted_and_resumed(lab, project):
+    page = lab("train")
+    page.evaluate(RUN_ALL)
+    page.wait_for_selector(".jp-OutputArea :text('running')")
+    page.wait_for_selector(".jp-OutputArea img")
+    shot(page, "6-train")
+    page.evaluate("void window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    page.wait_for_selector(".jp-OutputArea :text('stopped')")
+    (info,) = (project / "outputs" / "train" / "runs").glob("*/run.json")
+    stopped = json.loads(info.read_text())
+    assert stopped["status"] == "stopped" and 0 < stopped["summary"]["steps"] < 150
+    shot(page, "7-interrupted")
+    page.evaluate(RUN_ALL)
+    page.wait_for_selector(".jp-OutputArea :text('finished')", timeout=120_000)
+    assert json.loads(info.read_text())["summary"]["steps"] == 150
+    shot(page, "8-resumed")
