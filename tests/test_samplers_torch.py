@@ -135,6 +135,7 @@ def test_a_draw_never_takes_a_token_of_probability_zero():
 def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr(static, "FEWEST", 4)
+    monkeypatch.setattr(static, "NARROWEST", 2)
     monkeypatch.setattr(static, "CHECK_EVERY", 2)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))

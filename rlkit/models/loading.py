@@ -1,10 +1,11 @@
 """From `model.path` to a policy that trains: a ladder size, a folder, a hub id or a packaged model."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import torch
 import transformers
 from transformers import (
@@ -63,9 +64,23 @@ class Policy:
         )
         return cast(list[int], ids)
 
+    def encode_all(self, chats: Sequence) -> list[list[int]]:
+        """`encode` of many prompts at once."""
+        ids = self.tokenizer.apply_chat_template(
+            [list(messages) for messages in chats],
+            add_generation_prompt=True,
+            tokenize=True,
+            return_dict=False,
+        )
+        return cast(list[list[int]], ids)
+
     def decode(self, ids) -> str:
         """The text of response ids, without special tokens."""
         return cast(str, self.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def decode_all(self, responses: Sequence[np.ndarray]) -> list[str]:
+        """`decode` of many responses at once."""
+        return self.tokenizer.batch_decode([ids.tolist() for ids in responses], skip_special_tokens=True)
 
 
 def load_model(

@@ -32,7 +32,7 @@ def sample(
     episodes = [t for t in tasks if t.data_source.startswith(ENVIRONMENT)]
     answers = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)]
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
-    prompts = [prompt_ids(task, policy, prompt_limit) for task in answers]
+    prompts = prompt_ids(answers, policy, prompt_limit)
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
@@ -45,15 +45,16 @@ def sample(
     return [r for task in tasks for r in by_task[id(task)]]
 
 
-def prompt_ids(task: Task, policy: Policy, limit: int) -> np.ndarray:
-    """The prompt's token ids; one that is too long is an error that says which and by how much."""
-    ids = policy.encode(task.prompt)
-    if len(ids) > limit:
-        raise UserError(
-            f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has {len(ids)} "
-            "tokens: raise it, or filter long prompts from the data."
-        )
-    return np.array(ids, np.int64)
+def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
+    """The prompts' token ids; one that is too long is an error that says which and by how much."""
+    encoded = policy.encode_all([task.prompt for task in tasks]) if tasks else []
+    for task, ids in zip(tasks, encoded, strict=True):
+        if len(ids) > limit:
+            raise UserError(
+                f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has "
+                f"{len(ids)} tokens: raise it, or filter long prompts from the data."
+            )
+    return [np.array(ids, np.int64) for ids in encoded]
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
@@ -62,6 +63,7 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     Only tokens that the policy sampled are read, so that text printed by an environment is never graded.
     """
     open_ = [r for r in rollouts if r.reward is None]
-    answers = [(r.task, policy.decode(r.response_ids[r.mask.astype(bool)])) for r in open_]
+    texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in open_]) if open_ else []
+    answers = [(r.task, text) for r, text in zip(open_, texts, strict=True)]
     for rollout, reward in zip(open_, router.grade(answers), strict=True):
         rollout.reward = reward

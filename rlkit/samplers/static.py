@@ -2,7 +2,7 @@
 
 A small model's step is a hundred kernels of a few microseconds: launching them costs more than running
 them. Captured, they are one launch. A graph is bound to its buffers, so weights are refreshed in place, rows
-come in powers of two, and the cache is read up to a width that is a power of two. Without CUDA the same step
+come in powers of two, and the cache is read up to a rounded width. Without CUDA the same step
 runs as it is, which is how it is tested.
 """
 
@@ -20,12 +20,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
-FEWEST = 64  # rows and width of the smallest graph
+FEWEST = 64  # rows of the smallest graph
+NARROWEST = 16  # places of the cache that the narrowest graph reads
 
 
-def bucket(size: int) -> int:
-    """The smallest power of two that holds `size`, at least FEWEST."""
+def row_bucket(size: int) -> int:
+    """The smallest power of two that holds `size` rows, at least FEWEST."""
     return max(FEWEST, 1 << (size - 1).bit_length())
+
+
+def width_bucket(size: int) -> int:
+    """`size` places rounded up to a quarter of a power of two: at most a third more is read than is there."""
+    step = max(NARROWEST, (1 << (size - 1).bit_length()) // 4)
+    return -(-size // step) * step
 
 
 @dataclass
@@ -125,16 +132,16 @@ class StaticDecoding:
         `uniform` (B, T) are the random numbers, one a token.
         """
         b, s, limit = len(index), prefix.mask.shape[1], settings.max_tokens
-        buffers, rows = self._room(b, s + limit, limit), bucket(b)
+        buffers, rows = self._room(b, s + limit, limit), row_bucket(b)
         buffers.fill(prefix, index, uniform, limit)
         for t in range(limit):
-            self._step(rows, bucket(s + t + 1), settings)
+            self._step(rows, width_bucket(s + t + 1), settings)
             if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
                 left = int(buffers.running.sum())
                 if left == 0:
                     break
-                if bucket(left) < rows:
-                    rows = bucket(buffers.compact(s + t + 1))
+                if row_bucket(left) < rows:
+                    rows = row_bucket(buffers.compact(s + t + 1))
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
 
     def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
@@ -147,7 +154,7 @@ class StaticDecoding:
             rows, width, max_tokens = max(rows, r), max(width, w), max(max_tokens, t)
         self.graphs.clear()
         self.buffers = None  # free the old ones first
-        self.buffers = Buffers.empty(self.decoder, bucket(rows), bucket(width), max_tokens)
+        self.buffers = Buffers.empty(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
         return self.buffers
 
     def _step(self, rows: int, width: int, settings: Settings) -> None:

@@ -30,7 +30,7 @@ class SyncProbe:
     def __init__(self, config: RunConfig, policy: Policy, tasks: Sequence[Task]) -> None:
         self.config, self.policy = config, policy
         single = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)][:PROMPTS]
-        self.prompts = [prompt_ids(t, policy, config.data.max_prompt_length) for t in single]
+        self.prompts = prompt_ids(single, policy, config.data.max_prompt_length)
 
     def check(self, sampler: Sampler, step: int) -> dict[str, Any]:
         """{step, mean, max, histogram, weights}: |Δ log p| a token in nats, and a hash of what trains.

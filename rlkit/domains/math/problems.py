@@ -194,3 +194,30 @@ def discount(rng: np.random.Generator, level: int) -> Problem:
         f"Without the discount: {items} * {price} = {items * price}. {percent}% off leaves {latex(total)}."
     )
     return Problem(question, latex(total), solution)
+
+
+NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
+THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
+
+
+@family
+def collections(rng: np.random.Generator, level: int) -> Problem:
+    """Word problems of one to three steps on whole numbers: what somebody has in the end."""
+    name, thing = NAMES[draw(rng, 0, len(NAMES) - 1)], THINGS[draw(rng, 0, len(THINGS) - 1)]
+    count = draw(rng, 2, 10 * level)
+    text, working = [f"{name} has {count} {thing}."], []
+    for _ in range(draw(rng, 1, min(3, level))):
+        other, amount = NAMES[draw(rng, 0, len(NAMES) - 1)], draw(rng, 1, 10 * level)
+        kind = draw(rng, 0, 2)
+        if kind == 0:
+            after, sign, event = count + amount, "+", f"{name} finds {amount} more."
+        elif kind == 1 and amount < count:
+            after, sign, event = count - amount, "-", f"{name} gives {amount} of them to a friend of {other}."
+        else:
+            amount = draw(rng, 2, 3)
+            after, sign, event = count * amount, "*", f"Then {name} trades each of them for {amount} smaller ones."
+        working.append(f"{count} {sign} {amount} = {after}.")
+        text.append(event)
+        count = after
+    question = f"{' '.join(text)} How many {thing} does {name} have now?"
+    return Problem(question, str(count), " ".join(working))

@@ -1,0 +1,106 @@
+"""The proof that sampler and trainer hold the same weights, and the choice and memory of samplers."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from rlkit import samplers
+from rlkit.config import RunConfig
+from rlkit.errors import RunStopped, UserError
+from rlkit.params import validate
+from rlkit.samplers import vllm
+from rlkit.samplers.torch import TorchSampler
+from rlkit.training import train
+from rlkit.training.update import Updater
+
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu.py"  # a reward that varies within groups of random text
+
+
+def config(**rollout) -> RunConfig:
+    return validate(RunConfig, {
+        "study": "probe", "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
+        "reward": {"custom_reward_function": f"{LETTERS}:compute_score"},
+        "data": {"train_batch_size": 8, "max_response_length": 6}, "evaluation": {"size": 20, "n": 1},
+        "rollout": {"sync_check_freq": 1, **rollout}, "actor": {"optim": {"lr": 3e-3}},
+        "trainer": {"total_training_steps": 3, "test_freq": 0, "save_freq": 0},
+    })  # fmt: skip
+
+
+def test_the_probe_records_every_sync_with_changing_weights_and_no_gap(tmp_path):
+    run = train(config(), root=tmp_path, progress=False)
+    lines = [json.loads(line) for line in (run.folder / "sync.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 2, 3]
+    assert max(line["max"] for line in lines) < 1e-4 and len({line["weights"] for line in lines}) == 3
+    assert sum(lines[0]["histogram"]) > 16  # 16 prompts of one token and more
+
+
+def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr(TorchSampler, "sync", lambda self, policy: None)
+    with pytest.raises(
+        RunStopped, match=r"nats a token on the probe .* above rollout.max_logprob_gap = 0.001"
+    ):
+        train(config(max_logprob_gap=0.001), root=tmp_path, progress=False)
+
+
+def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
+    large = samplers.VLLM_FROM
+    assert samplers.choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
+    assert samplers.choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
+    assert samplers.choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"
+    name, why = samplers.choose("auto", large, on_gpu=True, installed=False)
+    assert name == "torch" and "pip install" in why
+    assert samplers.choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
+
+
+def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "vllm", None)
+    with pytest.raises(UserError, match=r"rollout.name is 'vllm', but vLLM cannot be imported .*pip install"):
+        train(config(name="vllm"), root=tmp_path, progress=False)
+
+
+def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypatch):
+    gib = 2**30
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 80 * gib))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * gib)
+    share = vllm.memory_share(weights=3 * gib, kv=28_672, tokens=512 * 768, fewest=256 * 768)
+    assert share == pytest.approx((3 + 2 + 28_672 * 512 * 768 / gib + 20) / 80, abs=1e-3)
+    assert vllm.memory_share(3 * gib, 28_672, 10**8, 1) == pytest.approx((0.92 * 60 + 20) / 80, abs=1e-3)
+    with pytest.raises(
+        UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held by this run, about 15.0"
+    ):
+        vllm.memory_share(weights=64 * gib, kv=2**20, tokens=2048, fewest=1024)
+
+
+def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):
+    calm = train(config(), root=tmp_path / "calm", progress=False)
+    backward, failed = Updater._backward, []
+
+    def fails_when_large(self, batch, part, scale, metrics):
+        if len(part.rows) > 16:
+            failed.append(len(part.rows))
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
+        return backward(self, batch, part, scale, metrics)
+
+    monkeypatch.setattr(Updater, "_backward", fails_when_large)
+    with pytest.warns(UserWarning, match="going on with half of it"):
+        tight = train(config(), root=tmp_path / "tight", progress=False)
+    assert failed
+    for a, b in zip(*(rows(run) for run in (calm, tight)), strict=True):
+        for name in ("actor/pg_loss", "actor/grad_norm", "actor/entropy"):
+            if name in a:
+                assert a[name] == pytest.approx(b[name], rel=1e-3, abs=1e-6), name
+
+
+def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypatch):
+    def fails(*_):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
+
+    monkeypatch.setattr(Updater, "_backward", fails)
+    with pytest.warns(UserWarning), pytest.raises(RunStopped, match="smallest forward pass of the update"):
+        train(config(), root=tmp_path, progress=False)
+
+
+def rows(run) -> list[dict]:
+    return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
