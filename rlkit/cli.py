@@ -77,13 +77,22 @@ def study(
     workers: Annotated[int, typer.Option(help="Runs at a time; 0 is one a CPU core or GPU.", min=0)] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
+    executor: Annotated[str, typer.Option(help="Where runs are executed: local, ray or slurm.")] = "local",
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE", help="Of ray (address, num_gpus) or slurm (submitit's); repeatable."
+        ),
+    ] = None,
 ) -> None:
     """Train every run of a study, then analyse it; what is finished is not repeated."""
     import rlkit
     from rlkit.params import parse_overrides
 
-    changes = parse_overrides(overrides or [])
-    result = rlkit.study(params, changes, workers=workers, dry_run=dry_run, root=root)
+    result = rlkit.study(
+        params, parse_overrides(overrides or []), workers=workers, dry_run=dry_run, root=root, executor=executor,
+        options=parse_overrides(option or []),
+    )  # fmt: skip
     if result.failed:
         raise typer.Exit(1)
 
@@ -154,6 +163,15 @@ def figures(
     for name, reason in missing.items():
         typer.echo(f"{name}: left out. {reason}")
     typer.echo(f"wrote {len(files)} files to {files[0].parent}")
+
+
+@app.command(rich_help_panel="Runs and studies")
+def sync(path: Annotated[Path, typer.Argument(help="A run's folder, outputs/<study> or outputs.")]) -> None:
+    """Upload runs to Weights & Biases: the steps that it does not have yet."""
+    from rlkit.training.tracking import sync as upload
+
+    for run, steps in upload(path).items():
+        typer.echo(f"{run}: {steps} steps uploaded")
 
 
 # --- Data ---------------------------------------------------------------------------------------------

@@ -164,6 +164,12 @@ class Board:
             note = state.passed() or ("warm start" if folder.exists() else "starting")
             self._bars.update(bar, completed=state.step or 0, note=note)
 
+    def lost(self, run: "PlannedRun", problem: str) -> None:
+        """Print that a run was lost with its machine and waits for another try."""
+        _, bar = self._of.pop(run.id)
+        self._bars.remove_task(bar)
+        self.say(f"{run.label}: {problem}; it continues from its last checkpoint")
+
     def ended(self, run: "PlannedRun", problem: str | None) -> None:
         """Print how the run ended; `problem` holds its last lines when it failed."""
         _, bar = self._of.pop(run.id)

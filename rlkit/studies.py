@@ -253,6 +253,8 @@ def study(
     dry_run: bool = False,
     analyse: bool = True,
     root: str | Path = "outputs",
+    executor: str = "local",
+    options: Mapping[str, Any] | None = None,
 ) -> StudyResult:
     """Train every run of a study that is not finished, then analyse all of them.
 
@@ -267,16 +269,19 @@ def study(
         dry_run: only show the runs with their estimated cost.
         analyse: execute the analysis notebook when all runs have ended; False where that is who calls.
         root: the folder that results are written to.
+        executor: where runs are executed: local, ray or slurm; a run lost with its machine is tried again.
+        options: of the executor (rlkit.executors.make_executor).
 
     Raises:
         UserError: bad input, before anything is started.
         KeyboardInterrupt: Ctrl-C; running runs have ended at a checkpoint.
     """
     from rlkit import report
+    from rlkit.executors import make_executor
     from rlkit.scheduler import Scheduler
 
     plan = make_plan(path, overrides, root)
-    scheduler = Scheduler(plan, workers)
+    scheduler = Scheduler(plan, make_executor(executor, workers, len(plan.runs), options))
     report.show_plan(plan, scheduler.workers)
     if dry_run:
         return StudyResult(plan.folder, [run.id for run in plan.runs])

@@ -80,9 +80,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
         "data.seed", f"{ROLLOUT}seed", f"{ACTOR}data_loader_seed", f"{ACTOR}fsdp_config.seed", "critic.data_loader_seed"
     ),
     "model.path": By("verl reads the warm-started or converted folder (actor_rollout_ref.model.path)"),
-    "model.dtype": to(
-        f"{ROLLOUT}dtype", f"{ACTOR}fsdp_config.dtype", f"{ARR}ref.fsdp_config.dtype", "critic.fsdp.dtype"
-    ),
+    "model.dtype": By("rollout.dtype, and mixed_precision of the actor, the reference and the critic"),
     "model.lora_rank": to(f"{ARR}model.lora_rank"),
     "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
     "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),

@@ -18,6 +18,9 @@ from rlkit.scaleout.fields import ACTOR, ARR, FIELDS, ROLLOUT, Refused, To, valu
 
 LOCAL_CPUS = 32
 """What Ray is told on one machine: its CPUs are a count of places, and verl waits for ever where they are few."""
+_PRECISION = (
+    f"+{ACTOR}fsdp_config.mixed_precision", f"+{ARR}ref.fsdp_config.mixed_precision", "+critic.fsdp.mixed_precision",
+)  # fmt: skip
 _PLAIN = re.compile(r"[A-Za-z/][\w/.-]*")
 UNSUPPORTED = {
     "remax": "the greedy baseline that verl's V1 trainer does not sample",
@@ -153,6 +156,8 @@ def _computed(config: RunConfig) -> dict[str, Any]:
     return {
         f"{ACTOR}use_dynamic_bsz": micro == 0,
         **(dict.fromkeys(keys, micro) if micro else {}),
+        f"{ROLLOUT}dtype": config.model.dtype,
+        **dict.fromkeys(_PRECISION, _precision(config.model.dtype)),
         **{f"{ACTOR}optim.{k}": v for k, v in _rate(config, config.actor.optim).items()},
         **{f"critic.optim.{k}": v for k, v in _rate(config, config.critic.optim).items()},
         f"{ROLLOUT}val_kwargs.do_sample": config.evaluation.temperature > 0,
@@ -162,6 +167,16 @@ def _computed(config: RunConfig) -> dict[str, Any]:
         "critic.ppo_mini_batch_size": config.data.train_batch_size,
         "critic.loss_agg_mode": "token-mean",
         "trainer.experiment_name": config.id,
+    }
+
+
+def _precision(dtype: str) -> dict[str, str]:
+    """Of the forward and backward pass; the weights that the optimizer moves are float32 (model_dtype), and so
+    are sums over GPUs."""
+    return {
+        "param_dtype": "fp32" if dtype == "float32" else "bf16",
+        "reduce_dtype": "fp32",
+        "buffer_dtype": "fp32",
     }
 
 
