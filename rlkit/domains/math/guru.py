@@ -195,9 +195,13 @@ def _math_equal(answer: str, truth: str) -> bool:
 
 
 def _symbolic(a: str, b: str) -> bool:
-    """What the original asks sympy for: the same value."""
+    """What the original asks sympy for: the same value. Its LaTeX parser multiplies a whole number by the fraction
+    behind it, and does not know repeating decimals."""
+    if "\\overline" in a + b:
+        return False
+    plain = (re.sub(r"\\[td]frac", r"\\frac", text) for text in (a, b))
     try:
-        return same(*(parse(re.sub(r"\\[td]frac", r"\\frac", text)) for text in (a, b)))
+        return same(*(parse(re.sub(r"(?<=\d)\s*\\frac", r"*\\frac", text)) for text in plain))
     except (Unreadable, RecursionError):
         return False
 
