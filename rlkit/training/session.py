@@ -254,9 +254,10 @@ class Session:
     def _log_samples(self, rollouts: list[Rollout]) -> None:
         if self.step == 1 or self.due(self.config.trainer.test_freq):
             n, every = self.config.rollout.n, max(1, len(rollouts) // SAMPLES_KEPT)
-            self.store.log_samples(
-                self.step, [sample_row(self.policy, r, i // n) for i, r in enumerate(rollouts)][::every]
-            )
+            kept = list(enumerate(rollouts))[::every]
+            rows = [sample_row(self.policy, r, i // n) for i, r in kept]
+            self.store.log_samples(self.step, rows)
+            self.trackers.log_samples(self.step, rows)
 
     def sync(self) -> None:
         """Give the sampler the new weights."""

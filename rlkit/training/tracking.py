@@ -1,60 +1,166 @@
-"""Trackers beside the run store: Weights & Biases and TensorBoard. The run store stays the truth."""
+"""Trackers beside the run store: Weights & Biases and TensorBoard. The run store stays the truth.
+
+Both get a run's steps under the run's own step numbers. A resumed run computes the steps after its checkpoint
+again, with the same bits: W&B drops those that it has, TensorBoard replaces them, so that none is lost or doubled.
+"""
 
 import os
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlkit.config import RunConfig
+from rlkit.config import RunConfig, load
+from rlkit.errors import UserError
+from rlkit.provenance import git_state, versions
+from rlkit.results import run_folders
+from rlkit.store import config_yaml, read_jsonl
+
+_REACH = 2.0  # seconds to wait for W&B's server before going offline
+_SAMPLE = ("data_source", "prompt", "response", "ground_truth", "value", "correct", "finish_reason", "tokens")
 
 
 class Trackers:
     """The trackers that `trainer.logger` names; `log` takes the same metrics as the run store.
 
-    Without a key W&B runs offline in the run's folder (`wandb sync` uploads later); it never asks. A resumed
-    run keeps its W&B id, and metrics have a step axis of their own, so that steps logged again are not
-    dropped as out of order.
+    W&B never asks for anything. Without a key or a network it runs offline, in the run's folder, and `rlkit sync`
+    uploads later.
     """
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
-        self._wandb: Any = None
-        self._tensorboard: Any = None
-        if "wandb" in config.trainer.logger:
-            self._wandb = _wandb(config, folder)
-        if "tensorboard" in config.trainer.logger:
-            from torch.utils.tensorboard import SummaryWriter
+        self._config, self._folder = config, folder
+        self._wandb = _wandb(config, folder, _mode()) if "wandb" in config.trainer.logger else None
+        self._tensorboard: Any = None  # opened with the first step, which tells a resumed run from a new one
 
-            self._tensorboard = SummaryWriter(str(folder / "tensorboard"))
-
-    def log(self, step: int, metrics: dict[str, float]) -> None:
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """Send one step's metrics."""
         if self._wandb is not None:
-            self._wandb.log({"training/global_step": step, **metrics})
-        if self._tensorboard is not None:
+            self._wandb.log(dict(metrics), step=step)
+        if "tensorboard" in self._config.trainer.logger:
             for name, value in metrics.items():
-                self._tensorboard.add_scalar(name, value, step)
+                self._writer(step).add_scalar(name, value, step)
+
+    def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Send one step's samples: a table to W&B."""
+        if self._wandb is not None:
+            self._wandb.log({"samples": _table(rows)}, step=step)
 
     def close(self) -> None:
         """Flush."""
         if self._wandb is not None:
-            self._wandb.finish(quiet=True)
+            self._wandb.finish()
         if self._tensorboard is not None:
             self._tensorboard.close()
 
+    def _writer(self, step: int) -> Any:
+        if self._tensorboard is None:
+            from torch.utils.tensorboard import SummaryWriter
 
-def _wandb(config: RunConfig, folder: Path) -> Any:
+            # What an earlier attempt wrote from this step on is not shown.
+            self._tensorboard = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step)
+            self._tensorboard.add_text("config", f"```yaml\n{config_yaml(self._config)}```", step)
+        return self._tensorboard
+
+
+def sync(path: str | Path) -> dict[str, int]:
+    """Upload runs to W&B from the run store: the steps that it does not have yet, each once.
+
+    Works for any run, whether it was tracked or not; calling it again uploads what is new.
+
+    Args:
+        path: a run's folder, outputs/<study> or outputs.
+
+    Returns:
+        How many steps were uploaded of each run.
+
+    Raises:
+        UserError: there is no run, no W&B key, or its server does not answer.
+    """
+    folders = run_folders(path)
+    if not _signed_in():
+        raise UserError("There is no W&B key: run `wandb login`, or set WANDB_API_KEY.")
+    if not _reachable():
+        raise UserError(f"{_server()} does not answer: check the network, and call rlkit sync again.")
+    return {folder.name: _upload(folder) for folder in folders}
+
+
+def _upload(folder: Path) -> int:
+    run = _wandb(load(folder / "config.yaml"), folder, "online")
+    first = run.step  # where W&B's history of a resumed run ends
+    rows = {row["step"]: row for row in read_jsonl(folder / "metrics.jsonl")}
+    samples: dict[int, list[dict[str, Any]]] = {}
+    for row in read_jsonl(folder / "samples.jsonl"):
+        samples.setdefault(row["step"], []).append(row)
+    new = sorted(step for step in rows if step >= first)
+    for step in new:
+        numbers = {k: v for k, v in rows[step].items() if k not in ("step", "time") and v is not None}
+        tables = {"samples": _table(samples[step])} if step in samples else {}
+        run.log({**numbers, **tables}, step=step)
+    run.finish()
+    return len(new)
+
+
+def _wandb(config: RunConfig, folder: Path, mode: str) -> Any:
+    """The W&B run of a run: its id is the run's, its group and tags say where it belongs."""
+    import wandb
+    from wandb.errors import AuthenticationError, CommError
+
+    def begin(mode: Any) -> Any:
+        return wandb.init(
+            project=os.environ.get("WANDB_PROJECT", "rlkit"),
+            id=config.id,
+            name=config.id,
+            resume="allow",
+            group=config.study,
+            tags=[config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
+            config={**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
+            dir=str(folder),
+            mode=mode,
+            settings=wandb.Settings(init_timeout=30, silent=True),
+        )
+
+    try:
+        return begin(mode)
+    except (CommError, AuthenticationError):
+        return begin("offline")
+
+
+def _mode() -> str:
+    """WANDB_MODE where it is set; online with a key and a network; else offline."""
+    if mode := os.environ.get("WANDB_MODE"):
+        return mode
+    return "online" if _signed_in() and _reachable() else "offline"
+
+
+def _signed_in() -> bool:
     import wandb
 
-    signed_in = bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
-    mode: Any = os.environ.get("WANDB_MODE") or ("online" if signed_in else "offline")  # wandb checks it
-    run = wandb.init(
-        project=f"rlkit-{config.study}",
-        id=config.id,
-        resume="allow",
-        group=config.model.path.replace("/", "-"),
-        config=config.model_dump(mode="json"),
-        dir=str(folder),
-        mode=mode,
-        settings=wandb.Settings(init_timeout=5, silent=True),
+    return bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
+
+
+def _server() -> str:
+    return os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
+
+
+def _reachable() -> bool:
+    """Whether W&B's server answers at all, with whatever status."""
+    try:
+        urllib.request.urlopen(urllib.request.Request(_server(), method="HEAD"), timeout=_REACH)
+    except urllib.error.HTTPError:
+        return True
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    import wandb
+
+    return wandb.Table(
+        columns=list(_SAMPLE), data=[[_cell(row.get(name)) for name in _SAMPLE] for row in rows]
     )
-    run.define_metric("*", step_metric="training/global_step")
-    return run
+
+
+def _cell(value: Any) -> Any:
+    return value if value is None or isinstance(value, int | float | bool) else str(value)
