@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from rlkit.rewards.sandbox import cgroups
 from rlkit.rewards.sandbox.levels import ENVIRONMENT, Level, command
 
 _START = 10.0  # seconds in which a jail must answer
@@ -26,7 +27,7 @@ _MARGIN = 1.0  # seconds that a jail may take to kill a program
 class Limits:
     """What a program may use."""
 
-    memory: int = 1 << 30  # bytes, of each process and of all together
+    memory: int = 1 << 30  # bytes, of each process and of all together (rlkit.rewards.sandbox.cgroups)
     output: int = 16 << 20  # bytes of standard output, and of standard error
     files: int = 64 << 20  # bytes of all files in its folder
     processes: int = 64
@@ -62,9 +63,11 @@ class Jail:
         number = (os.getpid() * 4 + Jail._count) % 50_000  # its programs' user, unlike other jails'
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._group, self._kills = self._grouped(), 0
+        start = command(level, theirs.fileno(), number)
         with theirs:
             self._process = subprocess.Popen(
-                command(level, theirs.fileno(), number),
+                self._group.command(start) if self._group else start,
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -83,6 +86,16 @@ class Jail:
             complaint = self._complaint()
             self.close()
             raise RuntimeError(f"The sandbox does not start: {complaint}")
+
+    def _grouped(self) -> cgroups.Group | None:
+        """A cgroup of the jail's own, where one may be made."""
+        parent = cgroups.parent()
+        if parent is None:
+            return None
+        try:
+            return cgroups.Group(parent, f"rlkit-{os.getpid()}-{Jail._count}", self.limits.memory)
+        except OSError:
+            return None
 
     def _complaint(self) -> str:
         self._log.seek(0)
@@ -124,7 +137,9 @@ class Jail:
             self.close()
             raise RuntimeError("The sandbox broke down while it ran a program.") from None
         reply = json.loads(line)
-        return reply["status"], reply["reason"]
+        kills = self._group.kills() if self._group else 0
+        grown, self._kills = kills > self._kills, kills
+        return reply["status"], "memory" if grown else reply["reason"]
 
     def run(self, program: str, stdin: bytes, seconds: float) -> Outcome:
         """Run a program as a script."""
@@ -180,6 +195,8 @@ class Jail:
         self._process.kill()
         self._process.wait()
         self._log.close()
+        if self._group:
+            self._group.close()
 
     def __enter__(self) -> "Jail":
         return self

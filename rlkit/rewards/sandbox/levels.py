@@ -17,6 +17,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from rlkit.errors import UserError
+from rlkit.rewards.sandbox import cgroups
 
 _HERE = Path(__file__).parent
 _PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
@@ -70,10 +71,15 @@ def report() -> str:
         name = choose().name
     except UserError as error:
         return f"sandbox: none. {error}"
+    how = "by a cgroup" if cgroups.parent() else "by adding it up every 50 ms"
+    memory = f"The memory of all processes of a program is limited {how}."
     if name == "bubblewrap":
         who = "as root, programs as another user" if os.geteuid() == 0 else "with a user namespace"
-        return f"sandbox: bubblewrap ({who}): no network, read-only system, own processes. Nothing to raise."
-    return f"sandbox: {name}, because bubblewrap does not work here: {bubblewrap_problem()} {_ADVICE}"
+        about = "no network, read-only system, own processes. Nothing to raise."
+        return f"sandbox: bubblewrap ({who}): {about} {memory}"
+    return (
+        f"sandbox: {name}, because bubblewrap does not work here: {bubblewrap_problem()} {_ADVICE} {memory}"
+    )
 
 
 @lru_cache
