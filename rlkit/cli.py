@@ -252,7 +252,7 @@ def demo_math(
     episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
     online_steps: Annotated[
         int, typer.Option(help="Steps of online RL in the environment; 0 for none.", min=0)
-    ] = 80,
+    ] = 60,
     problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
     seed: int = 0,
     root: Root = Path("outputs"),

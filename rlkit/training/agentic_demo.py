@@ -44,7 +44,7 @@ def math_demo(
     model: str = "ladder-100k",
     *,
     episodes: int = 2000,
-    online_steps: int = 80,
+    online_steps: int = 60,
     problems: int = 200,
     noise: float = 0.2,
     seed: int = 0,
@@ -108,8 +108,8 @@ def demo_config(small: bool) -> AgenticConfig:
 def online_config(
     path: str, environment: Mathematics, steps: int, seed: int, *, small: bool = True
 ) -> RunConfig:
-    """Online RL in the environment, from the model at `path`: every turn is credited with what it and the turns
-    after it earn, beside the other episodes of the same problem. A pretrained model gets an adapter."""
+    """Online RL in the environment, from the model at `path`: episodes of a problem are compared with each other,
+    and their actions with those in the same situation (GiGPO). A pretrained model gets an adapter."""
     content = {
         "study": STUDY,
         "seed": seed,
@@ -119,11 +119,11 @@ def online_config(
             "train_batch_size": 16,
             "max_response_length": LONGEST[small],
         },
-        "algorithm": {"adv_estimator": "turn_returns"},
+        "algorithm": {"adv_estimator": "gigpo"},
         "rollout": {"n": 8, "max_turn_length": TURN},
         "actor": {
             "optim": {
-                "lr": 1e-3 if small else 3e-4,
+                "lr": 7e-4 if small else 3e-4,
                 "lr_warmup_steps": min(8, steps // 2),
                 "lr_scheduler_type": "cosine",
             }
