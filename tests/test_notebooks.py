@@ -157,3 +157,15 @@ def test_the_notebook_of_the_data(tmp_path):
     shown = outputs(execute("notebooks/data.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 3
     assert (tmp_path / "rows" / "train.parquet").exists()
+
+
+def test_the_notebook_of_the_panel(tmp_path):
+    overrides = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}
+    values = {"overrides": {**overrides, "model.path": "ladder-10k"}, "root": str(tmp_path)}
+    target = execute("notebooks/ablations.ipynb", tmp_path / "out.ipynb", {**values, "law_study": "none"})
+    cells = [[set(o.get("data", ())) for o in c.get("outputs", ())] for c in nbformat.read(target, 4).cells]
+    with_widgets = [
+        cell for cell in cells if any("application/vnd.jupyter.widget-view+json" in o for o in cell)
+    ]
+    assert outputs(target) and len(with_widgets) == 2
+    assert all(any({"image/png", "text/html"} & output for output in cell) for cell in with_widgets)

@@ -78,6 +78,7 @@ def metric_panels(
                 runs = table[table[by] == name].groupby("run")
                 for i, (_, run) in enumerate(runs):
                     line = {k: styles[name][k] for k in ("color", "linestyle")}
+                    line["marker"] = "." if len(run) == 1 else ""  # a line of one point is nothing to see
                     ax.plot(run[x], run[metric], **line, linewidth=0.8, label=None if i else str(name))
             label_axes(ax, x, metric)
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
