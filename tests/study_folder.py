@@ -40,10 +40,13 @@ def write_run(root: Path, run: RunConfig, size: int, status: str = "finished") -
                     row |= {"value": float(correct), "error": None, "tokens": 3, "finish_reason": "stop"}
                     rows.append({**row, "response": "<b>4</b>" if correct else "5"})
             store.log_evals(step, rows)
-            passed = float(np.mean([row["correct"] for row in rows]))
-            store.log(step, {"eval/pass@1": passed, "critic/score/mean": passed, "actor/entropy": 2 - step / 20,
-                             "actor/grad_norm": 1.0, "response_length/mean": 3.0,
-                             "compute/total_flops": step * 6e3 * size})  # fmt: skip
+            passed = {"eval/pass@1": float(np.mean([row["correct"] for row in rows]))}
+            for source in ("math__sums", "logic__doors"):
+                share = np.mean([row["correct"] for row in rows if row["data_source"] == source])
+                passed[f"eval/pass@1/{source}"] = float(share)
+            training = {"critic/score/mean": passed["eval/pass@1"], "actor/entropy": 2 - step / 20}
+            training |= {"actor/grad_norm": 1.0, "response_length/mean": 3.0}
+            store.log(step, {**passed, **training, "compute/total_flops": step * 6e3 * size})
         return store.folder
 
 

@@ -131,7 +131,14 @@ def test_a_model_keeps_its_look_whatever_else_is_drawn():
 
 
 def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
-    for name in ("collapse", "frontier", "pass_at_k", "learning_curves_by_step"):
+    for name in (
+        "collapse",
+        "frontier",
+        "pass_at_k",
+        "learning_curves_by_step",
+        "diversity",
+        "equal_compute",
+    ):
         monkeypatch.delitem(FIGURES, name)
     (files, _), (again, _) = (render(study, "acl", tmp_path / name, law="power") for name in "ab")
     assert len(files) == len(again) > 30

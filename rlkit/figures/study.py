@@ -7,15 +7,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlkit.errors import UserError
+from rlkit import measures
+from rlkit.errors import UserError, did_you_mean
+from rlkit.figures import contrasts, runs
 from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.tables import latex_table
+from rlkit.figures.theme import WIDTHS
 from rlkit.files import write_text
+from rlkit.laws import GroupedFit, LawFit, drawings, fit
+from rlkit.results import read, read_evals
 from rlkit.store import read_json
+from rlkit.summary import before_after, final
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from rlkit.laws import LawFit
 
 COMPUTE = "compute/total_flops"
 TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
@@ -35,33 +40,23 @@ class StudyData:
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        from rlkit.results import read
-
         return _placed(read(self.folder))
 
     @cached_property
     def evals(self) -> "pd.DataFrame":
-        from rlkit.results import read_evals
-
         return _placed(read_evals(self.folder))
 
     @cached_property
     def points(self) -> "pd.DataFrame":
-        from rlkit.summary import final
-
         return final(self.metrics)
 
     @cached_property
     def change(self) -> "pd.DataFrame":
-        from rlkit.summary import before_after
-
         return before_after(self.evals)
 
     @cached_property
     def fit(self) -> "LawFit":
         """The law over the runs, with the columns, loss and bootstrap of the study's analysis."""
-        from rlkit.laws import GroupedFit, fit
-
         found = read_json(self.folder / "analysis" / "law.json").get("fit", {})
         law = self.law or found.get("law")
         if not law:
@@ -78,82 +73,47 @@ class StudyData:
         return made
 
 
-def before_after(study: StudyData, venue: str) -> Drawing:
-    from rlkit.figures.runs import before_after
-
-    return before_after(study.change, venue)
-
-
-def learning_curves(study: StudyData, venue: str) -> Drawing:
-    from rlkit.figures.runs import learning_curves
-
-    return learning_curves(study.metrics, COMPUTE, by="cell", venue=venue, evals=study.evals)
-
-
-def learning_curves_by_step(study: StudyData, venue: str) -> Drawing:
-    from rlkit.figures.runs import learning_curves
-
-    return learning_curves(study.metrics, by="cell", venue=venue, evals=study.evals)
-
-
-def training(study: StudyData, venue: str) -> Drawing:
-    from rlkit.figures.runs import metric_panels
-
-    return metric_panels(study.metrics, TRAINING, by="cell", venue=venue)
-
-
-def scaling_law(study: StudyData, venue: str) -> Drawing:
-    from rlkit.figures.runs import scaling_law
-    from rlkit.laws import drawings
-
+def _law(study: StudyData, venue: str) -> Drawing:
     if len(study.fit.law.columns) == 1:
-        return scaling_law(study.fit, study.points, by="cell", venue=venue)
+        return runs.scaling_law(study.fit, study.points, by="cell", venue=venue)
     return drawings.law(study.fit, study.points, venue)
 
 
-def residuals(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.residuals(study.fit, venue)
-
-
-def law_parameters(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.intervals({study.fit.law.name.replace("_", " "): study.fit}, venue=venue)
+def _domains(study: StudyData, venue: str) -> Drawing:
+    if study.evals["data_source"].nunique() < 2:
+        raise UserError("The study has one domain.")
+    return contrasts.domain_curves(study.metrics, venue=venue)
 
 
-def collapse(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.collapse(study.metrics, COMPUTE, venue=venue)
-
-
-def frontier(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.frontier(study.metrics, COMPUTE, venue=venue)
-
-
-def pass_at_k(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.pass_at_k(study.evals, venue=venue)
-
-
-def transfer(study: StudyData, venue: str) -> Drawing:
-    from rlkit.laws import drawings
-
-    return drawings.transfer(study.evals, venue=venue)
+def _diversity(study: StudyData, venue: str) -> Drawing:
+    after = measures.diversity(study.evals).query("when == 'after'")
+    return contrasts.ranked(after, "distinct", venue=venue)
 
 
 FIGURES: dict[str, Callable[[StudyData, str], Drawing]] = {
-    figure.__name__: figure
-    for figure in (
-        before_after, learning_curves, learning_curves_by_step, training, scaling_law, residuals, law_parameters,
-        collapse, frontier, pass_at_k, transfer,
-    )
-}  # fmt: skip
+    "before_after": lambda s, venue: runs.before_after(s.change, venue),
+    "learning_curves": lambda s, venue: runs.learning_curves(
+        s.metrics, COMPUTE, by="cell", venue=venue, evals=s.evals
+    ),
+    "learning_curves_by_step": lambda s, venue: runs.learning_curves(
+        s.metrics, by="cell", venue=venue, evals=s.evals
+    ),
+    "training": lambda s, venue: runs.metric_panels(s.metrics, TRAINING, by="cell", venue=venue),
+    "domains": _domains,
+    "transfer": lambda s, venue: drawings.transfer(s.evals, venue),
+    "equal_compute": lambda s, venue: contrasts.ranked(
+        measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue
+    ),
+    "frontier": lambda s, venue: drawings.frontier(s.metrics, COMPUTE, venue=venue),
+    "collapse": lambda s, venue: drawings.collapse(s.metrics, COMPUTE, venue=venue),
+    "scaling_law": _law,
+    "residuals": lambda s, venue: drawings.residuals(s.fit, venue),
+    "law_parameters": lambda s, venue: drawings.intervals(
+        {s.fit.law.name.replace("_", " "): s.fit}, venue=venue
+    ),
+    "pass_at_k": lambda s, venue: contrasts.pass_at_k_ends(measures.pass_at_k_ends(s.evals), venue=venue),
+    "diversity": _diversity,
+}
 """Every figure of a study by its file's name. One that a study has no data for raises a UserError and is left
 out; add yours here."""
 
@@ -171,8 +131,6 @@ def draw(study: StudyData, venue: str) -> Iterator[tuple[str, Drawing | UserErro
 
 def tables(study: StudyData) -> dict[str, str]:
     """LaTeX tables by their file's name: the change of pass@1, and the law where there is one."""
-    from rlkit.figures.tables import latex_table
-
     before, after = (study.change[study.change["when"] == when] for when in ("before", "after"))
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
     columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
@@ -218,9 +176,6 @@ def render(
 
 
 def _check_venue(venue: str) -> None:
-    from rlkit.errors import did_you_mean
-    from rlkit.figures.theme import WIDTHS
-
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
 
