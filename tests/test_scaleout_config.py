@@ -14,7 +14,11 @@ from rlkit.scaleout.fields import FIELDS, By, Refused, To
 from rlkit.scaleout.verl_config import Files
 from rlkit.training.optimizer import schedule
 
-PARAMS = sorted(p for p in Path("params").glob("*.yaml") if {"run", "data", "model"} & set(read_yaml(p)))
+PARAMS = sorted(
+    path
+    for path in Path("params").glob("*.yaml")
+    if isinstance((content := read_yaml(path)).get("run", content).get("data"), dict)
+)
 ESTIMATORS = ("gae", "grpo", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gpg")
 LOSSES = ("vanilla", "gspo", "cispo", "sapo", "gpg", "geo_mean", "clip_cov", "kl_cov", "dppo_tv", "dppo_kl")
 
@@ -99,8 +103,10 @@ def test_values_that_verl_spells_otherwise():
     assert found["algorithm.rollout_correction.rollout_is"] == "token"
     assert found["algorithm.rollout_correction.rollout_is_threshold"] == 2.0
     assert found["actor_rollout_ref.rollout.val_kwargs.do_sample"] is False
+    assert found["actor_rollout_ref.rollout.gpu_memory_utilization"] == 0.5  # verl's own default
+    assert found["+actor_rollout_ref.actor.fsdp_config.mixed_precision"]["param_dtype"] == "bf16"
     assert found["actor_rollout_ref.actor.optim.lr"] == pytest.approx(
-        1e-3 * (1_051_008 / 1e5) ** -0.5, rel=0.02
+        1e-3 * (1_002_112 / 1e5) ** -0.5, rel=1e-6
     )
     assert "ray_kwargs.ray_init.num_cpus" not in found  # more than one machine: the cluster knows
     verl = composed(config)

@@ -192,3 +192,6 @@ def test_sampler_and_trainer_that_disagree_are_told_once(run):
     with pytest.warns(UserWarning, match=r"differ by 0\.3 nats a token") as caught:
         reader.poll()
     assert len(caught) == 1
+    strict = CONFIG.model_copy(update={"rollout": CONFIG.rollout.model_copy(update={"sync_check_freq": 1})})
+    with pytest.raises(RunStopped, match=r"differ by 0\.3 nats a token"):
+        Results(strict, store, verl.files, SHAPE, held_out(CONFIG)).poll()

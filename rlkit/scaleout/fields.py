@@ -81,6 +81,9 @@ FIELDS: Mapping[str, To | By | Refused] = {
     ),
     "model.path": By("verl reads the warm-started or converted folder (actor_rollout_ref.model.path)"),
     "model.dtype": By("rollout.dtype, and mixed_precision of the actor, the reference and the critic"),
+    "model.enable_gradient_checkpointing": to(
+        f"{ARR}model.enable_gradient_checkpointing", "critic.model.enable_gradient_checkpointing"
+    ),
     "model.lora_rank": to(f"{ARR}model.lora_rank"),
     "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
     "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
@@ -138,6 +141,8 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "rollout.max_turn_length": By("the agent loop"),
     "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs"),
     "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),
+    "rollout.gpu_memory_utilization": to(f"{ROLLOUT}gpu_memory_utilization", value=lambda share, _: share or 0.5),
+    "rollout.sync_check_freq": By("verl compares on every batch; above 0, a gap ends the run instead of a warning"),
     "rollout.tensor_model_parallel_size": to(f"{ROLLOUT}tensor_model_parallel_size"),
     **{
         f"reward.{k}": _REWARD

@@ -15,6 +15,7 @@ from rlkit.compute import PHASES, Ledger, Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream
 from rlkit.environments.rollout import rollout_metrics
+from rlkit.errors import RunStopped
 from rlkit.evaluation.heldout import summarise
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.scaleout.answers import AnswerReader
@@ -206,14 +207,20 @@ class Results:
         return result.metrics
 
     def _check_gap(self, data: dict[str, Any]) -> None:
-        gap, bound = data.get("rollout_corr/log_ppl_abs_diff"), self.config.rollout.max_logprob_gap
-        if gap is not None and gap > bound and not self._warned:
+        """Raises RunStopped where the config asks for a check and it fails; otherwise warns, once."""
+        gap, rollout = data.get("rollout_corr/log_ppl_abs_diff"), self.config.rollout
+        if gap is None or gap <= rollout.max_logprob_gap:
+            return
+        sentence = (
+            f"step {self.step}: vLLM's and the trainer's log-probs differ by {gap:.3g} nats a token (mean over "
+            f"sequences), more than rollout.max_logprob_gap = {rollout.max_logprob_gap:g}: the policy is not the one "
+            "that sampled."
+        )
+        if rollout.sync_check_freq:
+            raise RunStopped(sentence)
+        if not self._warned:
             self._warned = True
-            warnings.warn(
-                f"step {self.step}: vLLM's and the trainer's log-probs differ by {gap:.3g} nats a token (mean over "
-                f"sequences), more than rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
-                stacklevel=3,
-            )
+            warnings.warn(sentence, stacklevel=3)
 
     def close(self) -> None:
         """Flush the trackers."""
