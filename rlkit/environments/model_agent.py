@@ -133,7 +133,9 @@ class LanguageModelAgent(BaseAgent):
         from rlkit.models.decoder import Decoder
         from rlkit.training.forward import Rows, text_batch, token_logprobs
 
-        batch = text_batch([ids] * len(names), [self._encode(n) for n in names], self.policy.pad_id)
+        device = self.policy.model.device
+        batch = text_batch([ids] * len(names), [self._encode(n) for n in names], self.policy.pad_id, device)
+        rows = Rows.of(batch, torch.arange(len(names), device=device))
         with torch.no_grad():
-            logprobs, _ = token_logprobs(Decoder(self.policy.model), Rows.of(batch, torch.arange(len(names))))
+            logprobs, _ = token_logprobs(Decoder(self.policy.model), rows)
         return names[int(logprobs.sum(-1).argmax())]

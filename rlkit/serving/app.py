@@ -112,6 +112,7 @@ def serve(path: str, host: str = "127.0.0.1", port: int = 8000, settings: Settin
     Raises:
         UserError: the policy cannot be opened, or a non-loopback host without an API key.
     """
+    import torch
     import uvicorn
 
     from rlkit.export import open_saved
@@ -119,7 +120,7 @@ def serve(path: str, host: str = "127.0.0.1", port: int = 8000, settings: Settin
 
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
-    saved = open_saved(path)
+    saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
     policy = saved.policy
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     app = create_app(policy, saved.environments, sampler, settings)

@@ -2,7 +2,8 @@
 
     python tests/benchmarks/serving.py MODEL_OR_RUN [clients] [seconds]
 
-Prints statuses, latencies and the server's memory at the start and the end. The last line is JSON.
+Prints statuses, latencies and the server's memory at the start, after each third and at the end: it is flat when the
+last third adds little. The last line is JSON.
 """
 
 import asyncio
@@ -12,11 +13,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import httpx
 import numpy as np
 import psutil
 
+from rlkit.environments.base import Problem
 from rlkit.environments.mathematics import Mathematics
 
 
@@ -36,9 +39,10 @@ def start(path: str) -> tuple[subprocess.Popen, str]:
     raise SystemExit("The server does not start.")
 
 
-async def load(url: str, clients: int, seconds: float) -> tuple[Counter, list[float]]:
+async def load(
+    url: str, clients: int, seconds: float, problems: Iterator[Problem]
+) -> tuple[Counter, list[float]]:
     """What `clients` met in `seconds`: statuses (or the name of a transport error) and seconds of answers."""
-    problems = iter(Mathematics(families=("linear", "two_sided")).problems("train", 20_000))
     statuses, times = Counter(), []
     end = time.perf_counter() + seconds
 
@@ -66,11 +70,15 @@ async def load(url: str, clients: int, seconds: float) -> tuple[Counter, list[fl
 def main(path: str, clients: int = 200, seconds: float = 60.0) -> None:
     process, url = start(path)
     server = psutil.Process(process.pid)
+    problems = iter(Mathematics(families=("linear", "two_sided")).problems("train", 20_000))
+    statuses, times = Counter(), []
     try:
-        asyncio.run(load(url, clients, min(seconds, 5)))  # warm
-        before = server.memory_info().rss
-        statuses, times = asyncio.run(load(url, clients, seconds))
-        after = server.memory_info().rss
+        asyncio.run(load(url, clients, min(seconds, 5), problems))  # warm
+        memory = [server.memory_info().rss]
+        for _ in range(3):
+            met, took = asyncio.run(load(url, clients, seconds / 3, problems))
+            statuses, times = statuses + met, times + took
+            memory.append(server.memory_info().rss)
     finally:
         process.terminate()
         process.wait(60)
@@ -81,7 +89,7 @@ def main(path: str, clients: int = 200, seconds: float = 60.0) -> None:
         "solved_per_second": len(times) / seconds,
         "p50": float(np.quantile(times, 0.5)) if times else None,
         "p99": float(np.quantile(times, 0.99)) if times else None,
-        "memory_mb": [before / 1e6, after / 1e6],
+        "memory_mb": [round(m / 1e6, 1) for m in memory],
         "exit_status": process.returncode,
     }
     for name, value in result.items():
