@@ -184,15 +184,14 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 
 
 def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """pass@k before and after training for k = 1, 2, 4 … up to the samples of a problem.
+    """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs.
 
     Returns:
         One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems.
     """
     tables = []
-    for name, (before, after) in _both_ends(evals, by).items():
-        ks, values = _values(before, after)
-        for when, curve in zip(("before", "after"), values, strict=True):
+    for name, (ks, before, after) in _both_ends(evals, by).items():
+        for when, curve in (("before", before), ("after", after)):
             means = resample_sums(curve, generator("pass@k", str(name), when), DRAWS) / len(curve)
             low, high = np.quantile(means, [0.025, 0.975], axis=0)
             tables.append(
@@ -213,9 +212,8 @@ def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         resamples that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k.
     """
     rows = []
-    for name, (before, after) in _both_ends(evals, by).items():
-        ks, (first, last) = _values(before, after)
-        gain = last - first
+    for name, (ks, before, after) in _both_ends(evals, by).items():
+        gain = after - before
         draws = resample_sums(gain, generator("crossing", str(name)), DRAWS) / len(gain)
         crossings = np.array([_crossing(ks, draw) for draw in draws])
         found = crossings[np.isfinite(crossings)]
@@ -291,33 +289,38 @@ def _first_step(evals: pd.DataFrame) -> pd.DataFrame:
     return _graded(evals, "min")
 
 
-def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[pd.DataFrame, pd.DataFrame]]:
-    """Counts of samples and correct ones of the problems measured at both ends, a problem a row."""
-    ends: dict[str, tuple[pd.DataFrame, pd.DataFrame]] = {}
+def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """For each `by`: the k that every problem of every run has samples for, and (problems, k) pass@k before and
+    after, the mean over its runs, of the problems measured at both ends."""
+    ends = {}
     for name in looks(evals, by):
         part = evals[evals[by] == name]
-        before, after = (
-            counts(end).query("n > 0").set_index("task_id") for end in (_first_step(part), _last(part))
-        )
-        shared = before.index.intersection(after.index)
-        ends[str(name)] = before.loc[shared], after.loc[shared]
+        tables = [_counted(_first_step(part)), _counted(_last(part))]
+        shared = tables[0].index.intersection(tables[1].index)
+        least = min(int(table.loc[shared, "n"].min()) for table in tables)
+        ks = 2 ** np.arange(int(np.log2(least)) + 1)
+        before, after = (_mean_curve(table.loc[shared], ks) for table in tables)
+        ends[str(name)] = ks, before, after
     return ends
 
 
-def _values(before: pd.DataFrame, after: pd.DataFrame) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """The k that every problem has samples for, and (problems, k) pass@k at both ends."""
-    ks = 2 ** np.arange(int(np.log2(min(before["n"].min(), after["n"].min()))) + 1)
-    curves = [
-        pass_at_k(t["n"].to_numpy()[:, None], t["c"].to_numpy()[:, None], ks[None]) for t in (before, after)
-    ]
-    return ks, (curves[0], curves[1])
+def _counted(part: pd.DataFrame) -> pd.DataFrame:
+    """Samples n and correct ones c of each problem of each run."""
+    tables = [counts(run).assign(run=name) for name, run in part.groupby("run")]
+    return pd.concat(tables).query("n > 0").set_index(["run", "task_id"])
+
+
+def _mean_curve(table: pd.DataFrame, ks: np.ndarray) -> np.ndarray:
+    """(problems, k) pass@k, the mean over runs."""
+    values = pass_at_k(table["n"].to_numpy()[:, None], table["c"].to_numpy()[:, None], ks[None])
+    return pd.DataFrame(values, table.index).groupby(level="task_id").mean().to_numpy()
 
 
 def _crossing(ks: np.ndarray, gain: np.ndarray) -> float:
-    """The first k at which a gain that was positive is lost; NaN when it is kept."""
-    lost = np.flatnonzero((gain[:-1] > 0) & (gain[1:] <= 0))
+    """The first k beyond which a gain that was positive is a loss; NaN when it never is."""
+    lost = np.flatnonzero((gain < 0) & (np.maximum.accumulate(gain) > 0))
     if not len(lost):
         return np.nan
     i = int(lost[0])
-    share = gain[i] / (gain[i] - gain[i + 1])
-    return float(2 ** (np.log2(ks[i]) + share * np.log2(ks[i + 1] / ks[i])))
+    share = gain[i - 1] / (gain[i - 1] - gain[i])
+    return float(2 ** (np.log2(ks[i - 1]) + share * np.log2(ks[i] / ks[i - 1])))

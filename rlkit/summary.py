@@ -110,7 +110,7 @@ def made_with(path: str | Path) -> "pd.DataFrame":
 
     Returns:
         One row a run, under its id: cell, status, steps, commit (with a + where files were changed), and the
-        versions of Python and the packages that decide numbers.
+        versions of Python and the packages that train; run.json has more.
     """
     import pandas as pd
 
@@ -129,7 +129,10 @@ def made_with(path: str | Path) -> "pd.DataFrame":
             "steps": steps,
             "commit": commit,
         }
-        rows.append(row | info.get("versions", {}))
+        found = info.get("versions", {})
+        rows.append(
+            row | {name: found.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}
+        )
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 

@@ -8,6 +8,7 @@ from rlkit.figures.theme import LABELS, label_axes, legend, look, looks, new_axe
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.axes import Axes
 
 
 def against(
@@ -39,6 +40,7 @@ def against(
             )
         if log:
             ax.set_xscale("log")
+            _ticks_at(ax, sorted(set(rows[x])))
         if zero:
             ax.axhline(0, color="0.4", linewidth=0.6)
         label_axes(ax, x, y)
@@ -116,3 +118,12 @@ def _looks(table: "pd.DataFrame", by: str) -> dict[Any, dict[str, Any]]:
         if present <= set(known)
         else looks(table, by)
     )
+
+
+def _ticks_at(ax: "Axes", values: list[float]) -> None:
+    """Ticks at the values themselves, while they are few."""
+    from matplotlib.ticker import NullLocator
+
+    if len(values) <= 8:
+        ax.xaxis.set_minor_locator(NullLocator())
+        ax.set_xticks(values, [f"{value:g}" for value in values])

@@ -163,6 +163,10 @@ def log_axes(ax: "Axes", fit: "LawFit", shown: "pd.DataFrame") -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     ax.set_xscale("log")
+    if ax.get_xlim()[1] < 50 * ax.get_xlim()[0]:  # too short for powers of ten alone
+        ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
+        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        ax.xaxis.set_minor_formatter(NullFormatter())
     if fit.space != "log":
         return
     ax.set_yscale("log")
