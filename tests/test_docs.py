@@ -1,0 +1,37 @@
+"""The documentation builds without a warning (links, anchors, names of the reference), and holds what it says."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+pytest.importorskip("mkdocs", reason="needs pip install -e '.[docs]'")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return folder
+
+
+def test_every_law_key_and_command_is_documented(site):
+    from rlkit.laws import laws
+
+    texts = {
+        name: (site / f"{name}.html").read_text() for name in ("concepts/laws", "reference/configuration")
+    }
+    assert [name for name in laws if f"<code>{name}</code>" not in texts["concepts/laws"]] == []
+    assert "<code>actor.optim.lr</code>" in texts["reference/configuration"]
+    assert "rlkit figures" in (site / "reference" / "cli.html").read_text()
+
+
+def test_the_reference_has_the_docstrings(site):
+    for page, words in {"runs": "The RunConfig of a YAML file", "figures": "legend beside the axes"}.items():
+        assert words in (site / "reference" / f"{page}.html").read_text()
