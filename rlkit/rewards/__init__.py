@@ -6,7 +6,7 @@ Scoring never runs in the trainer's process. Scorers live beside their tasks in 
 import importlib
 from typing import Any
 
-SCORER_VERSION = "1"
+SCORER_VERSION = "2"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 
 _PUBLIC = {
