@@ -17,7 +17,7 @@ import pytest
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.studies import make_plan, study
+from rlkit.studies import StudyFailed, make_plan, study
 
 TRAIN = """
 import os, time
@@ -103,9 +103,55 @@ def test_overrides_reach_the_runs_the_grid_and_the_study(project):
     assert plan.runs[0].config == rlkit.load("params/tiny.yaml", dict(plan.runs[0].overrides))
 
 
+VARIANTS = """variants:
+  short: {data.max_response_length: 8}
+  long: {data.max_response_length: 16, trainer.total_training_steps: 5}
+grid:"""
+
+
+def test_variants_are_combined_with_the_grid_and_found_in_results(project):
+    edit(project, "grid:", VARIANTS)
+    edit(project, "  model.path: [ladder-60k]", "  variant: [long]")
+    plan = make_plan("params/tiny.yaml", {"seeds": [0]})
+    assert [(r.name, r.held_out) for r in plan.runs] == [
+        ("short, ladder-30k", False), ("short, ladder-60k", False),
+        ("long, ladder-30k", True), ("long, ladder-60k", True),
+    ]  # fmt: skip
+    assert [r.config.trainer.total_training_steps for r in plan.runs] == [3, 3, 5, 5]
+    changed = make_plan("params/tiny.yaml", {"seeds": [0], "variants.short.data.max_response_length": 4})
+    assert changed.runs[0].config.data.max_response_length == 4
+
+    from rlkit.store import RunStore
+
+    plan.record()
+    for run in plan.runs:
+        with RunStore.open(run.config) as store:
+            store.log(0, {"eval/pass@1": 0.5})
+    df = rlkit.read("outputs/tiny")
+    assert set(zip(df["variant"], df["cell"], strict=True)) == {
+        (name.split(",")[0], name) for name in (run.name for run in plan.runs)
+    }
+
+
+def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with(project):
+    path = project / "notebooks" / "analysis.ipynb"
+    notebook = nbformat.read(path, as_version=4)
+    notebook.cells[0].source = "params = ''\noverrides = {}\nroot = ''\nlaw = 'power'"
+    nbformat.write(notebook, path)
+    changes = {"seeds": [3], "analysis.law": "tan"}
+    assert make_plan("params/tiny.yaml", changes).analysis == {
+        "params": "params/tiny.yaml", "overrides": changes, "root": "outputs", "law": "tan",
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
+        (
+            "grid:",
+            "variants: {a: {model.path: ladder-1m}}\ngrid:",
+            r"variants\.a sets \['model\.path'\], which the grid",
+        ),
         ("seeds:", "sedes:", r"Unknown key 'sedes'\. Did you mean 'seeds'"),
         ("model.path: [ladder-30k", "model.pth: [ladder-30k", r"holdout\.model\.path has \['ladder-60k'\]"),
         ("total_training_steps", "total_steps", r"Unknown key 'trainer\.total_steps'.*total_training_steps"),
@@ -172,6 +218,10 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
     assert sorted(p.name for p in (project / "outputs/tiny/notebooks").iterdir()) == sorted(
         ["analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)]
     )
+
+    with pytest.raises(StudyFailed, match=r"1 of 2 runs failed\. .*RuntimeError: the disk melted"):
+        first.tables()
+    assert set(second.tables()[0]["run"]) == set(second.runs)
 
     third = study("params/tiny.yaml", workers=2)
     assert not third.failed and len(calls(project)) == 3 and (project / "analysed.txt").read_text() == "x"
