@@ -8,12 +8,13 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
-from study_folder import SIZES, write_study
+from study_folder import SIZES, config, write_study
 
 from rlkit import figures
 from rlkit.errors import UserError
 from rlkit.figures import WIDTHS
 from rlkit.figures.study import FIGURES, StudyData, draw, render
+from rlkit.store import RunStore
 
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 
@@ -193,6 +194,15 @@ def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_pat
     assert set(missing) == {"scaling_law", "residuals"}
     assert {path.stem for path in files} == {"before_after"}
     assert "choose one with --law" in missing["scaling_law"]
+
+
+def test_a_study_without_results_or_a_wrong_law_is_one_sentence(study, tmp_path):
+    with RunStore.open(config(), tmp_path):
+        pass
+    with pytest.raises(UserError, match="has been evaluated yet: rlkit status"):
+        render(tmp_path / "sizes")
+    with pytest.raises(UserError, match="Unknown law 'pwer'"):
+        render(study, law="pwer", out=tmp_path)
 
 
 def test_an_unknown_venue_stops_before_anything_is_read(tmp_path):

@@ -3,6 +3,7 @@
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from study_folder import config, write_run, write_study
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.panels import ablation as ablations
 from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation, label
 from rlkit.panels.controls import controls
@@ -144,6 +146,15 @@ def test_a_study_that_would_be_invalid_is_left_as_it_was(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"rollout\.n"):
         add_variant(file, "bad", {"rollout.n": 1})
     assert file.read_text() == (ROOT / "params" / "quickstart.yaml").read_text()
+
+
+def test_a_free_gpu_is_the_one_with_least_memory_in_use(monkeypatch):
+    lines = "0, 40537\n1, 4\n2, 1\n"
+    monkeypatch.setattr(ablations.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=lines))
+    assert ablations.free_gpu() == "2"
+    assert ablations.free_gpu("0,1") == "1"
+    with pytest.raises(UserError, match="Every GPU is in use"):
+        ablations.free_gpu("0")
 
 
 # --- Runs beside each other ---------------------------------------------------------------------------

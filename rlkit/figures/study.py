@@ -40,11 +40,11 @@ class StudyData:
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        return _placed(read(self.folder))
+        return _placed(read(self.folder), self.folder)
 
     @cached_property
     def evals(self) -> "pd.DataFrame":
-        return _placed(read_evals(self.folder))
+        return _placed(read_evals(self.folder), self.folder)
 
     @cached_property
     def points(self) -> "pd.DataFrame":
@@ -157,13 +157,17 @@ def render(
         The files, and for each figure that was left out the reason.
 
     Raises:
-        UserError: there are no runs, or none that the study's file asks for; an unknown venue.
+        UserError: no run has been evaluated; an unknown venue or law.
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
     files: list[Path] = []
     missing: dict[str, str] = {}
     _check_venue(venue)
+    _ = (
+        study.change,
+        study.fit if law else None,
+    )  # a study without results, or a law by a wrong name, ends here
     for name, drawing in draw(study, venue):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)
@@ -180,8 +184,11 @@ def _check_venue(venue: str) -> None:
         raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
 
 
-def _placed(table: "pd.DataFrame") -> "pd.DataFrame":
+def _placed(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     """The rows of runs that the study's file asks for; runs outside a study are cells of their own."""
     if "cell" not in table or table["cell"].isna().all():
-        return table.assign(cell=table["run"], held_out=False)
-    return table.dropna(subset="cell")
+        table = table.assign(cell=table["run"], held_out=False)
+    table = table.dropna(subset="cell")
+    if table.empty or "parameters_non_embedding" not in table:
+        raise UserError(f"No run of {folder} has been evaluated yet: rlkit status {folder}.")
+    return table
