@@ -2,7 +2,7 @@
 # make test         set up and run the tests (without the slow ones; SLOW=1 runs those too)
 # make test-browser run the notebooks in JupyterLab in headless Chromium, which has to be installed
 # make docs         build the documentation into site/
-# make test-engines run the tests against vLLM and verl's trainer, which have to be installed
+# make test-engines set up .venv-engines (vLLM for the CPU, verl's trainer) and run the tests against them
 # make lab          open JupyterLab on notebooks/
 # make lint         ruff and pyright
 # make clean        remove the environment and caches; outputs/ and data/ stay
@@ -33,8 +33,12 @@ docs: $(READY)
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo "open site/index.html"
 
-test-engines: $(READY)
-	@$(BIN)/python -m pytest --slow -m engines
+.venv-engines/.ready: $(READY) setup-engines.sh
+	@sh setup-engines.sh
+	@touch $@
+
+test-engines: .venv-engines/.ready
+	@.venv-engines/bin/python -m pytest --slow -m engines
 
 lab: $(READY)
 	@$(BIN)/jupyter lab --notebook-dir=. --LabApp.default_url=/lab/tree/notebooks/train.ipynb \
@@ -45,5 +49,5 @@ lint: $(READY)
 	@$(BIN)/pyright
 
 clean:
-	rm -rf .venv *.egg-info build dist .pytest_cache .ruff_cache
+	rm -rf .venv .venv-engines *.egg-info build dist .pytest_cache .ruff_cache
 	find rlkit tests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -344,11 +344,19 @@ def fit(
 
 @app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
-    """Plan a study: the best use of a budget, what a design would show, and which runs to add."""
+    """Plan a study: the best use of a budget, what a design would show, which runs to add; or how many GPUs a
+    model needs (a file with `sizing`)."""
     from rlkit.laws.planning import plan as make
-    from rlkit.params import parse_overrides
+    from rlkit.params import override, parse_overrides, read_yaml
 
-    typer.echo(make(params, parse_overrides(overrides or [])).summary())
+    changes = parse_overrides(overrides or [])
+    content = override(read_yaml(params), changes)
+    if "sizing" in content:
+        from rlkit.scaleout.sizing import size
+
+        typer.echo(size(content, str(params)).summary())
+    else:
+        typer.echo(make(params, changes).summary())
 
 
 def _print(renderable: Any) -> None:

@@ -1,0 +1,168 @@
+"""How many GPUs a model needs, and what a step takes there: `rlkit plan params/scale_32b.yaml`.
+
+Estimates from shapes, for verl's layout: weights, gradients and Adam's moments in float32, sharded over all GPUs
+(FSDP2); bfloat16 compute with recomputed activations; vLLM on the same GPUs, asleep while the trainer works.
+FLOPs as in rlkit.compute. Decoding is bound by reading weights and the key-value cache. Not covered: traffic
+between machines, padding, the time of graders and environments. Nothing here was measured beyond what
+docs/scale.md says.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import Field
+
+from rlkit.compute import Shape, Work
+from rlkit.config import Section
+from rlkit.params import validate
+
+Positive = Annotated[int, Field(gt=0)]
+STATE_BYTES = 16  # a parameter: float32 weight, gradient and Adam's two moments
+GB = 1e9
+
+
+class ModelShape(Section):
+    """A decoder with grouped-query attention and a gated MLP."""
+
+    layers: Positive
+    hidden: Positive
+    intermediate: Positive
+    heads: Positive
+    kv_heads: Positive
+    head_dim: Positive
+    vocab: Positive
+    tied: bool = False
+    """Input and output embeddings are one."""
+
+    @property
+    def layer_weights(self) -> int:
+        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
+        return self.layers * (attention + 3 * self.hidden * self.intermediate)
+
+    @property
+    def parameters(self) -> int:
+        """All of them, norms left out."""
+        return self.layer_weights + self.vocab * self.hidden * (1 if self.tied else 2)
+
+    def shape(self) -> Shape:
+        width = self.layers * self.heads * self.head_dim
+        return Shape(self.layer_weights, self.vocab * self.hidden, width, 0, self.layer_weights)
+
+
+class Device(Section):
+    """One GPU; the defaults are an H100's (SXM, dense bfloat16)."""
+
+    memory_gb: float = 80.0
+    flops_per_second: float = 989e12
+    bytes_per_second: float = 3.35e12
+    utilization: float = Field(default=0.35, gt=0, le=1)
+    """Share of both peaks that is reached."""
+    per_hour: float | None = None
+    """Price of one GPU-hour."""
+
+
+class SizingConfig(Section):
+    """Everything a sizing file may hold."""
+
+    sizing: ModelShape
+    gpus: list[Positive]
+    tensor_model_parallel_size: Positive = 1
+    """GPUs that share one copy of the sampler's weights."""
+    train_batch_size: Positive
+    n: Positive
+    prompt_tokens: Positive
+    response_tokens: Positive
+    """Mean length."""
+    micro_batch_tokens: Positive = 32_768
+    total_training_steps: Positive = 100
+    runs: Positive = 1
+    """Runs of the study."""
+    lora: bool = False
+    """Only an adapter trains: the base needs no gradients and no moments."""
+    kl_reference: bool = False
+    device: Device = Device()
+
+
+@dataclass(frozen=True)
+class Sizing:
+    """`table`: one row a number of GPUs, with memory (GB a GPU), seconds a step and GPU-hours of the study."""
+
+    config: SizingConfig
+    table: pd.DataFrame
+
+    def summary(self) -> str:
+        c = self.config
+        head = (
+            f"{c.sizing.parameters / 1e9:.1f} B parameters, {c.train_batch_size} × {c.n} answers of "
+            f"{c.response_tokens} tokens a step"
+        )
+        return head + "\n" + self.table.to_string(index=False, float_format="%.1f")
+
+
+def size(content: Mapping[str, Any], where: str = "") -> Sizing:
+    """Memory and time of a run on each number of GPUs. Raises UserError for a malformed file."""
+    config: SizingConfig = validate(SizingConfig, content, where=where)
+    return Sizing(config, pd.DataFrame([_row(config, gpus) for gpus in config.gpus]))
+
+
+def _row(c: SizingConfig, gpus: int) -> dict[str, Any]:
+    trainer, sampler = trainer_memory(c, gpus), sampler_memory(c)
+    rollout, update = rollout_seconds(c, gpus), update_seconds(c, gpus)
+    hours = gpus * (rollout + update) * c.total_training_steps * c.runs / 3600
+    price = {} if c.device.per_hour is None else {"price": hours * c.device.per_hour}
+    return {
+        "gpus": gpus, "trainer_gb": trainer, "sampler_gb": sampler,
+        "fits": max(trainer, sampler) < 0.9 * c.device.memory_gb, "rollout_s": rollout, "update_s": update,
+        "run_h": (rollout + update) * c.total_training_steps / 3600, "study_gpu_h": hours, **price,
+    }  # fmt: skip
+
+
+def trainer_memory(c: SizingConfig, gpus: int) -> float:
+    """GB a GPU: the sharded state, one gathered layer, recomputed activations and the logits of a micro-batch."""
+    m = c.sizing
+    state = (4 if c.lora else STATE_BYTES) * m.parameters / gpus
+    gathered = 2 * 2 * (m.layer_weights / m.layers + m.vocab * m.hidden)
+    activations = 2 * c.micro_batch_tokens * m.hidden * (m.layers + 20)
+    logits = 6 * c.micro_batch_tokens * m.vocab  # bfloat16, and float32 for the log-softmax
+    return (state + gathered + activations + logits) / GB
+
+
+def sampler_memory(c: SizingConfig) -> float:
+    """GB a GPU of one copy's weights and the key-value cache of 64 sequences."""
+    m = c.sizing
+    weights = 2 * m.parameters / c.tensor_model_parallel_size
+    return (weights + 64 * (c.prompt_tokens + c.response_tokens) * _cache_bytes(c)) / GB
+
+
+def _cache_bytes(c: SizingConfig) -> float:
+    """Of one token on one GPU."""
+    m = c.sizing
+    return 2 * 2 * m.layers * m.kv_heads * m.head_dim / min(c.tensor_model_parallel_size, m.kv_heads)
+
+
+def rollout_seconds(c: SizingConfig, gpus: int) -> float:
+    """Every copy decodes its share of the sequences together: a token costs a pass over weights and cache, or its
+    FLOPs where those take longer."""
+    m, copies = c.sizing, max(1, gpus // c.tensor_model_parallel_size)
+    sequences = c.train_batch_size * c.n / copies
+    room = 0.85 * c.device.memory_gb * GB - 2 * m.parameters / c.tensor_model_parallel_size
+    together = max(1.0, min(sequences, room / ((c.prompt_tokens + c.response_tokens) * _cache_bytes(c))))
+    cache = together * (c.prompt_tokens + c.response_tokens / 2) * _cache_bytes(c)
+    read = 2 * m.parameters / c.tensor_model_parallel_size + cache
+    token = max(
+        read / (c.device.bytes_per_second * c.device.utilization),
+        2 * m.parameters * together
+        / (c.tensor_model_parallel_size * c.device.flops_per_second * c.device.utilization),
+    )  # fmt: skip
+    return sequences / together * c.response_tokens * token
+
+
+def update_seconds(c: SizingConfig, gpus: int) -> float:
+    """Old log-probs (and the reference's), and an update with recomputed activations: a forward pass more."""
+    sequences = [(c.prompt_tokens, c.response_tokens)] * (c.train_batch_size * c.n)
+    shape, work = c.sizing.shape(), Work.of([c.prompt_tokens] * len(sequences), sequences)
+    forward = shape.forward(work)
+    flops = forward * (1 + c.kl_reference) + 4 * forward
+    return flops / (gpus * c.device.flops_per_second * c.device.utilization)

@@ -1,0 +1,65 @@
+"""verl itself, on the CPU: two steps of GRPO by `rlkit.train`, into the run store, continued and merged."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+import rlkit
+from rlkit.scaleout import backend
+
+pytestmark = [
+    pytest.mark.engines,
+    pytest.mark.slow(reason="starts Ray, vLLM and verl's trainer: 3 to 8 minutes"),
+    pytest.mark.timeout(1500),
+]
+SIZES = {
+    "trainer.total_training_steps": 2,
+    "trainer.test_freq": 0,
+    "trainer.save_freq": 1,
+    "data.train_batch_size": 8,
+    "rollout.n": 4,
+    "rollout.max_num_seqs": 32,
+    "evaluation.size": 10,
+    "model.path": "ladder-30k",
+    "model.dtype": "float32",
+    "model.warm_start.steps": 40,
+}
+
+
+def test_verl_trains_two_steps_into_the_run_store(tmp_path, monkeypatch):
+    pytest.importorskip("transfer_queue")
+    import verl_on_cpu
+
+    for key, value in verl_on_cpu.ENVIRONMENT.items():
+        monkeypatch.setenv(key, value)
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(backend, "check_gpus", lambda config: None)
+    config = rlkit.load("params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES})
+    run = rlkit.train(config, root=tmp_path, progress=False)
+    assert run.status == "finished" and run.summary["steps"] == 2
+    table = rlkit.read(run.folder)
+    wide = table[table.data_source == "all"].pivot_table(index="step", columns="metric", values="value")
+    assert list(wide.index) == [0, 1, 2]
+    assert wide["eval/pass@1"].notna().tolist() == [True, False, True]
+    assert (wide["reward/error_rate"].dropna() == 0).all()
+    assert wide["rollout_corr/log_ppl_abs_diff"].max() < 5e-3  # vLLM and the trainer compute the same policy
+    assert wide.loc[2, "training/optimizer_steps"] == 2 and wide.loc[2, "compute/update_flops"] > 0
+    assert len(rlkit.read_evals(run.folder)) == 2 * 10 * 2
+    assert _ray_processes() == []
+    from rlkit.export import open_saved
+
+    assert open_saved(run.folder).facts["step"] == 2  # the merged checkpoint is one like any other
+    again = rlkit.train(config, root=tmp_path, progress=False)
+    assert again.summary == run.summary  # finished: nothing is started
+
+
+def _ray_processes() -> list[str]:
+    import psutil
+
+    mine = [p for p in psutil.process_iter(["name", "uids"]) if p.info["uids"].real == os.getuid()]
+    return [
+        p.info["name"]
+        for p in mine
+        if p.info["name"] in ("raylet", "gcs_server") or "ray::" in p.info["name"]
+    ]
