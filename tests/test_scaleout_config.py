@@ -135,7 +135,10 @@ def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind):
 REFUSED = [
     ({"model": {"lora_rank": 4, "lora_dropout": 0.1}}, r"model\.lora_dropout is 0\.1"),
     ({"data": {"order": "adaptive"}}, r"data\.order is 'adaptive'"),
-    ({"algorithm": {"adv_estimator": "remax"}}, r"algorithm\.adv_estimator is 'remax'"),
+    *(
+        ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
+        for name in sorted(verl_config.UNSUPPORTED)
+    ),
     ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
     ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),
     ({"rollout": {"tensor_model_parallel_size": 2}}, r"rollout\.tensor_model_parallel_size is 2"),
@@ -155,6 +158,17 @@ REFUSED = [
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
         verl_config.check(on_verl(**sections))
+
+
+def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
+    from verl.trainer.ppo.core_algos import ADV_ESTIMATOR_REGISTRY, AdvantageEstimator
+
+    from rlkit.training import algorithms
+
+    algorithms.check(on_verl())  # rlkit's own are registered by now
+    own = {str(getattr(k, "value", k)) for k in ADV_ESTIMATOR_REGISTRY} - {e.value for e in AdvantageEstimator}
+    verl_s = {"grpo_vectorized", "rloo_vectorized", "opo", "gpg", "gdpo", "grpo_passk"}
+    assert own - verl_s <= set(verl_config.UNSUPPORTED)
 
 
 def test_raw_overrides_reach_verl_and_unknown_ones_do_not():

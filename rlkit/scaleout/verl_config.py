@@ -28,6 +28,7 @@ UNSUPPORTED = {
     "tir_optimal_token_baseline": "sums over the vocabulary that verl's V1 trainer does not pass on",
     "turn_gae": "a value a turn, which verl's trainer does not have",
     "turn_returns": "a reward a turn, of which verl's trainer sees the sum only",
+    "gigpo": "a reward a turn, of which verl's trainer sees the sum only",
 }
 
 
