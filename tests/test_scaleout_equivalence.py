@@ -192,3 +192,23 @@ def test_the_ladder_s_tokenizer_and_template_satisfy_verl_s_token_builder():
     assert ids == tokenizer.apply_chat_template(
         chat, add_generation_prompt=True, tokenize=True, return_dict=False
     )
+
+
+def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
+    import verl.utils.model
+    from transformers import AutoConfig
+
+    from rlkit.models.ladder import build_ladder_model
+
+    monkeypatch.setattr(verl.utils.model, "load_valuehead_model", verl.utils.model.load_valuehead_model)
+    import rlkit.scaleout.value_head as ours
+
+    assert verl.utils.model.load_valuehead_model is ours.load_valuehead_model  # as in verl's own processes
+    built: Any = build_ladder_model("ladder-10k", 0)
+    built.save_pretrained(tmp_path)
+    hf = AutoConfig.from_pretrained(tmp_path, attn_implementation="sdpa")
+    hf.num_labels, hf.classifier_dropout = 1, 0.0  # as verl's engine sets them
+    critic = ours.load_valuehead_model(str(tmp_path), torch.float32, hf, trust_remote_code=False)
+    values = critic(torch.tensor([[1, 2, 3]])).logits
+    assert values.shape == (1, 3, 1) and values.abs().max() == 0
+    torch.testing.assert_close(critic.model.embed_tokens.weight, built.model.embed_tokens.weight)

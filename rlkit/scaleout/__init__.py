@@ -6,6 +6,7 @@
     agent_loop.py   answers and episodes, turn by turn, inside verl's rollout workers
     reward.py       verl's compute_score over rlkit's router
     answers.py      one line a graded answer: how results leave verl's processes
+    value_head.py   verl's critic without flash-attn
     replay.py       groups that lost their siblings are not trained on
     results.py      verl's metrics and the answers, as the run store holds them
     launcher.py     the child process: heartbeat, and nothing left behind

@@ -141,6 +141,9 @@ class _VerlRun:
             "VERL_FILE_LOGGER_PATH": str(files.attempt / "metrics.jsonl"),
             "PYTHONPATH": os.pathsep.join(filter(None, [_source(), os.environ.get("PYTHONPATH")])),
         }
+        if self.config.algorithm.adv_estimator == "gae":
+            modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES"), "rlkit.scaleout.value_head"]
+            environment["VERL_USE_EXTERNAL_MODULES"] = ",".join(filter(None, modules))
         if self.config.trainer.num_threads:
             environment["OMP_NUM_THREADS"] = str(self.config.trainer.num_threads)
         began, started = time.monotonic(), False
