@@ -124,4 +124,11 @@ def serve(path: str, host: str = "127.0.0.1", port: int = 8000, settings: Settin
     policy = saved.policy
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     app = create_app(policy, saved.environments, sampler, settings)
-    uvicorn.run(app, host=host, port=port, log_level="warning", timeout_graceful_shutdown=30)
+    uvicorn.run(
+        app,
+        host=host,
+        port=port,
+        log_level="warning",
+        timeout_graceful_shutdown=30,
+        timeout_keep_alive=75,  # under load, 5 s pass before the next request on a connection is looked at
+    )
