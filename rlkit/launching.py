@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.progress import LOG, START, RunState, last_lines, process_of, run_state
 
+_AT_ONCE = 1.0  # seconds that a run which is stopped without waiting may still take
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
 _children: dict[
     int, subprocess.Popen[bytes]
@@ -134,6 +136,8 @@ class Launched:
             UserError: it is trained on another machine.
         """
         info = store.read_json(self.folder / "run.json")
+        import psutil
+
         process = process_of(info)
         if process is None:
             if self.state.active:
@@ -141,10 +145,10 @@ class Launched:
                 raise UserError(f"The run {self.id} is trained on the machine {host}: stop it there.")
             return self
         process.terminate()
-        if wait:
-            process.wait()
-            if store.read_json(self.folder / "run.json").get("status") == "starting":
-                store.announce(self.folder, pid=process.pid, status="stopped")  # it had nothing to save yet
+        with suppress(psutil.TimeoutExpired):  # one that has not begun has nothing to save, and ends at once
+            process.wait(None if wait else _AT_ONCE)
+        if not process.is_running() and store.read_json(self.folder / "run.json").get("status") == "starting":
+            store.announce(self.folder, pid=process.pid, status="stopped")
         return self
 
     def resume(self) -> "Launched":

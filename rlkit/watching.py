@@ -80,8 +80,8 @@ class NotebookView:
     """Three outputs that are updated in place: buttons with a bar, the curves, the samples.
 
     Curves and samples are a picture and a table from the first moment, so a saved notebook shows them without
-    JavaScript. The buttons work while the cell runs where the front end sends their messages to a subshell
-    of the kernel (JupyterLab from 4.4).
+    JavaScript. While the cell runs, the kernel takes no click (ipykernel gives those on a widget to the shell
+    that made it): its interrupt is the stop. The buttons serve from then on.
     """
 
     def __init__(self, run: "Launched", every: float) -> None:
@@ -91,11 +91,10 @@ class NotebookView:
         self.run, self.every = run, every
         self._drawn: tuple[int | None, str] | None = None
         self._follower: threading.Thread | None = None
+        self._cell_runs = True
         self.bar = ipywidgets.IntProgress(layout=ipywidgets.Layout(width="12em"))
         self.text = ipywidgets.HTML()
-        self.stop = ipywidgets.Button(
-            description="Stop", icon="stop", tooltip="at the next step border, with a checkpoint"
-        )
+        self.stop = ipywidgets.Button(description="Stop", icon="stop")
         self.resume = ipywidgets.Button(
             description="Resume", icon="play", tooltip="from the newest checkpoint"
         )
@@ -132,6 +131,7 @@ class NotebookView:
 
     def end(self) -> None:
         """Leave the last state as plain text, with the buttons while there is something to resume."""
+        self._cell_runs = False
         state = self.refresh()
         if state.status == "finished":
             self.box.close()

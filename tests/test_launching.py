@@ -117,6 +117,15 @@ def test_an_interrupt_stops_at_a_checkpoint_and_a_killed_run_goes_on_from_one(tm
     assert run.resume().status == "finished" and len(read_json(run.folder / "run.json")["attempts"]) == 3
 
 
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_run_that_is_stopped_before_it_begins_is_stopped_and_can_begin_again(tmp_path, config, wait):
+    run = launch(config, root=tmp_path)
+    assert run.status == "starting"
+    assert run.stop(wait).status == "stopped"
+    assert run.resume().status == "starting"
+    run.stop()
+
+
 def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
     values = {"config": "params/train.yaml", "root": str(tmp_path)}
     with pytest.raises(UserError, match="gdpo"):
