@@ -4,6 +4,7 @@ pytest -m gpu tests/test_gpu.py
 """
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.training import train
 
 pytestmark = pytest.mark.gpu
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu.py"  # a reward that varies within groups of random text
 
 
 def config(**changes) -> RunConfig:
@@ -130,7 +132,8 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
         model={"path": "ladder-3m", "warm_start": {"kind": "none"}},
         data={"train_batch_size": 64, "max_response_length": 64},
         trainer={"total_training_steps": 2, "test_freq": 0, "save_freq": 0, "device": "cuda"},
-        actor={"micro_batch_tokens": 10**6},
+        actor={"micro_batch_tokens": 10**6}, rollout={"n": 16},
+        reward={"custom_reward_function": f"{LETTERS}:compute_score"},
     )  # fmt: skip
     torch.cuda.empty_cache()
     torch.cuda.set_per_process_memory_fraction(1.5 * 2**30 / torch.cuda.get_device_properties(0).total_memory)

@@ -392,9 +392,12 @@ def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Te
     `bias` (A, 1, 1, end) is added to the scores and hides places.
     """
     (a, h, d), kv = q.shape, keys.shape[1]
-    scores = torch.bmm(q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2))
-    scores = scores.view(a, kv, h // kv, end).mul_(d**-0.5)
+    q, k = q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2)
+    # Scores of 10 rounded to bfloat16 would move log-probs by hundredths: their sums are kept.
+    exact = {"out_dtype": torch.float32} if q.is_cuda and q.dtype == torch.bfloat16 else {}
+    scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end).mul_(d**-0.5)
     if bias is not None:
         scores += bias
-    weights = softmax(scores).view(a * kv, h // kv, end)
+    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
+    weights = weights.to(values.dtype).view(a * kv, h // kv, end)
     return torch.bmm(weights, values.flatten(0, 1)[:, :end]).view(a, h, d)

@@ -88,10 +88,10 @@ def norm_of(module: Any, frozen: bool) -> Norm:
     return (module.weight.detach().clone() if frozen else module.weight), module.variance_epsilon
 
 
-def rms_norm(norm: Norm, x: Tensor) -> Tensor:
+def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
     """RMSNorm as one fused call; statistics in at least float32 as in the original."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    return F.rms_norm(x.to(dtype), (x.shape[-1],), norm[0].to(dtype), norm[1]).to(x.dtype)
+    return F.rms_norm(x.to(dtype), (x.shape[-1],), norm[0].to(dtype), norm[1]).to(to)
 
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -200,11 +200,13 @@ class Decoder:
     def run(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
         """All layers over packed tokens `ids` (N,) at `positions` (N,); returns the normed states (N, d)."""
         blocks, embedding, last_norm = self.weights()
-        x = F.embedding(ids, embedding).to(self.dtype)  # (N, d)
+        # The residual stream is at least float32: rounded to bfloat16 at each of its many additions, it would move
+        # log-probs by hundredths between two ways of computing the same thing.
+        x = F.embedding(ids, embedding).to(torch.promote_types(self.dtype, torch.float32))  # (N, d)
         cos, sin = (y[0, :, : self.head_dim // 2] for y in self.core.rotary_emb(x, positions[None]))
         for i, block in enumerate(blocks):
             x = self._checkpointed(i, block, x, cos, sin, attend)
-        return rms_norm(last_norm, x)
+        return rms_norm(last_norm, x, self.dtype)
 
     def _checkpointed(self, i: int, block: Block, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend):
         """A layer, whose activations are computed again in the backward pass where that is asked for."""
@@ -213,10 +215,10 @@ class Decoder:
         return checkpoint(self._layer, i, block, x, cos, sin, attend, use_reentrant=False)
 
     def _layer(self, i: int, block: Block, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
-        qkv = block.qkv(rms_norm(block.input_norm, x)).view(len(x), -1, self.head_dim)
+        qkv = block.qkv(rms_norm(block.input_norm, x, self.dtype)).view(len(x), -1, self.head_dim)
         if block.q_norm is not None and block.k_norm is not None:  # Qwen3
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
-            qkv = torch.cat((rms_norm(block.q_norm, q), rms_norm(block.k_norm, k), v), 1)
+            qkv = torch.cat((rms_norm(block.q_norm, q, q.dtype), rms_norm(block.k_norm, k, k.dtype), v), 1)
         qkv = Rotary.apply(qkv, cos, sin, self.heads + self.kv_heads)
         x = x + block.output(attend(i, qkv).flatten(1))
-        return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x))))
+        return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x, self.dtype))))

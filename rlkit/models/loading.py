@@ -79,8 +79,11 @@ class Policy:
         return cast(str, self.tokenizer.decode(ids, skip_special_tokens=True))
 
     def decode_all(self, responses: Sequence[np.ndarray]) -> list[str]:
-        """`decode` of many responses at once."""
-        return self.tokenizer.batch_decode([ids.tolist() for ids in responses], skip_special_tokens=True)
+        """`decode` of many responses at once, in the tokenizer's own threads where it has them."""
+        lists, tokenizer = [ids.tolist() for ids in responses], self.tokenizer
+        if tokenizer.is_fast and not tokenizer.clean_up_tokenization_spaces:
+            return tokenizer.backend_tokenizer.decode_batch(lists, skip_special_tokens=True)
+        return tokenizer.batch_decode(lists, skip_special_tokens=True)
 
 
 def load_model(

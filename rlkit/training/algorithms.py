@@ -99,7 +99,8 @@ def advantages(
         baselines: (B,) reward of the greedy response of each sequence's prompt (remax).
         sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).
 
-    Both results are zero where the policy sampled nothing: verl's GAE leaves whitening noise there.
+    Both results are zero where the policy sampled nothing: verl's GAE leaves whitening noise there. Computed on
+    the CPU: verl goes through groups and tokens one by one, and a GPU would launch a kernel for each.
     """
     a, name = config.algorithm, config.algorithm.adv_estimator
     mask = batch.mask.float()
@@ -123,8 +124,9 @@ def advantages(
                 "old_log_probs": batch.old_logprobs,
                 "rollout_is_weights": None,
             }
-    result, returns = core().get_adv_estimator_fn(name)(**arguments)
-    return result * mask, returns * mask
+    on_cpu = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in arguments.items()}
+    result, returns = core().get_adv_estimator_fn(name)(**on_cpu)
+    return result.to(mask.device) * mask, returns.to(mask.device) * mask
 
 
 def bootstrapped(batch: Batch, gamma: float) -> Tensor:

@@ -36,6 +36,9 @@ CASES = {
         "model": "qwen2.5-7b", "tokens": 512, "lora": 32, "dtype": "bfloat16", "steps": 2, "systems": ["rlkit"],
     },
     "decode-3m": {"model": "ladder-3m", "prompts": 512, "tokens": 32, "systems": ["torch"]},
+    "decode-3m-bf16": {
+        "model": "ladder-3m", "prompts": 512, "tokens": 32, "dtype": "bfloat16", "systems": ["torch"],
+    },
     "decode-30m": {"model": "ladder-30m", "tokens": 128, "dtype": "bfloat16", "systems": ["torch", "vllm"]},
     "decode-300m": {"model": "ladder-300m", "tokens": 128, "dtype": "bfloat16", "systems": ["torch", "vllm"]},
     "decode-1.5b": {

@@ -60,6 +60,8 @@ class MathProblems(Source):
     """Hardest level; each task's level is drawn evenly up to it."""
     families: tuple[str, ...] = ()
     """Families drawn from (rlkit.domains.math.problems); empty is all."""
+    instruction: str = BOXED
+    """What follows the question. Small pretrained models rarely know the box."""
 
     @field_validator("families")
     @classmethod
@@ -77,7 +79,7 @@ class MathProblems(Source):
         question, answer, solution = FAMILIES[name](rng, level)
         return Task.ask(
             "math__problems",
-            question + BOXED,
+            question + self.instruction,
             answer,
             ability="math",
             extra_info={
