@@ -162,12 +162,14 @@ class NotebookView:
     def _resume(self, _: Any) -> None:
         self.resume.disabled = True
         self.run.resume()
-        if self._follower is None or not self._follower.is_alive():
-            self._follower = threading.Thread(target=self._follow_on, daemon=True)
-            self._follower.start()
+        before = self._follower  # may still be drawing the end
+        self._follower = threading.Thread(target=self._follow_on, args=(before,), daemon=True)
+        self._follower.start()
 
-    def _follow_on(self) -> None:
+    def _follow_on(self, before: threading.Thread | None) -> None:
         """Go on showing after the cell has ended."""
+        if before is not None:
+            before.join()
         self.follow(self.every)
         self.end()
 
