@@ -49,6 +49,7 @@ STUDIES = {
     },
     "mixed_domains": {
         "run.data.train": DOMAINS,
+        "run.data.train_max_samples": 60,
         "run.evaluation.size": 18,
         "grid.model.path": ["ladder-30k"],
     },
