@@ -161,7 +161,7 @@ def _token(piece: str, logprob: float | None) -> str:
     alpha = min(1.0, -logprob / _FAINT) * 0.8
     return (
         f"<span title='p = {math.exp(logprob):.3g}' style='background:rgba(213,94,0,{alpha:.2f})'>"
-        f"{_escaped(piece)}</span>"
+        f"{_escaped(piece) or '∎'}</span>"  # a stop token decodes to nothing
     )
 
 
