@@ -32,8 +32,8 @@ class VllmSampler:
         policy: the trainer's policy; the engine gets a merged copy of its weights.
         max_num_seqs: most sequences decoded together.
         max_model_len: most tokens of a prompt and its response.
-        gpu_memory_utilization: share of the card's memory for the engine; 0 computes it from what is free
-            and what `max_num_seqs` sequences can use.
+        gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine; 0 computes
+            it from what is free and what `max_num_seqs` sequences can use (a tenth, on a CPU).
 
     Raises:
         UserError: vLLM is not installed, or too little of the card's memory is free.
@@ -51,7 +51,10 @@ class VllmSampler:
         self.stop_ids, self.device = policy.stop_ids, policy.device
         on_gpu, weights = self.device.type == "cuda", weight_bytes(policy)
         self.sleeps, self.asleep = on_gpu and weights > SLEEPS_ABOVE, False
-        options: dict[str, Any] = {"enforce_eager": True}
+        options: dict[str, Any] = {
+            "enforce_eager": True,
+            "gpu_memory_utilization": gpu_memory_utilization or 0.1,
+        }
         if on_gpu:
             tokens = max_num_seqs * max_model_len
             share = gpu_memory_utilization or memory_share(
