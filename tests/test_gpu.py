@@ -12,7 +12,8 @@ import tiny
 import torch
 
 from rlkit.config import RunConfig
-from rlkit.models.attention import GroupedAttention, Layout, ragged_attention
+from rlkit.models.attention import GroupedAttention, ragged_attention
+from rlkit.models.layout import Layout
 from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import train

@@ -11,8 +11,9 @@ from transformers import MistralConfig
 
 from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import GroupedAttention, Layout
+from rlkit.models.attention import GroupedAttention
 from rlkit.models.decoder import Decoder
+from rlkit.models.layout import Layout
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
 from rlkit.training.forward import Rows, token_logprobs

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.errors import UserError
-from rlkit.models.attention import Layout, Rotary, attention, spread
+from rlkit.models.attention import Rotary, attention
+from rlkit.models.layout import Layout, spread
 from rlkit.models.logprobs import logits_of
 from rlkit.models.products import Product, SwiGLU, merged_weight
 

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.models.attention import HIDDEN_SCORE, decode_attention
+from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
+from rlkit.models.layout import HIDDEN_SCORE
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample

@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.compute import Work
-from rlkit.models.attention import Layout
 from rlkit.models.decoder import Decoder
+from rlkit.models.layout import Layout
 from rlkit.models.logprobs import CHUNK, SelectedLogProbs, logits_of
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch

@@ -1,0 +1,145 @@
+"""Where the packed tokens of one forward pass belong: prompts shared by groups, responses without padding.
+
+Tokens stand packed: those of the P distinct prompts first, then the inputs of the B responses, row by row. The
+attention kernels want them otherwise, on padded tiles or with cumulative lengths, and a Layout knows both.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+HIDDEN_SCORE = -1e30  # finite, so that a padded row, which sees nothing, stays free of NaN
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the packed tokens of one forward pass belong.
+
+    Attributes:
+        prompt_mask: (P, S) bool, true on prompt tokens, which are left-aligned.
+        index: (B,) prompt of each response.
+        present: (B, T) bool, true on response tokens, left-aligned; every response has at least one.
+    """
+
+    prompt_mask: Tensor
+    index: Tensor
+    present: Tensor
+
+    @property
+    def inner(self) -> Tensor:
+        """(B, T-1) true where a response token is an input: the last one is predicted only."""
+        return self.present[:, 1:]
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        """(P,) prompt lengths."""
+        return self.prompt_mask.sum(-1)
+
+    @cached_property
+    def prompt_tokens(self) -> int:
+        """Packed prompt tokens."""
+        return int(self.lengths.sum())
+
+    @cached_property
+    def last(self) -> Tensor:
+        """(P,) packed place of each prompt's last token."""
+        return self.lengths.cumsum(0) - 1
+
+    @cached_property
+    def positions(self) -> Tensor:
+        """(N,) position of each packed token in its sequence."""
+        prompts, inner = self.prompt_mask, self.inner
+        of_prompts = torch.arange(prompts.shape[1], device=prompts.device).expand(prompts.shape)[prompts]
+        steps = torch.arange(inner.shape[1], device=inner.device)
+        of_responses = (self.lengths[self.index][:, None] + steps)[inner]
+        return torch.cat((of_prompts, of_responses))
+
+    @cached_property
+    def slots(self) -> tuple[Tensor, int]:
+        """Each response's place (B,) on a P × G board, G the largest group; and G."""
+        counts = torch.bincount(self.index, minlength=len(self.prompt_mask))
+        order = self.index.argsort(stable=True)
+        starts = counts.cumsum(0) - counts
+        rank = torch.empty_like(order)
+        rank[order] = torch.arange(len(order), device=order.device) - starts[self.index[order]]
+        group = int(counts.max())
+        return self.index * group + rank, group
+
+    @cached_property
+    def tiles(self) -> "Tiles":
+        """Places of packed tokens on padded tiles."""
+        (slots, group), (p, s), t = self.slots, self.prompt_mask.shape, self.inner.shape[1]
+        device = self.index.device
+        places = slots[:, None] * t + torch.arange(t, device=device)  # (B, T-1)
+        full = len(slots) == p * group and bool(self.inner.all()) and bool((slots.diff() == 1).all())
+        seen = self.prompt_mask[:, None, None, None]  # (P, 1, 1, 1, S)
+        own = torch.ones(t, t, dtype=torch.bool, device=device).tril()
+        bias = torch.zeros(p, 1, 1, t, s + t, device=device)
+        bias[..., :s].masked_fill_(~seen, HIDDEN_SCORE)
+        bias[..., s:].masked_fill_(~own, HIDDEN_SCORE)
+        causal = torch.ones(s, s, dtype=torch.bool, device=device).tril()
+        return Tiles(
+            group=group,
+            prompts=None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0],
+            responses=None if full else places[self.inner],
+            bias=bias,
+            prompt_bias=torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE),
+        )
+
+    @cached_property
+    def ragged(self) -> "Ragged":
+        """Cumulative lengths and key places for the variable-length kernel."""
+        inputs, lengths = self.inner.sum(-1), self.lengths  # (B,), (P,)
+        used = (inputs > 0).nonzero()[:, 0]
+        queries, seen = inputs[used], lengths[self.index[used]]
+        keys = seen + queries
+        # Places of a response's keys: its prompt's tokens, then its own.
+        ends, own_starts = keys.cumsum(0), self.prompt_tokens + (inputs.cumsum(0) - inputs)[used]
+        prompt_starts = (self.last + 1 - lengths)[self.index[used]]
+        row = torch.repeat_interleave(torch.arange(len(used), device=ends.device), keys)
+        place = torch.arange(int(keys.sum()), device=ends.device) - (ends - keys)[row]
+        inside = place < seen[row]
+        keys_at = torch.where(inside, prompt_starts[row] + place, own_starts[row] + place - seen[row])
+        zero = ends.new_zeros(1)
+
+        def cumulative(values: Tensor) -> Tensor:
+            return torch.cat((zero, values.cumsum(0))).int()
+
+        return Ragged(
+            keys_at,
+            (cumulative(lengths), int(lengths.max())),
+            (cumulative(queries), int(queries.max()) if len(used) else 0),
+            (cumulative(keys), int(keys.max()) if len(used) else 0),
+        )
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Padded views of packed tokens: prompts (P, S) and responses (P, G, T-1); None where nothing is padded."""
+
+    group: int
+    prompts: Tensor | None
+    responses: Tensor | None
+    bias: Tensor  # (P, 1, 1, T-1, S+T-1)
+    prompt_bias: Tensor  # (S, S)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """What torch's variable-length kernel takes: places of keys, and (cumulative, longest) lengths."""
+
+    keys_at: Tensor
+    prompts: tuple[Tensor, int]
+    queries: tuple[Tensor, int]
+    keys: tuple[Tensor, int]
+
+
+def spread(x: Tensor, places: Tensor | None, size: int) -> Tensor:
+    """Packed rows (n, ...) on a board of `size` rows, zero where there is none."""
+    if places is None:
+        return x
+    board = x.new_zeros(size, *x.shape[1:])
+    board[places] = x
+    return board
