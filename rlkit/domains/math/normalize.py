@@ -53,6 +53,9 @@ _REPLACEMENTS = [
     (re.compile(rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}"), r" \1/(\2)"),  # m over s, as a unit
     (re.compile(r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}"), r"\1'"),  # dy/dx
     (re.compile(r"\\[dt]binom(?![A-Za-z])"), r"\\binom"),
+    (re.compile(r"^\s*\\approx\s*"), ""),
+    # An exact value and, for the reader, its decimal: the exact one is the answer.
+    (re.compile(r"^(.*(?:\\sqrt|\\frac|\\pi|\^|/).*?)\s*\\approx\s*-?[\d.]+\s*$"), r"\1"),
     (re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}"), r"\\binom{\1}{\2}"),
     (re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le "),
