@@ -144,9 +144,10 @@ class Launched:
                 host = info.get("process", {}).get("host")
                 raise UserError(f"The run {self.id} is trained on the machine {host}: stop it there.")
             return self
-        process.terminate()
-        with suppress(psutil.TimeoutExpired):  # one that has not begun has nothing to save, and ends at once
-            process.wait(None if wait else _AT_ONCE)
+        starting = info.get("status") == "starting"  # has nothing to save, and ends at once
+        (process.kill if starting else process.terminate)()
+        with suppress(psutil.TimeoutExpired):
+            process.wait(None if wait or starting else _AT_ONCE)
         if not process.is_running() and store.read_json(self.folder / "run.json").get("status") == "starting":
             store.announce(self.folder, pid=process.pid, status="stopped")
         return self
