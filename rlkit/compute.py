@@ -8,7 +8,8 @@ softmax and the embedding look-up are left out (under 2 % of a tiny model; check
 torch.utils.flop_counter).
 
 What is counted is what was computed: a prompt once for its group, no padding, no sequences that the update
-skipped (the zeros of the block-diagonal product that holds the adapters of one input are left out as well). `compute/train_6nt_flops` is the papers' convention beside it: 6·N·T with N non-embedding parameters
+skipped (the zeros of the block-diagonal product that holds the adapters of one input are left out as well).
+`compute/train_6nt_flops` is the papers' convention beside it: 6·N·T with N non-embedding parameters
 and T all tokens of all sequences, prompts included, skipped or not.
 """
 

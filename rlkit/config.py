@@ -55,7 +55,7 @@ class Model(Section):
     """The policy."""
 
     path: str = Field(
-        "ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"]
+        default="ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"]
     )
     """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
@@ -169,7 +169,7 @@ class Algorithm(Section):
     """How rewards become advantages."""
 
     adv_estimator: str = Field(
-        "grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
+        default="grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
     )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
     for environments also turn_gae (GAE over turns), turn_returns (discounted returns from each turn on, beside
@@ -220,7 +220,9 @@ class Optimizer(Section):
 class PolicyLoss(Section):
     """The policy-gradient loss."""
 
-    loss_mode: str = Field("vanilla", examples=["vanilla", "gspo", "cispo", "clip_cov", "kl_cov", "geo_mean"])
+    loss_mode: str = Field(
+        default="vanilla", examples=["vanilla", "gspo", "cispo", "clip_cov", "kl_cov", "geo_mean"]
+    )
     """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl …"""
     clip_cov_ratio: NonNegative = 0.0002
     """clip_cov: share of tokens whose gradient is stopped."""

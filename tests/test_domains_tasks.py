@@ -237,7 +237,7 @@ def test_mathematics_against_sympy():
         elif family == "greatest_divisor":
             right_answer = sympy.gcd(*map(int, re.findall(r"\d+", text)))
         elif family == "collections":
-            right_answer = int(re.search(r"has (\d+)", text).group(1))
+            right_answer = int(found(r"has (\d+)", text).group(1))
             events = re.findall(r"finds (\d+) more|gives (\d+) of them|for (\d+) smaller", text)
             for more, fewer, times in events:
                 right_answer = (right_answer + int(more or 0) - int(fewer or 0)) * int(times or 1)

@@ -40,6 +40,8 @@ class Script:
 
     def sync(self, policy) -> None: ...
 
+    def release(self) -> None: ...
+
 
 def solve_script(policy):
     return Script(

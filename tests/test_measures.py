@@ -1,5 +1,8 @@
 """The tables that set the cells of a study against each other: numbers worked out by hand."""
 
+# pandas' stubs know less of a frame's cells than the test does:
+# pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
+
 import numpy as np
 import pandas as pd
 import pytest

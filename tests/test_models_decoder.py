@@ -109,6 +109,7 @@ def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(monkeypa
     torch.testing.assert_close(logprobs.double(), selected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(-1), atol=1e-5, rtol=1e-5)
     for a, b in zip(ours, exact, strict=True):
+        assert a.grad is not None
         torch.testing.assert_close(a.grad.double(), b.grad, atol=1e-5, rtol=1e-5)
 
 
@@ -138,7 +139,7 @@ def test_packed_rows_of_unequal_length_equal_the_models_own_forward(family, chec
         torch.testing.assert_close(logprobs[i, : len(expected)], expected, atol=1e-5, rtol=1e-5)
         assert not logprobs[i, len(expected) :].any()
     (logprobs * weights).sum().backward()
-    sum((own[i] * weights[i, : len(own[i])]).sum() for i in range(6)).backward()
+    torch.stack([(own[i] * weights[i, : len(own[i])]).sum() for i in range(6)]).sum().backward()
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
 
@@ -170,7 +171,7 @@ def test_adapters_beside_the_base_weights_have_pefts_own_gradients():
     rows, weights, own = uneven(theirs)
     logprobs, _ = token_logprobs(Decoder(ours), rows)
     (logprobs * weights).sum().backward()
-    sum((own[i] * weights[i, : len(own[i])]).sum() for i in range(6)).backward()
+    torch.stack([(own[i] * weights[i, : len(own[i])]).sum() for i in range(6)]).sum().backward()
     for (name, a), (_, b) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
         if "lora_" in name:
             torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)

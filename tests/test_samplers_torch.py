@@ -140,7 +140,11 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
     fixed.static = static.StaticDecoding(fixed.decoder, fixed.stop_ids)
-    for seed, count, n, tokens in ((1, 5, 6, 12), (2, 2, 3, 5), (3, 7, 6, 20)):  # smaller, then larger buffers
+    for seed, count, n, tokens in (
+        (1, 5, 6, 12),
+        (2, 2, 3, 5),
+        (3, 7, 6, 20),
+    ):  # smaller, then larger buffers
         options = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
         pairs = zip(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options), strict=True)

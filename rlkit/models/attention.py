@@ -262,7 +262,7 @@ def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Te
     (a, h, d), kv = q.shape, keys.shape[1]
     q, k = q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2)
     # Scores of 10 rounded to bfloat16 would move log-probs by hundredths: their sums are kept.
-    exact = {"out_dtype": torch.float32} if q.is_cuda and q.dtype == torch.bfloat16 else {}
+    exact: Any = {"out_dtype": torch.float32} if q.is_cuda and q.dtype == torch.bfloat16 else {}
     scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end).mul_(d**-0.5)
     if bias is not None:
         scores += bias

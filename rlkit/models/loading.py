@@ -82,7 +82,8 @@ class Policy:
         """`decode` of many responses at once, in the tokenizer's own threads where it has them."""
         lists, tokenizer = [ids.tolist() for ids in responses], self.tokenizer
         if tokenizer.is_fast and not tokenizer.clean_up_tokenization_spaces:
-            return tokenizer.backend_tokenizer.decode_batch(lists, skip_special_tokens=True)
+            core: Any = tokenizer.backend_tokenizer
+            return core.decode_batch(lists, skip_special_tokens=True)
         return tokenizer.batch_decode(lists, skip_special_tokens=True)
 
 

@@ -20,6 +20,7 @@ import warnings
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
+from typing import cast
 
 HERE = Path(__file__).resolve()
 CASES = {
@@ -81,7 +82,7 @@ def qwen_folder(name: str) -> str:
         config = Qwen2Config(
             vocab_size=151_936, hidden_size=hidden, intermediate_size=mlp, num_hidden_layers=layers,
             num_attention_heads=heads, num_key_value_heads=kv, tie_word_embeddings=tied, max_position_embeddings=32_768,
-            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+            eos_token_id=cast(int, tokenizer.eos_token_id), pad_token_id=cast(int, tokenizer.pad_token_id),
         )  # fmt: skip
         with torch.device("cuda"):
             model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)

@@ -215,7 +215,11 @@ def collections(rng: np.random.Generator, level: int) -> Problem:
             after, sign, event = count - amount, "-", f"{name} gives {amount} of them to a friend of {other}."
         else:
             amount = draw(rng, 2, 3)
-            after, sign, event = count * amount, "*", f"Then {name} trades each of them for {amount} smaller ones."
+            after, sign, event = (
+                count * amount,
+                "*",
+                f"Then {name} trades each of them for {amount} smaller ones.",
+            )
         working.append(f"{count} {sign} {amount} = {after}.")
         text.append(event)
         count = after
