@@ -35,6 +35,14 @@ def model(family: str = "qwen2", seed: int = 0, **changes) -> Any:
     return built
 
 
+def adapted(dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
+    """The random model with a LoRA adapter on all its layers, over a frozen base of `dtype`."""
+    from rlkit.config import Model
+    from rlkit.models.loading import add_lora
+
+    return add_lora(model(seed=seed).to(dtype), Model(lora_rank=4), seed).eval()
+
+
 def prompts(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[np.ndarray]:
     """Prompts of unequal length."""
     rng = np.random.default_rng(seed)
