@@ -278,9 +278,18 @@ class Actor(Section):
     optim: Optimizer = Optimizer()
 
 
+class CriticModel(Section):
+    """The critic's weights."""
+
+    lora_rank: Annotated[int, Field(ge=0)] | None = None
+    """Rank of the critic's own adapter over the base weights that a LoRA policy has frozen; unset is
+    model.lora_rank. 0 trains a whole copy of the first weights, as is always done for a policy that trains whole."""
+
+
 class Critic(Section):
     """The value function of `adv_estimator: gae`."""
 
+    model: CriticModel = CriticModel()
     optim: Optimizer = Optimizer(lr=1e-3)
     cliprange_value: NonNegative = 0.5
     """Clip range of the value update."""
@@ -472,6 +481,11 @@ class RunConfig(Section):
             )
         if self.model.lora_rank and self.model.lora_alpha < 1:
             raise ValueError("model.lora_alpha must be at least 1")
+        if self.critic.model.lora_rank and not self.model.lora_rank:
+            raise ValueError(
+                f"critic.model.lora_rank is {self.critic.model.lora_rank}, but the policy trains all weights, so there "
+                "is no frozen base to share: set model.lora_rank, or leave the critic's out"
+            )
         if self.trainer.backend == "local":
             self._check_local()
         return self

@@ -129,6 +129,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
         )
     },
     **_optimizer("actor.optim", f"{ACTOR}optim"),
+    "critic.model.lora_rank": Refused(None, "verl's critic is a whole model here: leave it out"),
     **_optimizer("critic.optim", "critic.optim"),
     "critic.cliprange_value": to("critic.cliprange_value"),
     "critic.ppo_epochs": to("critic.ppo_epochs"),

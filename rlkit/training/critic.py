@@ -1,4 +1,4 @@
-"""The value function of PPO: a copy of the policy's first weights with a scalar head."""
+"""The value function of PPO: a scalar head on a copy of the policy, or on an adapter over its frozen base."""
 
 import copy
 from typing import Any
@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
+from rlkit.models.loading import add_lora, base_of
+from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.forward import Rows, micro_batches
 from rlkit.training.optimizer import Stepper
@@ -18,29 +20,29 @@ from rlkit.types import Batch
 class Critic(nn.Module):
     """V(s) before each response token, predicted from the state the token is drawn from.
 
-    All of the copy trains, whatever trains in the policy. The head starts at zero, so that the first
+    Beside a LoRA policy it is an adapter of its own over the very tensors that the policy has frozen, so one base
+    serves both; the adapter has no dropout. Beside a policy that trains whole, or with critic.model.lora_rank 0, it
+    is a float32 copy of the first weights, all of which train. The head starts at zero, so that the first
     advantages are the rewards themselves.
     """
 
     def __init__(self, model: Any, config: RunConfig) -> None:
         super().__init__()
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        self.config = config
-        self.model = copy.deepcopy(base).requires_grad_(True).float()
-        self.model.compute_dtype = getattr(torch, config.model.dtype)
-        for module in [m for m in self.model.modules() if hasattr(m, "base_layer")]:
-            _replace(self.model, module)
-        width = self.model.config.hidden_size
-        self.head = nn.Linear(width, 1, device=base.device)
+        rank = config.critic.model.lora_rank
+        rank = config.model.lora_rank if rank is None else rank
+        self.config, self.model = config, _adapted(model, config, rank) if rank else _copied(model, config)
+        base = base_of(self.model)
+        self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
+        self.decoder = Decoder(self.model, checkpointing=config.model.enable_gradient_checkpointing)
         self.shape = Shape.of(self.model)
         total = config.trainer.total_training_steps * config.critic.ppo_epochs
         self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total)
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
-        return rows.spread(self.head(rows.states(Decoder(self.model)).float())[:, 0])
+        return rows.spread(self.head(rows.states(self.decoder).float())[:, 0])
 
     @torch.no_grad()
     def values(self, batch: Batch, ledger: Ledger) -> Tensor:
@@ -81,6 +83,16 @@ class Critic(nn.Module):
             "critic/vf_explained_var": 1 - residual / spread_ if spread_ > 0 else float("nan"),
         }
 
+    def trained(self) -> dict[str, Tensor]:
+        """The weights that train, by name: what a checkpoint holds."""
+        return {name: p for name, p in self.named_parameters() if p.requires_grad}
+
+    @torch.no_grad()
+    def load(self, weights: dict[str, Tensor]) -> None:
+        """Take over the weights that `trained` gave."""
+        for name, parameter in self.trained().items():
+            parameter.copy_(weights[name])
+
     def _parts(self, batch: Batch):
         rows = torch.arange(len(batch), device=batch.mask.device)
         return micro_batches(
@@ -88,8 +100,26 @@ class Critic(nn.Module):
         )
 
 
-def _replace(model: nn.Module, module: nn.Module) -> None:
-    """Put the plain layer back in place of an adapter around it."""
-    name = next(n for n, m in model.named_modules() if m is module)
-    parent, _, last = name.rpartition(".")
-    setattr(model.get_submodule(parent), last, module.base_layer)
+def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:
+    """A fresh adapter over the policy's own base tensors: modules are copied, weights are not."""
+    base = base_of(policy)
+    model = _plain(copy.deepcopy(base, {id(p): p for p in base.parameters()}))
+    section = config.model.model_copy(update={"lora_rank": rank})
+    return add_lora(model, section, derive("critic", config.seed)).eval()
+
+
+def _copied(policy: Any, config: RunConfig) -> Any:
+    """All of the policy's first weights in float32, to be trained whole."""
+    model = _plain(copy.deepcopy(base_of(policy))).requires_grad_(True).float()
+    model.compute_dtype = getattr(torch, config.model.dtype)
+    return model
+
+
+def _plain(model: Any) -> Any:
+    """The model with plain layers in place of the adapters around them."""
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "base_layer"):
+            parent, _, last = name.rpartition(".")
+            setattr(model.get_submodule(parent), last, module.base_layer)
+    vars(model).pop("peft_config", None)  # peft's mark that it has been here
+    return model

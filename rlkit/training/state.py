@@ -19,7 +19,7 @@ def write(session: "Session", folder: Path) -> None:
         {
             "step": session.step,
             "updater": session.updater.state_dict(),
-            "critic": {"model": critic.state_dict(), "stepper": critic.stepper.state_dict()}
+            "critic": {"weights": critic.trained(), "stepper": critic.stepper.state_dict()}
             if critic
             else None,
             "ledger": session.ledger.state_dict(),
@@ -50,7 +50,7 @@ def load(session: "Session", folder: Path) -> None:
     saved = torch.load(folder / "state.pt", map_location=session.device, weights_only=True)
     session.updater.load_state_dict(saved["updater"])
     if session.updater.critic is not None:
-        session.updater.critic.load_state_dict(saved["critic"]["model"])
+        session.updater.critic.load(saved["critic"]["weights"])
         session.updater.critic.stepper.load_state_dict(saved["critic"]["stepper"])
     session.ledger.load_state_dict(saved["ledger"])
     session.stream.load_state_dict(saved["stream"])

@@ -1,0 +1,147 @@
+"""The critic beside a LoRA policy: an adapter of its own over one frozen base."""
+
+from typing import Any
+
+import pytest
+import tiny
+import torch
+
+from rlkit.compute import Ledger
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.params import override, validate
+from rlkit.training import train
+from rlkit.training.critic import Critic
+from rlkit.training.forward import Rows
+from rlkit.training.update import Updater
+from rlkit.training.verify import differences
+
+LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
+
+
+def config(**dotted) -> RunConfig:
+    base = {
+        "model": {"path": "ladder-30k", "lora_rank": 4}, "algorithm": {"adv_estimator": "gae"},
+        "data": {"train_batch_size": 4, "max_response_length": 12}, "rollout": {"n": 2},
+    }  # fmt: skip
+    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+def moved(critic: Critic, seed: int = 3) -> Critic:
+    """The critic with a head and an adapter that are no longer zero."""
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in critic.trained().values():
+            parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+    return critic
+
+
+def values(critic: Critic) -> torch.Tensor:
+    batch = tiny.batch(LENGTHS)
+    return critic.predict(Rows.of(batch, torch.arange(len(batch))))
+
+
+def bytes_of(*modules: torch.nn.Module) -> int:
+    storages = {p.data_ptr(): p.numel() * p.element_size() for m in modules for p in m.parameters()}
+    return sum(storages.values())
+
+
+def test_one_base_serves_both_and_only_adapters_are_added():
+    policy = tiny.adapted()
+    critic = Critic(policy, config())
+    base = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" not in n)
+    adapter = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" in n)
+    head = 4 * (tiny.SHAPE["hidden_size"] + 1)
+    assert bytes_of(policy, critic) == base + 2 * adapter + head
+    whole = Critic(policy, config(critic__model__lora_rank=0))
+    assert bytes_of(policy, whole) == 2 * base + adapter + head
+    assert sum(p.numel() for p in whole.trained().values()) * 4 == base + head
+    assert set(critic.trained()) == {n for n in critic.trained() if "lora_" in n or "head" in n}
+    assert (
+        critic.shape.adapter_weights
+        == Updater(config(), policy, None, critic, Ledger()).shape.adapter_weights
+    )
+
+
+def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
+    policy = tiny.adapted()
+    shared, alone = moved(Critic(policy, config())), Critic(tiny.adapted(), config())
+    alone.load(shared.trained())
+    assert values(shared).abs().max() > 0.1
+    torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():  # whatever the policy's adapter becomes
+            if "lora_" in name:
+                parameter.add_(1.0)
+    torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
+
+
+def test_a_whole_critic_is_the_same_function_before_anything_trains():
+    policy = tiny.adapted()
+    adapter, whole = Critic(policy, config()), Critic(policy, config(critic__model__lora_rank=0))
+    with torch.no_grad():
+        for critic in (adapter, whole):
+            critic.head.weight.copy_(torch.linspace(-1, 1, tiny.SHAPE["hidden_size"])[None])
+    torch.testing.assert_close(values(adapter), values(whole), atol=1e-5, rtol=1e-5)
+
+
+def test_neither_gradient_touches_the_other_adapter_or_the_base():
+    policy = tiny.adapted()
+    critic = moved(Critic(policy, config()))
+    values(critic).square().sum().backward()
+    assert all(p.grad is None for p in policy.parameters())
+    lora = {n: p for n, p in critic.trained().items() if "lora_" in n}
+    assert lora and all(p.grad is not None and p.grad.abs().sum() > 0 for p in lora.values())
+    critic.zero_grad()
+    u = Updater(config(actor__optim__lr=0.1), policy, None, critic, Ledger())
+    before: dict[str, Any] = {n: p.clone() for n, p in policy.named_parameters()}
+    batch = tiny.batch(LENGTHS)
+    u._prepare(batch)
+    batch.advantages = batch.returns = torch.ones_like(batch.mask)
+    u._update_policy(batch, 1)
+    assert all(p.grad is None for p in critic.parameters())
+    now = dict(policy.named_parameters())
+    changed = {n for n in now if not torch.equal(now[n], before[n])}
+    assert changed and all("lora_" in n for n in changed)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_checkpointing_does_not_change_the_critics_gradient(checkpointing):
+    gradients = []
+    for on in (False, checkpointing):
+        critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on)))
+        values(critic).square().sum().backward()
+        gradients.append([p.grad for p in critic.trained().values()])
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_an_adapter_needs_a_frozen_base():
+    with pytest.raises(UserError, match="critic.model.lora_rank is 8, but the policy trains all weights"):
+        config(critic__model__lora_rank=8, model__lora_rank=0)
+
+
+def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
+    from rlkit.training.session import Session
+
+    c = config(
+        model__warm_start__kind="none", data__train_batch_size=8, trainer__total_training_steps=4, evaluation__size=10,
+        evaluation__n=1, trainer__save_freq=2, trainer__test_freq=0, critic__ppo_epochs=2,
+        actor__ppo_mini_batch_size=4,
+    )  # fmt: skip
+    whole = train(c, root=tmp_path / "whole", progress=False)
+    with Session.open(c, tmp_path / "cut", progress=False) as session:
+        session.evaluate()
+        for _ in range(3):  # one step more than the checkpoint holds
+            session.begin_step()
+            session.learn(session.rollout())
+            session.sync()
+            session.end_step()
+            if session.step == 2:
+                session.save()
+    cut = train(c, root=tmp_path / "cut", progress=False)
+    assert differences(whole.folder, cut.folder) == []
+    saved = torch.load(whole.folder / "checkpoints/step_000004/state.pt", weights_only=True)["critic"][
+        "weights"
+    ]
+    assert saved and all("lora_" in n or "head" in n for n in saved)  # not the base
