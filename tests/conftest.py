@@ -10,8 +10,12 @@ os.environ["MPLBACKEND"] = "agg"
 
 import importlib.util
 import shutil
+import signal
 
 import pytest
+
+# A shell's background jobs start with interrupts ignored, which the runs under test would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
