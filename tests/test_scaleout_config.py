@@ -9,9 +9,9 @@ import pytest
 from rlkit.config import Optimizer, RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import field_paths, read_yaml
-from rlkit.scaleout import verl_config
+from rlkit.scaleout import composing, limits, verl_config
 from rlkit.scaleout.fields import FIELDS, By, Refused, To
-from rlkit.scaleout.verl_config import Files
+from rlkit.scaleout.layout import Files
 from rlkit.training.optimizer import schedule
 
 PARAMS = sorted(
@@ -35,8 +35,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
 
 
 def composed(config: RunConfig) -> Any:
-    verl_config.check(config)
-    return verl_config.compose(settings(config))
+    limits.check(config)
+    return composing.compose(settings(config))
 
 
 def test_every_leaf_of_the_config_has_a_place():
@@ -137,7 +137,7 @@ REFUSED = [
     ({"data": {"order": "adaptive"}}, r"data\.order is 'adaptive'"),
     *(
         ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
-        for name in sorted(verl_config.UNSUPPORTED)
+        for name in sorted(limits.UNSUPPORTED)
     ),
     ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
     ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),
@@ -157,7 +157,7 @@ REFUSED = [
 @pytest.mark.parametrize("sections, message", REFUSED)
 def test_what_verl_cannot_do_is_refused_by_name(sections, message):
     with pytest.raises(UserError, match=message):
-        verl_config.check(on_verl(**sections))
+        limits.check(on_verl(**sections))
 
 
 def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
@@ -170,7 +170,7 @@ def test_every_estimator_of_the_local_trainer_is_known_to_verl_or_refused():
         e.value for e in AdvantageEstimator
     }
     verl_s = {"grpo_vectorized", "rloo_vectorized", "opo", "gpg", "gdpo", "grpo_passk"}
-    assert own - verl_s <= set(verl_config.UNSUPPORTED)
+    assert own - verl_s <= set(limits.UNSUPPORTED)
 
 
 def test_raw_overrides_reach_verl_and_unknown_ones_do_not():

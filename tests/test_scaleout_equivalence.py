@@ -9,8 +9,8 @@ import tiny
 import torch
 
 from rlkit.config import RunConfig
-from rlkit.scaleout import verl_config
-from rlkit.scaleout.verl_config import Files
+from rlkit.scaleout import composing, verl_config
+from rlkit.scaleout.layout import Files
 from rlkit.training import algorithms
 from rlkit.types import Batch
 
@@ -58,7 +58,7 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
 
 def compose(c: RunConfig) -> Any:
     files = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1/answers"))
-    return verl_config.compose(verl_config.settings(c, files))
+    return composing.compose(verl_config.settings(c, files))
 
 
 ESTIMATORS = [

@@ -10,8 +10,8 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import RunStopped
 from rlkit.scaleout.answers import record
+from rlkit.scaleout.layout import Files
 from rlkit.scaleout.results import MISSING, Results
-from rlkit.scaleout.verl_config import Files
 from rlkit.store import RunStore
 from rlkit.types import Reward
 

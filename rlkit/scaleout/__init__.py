@@ -1,17 +1,24 @@
 """Past one GPU: the same RunConfig on verl and Ray, and studies over many machines.
 
-    fields.py       every leaf of RunConfig: its key in verl, who handles it, or why verl cannot
-    verl_config.py  the command and the composed configuration
-    rows.py         tasks in the order of the mixture, as verl reads them
-    agent_loop.py   answers and episodes, turn by turn, inside verl's rollout workers
-    reward.py       verl's compute_score over rlkit's router
-    answers.py      one line a graded answer: how results leave verl's processes
-    value_head.py   verl's critic without flash-attn
-    replay.py       groups that lost their siblings are not trained on
-    results.py      verl's metrics and the answers, as the run store holds them
-    launcher.py     the child process: heartbeat, and nothing left behind
-    backend.py      a run from beginning to end
-    executors.py    where the runs of a study are executed: here, on Ray, on Slurm
+    fields.py         every leaf of RunConfig: its key in verl, who handles it, or why verl cannot
+    limits.py         what verl cannot do, refused by name
+    verl_config.py    the settings, and the environment of verl's processes
+    composing.py      settings as a command line, composed and validated by verl
+    layout.py         where a run keeps its files
+    models.py         weights in and out
+    agent_loop.py     answers and episodes, turn by turn, inside verl's rollout workers
+    reward.py         verl's compute_score over rlkit's router
+    answers.py        one line a graded answer: how results leave verl's processes
+    value_head.py     verl's critic without flash-attn
+    replay.py         groups that lost their siblings are not trained on
+    results.py        verl's metrics and the answers, as the run store holds them
+    launcher.py       the child process: heartbeat, and nothing left behind
+    startup.py        how far its start is
+    tail.py           following a file that grows
+    backend.py        a run from beginning to end
+    ray_executor.py   the runs of a study as Ray tasks
+    slurm_executor.py and as Slurm jobs
+    sizing.py         GPUs, memory and hours of a model, estimated
 
 verl, ray and torch are imported inside functions.
 """

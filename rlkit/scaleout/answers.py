@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, TypedDict
 
+from rlkit.scaleout.tail import Tail
 from rlkit.types import Reward
 
 Split = Literal["train", "test"]
@@ -60,19 +61,13 @@ class AnswerReader:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.seen = 0
-        self._offsets: dict[Path, int] = {}
+        self._files: dict[Path, Tail] = {}
         self._waiting: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
 
     def poll(self) -> None:
         """Read what was appended since the last call; a line that is still being written waits."""
         for path in sorted(self.folder.glob("*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._offsets.get(path, 0))
-                whole, _, _ = file.read().rpartition(b"\n")
-            if not whole:
-                continue
-            self._offsets[path] = self._offsets.get(path, 0) + len(whole) + 1
-            for line in whole.split(b"\n"):
+            for line in self._files.setdefault(path, Tail(path)).lines():
                 row = json.loads(line)
                 self._waiting[row["step"], row["split"]].append(row)
                 self.seen += 1

@@ -1,7 +1,7 @@
 """A run on verl from beginning to end: model, rows, command, watch, results, merged weights."""
 
 import os
-import time
+import sys
 import warnings
 from collections.abc import Hashable
 from pathlib import Path
@@ -16,9 +16,10 @@ from rlkit.data.exporting import export
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards import SCORER_VERSION
-from rlkit.scaleout import launcher, models, verl_config
+from rlkit.scaleout import composing, launcher, limits, models, verl_config
+from rlkit.scaleout.layout import Files
 from rlkit.scaleout.results import Results
-from rlkit.scaleout.verl_config import Files
+from rlkit.scaleout.startup import Startup
 from rlkit.seeds import content_hash
 from rlkit.store import RunStore
 from rlkit.training.interrupt import Interrupt
@@ -36,7 +37,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
         RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
     """
-    verl_config.check(config)
+    limits.check(config)
     with Interrupt() as interrupt, RunStore.open(config, root) as store:
         try:
             return _VerlRun(config, store, progress).train(interrupt)
@@ -51,12 +52,12 @@ def dry_run(config: RunConfig, root: str | Path = "outputs") -> tuple[list[str],
 
     Makes no model and no rows; they are named where the run would make them. Raises UserError.
     """
-    verl_config.check(config)
+    limits.check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
     found = verl_config.settings(config, files)
     path = files.folder / "config.yaml"
-    write_text(path, verl_config.as_yaml(verl_config.compose(found)))
-    return verl_config.command(found), path
+    write_text(path, composing.as_yaml(composing.compose(found)))
+    return composing.command(found), path
 
 
 def check_gpus(config: RunConfig) -> None:
@@ -132,38 +133,42 @@ class _VerlRun:
     def _attempt(self, files: Files, results: Results, done: int, interrupt: Interrupt) -> bool:
         """Run verl to its end; False when the user ended it."""
         found = verl_config.settings(self.config, files) | self._validation(done)
-        write_text(files.folder / "config.yaml", verl_config.as_yaml(verl_config.compose(found)))
+        write_text(files.folder / "config.yaml", composing.as_yaml(composing.compose(found)))
+        log = files.attempt / "log.txt"
+        self._show(done, log)
+        startup = Startup(log)
+
+        def look() -> Hashable:
+            results.poll()
+            self._follow(startup, results)
+            return results.progress, startup.phase
+
+        ended = launcher.run(
+            composing.command(found), verl_config.environment(self.config, files), log, mark=str(files.folder),
+            look=look, stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
+        )  # fmt: skip
+        results.poll(ended=True)
+        return ended
+
+    def _show(self, done: int, log: Path) -> None:
         if self.progress:
             self.bar = tqdm(
                 total=self.total, initial=done, desc=self.config.id, unit="step", dynamic_ncols=True
             )
-        environment = {
-            "VERL_FILE_LOGGER_PATH": str(files.attempt / "metrics.jsonl"),
-            "PYTHONPATH": os.pathsep.join(filter(None, [_source(), os.environ.get("PYTHONPATH")])),
-        }
-        if self.config.algorithm.adv_estimator == "gae":
-            modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES"), "rlkit.scaleout.value_head"]
-            environment["VERL_USE_EXTERNAL_MODULES"] = ",".join(filter(None, modules))
-        if self.config.trainer.num_threads:
-            environment["OMP_NUM_THREADS"] = str(self.config.trainer.num_threads)
-        began, started = time.monotonic(), False
+            self.bar.write(f"verl's log: {log}", file=sys.stderr)
 
-        def look() -> Hashable:
-            nonlocal started
-            results.poll()
-            if not started and results.answers.seen:  # the first answer: everything stands
-                started = True
-                self.store.update(startup_seconds=time.monotonic() - began)
-            if self.bar is not None:
-                self.bar.update(max(0, results.step - self.bar.n))
-            return results.progress
-
-        ended = launcher.run(
-            verl_config.command(found), environment, files.attempt / "log.txt", mark=str(files.folder), look=look,
-            stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
-        )  # fmt: skip
-        results.poll(ended=True)
-        return ended
+    def _follow(self, startup: Startup, results: Results) -> None:
+        """Say how far verl is, and keep in run.json what its start took."""
+        ended = startup.look(answered=results.answers.seen > 0)
+        if ended or self.store.info.get("phase") != startup.phase:
+            self.store.update(phase=startup.phase, startup=startup.seconds, startup_seconds=startup.total)
+        if self.bar is None:
+            return
+        for name in ended:
+            self.bar.write(f"{name}: {startup.seconds[name]:.0f} s", file=sys.stderr)
+        doing = f"{startup.phase}, {startup.waited:.0f} s" if startup.phase else ""
+        self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
+        self.bar.update(max(0, results.step - self.bar.n))
 
     def _validation(self, done: int) -> dict[str, Any]:
         """verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where
@@ -196,8 +201,3 @@ class _VerlRun:
             status = "stopped"
         self.store.update(status=status, summary=summary, reason=None)
         return Run(self.config.id, self.store.folder, status, summary)
-
-
-def _source() -> str:
-    """The folder from which rlkit is imported, for Ray's workers."""
-    return str(Path(__file__).resolve().parents[2])

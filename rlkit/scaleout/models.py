@@ -10,7 +10,7 @@ from rlkit.compute import Shape
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.models import packaged
-from rlkit.scaleout.verl_config import Files
+from rlkit.scaleout.layout import Files
 from rlkit.store import RunStore
 from rlkit.training import checkpoint
 

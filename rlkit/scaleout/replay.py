@@ -1,4 +1,4 @@
-"""verl's replay buffer, with groups that have lost all but one answer left out."""
+"""verl's replay buffer, asked more often, with groups that have lost all but one answer left out."""
 
 from collections import Counter
 from typing import Any
@@ -12,7 +12,12 @@ class ComparableGroups(ReplayBuffer):
     An answer that could not be graded is missing from its group. Where that leaves one answer, verl's group
     estimators would take its raw reward for its advantage (the mean of one value is the value itself, which
     they avoid by subtracting nothing), so it is dropped as well. Groups of one by design (`rollout.n` 1) stay.
+
+    verl 0.9.1 looks whether a batch is whole every two seconds, which is most of a small model's step.
     """
+
+    def __init__(self, *args: Any, poll_interval: float = 0.1, **kwargs: Any) -> None:
+        super().__init__(*args, poll_interval=poll_interval, **kwargs)
 
     def _materialize_batch(
         self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]

@@ -19,7 +19,8 @@ from rlkit.errors import RunStopped
 from rlkit.evaluation.heldout import summarise
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.scaleout.answers import AnswerReader
-from rlkit.scaleout.verl_config import Files
+from rlkit.scaleout.layout import Files
+from rlkit.scaleout.tail import Tail
 from rlkit.seeds import derive
 from rlkit.store import RunStore, read_jsonl
 from rlkit.training.batches import comparable, rollout_summary
@@ -48,14 +49,14 @@ class Results:
         self.stream = TaskStream(config, held_out)
         self.trackers = Trackers(config, store.folder)
         self.step = 0
-        self._metrics, self._offset = files.attempt / "metrics.jsonl", 0
+        self._metrics = Tail(files.attempt / "metrics.jsonl")
         self._lines: list[tuple[float, dict[str, Any]]] = []
         self._warned = False
 
     @property
     def progress(self) -> tuple[int, int]:
         """Grows whenever verl gets anything done: lines of metrics, answers."""
-        return self._offset, self.answers.seen
+        return self._metrics.offset, self.answers.seen
 
     def resume(self, step: int, before: Sequence[Path]) -> None:
         """Drop what was logged after a checkpoint and take up its ledger.
@@ -86,20 +87,10 @@ class Results:
             RunStopped: more than reward.max_error_rate of a step could not be graded.
         """
         self.answers.poll()
-        self._read_lines()
+        self._lines += [(time.monotonic(), json.loads(line)) for line in self._metrics.lines()]
         while self._lines and (ended or self._complete(*self._lines[0])):
             _, line = self._lines.pop(0)
             self._take(int(line["step"]), line["data"])
-
-    def _read_lines(self) -> None:
-        if not self._metrics.exists():
-            return
-        with self._metrics.open("rb") as file:
-            file.seek(self._offset)
-            whole, _, _ = file.read().rpartition(b"\n")
-        if whole:
-            self._offset += len(whole) + 1
-            self._lines += [(time.monotonic(), json.loads(line)) for line in whole.split(b"\n")]
 
     def _complete(self, came: float, line: dict[str, Any]) -> bool:
         """All answers of a step are here, or were waited for long enough."""

@@ -1,0 +1,24 @@
+"""Following a file that another process appends to."""
+
+from pathlib import Path
+
+
+class Tail:
+    """What is appended to a file, line by line; a line that is still being written waits.
+
+    Attributes:
+        offset: bytes that were read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
+
+    def lines(self) -> list[bytes]:
+        """The whole lines since the last call, without their ends; none where there is no file yet."""
+        if not self.path.exists():
+            return []
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self.offset += len(whole) + len(newline)
+        return whole.split(b"\n") if newline else []
