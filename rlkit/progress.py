@@ -42,6 +42,7 @@ class RunState:
         updated: when it last wrote anything, seconds since the epoch.
         device: what it trains on.
         reason: why it stopped or failed, a sentence.
+        phase: what is being started, on verl; empty once it samples.
     """
 
     status: str = "waiting"
@@ -55,6 +56,7 @@ class RunState:
     updated: float | None = None
     device: str = ""
     reason: str = ""
+    phase: str = ""
 
     @property
     def active(self) -> bool:
@@ -91,6 +93,7 @@ def run_state(folder: Path) -> RunState:
         updated=updated,
         device=_device(info, trainer),
         reason=_reason(info, status, folder),
+        phase=str(info.get("phase") or "") if status == "running" else "",
     )
 
 

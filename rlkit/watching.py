@@ -36,7 +36,7 @@ def watch(run: "Launched", every: float = 2.0) -> None:
 
 def sentence(state: RunState) -> str:
     """State, step, reward, pass@1 and time left, in one line."""
-    parts = [state.status]
+    parts = [state.status] + ([state.phase] if state.phase else [])
     if state.step is not None:
         parts.append(f"step {state.step} of {state.total}")
     if state.reward is not None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 import rlkit
+from rlkit.progress import run_state
 from rlkit.scaleout import backend, startup, verl_config
 from rlkit.scaleout.layout import Files
 from rlkit.scaleout.startup import PHASES, Startup
 from rlkit.scaleout.tail import Tail
+from rlkit.watching import sentence
 
 LINES = {
     "starting Ray": "2026-11-28 06:27:24,742\tINFO worker.py:2038 -- Started a local Ray instance.",
@@ -76,7 +78,7 @@ def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, c
     def verl(command, environment, log, *, look, **_):
         log.write_text("\n".join(list(LINES.values())[:2]) + "\n")
         before = look()
-        assert json.loads((log.parents[2] / "run.json").read_text())["phase"] == "loading weights"
+        assert sentence(run_state(log.parents[2])) == "running · loading weights"
         with log.open("a") as file:
             file.write(LINES["loading weights"] + "\n")
         assert look() != before  # a phase that ends is progress

@@ -87,6 +87,7 @@ class _VerlRun:
         if summary.get("steps") == self.total and models.merged_step(self.store) == self.total:
             return self._result("finished", summary)
         check_gpus(self.config)
+        self.store.update(phase="preparing the model and the rows")
         held = held_out(self.config)
         files = self._prepare()
         done = models.checkpoint_step(files)
@@ -168,7 +169,8 @@ class _VerlRun:
             self.bar.write(f"{name}: {startup.seconds[name]:.0f} s", file=sys.stderr)
         doing = f"{startup.phase}, {startup.waited:.0f} s" if startup.phase else ""
         self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
-        self.bar.update(max(0, results.step - self.bar.n))
+        if results.step > self.bar.n:
+            self.bar.update(results.step - self.bar.n)
 
     def _validation(self, done: int) -> dict[str, Any]:
         """verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where
