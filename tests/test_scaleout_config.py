@@ -79,6 +79,17 @@ def test_losses(name):
     assert loss.get(f"{actor}ppo_micro_batch_size_per_gpu") == (None if split else 64 * 8)
 
 
+def test_a_run_starts_a_ray_of_its_own_or_joins_the_one_that_is_named(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    own = composed(on_verl()).ray_kwargs.ray_init
+    assert (own.address, own.num_cpus) == ("local", verl_config.LOCAL_CPUS)
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    joined = composed(on_verl()).ray_kwargs.ray_init  # Ray refuses num_cpus for a cluster that runs already
+    assert joined.num_cpus is None and "address" not in joined
+    metrics = joined.runtime_env.env_vars["VERL_FILE_LOGGER_PATH"]  # its workers do not have our environment
+    assert metrics == "/run/verl/attempt-1/metrics.jsonl"
+
+
 def test_values_that_verl_spells_otherwise():
     config = on_verl(
         trainer={

@@ -134,3 +134,15 @@ def test_a_launcher_that_is_killed_takes_its_child_with_it(tmp_path):
     while left(str(tmp_path)) and time.monotonic() < deadline:
         time.sleep(0.1)
     assert left(str(tmp_path)) == []
+
+
+def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
+    monkeypatch.setattr(launcher.tempfile, "gettempdir", lambda: str(tmp_path))
+    waits = []
+    with (
+        launcher.turn(lambda: False, lambda: None) as first,
+        launcher.turn(lambda: len(waits) == 3, lambda: waits.append(1)) as second,
+    ):
+        assert first and not second and len(waits) == 3
+    with launcher.turn(lambda: False, lambda: waits.append(1)) as third:
+        assert third and len(waits) == 3

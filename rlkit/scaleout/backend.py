@@ -1,6 +1,5 @@
 """A run on verl from beginning to end: model, rows, command, watch, results, merged weights."""
 
-import os
 import sys
 import warnings
 from collections.abc import Hashable
@@ -26,6 +25,8 @@ from rlkit.training.interrupt import Interrupt
 
 if TYPE_CHECKING:
     from rlkit.training.loop import Run
+
+WAITING = "waiting for another verl run of this machine to end"
 
 
 def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> "Run":
@@ -64,7 +65,7 @@ def check_gpus(config: RunConfig) -> None:
     """Refuse a run on this machine that asks for more GPUs than it has. A Ray cluster is asked by verl."""
     import torch
 
-    if config.trainer.nnodes > 1 or os.environ.get("RAY_ADDRESS"):
+    if verl_config.on_cluster(config):
         return
     wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
     if there < wanted:
@@ -98,13 +99,20 @@ class _VerlRun:
         results = Results(self.config, self.store, files, shape, held)
         try:
             results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
-            ended = self._attempt(files, results, done, interrupt)
+            with launcher.turn(lambda: interrupt.requested, self._wait) as mine:
+                ended = mine and self._attempt(files, results, done, interrupt)
         finally:
             results.close()
             if self.bar is not None:
                 self.bar.close()
         models.merge(self.config, self.store, files)
         return self._result("finished" if ended else "stopped", self._summary(results, counts))
+
+    def _wait(self) -> None:
+        if self.store.info.get("phase") != WAITING:
+            self.store.update(phase=WAITING)
+            if self.progress:
+                tqdm.write(f"{self.config.id}: {WAITING}", file=sys.stderr)
 
     def _prepare(self) -> Files:
         """Make the model, the rows and this attempt's folder."""

@@ -66,6 +66,10 @@ def _or_whole_batch(size: int, c: RunConfig) -> int:
     return size or c.data.train_batch_size
 
 
+def _or_one_sequence(tokens: int, c: RunConfig) -> int:
+    return max(tokens, c.data.max_prompt_length + c.data.max_response_length)
+
+
 def _or_last_step(frequency: int, c: RunConfig) -> int:
     return frequency or c.trainer.total_training_steps
 
@@ -110,7 +114,9 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "algorithm.rollout_correction": By("rollout_correction.rollout_is and its threshold, where it is above 0"),
     "actor.ppo_mini_batch_size": to(f"{ACTOR}ppo_mini_batch_size", value=_or_whole_batch),
     "actor.ppo_micro_batch_size": By("*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)"),
-    "actor.micro_batch_tokens": to(f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu"),
+    "actor.micro_batch_tokens": to(
+        f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu", value=_or_one_sequence
+    ),
     "actor.ppo_epochs": to(f"{ACTOR}ppo_epochs"),
     "actor.clip_ratio": to(f"{ACTOR}clip_ratio"),
     "actor.clip_ratio_low": to(f"{ACTOR}clip_ratio_low", value=_or_clip_ratio),

@@ -11,12 +11,14 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+from filelock import FileLock, Timeout
 
 from rlkit.errors import RunStopped
 
@@ -52,6 +54,26 @@ REASONS = (
     (r"ActorDiedError|ActorUnavailableError|EngineDeadError|Engine core .*(died|failed)", "a worker died"),
 )
 """What a log says, and what it means; the first that is found counts."""
+
+
+@contextmanager
+def turn(stop: Callable[[], bool], waiting: Callable[[], None]) -> Iterator[bool]:
+    """Wait until this user has no other verl run on this machine; False when `stop` ended the waiting.
+
+    verl 0.9.1 names the socket of its weight sync after Ray's job, which has the same number in every cluster that
+    a run starts for itself, and its queue of answers has one name a cluster: two runs would mix.
+    """
+    lock = FileLock(Path(tempfile.gettempdir()) / f"rlkit-verl-{os.getuid()}.lock")
+    while not stop():
+        try:
+            lock.acquire(timeout=TICK)
+            break
+        except Timeout:
+            waiting()
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 def run(

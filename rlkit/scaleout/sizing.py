@@ -14,53 +14,15 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from rlkit.compute import Shape, Work
+from rlkit.compute import Work
 from rlkit.config import Section
 from rlkit.params import validate
+from rlkit.sizing.devices import Device
+from rlkit.sizing.shapes import ModelShape
 
 Positive = Annotated[int, Field(gt=0)]
 STATE_BYTES = 16  # a parameter: float32 weight, gradient and Adam's two moments
 GB = 1e9
-
-
-class ModelShape(Section):
-    """A decoder with grouped-query attention and a gated MLP."""
-
-    layers: Positive
-    hidden: Positive
-    intermediate: Positive
-    heads: Positive
-    kv_heads: Positive
-    head_dim: Positive
-    vocab: Positive
-    tied: bool = False
-    """Input and output embeddings are one."""
-
-    @property
-    def layer_weights(self) -> int:
-        attention = self.hidden * self.head_dim * (2 * self.heads + 2 * self.kv_heads)
-        return self.layers * (attention + 3 * self.hidden * self.intermediate)
-
-    @property
-    def parameters(self) -> int:
-        """All of them, norms left out."""
-        return self.layer_weights + self.vocab * self.hidden * (1 if self.tied else 2)
-
-    def shape(self) -> Shape:
-        width = self.layers * self.heads * self.head_dim
-        return Shape(self.layer_weights, self.vocab * self.hidden, width, 0, self.layer_weights)
-
-
-class Device(Section):
-    """One GPU; the defaults are an H100's (SXM, dense bfloat16)."""
-
-    memory_gb: float = 80.0
-    flops_per_second: float = 989e12
-    bytes_per_second: float = 3.35e12
-    utilization: float = Field(default=0.35, gt=0, le=1)
-    """Share of both peaks that is reached."""
-    per_hour: float | None = None
-    """Price of one GPU-hour."""
 
 
 class SizingConfig(Section):

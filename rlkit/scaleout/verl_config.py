@@ -83,7 +83,8 @@ def _rate(config: RunConfig, optim: Optimizer) -> dict[str, Any]:
 
 def _fixed(config: RunConfig, files: Files) -> dict[str, Any]:
     """What every verl run of ours has."""
-    local = config.trainer.nnodes == 1
+    ray = "ray_kwargs.ray_init."
+    own = {f"{ray}num_cpus": LOCAL_CPUS, f"+{ray}address": "local"}
     return {
         "data.train_files": str(files.folder / "train.parquet"),
         "data.val_files": str(files.folder / "test.parquet"),
@@ -115,13 +116,19 @@ def _fixed(config: RunConfig, files: Files) -> dict[str, Any]:
         "trainer.val_before_train": True,
         "trainer.default_local_dir": str(files.checkpoints),
         "transfer_queue.backend.SimpleStorage.num_data_storage_units": config.trainer.nnodes,
-        **({"ray_kwargs.ray_init.num_cpus": LOCAL_CPUS} if local else {}),
-        "+ray_kwargs.ray_init.include_dashboard": False,
+        **({} if on_cluster(config) else own),
+        f"+{ray}include_dashboard": False,
+        f"+{ray}runtime_env.env_vars": environment(config, files),
     }
 
 
+def on_cluster(config: RunConfig) -> bool:
+    """Whether Ray is running already. Otherwise verl starts one of its own, whatever else runs on the machine."""
+    return config.trainer.nnodes > 1 or bool(os.environ.get("RAY_ADDRESS"))
+
+
 def environment(config: RunConfig, files: Files) -> dict[str, str]:
-    """Environment variables of verl's processes, beside those that this process has."""
+    """Environment variables of verl's processes, on all machines."""
     found = {
         "VERL_FILE_LOGGER_PATH": str(files.attempt / "metrics.jsonl"),
         "PYTHONPATH": os.pathsep.join(filter(None, [_source(), os.environ.get("PYTHONPATH")])),
