@@ -11,8 +11,8 @@ from transformers import MistralConfig
 
 from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import GroupedAttention
-from rlkit.models.decoder import Decoder
+from rlkit.models.attention import GroupedAttention, interleaved, rotate
+from rlkit.models.decoder import Decoder, rms_norm
 from rlkit.models.layout import Layout
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
@@ -235,3 +235,31 @@ def test_an_architecture_that_is_not_computed_is_refused_by_name():
     config = MistralConfig(**shape)
     with pytest.raises(UserError, match="'mistral' model"):
         Decoder(MistralForCausalLM(config))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_rotary_of_interleaved_channels_is_the_half_split_form(dtype):
+    x = torch.randn(5, 3, 8, dtype=torch.float64)
+    angles = torch.randn(5, 4, dtype=torch.float64)
+    cos, sin = angles.cos()[:, None], angles.sin()[:, None]
+    a, b = x[:, :2].chunk(2, -1)
+    want = torch.cat((torch.cat((a * cos - b * sin, b * cos + a * sin), -1), x[:, 2:]), 1)
+    turned = rotate(interleaved(x, 8, -1).to(dtype), torch.polar(torch.ones_like(angles), angles), 2)
+    assert (turned.double() - interleaved(want, 8, -1)).abs().max() < (
+        1e-12 if dtype == torch.float64 else 0.03
+    )
+
+
+def test_rms_norm_has_the_values_and_gradients_of_torchs_own():
+    x, weight, grad = (
+        torch.randn(4, 3, 6).double().requires_grad_(),
+        torch.rand(6).double().requires_grad_(),
+        3.0,
+    )
+    ours = rms_norm((weight, 1e-6), x, torch.float64)
+    theirs = torch.nn.functional.rms_norm(x, (6,), weight, 1e-6)
+    torch.testing.assert_close(ours, theirs)
+    for mine, own in zip(
+        *(torch.autograd.grad((y**grad).sum(), (x, weight)) for y in (ours, theirs)), strict=True
+    ):
+        torch.testing.assert_close(mine, own)

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.errors import UserError
-from rlkit.models.attention import Rotary, attention
+from rlkit.models.attention import Rotary, attention, interleaved
 from rlkit.models.layout import Layout, spread
 from rlkit.models.logprobs import logits_of
 from rlkit.models.products import Product, SwiGLU, merged_weight
@@ -64,13 +64,13 @@ class Block:
     @classmethod
     def of(cls, layer: Any, dtype: torch.dtype, frozen: bool) -> "Block":
         """A Hugging Face decoder layer as a Block that computes in `dtype`."""
-        attn, mlp = layer.self_attn, layer.mlp
+        attn, mlp, size = layer.self_attn, layer.mlp, layer.self_attn.head_dim
         q_norm, k_norm = getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)  # Qwen3
         return cls(
             input_norm=norm_of(layer.input_layernorm, frozen),
-            qkv=Product([attn.q_proj, attn.k_proj, attn.v_proj], dtype, frozen),
-            q_norm=None if q_norm is None else norm_of(q_norm, frozen),
-            k_norm=None if k_norm is None else norm_of(k_norm, frozen),
+            qkv=Product([attn.q_proj, attn.k_proj, attn.v_proj], dtype, frozen, (size, size, 0)),
+            q_norm=None if q_norm is None else norm_of(q_norm, frozen, size),
+            k_norm=None if k_norm is None else norm_of(k_norm, frozen, size),
             output=Product([attn.o_proj], dtype, frozen),
             post_norm=norm_of(layer.post_attention_layernorm, frozen),
             gate_up=Product([mlp.gate_proj, mlp.up_proj], dtype, frozen),
@@ -84,15 +84,42 @@ class Block:
         return norms + products
 
 
-def norm_of(module: Any, frozen: bool) -> Norm:
-    """A norm's weight and epsilon."""
-    return (module.weight.detach().clone() if frozen else module.weight), module.variance_epsilon
+def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:
+    """A norm's weight, `interleaved` where it is that of heads, and epsilon."""
+    weight = interleaved(module.weight, head_dim) if head_dim else module.weight
+    return (weight.detach().clone() if frozen else weight), module.variance_epsilon
+
+
+class RMSNorm(torch.autograd.Function):
+    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes.
+
+    torch has one fused kernel for this on a GPU; on a CPU it is five passes and eight back.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        inverse = torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(epsilon).rsqrt_()[..., None]
+        normed = x * inverse
+        ctx.save_for_backward(normed, inverse, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        normed, inverse, weight = ctx.saved_tensors
+        product = grads[0] * normed
+        to_weight = product.flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
+        mean = (product @ weight).div_(-len(weight))[..., None]
+        return (grads[0] * weight).addcmul_(normed, mean).mul_(inverse), to_weight, None
 
 
 def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
-    """RMSNorm as one fused call; statistics in at least float32 as in the original."""
+    """RMSNorm; statistics in at least float32 as in the original."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    return F.rms_norm(x.to(dtype), (x.shape[-1],), norm[0].to(dtype), norm[1]).to(to)
+    x, weight = x.to(dtype), norm[0].to(dtype)
+    normed = (
+        F.rms_norm(x, (x.shape[-1],), weight, norm[1]) if x.is_cuda else RMSNorm.apply(x, weight, norm[1])
+    )
+    return normed.to(to)
 
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -205,21 +232,22 @@ class Decoder:
         # log-probs by hundredths between two ways of computing the same thing.
         x = F.embedding(ids, embedding).to(torch.promote_types(self.dtype, torch.float32))  # (N, d)
         cos, sin = (y[0, :, : self.head_dim // 2] for y in self.core.rotary_emb(x, positions[None]))
+        turn = torch.complex(cos, sin)  # (N, D/2)
         for i, block in enumerate(blocks):
-            x = self._checkpointed(i, block, x, cos, sin, attend)
+            x = self._checkpointed(i, block, x, turn, attend)
         return rms_norm(last_norm, x, self.dtype)
 
-    def _checkpointed(self, i: int, block: Block, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend):
+    def _checkpointed(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend):
         """A layer, whose activations are computed again in the backward pass where that is asked for."""
         if not (self.checkpointing and torch.is_grad_enabled()):
-            return self._layer(i, block, x, cos, sin, attend)
-        return checkpoint(self._layer, i, block, x, cos, sin, attend, use_reentrant=False)
+            return self._layer(i, block, x, turn, attend)
+        return checkpoint(self._layer, i, block, x, turn, attend, use_reentrant=False)
 
-    def _layer(self, i: int, block: Block, x: Tensor, cos: Tensor, sin: Tensor, attend: Attend) -> Tensor:
+    def _layer(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
         qkv = block.qkv(rms_norm(block.input_norm, x, self.dtype)).view(len(x), -1, self.head_dim)
         if block.q_norm is not None and block.k_norm is not None:  # Qwen3
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
             qkv = torch.cat((rms_norm(block.q_norm, q, q.dtype), rms_norm(block.k_norm, k, k.dtype), v), 1)
-        qkv = Rotary.apply(qkv, cos, sin, self.heads + self.kv_heads)
+        qkv = Rotary.apply(qkv, turn, self.heads + self.kv_heads)
         x = x + block.output(attend(i, qkv).flatten(1))
         return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x, self.dtype))))

@@ -7,6 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from rlkit.models.attention import interleaved
+
 
 class Product:
     """The outputs of linear layers on one input, side by side: (N, in) → (N, sum of outputs).
@@ -14,21 +16,35 @@ class Product:
     Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched).
     Otherwise weights are concatenated inside autograd and cast to `dtype`, and plain LoRA adapters are one
     more pair of products for all the layers. Adapters of another kind, and dropout, run as peft wrote them.
+
+    Args:
+        modules: linear layers, or peft's layers around them.
+        dtype: that of the products.
+        frozen: see above.
+        head_dims: for each layer the size of the heads whose outputs are `interleaved`; 0 leaves them as they are.
     """
 
-    def __init__(self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool) -> None:
+    def __init__(
+        self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool, head_dims: Sequence[int] = ()
+    ) -> None:
+        self.head_dims = head_dims or [0] * len(modules)
         self.dtype, self.adapters = dtype, [] if frozen else [adapter_of(m) for m in modules]
         self.modules = modules if any(a == "own forward" for a in self.adapters) else None
         if self.modules:
             return
         weights = [merged_weight(m) if frozen else getattr(m, "base_layer", m).weight for m in modules]
-        weight = torch.cat(weights) if len(weights) > 1 else weights[0]
+        weight = self._side_by_side(weights)
         biases = [getattr(m, "base_layer", m).bias for m in modules]
-        bias = torch.cat(biases) if biases[0] is not None else None
+        bias = self._side_by_side(biases) if biases[0] is not None else None
         self.sizes = [len(w) for w in weights]
         if frozen:
             weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
         self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+
+    def _side_by_side(self, parts: Sequence[Tensor], dim: int = 0) -> Tensor:
+        """One tensor of what belongs to each layer, along the outputs."""
+        arranged = [interleaved(p, h, dim) if h else p for p, h in zip(parts, self.head_dims, strict=True)]
+        return torch.cat(arranged, dim) if len(arranged) > 1 else arranged[0]
 
     def tensors(self) -> list[Tensor]:
         """The fused weight and bias."""
@@ -36,7 +52,7 @@ class Product:
 
     def __call__(self, x: Tensor) -> Tensor:
         if self.modules:
-            return torch.cat([m(x) for m in self.modules], -1)
+            return self._side_by_side([m(x) for m in self.modules], -1)
         y = F.linear(x, self.weight, self.bias)
         if not any(a is not None for a in self.adapters):
             return y
@@ -46,10 +62,10 @@ class Product:
     def _fused_adapters(self) -> tuple[Tensor, Tensor]:
         """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
         downs, ups = [], []
-        for adapter, size in zip(self.adapters, self.sizes, strict=True):
+        for adapter, size, head_dim in zip(self.adapters, self.sizes, self.head_dims, strict=True):
             a, b, scaling = adapter or (None, self.weight.new_zeros(size, 0), 1.0)
             downs += [] if a is None else [a]
-            ups.append(b * scaling)
+            ups.append((interleaved(b, head_dim) if head_dim and a is not None else b) * scaling)
         return torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
 
 

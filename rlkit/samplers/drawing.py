@@ -24,11 +24,12 @@ def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, T
         token = logprobs.argmax(-1)
         return token, logprobs.gather(1, token[:, None])[:, 0]
     logits = truncated(logits if settings.temperature == 1 else logits / settings.temperature, settings)
-    cumulative = logits.softmax(-1).cumsum(-1)  # (A, V)
+    p = logits.softmax(-1)  # (A, V)
+    cumulative = p.cumsum(-1)
     # A token of probability zero adds nothing to the sum, so the first sum above the draw is never its own.
     point = uniform.clamp(max=1 - 1e-6) * cumulative[:, -1]
     token = torch.searchsorted(cumulative, point[:, None], right=True)
-    return token[:, 0], logits.gather(1, token)[:, 0] - logits.logsumexp(-1)
+    return token[:, 0], p.gather(1, token)[:, 0].log()
 
 
 def truncated(logits: Tensor, settings: Settings) -> Tensor:

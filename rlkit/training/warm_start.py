@@ -170,7 +170,9 @@ class _Trainer:
         Exact where one text alone is correct, as in the ladder's sources; a lower bound elsewhere.
         """
         total = 0.0
-        for part in micro_batches(self.validation, torch.arange(len(self.validation)), 0, 32_768):
+        for part in micro_batches(
+            self.validation, torch.arange(len(self.validation)), 0, self.config.actor.micro_batch_tokens
+        ):
             logprobs, _ = token_logprobs(self.decoder, part)
             total += float(logprobs.double().sum(-1).exp().sum())
         return total / len(self.validation)

@@ -53,7 +53,6 @@ def config(size: str, setting: str, folder: str) -> RunConfig:
         },
         "data": {"train": [{"kind": "arithmetic"}, {"kind": "string_trace"}], "train_batch_size": PROMPTS},
         "rollout": {"n": SAMPLES},
-        "actor": {"micro_batch_tokens": 10**9},
         "trainer": {"total_training_steps": 10_000},
     }
     base["data"]["max_response_length"] = TOKENS
