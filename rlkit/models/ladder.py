@@ -2,54 +2,19 @@
 
 The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al.
 (arXiv 2001.08361). Embeddings are tied. Head sizes are 32 or more because vLLM's attention kernels know no
-smaller ones.
+smaller ones. The sizes themselves are in rlkit.models.rungs.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from rlkit.errors import UserError, did_you_mean
+from rlkit.models.rungs import LADDER, Rung, rung
 from rlkit.models.tokenizer import END, PAD, byte_tokenizer
 from rlkit.seeds import derive
 
-
-@dataclass(frozen=True)
-class Rung:
-    """Layers, hidden size, MLP size and heads of one size."""
-
-    layers: int
-    hidden: int
-    intermediate: int
-    heads: int
-
-
-LADDER = {
-    "ladder-10k": Rung(1, 32, 64, 1),
-    "ladder-30k": Rung(2, 32, 128, 1),
-    "ladder-60k": Rung(3, 32, 160, 1),
-    "ladder-100k": Rung(2, 64, 192, 2),
-    "ladder-200k": Rung(3, 64, 256, 2),
-    "ladder-300k": Rung(3, 96, 240, 3),
-    "ladder-600k": Rung(4, 96, 384, 3),
-    "ladder-1m": Rung(4, 128, 480, 4),
-    "ladder-3m": Rung(5, 192, 768, 6),
-    "ladder-10m": Rung(8, 320, 864, 10),
-    "ladder-30m": Rung(10, 512, 1280, 8),
-    "ladder-100m": Rung(14, 768, 2048, 12),
-    "ladder-300m": Rung(24, 1024, 2688, 16),
-}
-
-
-def rung(name: str) -> Rung:
-    """The shape of a size; an unknown one is a UserError that lists the sizes."""
-    if name not in LADDER:
-        raise UserError(
-            f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
-        )
-    return LADDER[name]
+__all__ = ["LADDER", "Rung", "build_ladder_model", "ladder_config", "parameter_counts", "rung"]
 
 
 def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config:

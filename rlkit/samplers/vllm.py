@@ -17,12 +17,9 @@ import torch
 
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, save_model
+from rlkit.sizing.devices import GIB
+from rlkit.sizing.run import ENGINE, FREE, SLEEPS_ABOVE, TALLEST
 from rlkit.types import Sample
-
-GIB = 2**30
-SLEEPS_ABOVE = 2 * GIB  # weights: smaller models stay on the GPU, whose memory they hardly fill
-OVERHEAD = 2 * GIB  # activations of the largest batch, CUDA graphs and the CUDA context
-TALLEST = 256  # sequences that must fit at once for the engine to be worth starting
 
 
 class VllmSampler:
@@ -101,6 +98,10 @@ class VllmSampler:
             raise RuntimeError("vLLM returned log-probs of other tokens than it sampled")
         return Sample(ids, logprobs, "stop" if output.finish_reason == "stop" else "length")
 
+    def session(self, keep: int) -> "VllmSampler":
+        """Itself: the engine remembers what prompts begin with."""
+        return self
+
     def sync(self, policy: torch.nn.Module) -> None:
         """Load the policy's weights into the running engine and forget what it cached under the old ones."""
         if self.asleep:
@@ -156,8 +157,8 @@ def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
     """
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()
-    room = int(0.92 * free)
-    least = weights + OVERHEAD + kv * fewest
+    room = int(FREE * free)
+    least = weights + ENGINE + kv * fewest
     if least > room:
         others = max(0, total - free - ours)
         raise UserError(
@@ -166,7 +167,7 @@ def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
             f"{others / GIB:.1f} by other processes): free the card, lower data.max_response_length, set "
             "model.lora_rank, or set rollout.name to torch."
         )
-    wanted = min(room, weights + OVERHEAD + kv * tokens)
+    wanted = min(room, weights + ENGINE + kv * tokens)
     return round((wanted + total - free) / total, 3)
 
 

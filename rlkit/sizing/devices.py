@@ -1,0 +1,91 @@
+"""What a device can do, from its data sheet: memory, peak speed, bandwidth. Peaks are dense, without sparsity."""
+
+import re
+from typing import Annotated
+
+from pydantic import Field
+
+from rlkit.config import Section
+from rlkit.errors import UserError, did_you_mean
+from rlkit.provenance import hardware, usable_cores
+
+GIB = 2**30
+MIB = 2**20
+
+
+class Device(Section):
+    """One GPU; the defaults are an H100's (SXM)."""
+
+    memory_gb: float = 80.0
+    flops_per_second: float = 989e12
+    """bfloat16 on tensor cores."""
+    float32_per_second: float = 67e12
+    """float32 on plain cores, as torch computes it by default."""
+    bytes_per_second: float = 3.35e12
+    utilization: Annotated[float, Field(gt=0, le=1)] = 0.35
+    """Share of both peaks that is reached."""
+    per_hour: float | None = None
+    """Price of one GPU-hour."""
+
+
+def _gpu(mebibytes: int, bfloat16: float, float32: float, bandwidth: float) -> Device:
+    return Device(
+        memory_gb=mebibytes * MIB / 1e9, flops_per_second=bfloat16 * 1e12, float32_per_second=float32 * 1e12,
+        bytes_per_second=bandwidth * 1e9,
+    )  # fmt: skip
+
+
+DEVICES = {  # memory in MiB as nvidia-smi shows it, bfloat16 and float32 TFLOP/s, GB/s
+    "h100": _gpu(81_559, 989, 67, 3_350),  # NVIDIA H100 data sheet, SXM
+    "h200": _gpu(143_771, 989, 67, 4_800),  # NVIDIA H200 data sheet, SXM
+    "b200": _gpu(183_359, 2_250, 75, 7_700),  # NVIDIA Blackwell data sheet, HGX B200
+    "a100": _gpu(81_920, 312, 19.5, 2_039),  # NVIDIA A100 data sheet, SXM 80GB
+    "a100-40gb": _gpu(40_960, 312, 19.5, 1_555),  # the same, SXM 40GB
+    "l40s": _gpu(46_068, 362, 91.6, 864),  # NVIDIA L40S data sheet
+    "l4": _gpu(23_034, 121, 30.3, 300),  # NVIDIA L4 data sheet
+    "rtx-4090": _gpu(24_564, 165, 82.6, 1_008),  # NVIDIA Ada architecture white paper
+}
+_NAMES = {  # how nvidia-smi's name begins to match, the more particular first
+    r"A100.*40GB": "a100-40gb", "A100": "a100", "H100": "h100", "H200": "h200", "B200": "b200", "L40S": "l40s",
+    r"L4\b": "l4", "4090": "rtx-4090",
+}  # fmt: skip
+
+
+def device_named(name: str) -> Device:
+    """A device of the table, this machine's `cpu`, or `here`: its first GPU, or else its CPU.
+
+    Raises:
+        UserError: no such device, or a GPU of this machine that the table does not have.
+    """
+    if name == "here":
+        gpus = hardware()["gpus"]
+        return from_smi(gpus[0]) if gpus else device_named("cpu")
+    if name == "cpu":
+        speed = 4e10 * usable_cores()  # of a core that does 16 float32 multiply-adds a cycle, half of it
+        return Device(
+            memory_gb=hardware()["memory"] / 1e9,
+            flops_per_second=speed,
+            float32_per_second=speed,
+            bytes_per_second=2e10,
+        )
+    if name not in DEVICES:
+        known = ("cpu", *DEVICES)
+        raise UserError(f"--device is {name!r}.{did_you_mean(name, known)} Use one of {', '.join(known)}.")
+    return DEVICES[name]
+
+
+def from_smi(line: str) -> Device:
+    """The device of a line `name, memory.total` of nvidia-smi, with the memory that it says.
+
+    Raises:
+        UserError: the table does not have it.
+    """
+    name, _, memory = line.partition(",")
+    known = next((key for pattern, key in _NAMES.items() if re.search(pattern, name)), None)
+    if known is None:
+        raise UserError(
+            f"The speed of {name!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
+        )
+    mebibytes = re.search(r"\d+", memory)
+    total = int(mebibytes[0]) * MIB / 1e9 if mebibytes else DEVICES[known].memory_gb
+    return DEVICES[known].model_copy(update={"memory_gb": total})

@@ -1,0 +1,168 @@
+"""Bytes that a run holds, while it samples and while it learns, by part."""
+
+from dataclasses import dataclass, replace
+
+from rlkit.config import RunConfig
+from rlkit.samplers import choose
+from rlkit.sizing.devices import GIB, Device
+from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, pass_parts, weights
+from rlkit.sizing.shapes import ModelShape
+
+SLEEPS_ABOVE = 2 * GIB
+"""Weights of a model whose vLLM engine sleeps during the update; a smaller one hardly fills the GPU."""
+ENGINE = 2 * GIB
+"""vLLM's activations of the largest batch and its CUDA graphs."""
+TALLEST = 256
+"""Sequences that must fit at once for a vLLM engine to be worth starting."""
+FREE = 0.92
+"""Share of the free memory that a vLLM engine may take."""
+CONTEXT = 0.6e9
+"""The CUDA context and the libraries' workspaces, which torch does not count."""
+USABLE = 0.95
+"""Share of a device that can be filled before fragmentation ends the run."""
+WITH_CRITIC = ("gae", "turn_gae")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by part: `held` all the time, besides it in the `rollout` and in the `update`."""
+
+    held: dict[str, int]
+    rollout: dict[str, int]
+    update: dict[str, int]
+
+    @property
+    def rollout_bytes(self) -> int:
+        return sum(self.held.values()) + sum(self.rollout.values())
+
+    @property
+    def update_bytes(self) -> int:
+        return sum(self.held.values()) + sum(self.update.values())
+
+    @property
+    def peak(self) -> int:
+        """The most at a time."""
+        return max(self.rollout_bytes, self.update_bytes)
+
+
+def memory_of(
+    config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool, lengths: Lengths | None = None
+) -> Memory:
+    """Memory of a run with the local trainer.
+
+    Args:
+        on_gpu: the run is on `device`, a GPU; otherwise on a CPU.
+        lengths: of the longest prompt and response; default: the config's limits.
+    """
+    s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
+    p = Pass.of(config, lengths)
+    held = {
+        "weights": weights(s),
+        "optimizer": 2 * FLOAT * s.trained,
+        **_reference(config, s),
+        **_critic(config, s),
+    }
+    if sampler_of(config, shape, on_gpu) == "vllm":
+        sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
+    else:
+        sampler_held, rollout = _torch(config, s, lengths)
+    return Memory(held | sampler_held, rollout, _update(config, s, p))
+
+
+def sampler_of(config: RunConfig, shape: ModelShape, on_gpu: bool) -> str:
+    """torch or vllm, by the rule of `rollout.name: auto` where vLLM is installed."""
+    return choose(config.rollout.name, shape.parameters, on_gpu, installed=True)[0]
+
+
+def needs_reference(config: RunConfig) -> bool:
+    """Whether log-probs of a reference policy are computed."""
+    return config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
+
+
+def needs_critic(config: RunConfig) -> bool:
+    """Whether values are learnt."""
+    return config.algorithm.adv_estimator in WITH_CRITIC
+
+
+def _reference(config: RunConfig, s: Setting) -> dict[str, int]:
+    """A frozen copy of the model, and its fused weights; an adapter is switched off instead."""
+    if not needs_reference(config) or not s.whole:
+        return {}
+    return {"reference": (FLOAT + s.item) * s.shape.parameters}
+
+
+def critic_setting(config: RunConfig, s: Setting) -> Setting:
+    """The critic as it is trained: an adapter over the policy's base, or whole."""
+    rank = config.critic.model.lora_rank
+    rank = config.model.lora_rank if rank is None else rank
+    return replace(s, rank=rank, targets=s.targets if rank else ())
+
+
+def _critic(config: RunConfig, s: Setting) -> dict[str, int]:
+    if not needs_critic(config):
+        return {}
+    critic = critic_setting(config, s)
+    return {"critic": 3 * FLOAT * (critic.trained + s.shape.hidden + 1)}
+
+
+def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
+    """The fullest moment of the policy's or the critic's update. Gradients stand beside a pass where a pass came
+    before it; otherwise they are whole when the activations are gone, and the embedding's is there twice."""
+    settings, fullest = [s], {}
+    if needs_critic(config):
+        settings.append(critic_setting(config, s))
+    for setting in settings:
+        gradients = FLOAT * setting.trained
+        parts = pass_parts(setting, p)
+        if config.actor.entropy_coeff:
+            parts["activations"] *= 2  # the bonus is a pass of its own
+        during = {"gradients": gradients if p.count > 1 else 0, **parts}
+        after = {
+            "gradients": gradients,
+            "embedding's gradient": FLOAT * s.shape.vocab * s.shape.hidden * setting.whole,
+        }
+        fullest = max(fullest, during, after, key=lambda parts: sum(parts.values()))
+    return fullest
+
+
+def cache_bytes(s: Setting) -> int:
+    """Bytes of keys and values a token."""
+    return 2 * s.shape.layers * s.shape.kv * s.item
+
+
+def together(config: RunConfig) -> int:
+    """Sequences that are decoded at a time, in training or in an evaluation."""
+    r, e = config.rollout, config.evaluation
+    return min(max(config.data.train_batch_size * r.n, e.size * e.n), r.max_num_seqs)
+
+
+def _vllm(
+    config: RunConfig, s: Setting, device: Device, lengths: Lengths, held: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The engine's memory: what it wants, as far as there is room, and no less than it starts with
+    (rlkit.samplers.vllm). A large one is asleep during the update."""
+    copy, width = s.item * s.shape.parameters, lengths.prompt + lengths.response
+    rows, total = together(config), device.memory_gb * 1e9
+    share = config.rollout.gpu_memory_utilization
+    least, wanted = (copy + ENGINE + k * width * cache_bytes(s) for k in (min(TALLEST, rows), rows))
+    engine = int(share * total - held if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
+    return ({}, {"vLLM": engine}) if copy > SLEEPS_ABOVE else ({"vLLM": engine}, {})
+
+
+def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> tuple[dict[str, int], dict[str, int]]:
+    """The torch sampler's copy of the weights, its cache, and the logits that it draws from. Buffers of CUDA graphs
+    stay."""
+    rows, width, copy = together(config), lengths.prompt + lengths.response, s.item * s.shape.parameters
+    logits = 3 * FLOAT * rows * s.shape.vocab  # and their softmax and its running sum
+    prompts = -(-rows // config.rollout.n) * lengths.prompt * cache_bytes(s)
+    if not s.on_gpu:
+        cache = rows * width * cache_bytes(s)
+        return {"sampler's weights": copy}, {"key-value cache": cache + prompts, "logits": logits}
+    cache = _rounded(rows) * _rounded(width, 4) * cache_bytes(s)
+    return {"sampler's weights": copy, "key-value cache": cache}, {"prompts": prompts, "logits": logits}
+
+
+def _rounded(size: int, parts: int = 1) -> int:
+    """The next power of two, or part of one, as rlkit.samplers.static rounds rows and widths."""
+    step = max(1, (1 << (size - 1).bit_length()) // parts)
+    return -(-size // step) * step

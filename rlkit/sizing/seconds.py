@@ -1,0 +1,100 @@
+"""Seconds of a step by phase, from FLOPs, bytes and launches.
+
+A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
+kernels at a launch each. The shares are those of H100 runs (tests/benchmarks/results/gpu_h100.json) where there was
+one, and assumed elsewhere: good to a factor of two, and better only where tests/test_gpu.py has compared. Graders,
+environments, loading and evaluations are left out.
+"""
+
+from dataclasses import dataclass
+
+from rlkit.compute import Work
+from rlkit.config import RunConfig
+from rlkit.sizing.devices import Device
+from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept
+from rlkit.sizing.run import cache_bytes, needs_critic, needs_reference, sampler_of, together
+from rlkit.sizing.shapes import ModelShape
+
+PRODUCTS = 0.55
+"""Share of the peak that the update's products reach."""
+BANDWIDTH = 0.7
+"""Share of the bandwidth that passes over activations reach."""
+DECODE = {"torch": 0.25, "vllm": 0.6}
+"""Share of the bandwidth at which weights and caches are read while decoding; torch's is measured."""
+LAUNCH = {"eager": 7e-6, "graph": 2e-6}
+"""Seconds a kernel takes at least: launched from Python, or replayed."""
+SCHEDULER = {"torch": 0.0, "vllm": 2.5e-5}
+"""Seconds a sequence and token that the sampler spends beside the GPU: vLLM's in process, measured at 300M."""
+KERNELS = {"decode": 14, "forward": 22, "backward": 40}
+"""Kernels a layer."""
+PASSES = 6
+"""Times that what a layer keeps is written or read, there and back."""
+HOST = 0.015
+"""Seconds of Python a step."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """Seconds by phase, FLOPs of the update, and `total`."""
+
+    phases: dict[str, float]
+    update_flops: float
+
+    @property
+    def total(self) -> float:
+        return sum(self.phases.values())
+
+
+def seconds_of(
+    config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool, lengths: Lengths | None = None
+) -> StepTime:
+    """Time of one step in which all responses have `lengths` (default: the config's limits)."""
+    s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
+    prompts, n = config.data.train_batch_size, config.rollout.n
+    work = Work.of([lengths.prompt] * prompts, [(lengths.prompt, lengths.response)] * (prompts * n))
+    flops = shape.shape(s.adapter)
+    forward, training = flops.forward(work), flops.training(work)
+    a = config.actor
+    several = a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
+    passes = int(several) + int(needs_reference(config)) + needs_critic(config)
+    update = (training + forward * s.checkpointing) * (
+        a.ppo_epochs + needs_critic(config) * config.critic.ppo_epochs
+    )
+    phases = {
+        "rollout": _rollout(config, s, device, lengths),
+        "log-probs": _time(forward * passes, s, device, Pass.of(config, lengths), KERNELS["forward"])
+        if passes
+        else 0.0,
+        "update": _time(
+            update, s, device, Pass.of(config, lengths), KERNELS["forward"] + KERNELS["backward"]
+        ),
+        "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
+        "host": HOST,
+    }
+    return StepTime({name: value for name, value in phases.items() if value}, update)
+
+
+def _peak(s: Setting, device: Device) -> float:
+    return device.flops_per_second if s.item == 2 else device.float32_per_second
+
+
+def _time(flops: float, s: Setting, device: Device, p: Pass, kernels: int) -> float:
+    """Of passes over all sequences of a step."""
+    products = flops / (PRODUCTS * _peak(s, device))
+    memory = PASSES * p.count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
+    launches = LAUNCH["eager"] * kernels * s.shape.layers * p.count if s.on_gpu else 0.0
+    return max(products + memory, launches)
+
+
+def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -> float:
+    """Every token reads the weights once and each sequence's cache, and draws from the logits."""
+    sampler = sampler_of(config, s.shape, s.on_gpu)
+    total = config.data.train_batch_size * config.rollout.n
+    rows = min(total, together(config))
+    cache = rows * (lengths.prompt + lengths.response / 2) * cache_bytes(s)
+    draws = 6 * FLOAT * rows * s.shape.vocab
+    read = (s.item * s.shape.parameters + cache + draws) / (DECODE[sampler] * device.bytes_per_second)
+    products = 2 * s.shape.parameters * rows / (PRODUCTS * _peak(s, device))
+    launches = LAUNCH["graph" if s.on_gpu else "eager"] * KERNELS["decode"] * s.shape.layers
+    token = max(read, products, launches) + SCHEDULER[sampler] * rows
+    return -(-total // rows) * lengths.response * token

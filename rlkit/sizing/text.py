@@ -1,0 +1,56 @@
+"""`rlkit doctor --fit` for people."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rlkit.sizing.devices import GIB
+from rlkit.sizing.run import sampler_of
+
+if TYPE_CHECKING:
+    from rlkit.sizing.fit import Fit
+
+SHOWN = 0.001  # parts below this share of the peak are not shown
+
+
+def summary(fit: "Fit") -> str:
+    """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
+    c, m = fit.config, fit.memory
+    kind = f"LoRA rank {c.model.lora_rank}" if c.model.lora_rank else "all weights"
+    where = "this machine" if fit.name == "here" else fit.name
+    head = (
+        f"{c.model.path}: {fit.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
+        f"({fit.device.memory_gb * 1e9 / GIB:.0f} GiB)\n"
+        f"{c.data.train_batch_size} prompts of {fit.lengths.prompt} tokens × {c.rollout.n} responses of "
+        f"{fit.lengths.response}; sampler: {sampler_of(c, fit.shape, fit.on_gpu)}"
+    )
+    lines = [head, "", f"{'memory':<28}{'GiB':>9}"]
+    for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
+        lines += [
+            f"{title + name:<28}{size / GIB:>9.2f}" for name, size in parts.items() if size > SHOWN * m.peak
+        ]
+    lines += [f"{'peak of the rollout':<28}{m.rollout_bytes / GIB:>9.2f}"]
+    lines += [f"{'peak of the update':<28}{m.update_bytes / GIB:>9.2f}", ""]
+    lines += _seconds(fit.step.phases, fit.step.total)
+    return "\n".join([*lines, "", verdict(fit)])
+
+
+def _seconds(phases: Mapping[str, float], total: float) -> list[str]:
+    rows = [f"{name:<28}{value:>9.3g}" for name, value in phases.items()]
+    return [f"{'step':<28}{'seconds':>9}", *rows, f"{'all':<28}{total:>9.3g}"]
+
+
+def verdict(fit: "Fit") -> str:
+    """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
+    peak, room, tokens = fit.memory.peak / GIB, fit.room / GIB, fit.config.actor.micro_batch_tokens
+    if fit.fits:
+        largest = max(fit.largest_micro_batch or 0, tokens)
+        more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
+        return f"Fits: {peak:.1f} of {room:.1f} GiB that can be filled. actor.micro_batch_tokens {tokens:,} {more}."
+    start = f"Does not fit: {peak:.1f} GiB are needed and {room:.1f} can be filled."
+    if fit.changes is None:
+        return (
+            f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing and the smallest micro-batch: take a "
+            "larger device, shorter responses, or trainer.backend=verl on several GPUs (rlkit plan)."
+        )
+    words = " ".join(f"{key}={str(value).lower()}" for key, value in fit.changes.items())
+    return f"{start} What would fit: {words}"

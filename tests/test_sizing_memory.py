@@ -1,0 +1,169 @@
+"""Predicted bytes against the tensors that are alive: on the CPU for ladder models, on `meta` for large shapes."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tiny
+import torch
+from live_bytes import LiveBytes
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from rlkit.compute import Ledger
+from rlkit.config import RunConfig
+from rlkit.models.attention import ragged_attention
+from rlkit.models.decoder import Decoder
+from rlkit.models.ladder import parameter_counts
+from rlkit.models.layout import Layout
+from rlkit.models.loading import add_lora, load_policy
+from rlkit.models.logprobs import CHUNK, SelectedLogProbs
+from rlkit.params import override, validate
+from rlkit.sizing import memory
+from rlkit.sizing.devices import device_named
+from rlkit.sizing.memory import Lengths, Pass, Setting, pass_parts, weights
+from rlkit.sizing.run import WITH_CRITIC, memory_of
+from rlkit.sizing.shapes import shape_of
+from rlkit.training import algorithms
+from rlkit.training.critic import Critic
+from rlkit.training.update import Updater
+
+WITHIN = 0.15
+
+
+def config(**dotted) -> RunConfig:
+    base = {
+        "model": {"path": "ladder-300k", "warm_start": {"kind": "none"}},
+        "data": {"train_batch_size": 8, "max_response_length": 32}, "rollout": {"n": 4},
+        "actor": {"micro_batch_tokens": 10**9},
+    }  # fmt: skip
+    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+def measured_update(c: RunConfig, lengths: Lengths) -> int:
+    """Most bytes alive in a run's second update: model, moments, critic, gradients, activations."""
+    policy = load_policy(c.model)
+    critic = Critic(policy.model, c) if c.algorithm.adv_estimator == "gae" else None
+    updater = Updater(c, policy.model, None, critic, Ledger())
+    count = c.data.train_batch_size * c.rollout.n
+
+    def batch():
+        return tiny.batch([lengths.response] * count, c.rollout.n, prompt_length=lengths.prompt)
+
+    updater.update(batch(), 1)
+    optimizers = [updater.stepper.optimizer, *([critic.stepper.optimizer] if critic else [])]
+    moments = [t for o in optimizers for s in o.state.values() for t in s.values() if t.dim()]
+    second, own = batch(), list(critic.parameters()) if critic else []
+    with LiveBytes(*policy.model.parameters(), *policy.model.buffers(), *own, *moments) as live:
+        updater.update(second, 2)
+    return live.peak
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"enable_gradient_checkpointing": True}, {"lora_rank": 8},
+    {"lora_rank": 8, "enable_gradient_checkpointing": True}, {"dtype": "bfloat16"},
+    {"dtype": "bfloat16", "lora_rank": 8},
+])  # fmt: skip
+@pytest.mark.parametrize("micro_batch", [10**9, 256])
+def test_the_update_of_a_ladder_model_takes_the_predicted_bytes(changes, micro_batch):
+    c = config(actor__micro_batch_tokens=micro_batch, **{f"model__{k}": v for k, v in changes.items()})
+    lengths = Lengths(12, 32)
+    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), False, lengths)
+    held = predicted.update_bytes - predicted.held["sampler's weights"]
+    assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
+
+
+@pytest.mark.parametrize("rank", [0, 8])
+def test_with_a_critic_too(rank):
+    c = config(algorithm__adv_estimator="gae", model__lora_rank=rank)
+    lengths = Lengths(12, 32)
+    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), False, lengths)
+    held = predicted.update_bytes - predicted.held["sampler's weights"]
+    assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
+
+
+def meta_model(name: str, c: RunConfig) -> Any:
+    s = shape_of(name)
+    hf = Qwen2Config(
+        vocab_size=s.vocab, hidden_size=s.hidden, intermediate_size=s.intermediate, num_hidden_layers=s.layers,
+        num_attention_heads=s.heads, num_key_value_heads=s.kv_heads, tie_word_embeddings=s.tied,
+    )  # fmt: skip
+    with torch.device("meta"):
+        if c.model.lora_rank:
+            return add_lora(AutoModelForCausalLM.from_config(hf, dtype=torch.bfloat16), c.model, 0)
+        model: Any = AutoModelForCausalLM.from_config(hf, dtype=torch.float32)
+        model.compute_dtype = torch.bfloat16
+        return model
+
+
+def meta_layout(p: Pass) -> Layout:
+    """The layout of a full pass on `meta`, where what depends on data cannot be computed: taken from the CPU."""
+    mask = torch.ones(p.prompts, p.lengths.prompt, dtype=torch.bool)
+    index = torch.arange(p.sequences) // (p.sequences // p.prompts)
+    real = Layout(mask, index, torch.ones(p.sequences, p.lengths.response, dtype=torch.bool))
+    layout, ragged = Layout(mask.to("meta"), index.to("meta"), real.present.to("meta")), real.ragged
+    moved = {name: getattr(real, name).to("meta") for name in ("lengths", "last", "positions")}
+    lengths = {
+        n: (getattr(ragged, n)[0].to("meta"), getattr(ragged, n)[1]) for n in ("prompts", "queries", "keys")
+    }
+    vars(layout).update(
+        moved, prompt_tokens=real.prompt_tokens, ragged=type(ragged)(ragged.keys_at.to("meta"), **lengths)
+    )
+    return layout
+
+
+def measured_pass(model: Any, checkpointing: bool, p: Pass) -> int:
+    """Most bytes alive in one forward and backward pass over the variable-length kernel, weights included."""
+    layout, decoder = meta_layout(p), Decoder(model, checkpointing=checkpointing)
+    ids = torch.empty(p.tokens, dtype=torch.long, device="meta")
+    targets = torch.empty(p.targets, dtype=torch.long, device="meta")
+    with LiveBytes(*model.parameters()) as live:
+        hidden = decoder.run(
+            ids, layout.positions, lambda _, qkv: ragged_attention(qkv, layout, decoder.heads)
+        )
+        first = hidden[layout.last].index_select(0, layout.index)
+        states = torch.cat((first, hidden[layout.prompt_tokens :]))
+        del hidden, first
+        logprobs, _ = SelectedLogProbs.apply(states, decoder.head_weight, targets, 1.0)
+        del states
+        logprobs.sum().backward()
+    return live.peak
+
+
+@pytest.mark.parametrize(("name", "rank", "checkpointing"), [
+    ("qwen2.5-0.5b", 32, False), ("qwen2.5-0.5b", 0, False), ("qwen2.5-0.5b", 0, True), ("qwen2.5-1.5b", 32, True),
+    ("qwen2.5-7b", 32, False), ("qwen2.5-7b", 32, True), ("qwen2.5-7b", 0, True),
+])  # fmt: skip
+def test_a_pass_of_a_large_shape_takes_the_predicted_bytes(name, rank, checkpointing):
+    c = config(
+        model__dtype="bfloat16", model__lora_rank=rank, model__enable_gradient_checkpointing=checkpointing,
+        data__train_batch_size=2, rollout__n=8,
+    )  # fmt: skip
+    p = Pass.of(c, Lengths(32, 512))
+    s = replace(Setting.of(c, shape_of(name), on_gpu=False), ragged=True)  # no CUDA kernel, but its attention
+    gradients, embedding = 4 * s.trained, 4 * s.shape.vocab * s.shape.hidden * s.whole
+    predicted = weights(s) + max(sum(pass_parts(s, p).values()), gradients + embedding)
+    assert predicted == pytest.approx(measured_pass(meta_model(name, c), checkpointing, p), rel=WITHIN)
+
+
+@pytest.mark.parametrize("path", ["ladder-10k", "ladder-1m", "ladder-30m"])
+@pytest.mark.parametrize("rank", [0, 4])
+def test_shapes_count_the_parameters_of_the_models(path, rank):
+    c, shape = config(model__path=path, model__lora_rank=rank), shape_of(path)
+    counts = parameter_counts(load_policy(c.model).model)
+    s = Setting.of(c, shape, on_gpu=False)
+    assert shape.parameters == counts["parameters_total"]
+    assert shape.shape().non_embedding == counts["parameters_non_embedding"]
+    assert s.trained == counts["parameters_trainable"]
+
+
+@pytest.mark.parametrize(("path", "parameters"), [
+    ("Qwen/Qwen2.5-0.5B-Instruct", 494_032_768), ("qwen2.5-7b", 7_615_616_512), ("Qwen/Qwen3-8B", 8_190_735_360),
+    ("HuggingFaceTB/SmolLM2-135M-Instruct", 134_515_008),
+])  # fmt: skip
+def test_published_shapes_have_the_parameters_of_their_model_cards(path, parameters):
+    assert shape_of(path).parameters == parameters
+
+
+def test_what_stands_twice_is_the_same():
+    assert memory.CHUNK == CHUNK
+    assert set(WITH_CRITIC) == set(algorithms.NEEDS_CRITIC)
