@@ -1,7 +1,7 @@
 """Runs that outlive the notebook: trained in a process of their own, found again by their folder.
 
     run = rlkit.launch("params/quickstart.yaml", {"model.path": "ladder-30k"})
-    run.watch()     # live curves; interrupting it stops the run at a checkpoint
+    await run.watch()  # live curves; interrupting the cell stops the run at a checkpoint
     run.stop()      # at the next step border
     run.resume()    # from that checkpoint; so does calling launch again
 
@@ -9,14 +9,15 @@ The process is `rlkit run`, in a session of its own, with its output in the run'
 read from that folder, so a kernel that was killed and started again sees the same.
 """
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filelock import FileLock
 
@@ -25,6 +26,9 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.progress import LOG, START, RunState, last_lines, process_of, run_state
+
+if TYPE_CHECKING:
+    from rlkit.watching import NotebookView
 
 _AT_ONCE = 1.0  # seconds that a run which is stopped without waiting may still take
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
@@ -96,6 +100,7 @@ class Launched:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.id = Path(folder), Path(folder).name
+        self._view: NotebookView | None = None
 
     def __repr__(self) -> str:
         state = self.state
@@ -169,18 +174,38 @@ class Launched:
         return self.ended()
 
     def watch(self, every: float = 2.0) -> "Launched":
-        """Show it live until it ends: curves, time left, samples, and buttons in a notebook; a progress bar
-        elsewhere. Interrupting stops the run at a checkpoint.
+        """Show it live: curves, time left, samples and buttons in a notebook, a progress bar elsewhere.
+
+        In a notebook this returns at once and what it shows lives on; `await run.watch()` lasts until the run has
+        ended. Elsewhere it returns then, and interrupting it stops the run at a checkpoint.
 
         Args:
             every: seconds between two looks.
 
         Raises:
-            as `wait`.
+            as `wait`, outside a notebook.
         """
         from rlkit.watching import watch
 
-        watch(self, every)
+        self._view = watch(self, every)
+        return self if self._view else self.ended()
+
+    def __await__(self) -> Generator[Any, None, "Launched"]:
+        """As `wait`, in a notebook's cell whose buttons work meanwhile; interrupting the cell stops the run at a
+        checkpoint."""
+        return self._until_end().__await__()
+
+    async def _until_end(self) -> "Launched":
+        view = self._view
+        try:
+            while self.state.active if view is None else not view.settled.is_set():
+                await asyncio.sleep(_LOOK)
+        except asyncio.CancelledError:  # what an interrupt is for a coroutine
+            if view is not None:
+                view.stopping()
+            await asyncio.to_thread(self.stop)
+            if view is not None:
+                await asyncio.to_thread(view.settled.wait)
         return self.ended()
 
     def ended(self) -> "Launched":

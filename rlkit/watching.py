@@ -1,6 +1,5 @@
 """A run shown live, from its folder alone: in a notebook curves, samples and buttons, elsewhere a progress bar."""
 
-import base64
 import html
 import sys
 import threading
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
+from rlkit.live import Output, Worker
 from rlkit.progress import RunState
 from rlkit.report import console, duration
 from rlkit.store import read_jsonl
@@ -23,15 +23,25 @@ SHOWN = 6  # samples of the last logged step
 _COLUMNS = ("data_source", "prompt", "response", "value", "correct")
 
 
-def watch(run: "Launched", every: float = 2.0) -> None:
-    """Show the run until it ends; an interrupt stops it at a checkpoint and then returns."""
-    view = NotebookView(run, every) if _in_notebook() else TerminalView(run)
+def watch(run: "Launched", every: float = 2.0) -> "NotebookView | None":
+    """Show the run: in a notebook at once and from then on by itself, elsewhere until it ends, where an interrupt
+    stops it at a checkpoint.
+
+    Returns:
+        What shows it, in a notebook.
+    """
+    if _in_notebook():
+        view = NotebookView(run, every)
+        view.show()
+        return view
+    terminal = TerminalView(run)
     try:
-        view.follow(every)
+        terminal.follow(every)
     except KeyboardInterrupt:
-        view.say("stopping at the next step border …")
+        terminal.say("stopping at the next step border …")
         run.stop()
-    view.end()
+    terminal.end()
+    return None
 
 
 def sentence(state: RunState) -> str:
@@ -77,101 +87,106 @@ def picture(folder: Path) -> bytes | None:
 
 
 class NotebookView:
-    """Three outputs that are updated in place: buttons with a bar, the curves, the samples.
+    """Buttons with a bar, the curves and the samples, which a thread of its own keeps up to date.
 
-    Curves and samples are a picture and a table from the first moment, so a saved notebook shows them without
-    JavaScript. While the cell runs, the kernel takes no click (ipykernel gives those on a widget to the shell
-    that made it): its interrupt is the stop. The buttons serve from then on.
+    Curves and samples are a picture and a table, so a saved notebook shows them without JavaScript. The buttons
+    work whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on).
+
+    Attributes:
+        settled: is set while everything shows a run that is not being trained.
     """
 
     def __init__(self, run: "Launched", every: float) -> None:
         import ipywidgets
-        from IPython.display import display
 
-        self.run, self.every = run, every
+        self.run, self.settled = run, threading.Event()
         self._drawn: tuple[int | None, str] | None = None
-        self._follower: threading.Thread | None = None
-        self._cell_runs = True
+        self._controls: Any = None
+        self._picture, self._samples = Output(), Output()
+        self._worker = Worker(self.refresh, self._failed, every)
         self.bar = ipywidgets.IntProgress(layout=ipywidgets.Layout(width="12em"))
         self.text = ipywidgets.HTML()
-        self.stop = ipywidgets.Button(description="Stop", icon="stop")
+        self.stop = ipywidgets.Button(
+            description="Stop", icon="stop", tooltip="at its next step border, with a checkpoint"
+        )
         self.resume = ipywidgets.Button(
             description="Resume", icon="play", tooltip="from the newest checkpoint"
         )
         self.stop.on_click(self._stop)
         self.resume.on_click(self._resume)
         self.box = ipywidgets.HBox([self.stop, self.resume, self.bar, self.text])
-        blank = {"text/plain": ""}
-        self._controls: Any = display(self._bundle(run.state), raw=True, display_id=True)
-        self._picture: Any = display(blank, raw=True, display_id=True)
-        self._samples: Any = display(blank, raw=True, display_id=True)
 
-    def follow(self, every: float) -> None:
-        """Update until the run is not trained any more."""
-        while self.refresh().active:
-            time.sleep(every)
+    def show(self) -> None:
+        """Take three places in the cell's output, and begin to keep them up to date."""
+        from IPython.display import display
 
-    def refresh(self) -> RunState:
-        """Show what the folder holds now; curves and samples only when there is a new step."""
+        self._controls = display(self._buttons(), raw=True, display_id=True)
+        self._picture.show()
+        self._samples.show()
+        self.refresh()
+        self._worker.start()
+
+    def refresh(self) -> bool:
+        """Show what the folder holds now, curves and samples only when there is a new step; true while the run
+        is being trained."""
         state = self.run.state
         self.bar.max, self.bar.value = state.total or 1, state.step or 0
+        self.stop.disabled = not state.active
+        self.resume.disabled = state.active or state.status == "finished"
         self.say(sentence(state))
-        self.stop.disabled, self.resume.disabled = (
-            not state.active,
-            state.active or state.status == "finished",
-        )
         if (state.step, state.status) != self._drawn:
             self._drawn = state.step, state.status
             self._draw(state)
-        return state
+        if not state.active:
+            self._settle(state)
+        return state.active
 
     def say(self, line: str) -> None:
         """A line beside the bar."""
         self.text.value = html.escape(line)
 
-    def end(self) -> None:
-        """Leave the last state as plain text, with the buttons while there is something to resume."""
-        self._cell_runs = False
-        state = self.refresh()
-        if state.status == "finished":
-            self.box.close()
-        self._controls.update(self._bundle(state), raw=True)
+    def stopping(self) -> None:
+        """Say that the run has been asked to end."""
+        self.stop.disabled = True
+        self.say("stopping at the next step border …")
 
     def _draw(self, state: RunState) -> None:
-        line = f"{self.run.id}: {sentence(state)}"
         if png := picture(self.run.folder):
-            content = {"image/png": base64.b64encode(png).decode(), "text/plain": line}
-            self._picture.update(content, raw=True)
+            self._picture.picture(png, f"{self.run.id}: {sentence(state)}")
             rows = samples(self.run.folder)
-            self._samples.update({"text/html": samples_table(rows), "text/plain": _plain(rows)}, raw=True)
+            self._samples.html(samples_table(rows), _plain(rows))
 
-    def _bundle(self, state: RunState) -> dict[str, Any]:
-        """The buttons for a front end that has them, and the state in words for all others."""
-        line = f"{self.run.id}: {sentence(state)}"
-        words = {"text/html": f"<code>{html.escape(line)}</code>", "text/plain": line}
+    def _settle(self, state: RunState) -> None:
+        """A finished run leaves words in the buttons' place."""
         if state.status == "finished":
-            return words
+            line = f"{self.run.id}: {sentence(state)}"
+            self._controls.update(_words(line), raw=True)
+            self.box.close()
+            self._worker.stop()
+        self.settled.set()
+
+    def _buttons(self) -> dict[str, Any]:
+        """For a front end that has widgets, and the run's name for all others.
+
+        Shown once: JupyterLab loses hold of a widget that is shown a second time in the same place, and says so
+        in the browser's console when that is closed.
+        """
         model = {"version_major": 2, "version_minor": 0, "model_id": self.box.model_id}
-        return {"application/vnd.jupyter.widget-view+json": model, **words}
+        return {"application/vnd.jupyter.widget-view+json": model, **_words(self.run.id)}
+
+    def _failed(self, problem: Exception) -> None:
+        self.say(f"not drawn: {type(problem).__name__}: {problem}")
 
     def _stop(self, _: Any) -> None:
-        self.say("stopping at the next step border …")
-        self.stop.disabled = True
+        self.stopping()
         self.run.stop(wait=False)
+        self._worker.wake()
 
     def _resume(self, _: Any) -> None:
+        self.settled.clear()
         self.resume.disabled = True
         self.run.resume()
-        before = self._follower  # may still be drawing the end
-        self._follower = threading.Thread(target=self._follow_on, args=(before,), daemon=True)
-        self._follower.start()
-
-    def _follow_on(self, before: threading.Thread | None) -> None:
-        """Go on showing after the cell has ended."""
-        if before is not None:
-            before.join()
-        self.follow(self.every)
-        self.end()
+        self._worker.wake()
 
 
 class TerminalView:
@@ -214,6 +229,10 @@ def _in_notebook() -> bool:
     module = sys.modules.get("IPython")
     shell = module.get_ipython() if module else None
     return getattr(shell, "kernel", None) is not None
+
+
+def _words(line: str) -> dict[str, str]:
+    return {"text/html": f"<code>{html.escape(line)}</code>", "text/plain": line}
 
 
 def _cell(value: Any) -> str:

@@ -83,7 +83,7 @@ def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, confi
 
 def reads_without_widgets(path: Path, run_id: str) -> None:
     """Every output is words, a table or a picture beside whatever else it is."""
-    (cell,) = [c for c in nbformat.read(path, as_version=4).cells if ".watch()" in c.source]
+    (cell,) = [c for c in nbformat.read(path, as_version=4).cells if "await rlkit.launch" in c.source]
     data = [output.data for output in cell.outputs if "data" in output]
     assert any("image/png" in bundle for bundle in data)
     assert any("samples of step 400" in bundle.get("text/html", "") for bundle in data)

@@ -19,7 +19,7 @@ from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation, label
 from rlkit.panels.controls import controls
 from rlkit.panels.law import Exploration
-from rlkit.panels.live import Worker
+from rlkit.live import Worker
 from rlkit.panels.samples import ANY, Choice, Samples, page
 from rlkit.panels.view import Panel
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.panels.live import Output
+from rlkit.live import Output
 from rlkit.results import run_folders
 from rlkit.store import read_jsonl
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.errors import UserError
+from rlkit.live import Output, Worker
 from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation, label
 from rlkit.panels.controls import KEYS, Control, controls
-from rlkit.panels.live import Output, Worker
 
 
 def panel(

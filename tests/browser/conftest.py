@@ -20,10 +20,7 @@ ROOT = Path(__file__).parent.parent.parent
 SHOTS = Path(os.environ.get("RLKIT_SCREENSHOTS", Path(__file__).parent / "screenshots"))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
-HARMLESS = (
-    "ResizeObserver loop",  # of the browser, and of no consequence
-    "Failed to execute 'removeChild'",  # of JupyterLab, moving an output that has been replaced meanwhile
-)
+HARMLESS = ("ResizeObserver loop",)  # of the browser, and of no consequence
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

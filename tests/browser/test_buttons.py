@@ -1,4 +1,4 @@
-"""The buttons of a run that is watched: they serve when the cell was interrupted."""
+"""The buttons of a run that is watched: they work while its cell runs, and after it."""
 
 import json
 
@@ -6,6 +6,7 @@ import pytest
 
 from .test_notebooks import RUN_ALL, shot
 
+RUNNING = ".jp-InputPrompt:text-is('[*]:')"
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(280)]
 
 
@@ -18,6 +19,10 @@ def until(page, info, status: str) -> None:
     raise AssertionError(f"never {status}: {info.read_text()}")
 
 
+def button(page, name: str):
+    return page.locator("button.jupyter-button:not([disabled])", has_text=name)
+
+
 def test_stop_and_resume(lab, project):
     text = (project / "notebooks" / "train.ipynb").read_text()
     (project / "notebooks" / "buttons.ipynb").write_text(
@@ -26,14 +31,18 @@ def test_stop_and_resume(lab, project):
     page = lab("buttons")
     page.evaluate(RUN_ALL)
     page.wait_for_selector(".jp-OutputArea :text('running')")
-    page.evaluate("void window.jupyterapp.commands.execute('notebook:interrupt-kernel')")
+    page.wait_for_selector(".jp-OutputArea img")  # the first step
     (info,) = (project / "outputs" / "buttons" / "runs").glob("*/run.json")
+    assert page.locator(RUNNING).count()
+    button(page, "Stop").click()
     until(page, info, "stopped")
-    page.locator("button.jupyter-button:not([disabled])", has_text="Resume").click()
+    page.wait_for_selector(RUNNING, state="detached")  # the cells after it have run, too
+    shot(page, "9-stopped")
+    button(page, "Resume").click()
     until(page, info, "running")
-    page.locator("button.jupyter-button:not([disabled])", has_text="Stop").click()
+    button(page, "Stop").click()
     until(page, info, "stopped")
-    page.locator("button.jupyter-button:not([disabled])", has_text="Resume").click()
+    button(page, "Resume").click()
     page.wait_for_selector(".jp-OutputArea :text('finished')", timeout=150_000)
     assert json.loads(info.read_text())["summary"]["steps"] == 150
-    shot(page, "9-buttons")
+    shot(page, "10-buttons")
