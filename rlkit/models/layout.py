@@ -59,13 +59,7 @@ class Layout:
     @cached_property
     def slots(self) -> tuple[Tensor, int]:
         """Each response's place (B,) on a P × G board, G the largest group; and G."""
-        counts = torch.bincount(self.index, minlength=len(self.prompt_mask))
-        order = self.index.argsort(stable=True)
-        starts = counts.cumsum(0) - counts
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order), device=order.device) - starts[self.index[order]]
-        group = int(counts.max())
-        return self.index * group + rank, group
+        return slots_of(self.index, len(self.prompt_mask))
 
     @cached_property
     def tiles(self) -> "Tiles":
@@ -134,6 +128,17 @@ class Ragged:
     prompts: tuple[Tensor, int]
     queries: tuple[Tensor, int]
     keys: tuple[Tensor, int]
+
+
+def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int]:
+    """Each sequence's place (B,) on a board of prompts × G, its prompt being `index` (B,); and G, the largest group."""
+    counts = torch.bincount(index, minlength=prompts)
+    order = index.argsort(stable=True)
+    starts = counts.cumsum(0) - counts
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=order.device) - starts[index[order]]
+    group = int(counts.max())
+    return index * group + rank, group
 
 
 def spread(x: Tensor, places: Tensor | None, size: int) -> Tensor:

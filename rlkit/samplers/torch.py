@@ -5,17 +5,17 @@ the random numbers of a sequence depend on the call's seed and its own place onl
 running. Token ids are appended, never re-encoded.
 """
 
+import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
-from rlkit.models.layout import HIDDEN_SCORE
+from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw
+from rlkit.samplers.memory import Memory, alike
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
 
@@ -39,10 +39,19 @@ class TorchSampler:
         self.decoder = Decoder(model, frozen=True)
         on_gpu = self.decoder.device.type == "cuda"
         self.static = StaticDecoding(self.decoder, self.stop_ids) if on_gpu else None
+        self.memory: Memory | None = None
+
+    def session(self, keep: int) -> "TorchSampler":
+        """This sampler, remembering the last `keep` prompts: one that continues another is computed from there."""
+        session = copy.copy(self)  # the same weights, buffers and graphs
+        session.memory = Memory(self.decoder, min(keep, self.max_num_seqs))
+        return session
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
         self.decoder.refresh(policy)
+        if self.memory is not None:
+            self.memory.calls.clear()
 
     def release(self) -> None:
         """Nothing: the cache is small beside an update's activations."""
@@ -67,21 +76,32 @@ class TorchSampler:
         device = self.decoder.device
         generator = torch.Generator().manual_seed(seed)
         draws = torch.rand(len(prompts) * n, max_tokens, generator=generator)  # (P·n, T), in [0, 1)
+        draws = draws.view(len(prompts), n, max_tokens)
         settings = Settings(temperature, top_p, top_k, max_tokens)
-        step = max(1, self.max_num_seqs // n)
-        samples: list[list[Sample]] = []
-        for start in range(0, len(prompts), step):
-            chunk = prompts[start : start + step]
-            uniform = draws[start * n : (start + len(chunk)) * n].to(device)
-            rows = self._decode(chunk, n, uniform, settings)
-            samples += [rows[i * n : (i + 1) * n] for i in range(len(chunk))]
+        samples: list[list[Sample]] = [[]] * len(prompts)
+        for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
+            uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(device)  # (rows·n, T)
+            drawn = self._decode([prompts[row] for row in rows], n, uniform, settings)
+            for i, row in enumerate(rows):
+                samples[row] = drawn[i * n : (i + 1) * n]
         return samples
+
+    def _parts(self, prompts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
+        """Positions of the prompts that are decoded together."""
+        if self.memory is not None:
+            return alike(np.array([len(ids) for ids in prompts]), most, self.decoder.device.type)
+        return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
+
+    def _prefill(self, prompts: Sequence[np.ndarray], device: torch.device) -> Prefix:
+        if self.memory is not None:
+            return self.memory.prefill(prompts)
+        ids, mask = pad_right(prompts, self.pad_id)
+        return self.decoder.prefill(ids.to(device), mask.to(device))
 
     def _decode(
         self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings
     ) -> list[Sample]:
-        ids, mask = pad_right(prompts, self.pad_id)
-        prefix = self.decoder.prefill(ids.to(uniform.device), mask.to(uniform.device))
+        prefix = self._prefill(prompts, uniform.device)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
         if self.static is not None:
             return self._collect(*self.static.decode(prefix, index, uniform, settings))
@@ -113,21 +133,13 @@ class TorchSampler:
             if left < COMPACT_BELOW * len(rows):
                 keep = running.nonzero()[:, 0]
                 rows, token, running = rows[keep], token[keep], running[keep]
-                cache.select(keep)
+                cache.select(keep, t)
             hidden = self._step(token, cache, t)
         return tokens, logprobs, lengths
 
-    def _step(self, token: Tensor, cache: "Cache", t: int) -> Tensor:
+    def _step(self, token: Tensor, cache: Cache, t: int) -> Tensor:
         """Append `token` (A,) as response token t and return the states (A, d) after it."""
-        end, bias = cache.width + t + 1, cache.bias(cache.width + t + 1)
-        heads, kv = self.decoder.heads, self.decoder.kv_heads
-
-        def attend(layer, qkv):
-            keys, values = cache.keys[layer], cache.values[layer]
-            q, keys[:, :, end - 1], values[:, :, end - 1] = qkv.split((heads, kv, kv), 1)
-            return decode_attention(q, keys, values, end, bias)
-
-        return self.decoder.run(token, cache.lengths + t, attend)
+        return self.decoder.run(token, cache.lengths + t, lambda layer, qkv: cache.attend(layer, qkv, t))
 
     def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
         ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()
@@ -137,44 +149,6 @@ class TorchSampler:
             Sample(ids[i, :size], logps[i, :size], "stop" if finished[i] else "length")
             for i, size in enumerate(sizes)
         ]
-
-
-@dataclass
-class Cache:
-    """Keys and values of the running sequences: (A, Hkv, S + T, D) a layer, prompts first."""
-
-    keys: list[Tensor]
-    values: list[Tensor]
-    lengths: Tensor  # (A,) prompt lengths
-    mask: Tensor | None  # (A, S) where prompts differ in length
-    width: int  # S
-
-    @classmethod
-    def of(cls, prefix, index: Tensor, max_tokens: int) -> "Cache":
-        def grown(prompt: Tensor) -> Tensor:
-            _, heads, width, dim = prompt.shape
-            cache = prompt.new_empty(len(index), heads, width + max_tokens, dim)
-            cache[:, :, :width] = prompt.index_select(0, index)
-            return cache
-
-        mask = None if bool(prefix.mask.all()) else prefix.mask[index]
-        keys, values = [grown(k) for k in prefix.keys], [grown(v) for v in prefix.values]
-        return cls(keys, values, prefix.lengths[index], mask, prefix.mask.shape[1])
-
-    def bias(self, end: int) -> Tensor | None:
-        """(A, 1, 1, end) that hides padding behind prompts; None where there is none."""
-        if self.mask is None:
-            return None
-        hidden = torch.zeros(len(self.mask), end, device=self.mask.device)
-        hidden[:, : self.width].masked_fill_(~self.mask, HIDDEN_SCORE)
-        return hidden[:, None, None]
-
-    def select(self, keep: Tensor) -> None:
-        """Only these sequences go on."""
-        self.keys = [k.index_select(0, keep) for k in self.keys]
-        self.values = [v.index_select(0, keep) for v in self.values]
-        self.lengths = self.lengths[keep]
-        self.mask = None if self.mask is None else self.mask[keep]
 
 
 def pad_right(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:

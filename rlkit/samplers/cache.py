@@ -1,0 +1,101 @@
+"""Keys and values of running sequences: a group's prompt is kept once, and read once a step for the whole group."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from rlkit.models.decoder import Prefix
+from rlkit.models.layout import HIDDEN_SCORE, slots_of, spread
+
+
+@dataclass
+class Cache:
+    """What A running sequences of P prompts attend to; K key heads of dimension D.
+
+    Sequences stand on a board of P × G slots, G the largest group, so that a step's queries of a group meet their
+    prompt in one matrix product.
+    """
+
+    prompts: list[tuple[Tensor, Tensor]]  # keys and values (P·K, S, D) a layer
+    own: list[tuple[Tensor, Tensor]]  # (A, K, T, D) a layer
+    bias: Tensor | None  # (P, 1, S) hides what is behind a shorter prompt
+    index: Tensor  # (A,) prompt of each sequence
+    lengths: Tensor  # (A,) prompt lengths
+
+    def __post_init__(self) -> None:
+        self._arrange()
+
+    @classmethod
+    def of(cls, prefix: Prefix, index: Tensor, max_tokens: int) -> "Cache":
+        """Nothing drawn yet: sequences of `index` (A,) that may grow by `max_tokens`."""
+        _, kv, _, d = prefix.keys[0].shape
+        own = len(index), kv, max_tokens, d
+        bias = None
+        if not bool(prefix.mask.all()):
+            bias = torch.zeros(prefix.mask.shape, device=index.device).masked_fill_(
+                ~prefix.mask, HIDDEN_SCORE
+            )
+            bias = bias[:, None]
+        return cls(
+            [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in zip(prefix.keys, prefix.values, strict=True)],
+            [(k.new_empty(own), k.new_empty(own)) for k in prefix.keys],
+            bias,
+            index,
+            prefix.lengths[index],
+        )
+
+    def _arrange(self) -> None:
+        kv = self.own[0][0].shape[1]
+        self.count = len(self.prompts[0][0]) // kv  # P
+        self.slots, self.group = slots_of(self.index, self.count)
+        full = len(self.slots) == self.count * self.group and bool((self.slots.diff() == 1).all())
+        self.places = None if full else self.slots
+
+    def _board(self, x: Tensor) -> Tensor:
+        """Rows (A, K, g, X) of sequences as (P·K, G·g, X)."""
+        _, kv, g, size = x.shape
+        board = spread(x, self.places, self.count * self.group).view(self.count, self.group, kv, g, size)
+        return board.transpose(1, 2).reshape(self.count * kv, self.group * g, size)
+
+    def _rows(self, board: Tensor, kv: int) -> Tensor:
+        """The inverse of `_board`."""
+        g, size = board.shape[1] // self.group, board.shape[2]
+        rows = board.view(self.count, kv, self.group, g, size).transpose(1, 2).reshape(-1, kv, g, size)
+        return rows if self.places is None else rows[self.places]
+
+    def attend(self, layer: int, qkv: Tensor, t: int) -> Tensor:
+        """Keep the keys and values of response token t in qkv (A, H + 2K, D); the outputs (A, H, D) of its queries."""
+        (keys, values), (prompt_keys, prompt_values) = self.own[layer], self.prompts[layer]
+        (a, kv, _, d), s = keys.shape, prompt_keys.shape[1]
+        heads = qkv.shape[1] - 2 * kv
+        q, keys[:, :, t], values[:, :, t] = qkv.split((heads, kv, kv), 1)
+        q = (q * d**-0.5).view(a, kv, heads // kv, d)
+        on_prompt = self._board(q) @ prompt_keys.transpose(1, 2)  # (P·K, G·g, S)
+        if self.bias is not None:
+            on_prompt.view(self.count, -1, s).add_(self.bias)
+        scores = torch.cat((self._rows(on_prompt, kv), q @ keys[:, :, : t + 1].transpose(2, 3)), -1)
+        weights = scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
+        of_prompt = self._rows(self._board(weights[..., :s]) @ prompt_values, kv)
+        return (of_prompt + weights[..., s:] @ values[:, :, : t + 1]).reshape(a, heads, d)
+
+    def select(self, keep: Tensor, t: int) -> None:
+        """Only the sequences `keep` go on, each with t tokens of its own; prompts that nobody has left are dropped."""
+        used, self.index = self.index[keep].unique(return_inverse=True)
+        self.own = [_shrunk(layer, keep, t) for layer in self.own]
+        self.lengths = self.lengths[keep]
+        if len(used) < self.count:
+            kv = self.own[0][0].shape[1]
+            rows = (used[:, None] * kv + torch.arange(kv, device=used.device)).flatten()
+            self.prompts = [(k[rows], v[rows]) for k, v in self.prompts]
+            self.bias = None if self.bias is None else self.bias[used]
+        self._arrange()
+
+
+def _shrunk(layer: Sequence[Tensor], keep: Tensor, t: int) -> tuple[Tensor, Tensor]:
+    """Copies of the kept rows; only the first t places hold anything."""
+    keys, values = (x.new_empty(len(keep), *x.shape[1:]) for x in layer)
+    for new, old in zip((keys, values), layer, strict=True):
+        new[:, :, :t] = old[keep, :, :t]
+    return keys, values

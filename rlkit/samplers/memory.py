@@ -1,0 +1,129 @@
+"""Prompts that continue earlier ones: keys and values that were computed for a turn serve the next."""
+
+from bisect import bisect
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlkit.models.decoder import Decoder, Prefix
+from rlkit.models.layout import spread
+
+SHORT = {"cpu": 256, "cuda": 2048}  # prompts up to here share a pass, as do longer ones within a factor of two
+BOARD = 2**26  # most cells of a pass's longest prompt squared, times its prompts: what masks and scores take
+
+
+def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
+    """Positions of prompts, grouped so that a long one does not pad many short ones; at most `most` a group."""
+    kinds = np.ceil(np.log2(np.maximum(lengths / SHORT[device], 1))).astype(int)
+    groups = []
+    for kind in np.unique(kinds):
+        rows = np.flatnonzero(kinds == kind)
+        size = int(max(1, min(most, BOARD // int(lengths[rows].max()) ** 2)))
+        groups += [rows[i : i + size] for i in range(0, len(rows), size)]
+    return groups
+
+
+class Memory:
+    """Keys and values of the last prompts, found again by their ids.
+
+    A prompt that begins like one of them is computed from where it differs. The numbers are those of the whole
+    prompt's own forward pass, up to the rounding of differently shaped products.
+
+    Args:
+        decoder: a frozen decoder, whose weights stay as they are while the memory is used.
+        keep: prompts that are kept; the oldest calls go first.
+    """
+
+    def __init__(self, decoder: Decoder, keep: int) -> None:
+        self.decoder, self.keep = decoder, keep
+        self.calls: deque[tuple[list[bytes], Prefix]] = deque()
+
+    def prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
+        """The computed prompts (1-d arrays of ids), and keep them."""
+        keys = [ids.astype(">u4").tobytes() for ids in prompts]  # big-endian: bytes sort as ids do
+        prefix = self._continued(prompts, self._origins(keys))
+        self.calls.append((keys, prefix))
+        while sum(len(own) for own, _ in self.calls) > self.keep:
+            self.calls.popleft()
+        return prefix
+
+    def _origins(self, keys: list[bytes]) -> np.ndarray:
+        """(P, 3): the kept call and row that share most leading ids with each prompt, and how many; never all,
+        since the last id's state is needed. Among sorted prompts the most alike are neighbours."""
+        kept = sorted(
+            (key, call, row) for call, (own, _) in enumerate(self.calls) for row, key in enumerate(own)
+        )
+        names = [key for key, _, _ in kept]
+        found = np.zeros((len(keys), 3), np.int64)
+        for i, key in enumerate(keys):
+            at = bisect(names, key)
+            for j in (at - 1, at):
+                same = shared(key, names[j]) if 0 <= j < len(names) else 0
+                same = min(same, len(key) // 4 - 1)
+                if same > found[i, 2]:
+                    found[i] = kept[j][1], kept[j][2], same
+        return found
+
+    def _continued(self, prompts: Sequence[np.ndarray], origins: np.ndarray) -> Prefix:
+        device, decoder = self.decoder.device, self.decoder
+        known, lengths = origins[:, 2], np.array([len(ids) for ids in prompts])
+        new = lengths - known
+        rows = torch.from_numpy(np.repeat(np.arange(len(prompts)), new)).to(device)  # (N,) of the new tokens
+        places = np.concatenate([np.arange(a, b) for a, b in zip(known, lengths, strict=True)])
+        nth = torch.from_numpy(places - np.repeat(known, new)).to(device)  # (N,) among the new of its prompt
+        places = torch.from_numpy(places).to(device)
+        ids = torch.from_numpy(np.concatenate([p[k:] for p, k in zip(prompts, known, strict=True)])).to(
+            device
+        )
+        p, n, w = len(prompts), int(new.max()), int(lengths.max())
+        keys, values = self._recalled(origins, (p, decoder.kv_heads, w, decoder.head_dim))
+        start = torch.from_numpy(known).to(device)
+        reach = start[:, None] + torch.arange(n, device=device)  # (P, n) the last place that a new token sees
+        seen = (torch.arange(w, device=device) <= reach[..., None])[:, None]  # (P, 1, n, W)
+        cells = None if len(rows) == p * n else rows * n + nth
+
+        def attend(layer: int, qkv: Tensor) -> Tensor:
+            q, k, v = qkv.split((decoder.heads, decoder.kv_heads, decoder.kv_heads), 1)
+            keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
+            board = spread(q, cells, p * n).view(p, n, *q.shape[1:])
+            out = cached_attention(board, keys[layer], values[layer], seen).flatten(0, 1)
+            return out if cells is None else out[cells]
+
+        hidden = decoder.run(ids, places, attend)  # (N, d)
+        last = torch.from_numpy(new.cumsum() - 1).to(device)
+        size = torch.from_numpy(lengths).to(device)
+        mask = torch.arange(w, device=device) < size[:, None]
+        return Prefix(hidden[last], keys, values, mask, size)
+
+    def _recalled(self, origins: np.ndarray, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
+        """Keys and values of every layer with what is known filled in: at least as many places as are."""
+        decoder, device = self.decoder, self.decoder.device
+        boards = [torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in range(2 * decoder.layers)]
+        for call in np.unique(origins[origins[:, 2] > 0, 0]):
+            to = np.flatnonzero((origins[:, 0] == call) & (origins[:, 2] > 0))
+            width, prefix = int(origins[to, 2].max()), self.calls[call][1]
+            into, rows = (torch.from_numpy(x).to(device) for x in (to, origins[to, 1]))
+            for board, source in zip(boards, [*prefix.keys, *prefix.values], strict=True):
+                board[into, :, :width] = source[rows, :, :width]
+        return boards[: decoder.layers], boards[decoder.layers :]
+
+
+def cached_attention(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
+    """n queries a sequence: q (P, n, H, D) on the places of a cache (P, K, W, D) that `seen` (P, 1, n, W) allows."""
+    (p, n, h, d), kv = q.shape, keys.shape[1]
+    q = q.view(p, n, kv, h // kv, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)  # (P, K, g·n, D)
+    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen.repeat(1, 1, h // kv, 1))
+    return out.view(p, kv, h // kv, n, d).permute(0, 3, 1, 2, 4).reshape(p, n, h, d)
+
+
+def shared(a: bytes, b: bytes) -> int:
+    """How many leading ids two prompts share, four bytes each."""
+    if a.startswith(b):
+        return len(b) // 4
+    size = min(len(a), len(b)) // 4
+    unequal = np.frombuffer(a, ">u4", size) != np.frombuffer(b, ">u4", size)
+    return int(unequal.argmax()) if unequal.any() else size
