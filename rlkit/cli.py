@@ -174,6 +174,38 @@ def sync(path: Annotated[Path, typer.Argument(help="A run's folder, outputs/<stu
         typer.echo(f"{run}: {steps} steps uploaded")
 
 
+@app.command(rich_help_panel="Runs and studies")
+def doctor(
+    overrides: Overrides = None,
+    fit: Annotated[
+        str,
+        typer.Option(metavar="MODEL|FILE", help="Predict memory and seconds of a run of this model or file."),
+    ] = "",
+    device: Annotated[str, typer.Option(help="With --fit: h100, h200, a100, l4 …, cpu, or here.")] = "here",
+    prompt_tokens: Annotated[int, typer.Option(help="With --fit: of a prompt; 0 is the limit.", min=0)] = 0,
+    response_tokens: Annotated[
+        int, typer.Option(help="With --fit: of a response; 0 is the limit.", min=0)
+    ] = 0,
+) -> None:
+    """Say what this machine has, what works on it and how to mend the rest; or whether a run fits."""
+    from rlkit.params import parse_overrides
+    from rlkit.sizing import text
+
+    if not fit:
+        if overrides:
+            raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
+        from rlkit.rewards.sandbox.levels import report
+
+        _print(text.machine_table())
+        typer.echo(report())
+        return
+    from rlkit.sizing.fit import fit as predict
+
+    found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
+    typer.echo(found.summary())
+    raise typer.Exit(int(not found.fits))
+
+
 # --- Data ---------------------------------------------------------------------------------------------
 
 app.add_typer(data_app, name="data", rich_help_panel="Data")
@@ -224,14 +256,6 @@ def audit(
     result = rewards.audit(config, data, out)
     typer.echo(result.table())
     raise typer.Exit(int(bool(result.failures)))
-
-
-@app.command(rich_help_panel="Rewards")
-def doctor() -> None:
-    """Say what works on this machine, and how to make the rest work."""
-    from rlkit.rewards.sandbox.levels import report
-
-    typer.echo(report())
 
 
 # --- Models, training and evaluation ------------------------------------------------------------------

@@ -43,8 +43,8 @@ def git_state() -> dict[str, Any]:
     root = Path(__file__).parent.parent
     if not (root / ".git").exists():
         return {}
-    commit = _output("git", "-C", root, "rev-parse", "HEAD")
-    changes = _output("git", "-C", root, "status", "--porcelain")
+    commit = output_of("git", "-C", root, "rev-parse", "HEAD")
+    changes = output_of("git", "-C", root, "status", "--porcelain")
     return {} if commit is None else {"commit": commit, "dirty": bool(changes)}
 
 
@@ -53,7 +53,7 @@ def hardware() -> dict[str, Any]:
     """Processor, usable cores, memory (bytes) and GPUs. Asks nvidia-smi, so torch is not imported."""
     import psutil
 
-    gpus = _output("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
+    gpus = output_of("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
     return {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
@@ -77,7 +77,8 @@ def _cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def _output(*command: str | Path) -> str | None:
+def output_of(*command: str | Path) -> str | None:
+    """What a command prints; None where it does not exist, fails or takes longer than ten seconds."""
     if shutil.which(str(command[0])) is None:
         return None
     try:

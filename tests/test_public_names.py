@@ -79,7 +79,9 @@ def test_help_loads_nothing_heavy():
     assert loaded_after(HELP) == set()
 
 
-LIGHT = ("config", "store", "results", "studies", "notebook", "report", "figures", "cli", "domains", "laws")
+LIGHT = (
+    "config", "store", "results", "studies", "notebook", "report", "figures", "cli", "domains", "laws", "sizing.fit",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("module", LIGHT)

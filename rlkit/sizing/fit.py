@@ -55,7 +55,7 @@ def fit(
     what: str,
     overrides: Mapping[str, Any] | None = None,
     device: str = "here",
-    lengths: Lengths | None = None,
+    tokens: tuple[int, int] = (0, 0),
 ) -> Fit:
     """The prediction for a model or a params file.
 
@@ -63,7 +63,7 @@ def fit(
         what: a YAML file, or anything that `model.path` may be.
         overrides: dotted keys, e.g. {"model.lora_rank": 32}.
         device: h100, h200, a100 …, cpu, or here.
-        lengths: tokens of prompts and responses; default: the config's limits.
+        tokens: of a prompt and of a response; 0 is the config's limit.
 
     Raises:
         UserError: an unknown model, device or key.
@@ -76,6 +76,8 @@ def fit(
     on_gpu = config.trainer.device != "cpu" and (
         bool(hardware()["gpus"]) if device == "here" else device != "cpu"
     )
+    limits = Lengths.limits(config)
+    lengths = Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response)
     return fit_config(config, device if on_gpu else "cpu", on_gpu, lengths)
 
 

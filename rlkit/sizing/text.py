@@ -1,4 +1,4 @@
-"""`rlkit doctor --fit` for people."""
+"""`rlkit doctor` for people."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -7,9 +7,24 @@ from rlkit.sizing.devices import GIB
 from rlkit.sizing.run import sampler_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rlkit.sizing.fit import Fit
 
 SHOWN = 0.001  # parts below this share of the peak are not shown
+
+
+def machine_table() -> "Table":
+    """What this machine has, what follows, and how to mend what is missing."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from rlkit.sizing.machine import findings
+
+    table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
+    for row in findings():
+        table.add_row(row.what, row.found, row.follows, row.mend, style="yellow" if row.mend else "")
+    return table
 
 
 def summary(fit: "Fit") -> str:

@@ -1,0 +1,131 @@
+"""`rlkit doctor`: what fits where, what would fit, and what a machine is told of itself."""
+
+import pytest
+from typer.testing import CliRunner
+
+from rlkit.cli import app
+from rlkit.errors import UserError
+from rlkit.sizing import machine
+from rlkit.sizing.devices import DEVICES, device_named, from_smi
+from rlkit.sizing.fit import fit
+
+LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
+
+
+def test_seven_billion_weights_with_lora_fit_an_h100_and_whole_they_do_not():
+    assert fit("qwen2.5-7b", LARGE | {"model.lora_rank": 32}, "h100").fits
+    whole = fit("qwen2.5-7b", LARGE, "h100")
+    assert not whole.fits and whole.changes
+    assert whole.memory.held["weights"] == 4 * whole.shape.parameters  # float32 under bfloat16
+    assert fit("qwen2.5-7b", LARGE | whole.changes, "h100").fits
+
+
+@pytest.mark.parametrize(
+    ("model", "device"), [("qwen2.5-1.5b", "a100-40gb"), ("qwen2.5-3b", "a100-40gb"), ("qwen2.5-7b", "l40s")]
+)
+def test_what_is_said_to_fit_does(model, device):
+    before = fit(model, LARGE, device)
+    assert not before.fits and before.changes
+    assert "What would fit: " + next(iter(before.changes)) in before.summary()
+    assert fit(model, LARGE | before.changes, device).fits
+
+
+def test_a_model_that_nothing_makes_fit():
+    found = fit("qwen2.5-32b", LARGE, "l4")
+    assert found.changes is None and "Nor would it with LoRA" in found.summary()
+
+
+def test_the_largest_micro_batch_fits_and_twice_as_much_does_not():
+    run = LARGE | {"model.lora_rank": 32, "data.train_batch_size": 512}
+    largest = fit("qwen2.5-1.5b", run, "a100-40gb").largest_micro_batch
+    assert largest and fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": largest}, "a100-40gb").fits
+    assert not fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": 2 * largest}, "a100-40gb").fits
+
+
+def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
+    run = LARGE | {"model.lora_rank": 32, "algorithm.adv_estimator": "gae"}
+    adapter = fit("qwen2.5-7b", run, "h100")
+    whole = fit("qwen2.5-7b", run | {"critic.model.lora_rank": 0}, "h100")
+    assert adapter.memory.held["critic"] < 1e9
+    assert whole.memory.held["critic"] == pytest.approx(12 * whole.shape.parameters, rel=1e-3)
+    assert adapter.fits and not whole.fits
+
+
+def test_time_follows_bandwidth_speed_and_work():
+    run = LARGE | {"model.lora_rank": 32}
+    h100, h200 = fit("qwen2.5-7b", run, "h100").step, fit("qwen2.5-7b", run, "h200").step
+    assert h200.phases["rollout"] < h100.phases["rollout"]
+    small = fit("qwen2.5-1.5b", run, "h100")
+    assert 3 < h100.update_flops / small.step.update_flops < 8
+    assert h100.phases["update"] > 3 * small.step.phases["update"]
+    longer = fit("qwen2.5-7b", run, "h100", (0, 256)).step
+    assert longer.phases["rollout"] < 0.6 * h100.phases["rollout"]
+    checkpointed = fit("qwen2.5-7b", run | {"model.enable_gradient_checkpointing": True}, "h100").step
+    assert checkpointed.update_flops / h100.update_flops == pytest.approx(
+        1.5, abs=0.02
+    )  # LoRA: 2 + 1 of 2 forwards
+
+
+def test_the_ladder_fits_a_cpu():
+    found = fit("params/quickstart.yaml", {}, "cpu")
+    assert found.fits and not found.on_gpu and "sampler: torch" in found.summary()
+
+
+@pytest.mark.parametrize(("line", "name", "gib"), [
+    ("NVIDIA H100 80GB HBM3, 81559 MiB", "h100", 79.6), ("NVIDIA A100-SXM4-40GB, 40960 MiB", "a100-40gb", 40.0),
+    ("NVIDIA L4, 23034 MiB", "l4", 22.5), ("NVIDIA H100 NVL, 95830 MiB", "h100", 93.6),
+])  # fmt: skip
+def test_a_gpu_is_known_by_its_name_and_has_the_memory_that_it_says(line, name, gib):
+    found = from_smi(line)
+    assert found.flops_per_second == DEVICES[name].flops_per_second
+    assert found.memory_gb * 1e9 / 2**30 == pytest.approx(gib, abs=0.1)
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(UserError, match="--device is 'h10'. Did you mean .h100"):
+        device_named("h10")
+    with pytest.raises(UserError, match="speed of 'Quadro P400' is not known"):
+        from_smi("Quadro P400, 2048 MiB")
+    with pytest.raises(UserError, match="model.path is 'qwen9', whose shape is not known"):
+        fit("qwen9", {}, "h100")
+
+
+def test_the_command_says_whether_it_fits_and_exits_so():
+    run = CliRunner().invoke(app, ["doctor", "--fit", "qwen2.5-7b", "--device", "l4", "model.dtype=bfloat16"])
+    assert run.exit_code == 1 and "Does not fit: " in run.output
+    run = CliRunner().invoke(app, ["doctor", "--fit", "ladder-3m", "--device", "h100"])
+    assert run.exit_code == 0 and "Fits: " in run.output
+    assert CliRunner().invoke(app, ["doctor", "model.lora_rank=3"]).exit_code != 0
+
+
+def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, machine.Finding]:
+    monkeypatch.setattr(machine, "output_of", lambda *_: smi)
+    monkeypatch.setattr(machine, "version", versions.get)
+    monkeypatch.setattr(machine, "cuda_problem", lambda: "")
+    return {row.what: row for row in machine.findings()}
+
+
+H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
+
+
+def test_a_gpu_machine_is_told_what_is_missing(monkeypatch):
+    found = facts(monkeypatch, H100, {"torch": "2.11.0+cpu", "verl": "0.9.1"})
+    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == machine.GPU_EXTRA
+    assert "ray and vllm" in found["verl"].follows and "580.95" in found["GPU"].found
+    found = facts(monkeypatch, H100, {"torch": "2.11.0", "verl": "0.9.1", "ray": "2", "vllm": "0.24.0"})
+    assert not any(found[what].mend for what in ("torch", "sampler", "verl", "GPU"))
+    assert "vllm from 400M" in found["sampler"].follows
+
+
+def test_a_card_that_another_process_fills_is_noticed(monkeypatch):
+    found = facts(monkeypatch, H100.replace(", 4,", ", 70000,") + "\n" + H100, {"torch": "2.11.0"})
+    assert (
+        "68.4 used" in found["GPU"].found
+        and "nvidia-smi" in found["GPU"].mend
+        and "2 GPUs" in found["GPU"].follows
+    )
+
+
+def test_without_a_gpu_everything_is_said_to_be_as_it_must(monkeypatch):
+    found = facts(monkeypatch, None, {"torch": "2.13.0+cpu", "verl": "0.9.1"})
+    assert found["GPU"].found == "none" and not found["torch"].mend and not found["sampler"].mend
