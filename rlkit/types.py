@@ -166,6 +166,11 @@ class Sampler(Protocol):
         the returned log-probs are those of the distribution that was sampled from."""
         ...
 
+    def session(self, keep: int) -> Sampler:
+        """This sampler for prompts that continue earlier ones, as the turns of episodes do: of the last `keep`
+        prompts it may remember what it computed. It ends with the next `sync`."""
+        ...
+
     def sync(self, policy: Any) -> None:
         """Make the sampler's weights those of the trainer's policy."""
         ...

@@ -45,6 +45,9 @@ class ScriptedSampler:
     def __init__(self, turns: list[list[int]]) -> None:
         self.turns = list(turns)
 
+    def session(self, keep: int):
+        return self
+
     def sample(self, prompts, n, *, max_tokens, **_: Any):
         ids = self.turns.pop(0)[:max_tokens]
         logprobs = np.array([-0.1 * (k + 1) for k in range(len(ids))], np.float32)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import threading
+from itertools import pairwise
 from typing import NoReturn
 
 import httpx
@@ -46,7 +47,12 @@ class ExpertSampler:
         ids = np.array([*text, *self.policy.stop_ids[:1]])
         return Sample(ids, np.full(len(ids), -0.1, np.float32), "stop")
 
+    def session(self, keep):
+        return self
+
     def sync(self, policy) -> None: ...
+
+    def release(self) -> None: ...
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +277,29 @@ def test_constrained_decoding_names_valid_actions_only(policy):
 
     trajectory = run(go())
     assert all(t.action in env.actions for t in trajectory.transitions)
+
+
+def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
+    """Each turn's prompt is the one before, the sampled ids and the template's own text around the observation,
+    also where the ids are not those that the tokenizer would give the text."""
+    sampler, asked = ExpertSampler(policy), []
+    tokenizer, odd = policy.tokenizer, policy.tokenizer.convert_tokens_to_ids("user")
+
+    def sample(prompts, n, **_):
+        asked.append(prompts[0])
+        ids = np.array([odd, *tokenizer.encode("ser " if len(asked) < 3 else " cut")])
+        return [[Sample(ids, np.full(len(ids), -0.1, np.float32), "length")]]
+
+    sampler.sample = sample
+    env = Mathematics(instructions="brief", max_steps=4)
+    trajectory = run(LanguageModelAgent(policy, Batcher(sampler, 12)).run_episode(env, "3x + 7 = 16"))
+    chat = list(trajectory.messages)
+    for prompt, step in zip(asked, trajectory.transitions, strict=True):
+        whole = tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
+        assert tokenizer.decode(prompt) == whole
+        chat += [{"role": "assistant", "content": step.text}, {"role": "user", "content": step.next_state}]
+    for before, after in pairwise(asked):
+        assert after[: len(before)].tolist() == before.tolist() and after[len(before)] == odd
 
 
 def test_an_open_host_needs_a_key(monkeypatch):

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,12 +21,14 @@ _SLOW = ThreadPoolExecutor(1, "environment")  # one thread: a sandbox serves one
 class State:
     """What an agent decides on: the chat so far, whose last message is the current observation.
 
-    Scripted agents may look at the `environment` itself; a learning agent reads the messages only.
+    Scripted agents may look at the `environment` itself; a learning agent reads the messages only. `memory` is the
+    agent's own, from turn to turn of one episode.
     """
 
     messages: tuple[dict[str, str], ...]
     environment: BaseEnvironment
     seed: int
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @property
     def observation(self) -> str:
@@ -59,9 +61,10 @@ class BaseAgent(ABC):
         observation = env.reset(problem)
         messages = env.messages(observation)
         trajectory = Trajectory(env.kind_name, problem, messages, options=env.model_dump(mode="json"))
-        result = ActionResult(observation, 0.0, False)
+        result, memory = ActionResult(observation, 0.0, False), {}
         while not result.done:
-            state = State(messages, env, derive("agent", seed, content_hash(dict(problem)), len(trajectory)))
+            draw = derive("agent", seed, content_hash(dict(problem)), len(trajectory))
+            state = State(messages, env, draw, memory)
             (action, params), text, trajectory.confidence = await self.choose(state, env.get_valid_actions())
             before = result.observation
             result = await _step(env, action, params)

@@ -13,6 +13,8 @@ from rlkit.errors import UserError
 from rlkit.seeds import derive
 from rlkit.types import Sample, Sampler
 
+KEPT_CALLS = 4  # an episode takes part in every call or two; what it computed is kept a little longer
+
 
 class Batcher:
     """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
@@ -38,7 +40,8 @@ class Batcher:
         seed: int = 0,
         on_batch: Callable[[int], Any] = lambda size: None,
     ) -> None:
-        self.sampler, self.max_tokens, self.temperature = sampler, max_tokens, temperature
+        self.sampler = sampler.session(KEPT_CALLS * max_batch)
+        self.max_tokens, self.temperature = max_tokens, temperature
         self.max_batch, self.seed, self.on_batch = max_batch, seed, on_batch
         self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []
         self._worker: asyncio.Task[None] | None = None
@@ -90,7 +93,8 @@ class Batcher:
 
 
 class LanguageModelAgent(BaseAgent):
-    """A policy that acts. Its answer is parsed for the first known action.
+    """A policy that acts. Its answer is parsed for the first known action, and its sampled ids stay in the chat as
+    they are, as in training.
 
     Args:
         policy: has `tokenizer`, `stop_ids` (and `model`, for `constrained`).
@@ -110,18 +114,26 @@ class LanguageModelAgent(BaseAgent):
         return asyncio.run(self.choose(state, valid_actions))[0]
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
-        ids = self.chat.prompt(state.messages)
+        ids = self._context(state)
         if len(ids) + self.batcher.max_tokens > self.context:
             raise UserError(f"The episode needs more than {self.context} tokens: shorten the problem.")
         name = self.most_probable(ids, valid_actions) if self.constrained else ""
         if name:
             ids = np.concatenate([ids, self._encode(name)])
         sample = await self.batcher.sample(ids)
-        text = name + self.chat.decode(sample.ids)
+        said, text = sample.ids, name + self.chat.decode(sample.ids)
         action, params = state.environment.parse_action(text)
         if name and action != name:  # the model went on writing the name into another one
-            action, params, text = name, {}, name
+            action, params, text, said = name, {}, name, sample.ids[:0]
+        state.memory["ids"] = np.concatenate([ids, said])
         return (action, params), text, float(np.exp(sample.logprobs.sum()))
+
+    def _context(self, state: State) -> np.ndarray:
+        """The chat's ids: those of the turn before, followed by what was observed since."""
+        if "ids" not in state.memory:
+            return self.chat.prompt(state.messages)
+        before = state.memory["ids"]
+        return np.concatenate([before, self.chat.follow(state.observation, int(before[-1]))])
 
     def _encode(self, name: str) -> np.ndarray:
         return np.asarray(self.chat.tokenizer.encode(name, add_special_tokens=False), np.int64)

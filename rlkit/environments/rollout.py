@@ -169,7 +169,7 @@ def play_episodes(
     chat = ChatTokens(policy)
     prompts = [chat.prompt(task.prompt) for task in tasks]
     episodes = [_start(task, ids) for task, ids in zip(tasks, prompts, strict=True) for _ in range(n)]
-    turn = 0
+    turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.finish is None]:
         if on_turn:
             on_turn(turn, len(live))

@@ -12,7 +12,8 @@ from torch import Tensor
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import spread
 
-SHORT = {"cpu": 256, "cuda": 2048}  # prompts up to here share a pass, as do longer ones within a factor of two
+# Prompts up to here share a pass, as do longer ones within a factor of two.
+SHORT = {"cpu": 256, "cuda": 2048}
 BOARD = 2**26  # most cells of a pass's longest prompt squared, times its prompts: what masks and scores take
 
 

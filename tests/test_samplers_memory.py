@@ -1,0 +1,93 @@
+"""Prompts that continue earlier ones: the same samples, from a part of the computing."""
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from rlkit.samplers.memory import BOARD, Memory, alike, shared
+from rlkit.samplers.static import StaticDecoding
+from rlkit.samplers.torch import TorchSampler, pad_right
+
+
+def longer(prompts, samples, seed):
+    """Each prompt with its sample and a few observed ids, as the next turn's prompt."""
+    observed = tiny.prompts(len(prompts), seed, 1, 6)
+    return [np.concatenate([p, s.ids, o]) for p, s, o in zip(prompts, samples, observed, strict=True)]
+
+
+def same(mine, own):
+    for a, b in zip(mine, own, strict=True):
+        assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+@pytest.mark.parametrize("buffers", ["growing", "fixed"])
+def test_turns_of_a_session_draw_what_whole_prompts_draw(family, buffers):
+    sampler = TorchSampler(tiny.model(family), stop_ids=(3, 8))
+    session = sampler.session(keep=100)
+    if buffers == "fixed":
+        session.static = StaticDecoding(session.decoder, (3, 8))
+    first = tiny.prompts(3)
+    options = {"max_tokens": 6, "temperature": 0.8}
+    groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))
+    samples = [s for group in groups for s in group]
+    same(samples, [s for group in own for s in group])
+    prompts = longer([p for p in first for _ in range(4)], samples, 1)
+    for turn in (1, 2, 3):
+        kept = range(0, len(prompts), turn)  # some end, and others begin in between
+        prompts = [prompts[i] for i in kept] + tiny.prompts(2, seed=10 + turn)
+        mine, own = (s.sample(prompts, 1, seed=turn, **options) for s in (session, sampler))
+        same([g[0] for g in mine], [g[0] for g in own])
+        prompts = longer(prompts, [g[0] for g in mine], turn)
+
+
+def test_only_what_is_new_is_computed(monkeypatch):
+    memory, counts = Memory(TorchSampler(tiny.model(), ()).decoder, keep=5), []
+    run = memory.decoder.run
+    monkeypatch.setattr(memory.decoder, "run", lambda ids, *rest: counts.append(len(ids)) or run(ids, *rest))
+    a, b = np.arange(1, 21), np.arange(5, 30)
+    memory.prefill([a, b])
+    memory.prefill([np.append(b, [1, 2]), np.append(a, [3]), a, b[:7], np.append(a[:15], [39, 38])])
+    assert counts == [45, 2 + 1 + 1 + 1 + 2]  # the last id's state is computed even where all is known
+    memory.prefill([np.append(a, [3, 4])])  # the first call went with the seventh prompt, not the second
+    memory.prefill([np.append(b, [1, 2])])  # which went with the sixth after it
+    assert counts[2:] == [1, 27]
+
+
+def test_kept_rows_of_other_lengths_leave_no_trace():
+    decoder = TorchSampler(tiny.model(), ()).decoder
+    memory, prompts = Memory(decoder, keep=50), tiny.prompts(6, low=4, high=60)
+    with torch.no_grad():
+        memory.prefill([p[: len(p) // 2] for p in prompts[:4]] + [prompts[5]])
+        mine, own = memory.prefill(prompts), decoder.prefill(*pad_right(prompts, 0))
+    torch.testing.assert_close(mine.last, own.last, atol=1e-5, rtol=0)
+    for kept, plain in zip([*mine.keys, *mine.values], [*own.keys, *own.values], strict=True):
+        seen = own.mask[:, None, :, None]
+        torch.testing.assert_close(kept * seen, plain * seen, atol=1e-5, rtol=0)
+        assert torch.isfinite(kept).all()
+
+
+def test_a_session_that_is_synced_forgets_what_the_old_weights_computed():
+    old, new, prompts = tiny.model(), tiny.model(seed=1), tiny.prompts(4)
+    session = TorchSampler(old, ()).session(keep=9)
+    session.sample(prompts, 1, seed=0, max_tokens=3)
+    session.sync(new)
+    after = session.sample(prompts, 1, seed=0, max_tokens=3)
+    same(
+        [g[0] for g in after], [g[0] for g in TorchSampler(new, ()).sample(prompts, 1, seed=0, max_tokens=3)]
+    )
+
+
+def test_a_long_prompt_does_not_pad_the_short_ones():
+    lengths = np.array([40, 4000, 250, 600, 30])
+    assert [g.tolist() for g in alike(lengths, 4096, "cpu")] == [[0, 2, 4], [3], [1]]
+    assert [g.tolist() for g in alike(lengths, 2, "cpu")] == [[0, 2], [4], [3], [1]]
+    many = alike(np.full(100, 4096), 4096, "cuda")
+    assert all(len(g) * 4096**2 <= BOARD for g in many) and sum(map(len, many)) == 100
+
+
+def test_shared_ids_are_counted_from_the_front():
+    ids = [np.array(x, ">u4").tobytes() for x in ([1, 2, 3, 700], [1, 2, 3], [1, 2, 259, 700], [])]
+    assert [shared(ids[0], other) for other in ids] == [4, 3, 2, 0]
