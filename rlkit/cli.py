@@ -8,7 +8,7 @@ UserError for bad input: `main` prints it as one sentence and exits with status 
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -74,7 +74,9 @@ def verl(
 def study(
     params: Params,
     overrides: Overrides = None,
-    workers: Annotated[int, typer.Option(help="Runs at a time; 0 is one a CPU core or GPU.", min=0)] = 0,
+    workers: Annotated[
+        str, typer.Option(help="Runs at a time; 0 is one a CPU core or GPU, auto what a GPU's memory holds.")
+    ] = "0",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
     executor: Annotated[str, typer.Option(help="Where runs are executed: local, ray or slurm.")] = "local",
@@ -90,8 +92,8 @@ def study(
     from rlkit.params import parse_overrides
 
     result = rlkit.study(
-        params, parse_overrides(overrides or []), workers=workers, dry_run=dry_run, root=root, executor=executor,
-        options=parse_overrides(option or []),
+        params, parse_overrides(overrides or []), workers=_workers(workers), dry_run=dry_run, root=root,
+        executor=executor, options=parse_overrides(option or []),
     )  # fmt: skip
     if result.failed:
         raise typer.Exit(1)
@@ -381,6 +383,14 @@ def plan(params: Params, overrides: Overrides = None) -> None:
         typer.echo(size(content, str(params)).summary())
     else:
         typer.echo(make(params, changes).summary())
+
+
+def _workers(value: str) -> "int | Literal['auto']":
+    if value == "auto":
+        return "auto"
+    if not value.isdigit():
+        raise UserError(f"--workers is {value!r}: give a number of runs, 0, or auto.")
+    return int(value)
 
 
 def _print(renderable: Any) -> None:

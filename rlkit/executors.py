@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.progress import last_lines
@@ -23,6 +23,8 @@ class Work:
     source: str
     target: Path
     parameters: Mapping[str, Any]
+    gpu_memory: float = 0.0
+    """Bytes of GPU memory that it needs, for an executor that packs."""
 
     @property
     def log(self) -> Path:
@@ -70,14 +72,19 @@ class Executor(Protocol):
     workers: int
     threads: int
 
-    def start(self, work: Work) -> Job: ...
+    def start(self, work: Work) -> Job | None:
+        """Start it; None where there is no room for it until another has ended."""
+        ...
 
 
-def make_executor(name: str, workers: int, runs: int, options: Mapping[str, Any] | None = None) -> Executor:
+def make_executor(
+    name: str, workers: int | Literal["auto"], runs: int, options: Mapping[str, Any] | None = None
+) -> Executor:
     """The executor of a name: local, ray or slurm.
 
     Args:
-        workers: runs at a time; 0 is what there is room for.
+        workers: runs at a time; 0 is what there is room for, one a core or GPU; auto is as many on each GPU of this
+            machine as its memory holds.
         runs: how many there are to execute at most.
         options: of ray: address, num_cpus, num_gpus; of slurm: submitit's parameters (slurm_partition,
             timeout_min, gpus_per_node …) and cluster.
@@ -91,7 +98,13 @@ def make_executor(name: str, workers: int, runs: int, options: Mapping[str, Any]
             raise UserError(
                 f"--option {next(iter(options))} is for ray and slurm: the local executor has none."
             )
-        return LocalExecutor(workers, runs)
+        if workers == "auto" and visible_gpus():
+            from rlkit.sizing.packing import PackedExecutor
+
+            return PackedExecutor(runs)
+        return LocalExecutor(0 if workers == "auto" else workers, runs)
+    if workers == "auto":
+        raise UserError(f"--workers auto is for the local executor: give {name} a number, or 0.")
     if name == "ray":
         from rlkit.scaleout.ray_executor import RayExecutor
 

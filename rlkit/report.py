@@ -20,6 +20,7 @@ from rlkit.results import run_folders
 from rlkit.store import read_json
 
 if TYPE_CHECKING:
+    from rlkit.sizing.throughput import Throughput
     from rlkit.studies import Plan, PlannedRun
 
 _COLOURS = {
@@ -100,8 +101,10 @@ def show_plan(plan: "Plan", workers: int) -> None:
     console.print(f"{unfinished} of {len(plan.runs)} runs to do: {about}.")
 
 
-def show_end(plan: "Plan", failed: Mapping[str, str]) -> None:
-    """Print how a study ended: failures with their last lines, or the analysis's summary."""
+def show_end(plan: "Plan", failed: Mapping[str, str], gained: "Throughput | None" = None) -> None:
+    """Print how a study ended: what packing was worth, failures with their last lines, or the analysis's summary."""
+    if gained is not None:
+        console.print(f"\n{gained.sentence()}")
     for name, lines in failed.items():
         console.print(f"\n{name} failed:", style="bold red")
         console.print(lines, markup=False)

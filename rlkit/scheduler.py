@@ -13,6 +13,8 @@ from rlkit.notebook import parameters_of
 from rlkit.progress import run_state
 from rlkit.report import Board
 from rlkit.seeds import content_hash
+from rlkit.sizing.packing import PackedExecutor
+from rlkit.sizing.throughput import ALONE, Throughput, throughput
 from rlkit.store import read_json
 from rlkit.studies import Plan, PlannedRun
 
@@ -29,6 +31,8 @@ class Scheduler:
     def __init__(self, plan: Plan, executor: Executor | None = None) -> None:
         self.plan = plan
         self.executor = executor or LocalExecutor(0, len(plan.runs))
+        self.spans: dict[str, tuple[float, float]] = {}
+        """When each run that was executed began and ended, in the order of their starts."""
         self._running: dict[PlannedRun, Job] = {}
         self._losses: dict[str, list[int | None]] = {}
 
@@ -48,8 +52,11 @@ class Scheduler:
         with Board(self.plan) as board, _terminate_as_interrupt():
             try:
                 while waiting or self._running:
-                    while waiting and len(self._running) < self.workers:
-                        self._start(waiting.pop(self._next(waiting, list(self._running))), board)
+                    while waiting and len(self._running) < self.workers and not self._first_is_alone():
+                        run = self._start(waiting, board)
+                        if run is None:
+                            break
+                        waiting.remove(run)
                     time.sleep(0.2)
                     lost, problems = self._collect(board)
                     waiting += lost
@@ -68,6 +75,7 @@ class Scheduler:
             if not job.done():
                 continue
             del self._running[run]
+            self.spans[run.id] = (self.spans[run.id][0], time.time())
             problem = job.problem()
             if problem is None and not self.plan.is_finished(run):
                 problem = "the run was stopped before its last step"
@@ -118,13 +126,37 @@ class Scheduler:
             [[run.id, run.held_out] for run in self.plan.runs] + [runs, source, dict(parameters)]
         )
 
-    def _next(self, waiting: list[PlannedRun], running: list[PlannedRun]) -> int:
-        """The first run that would not wait for another's warm start; runs of one model share it."""
-        warming = [run.config.model for run in running if run_state(self.plan.run_folder(run)).step is None]
-        free = [i for i, run in enumerate(waiting) if run.config.model not in warming]
-        return free[0] if free else 0
+    def throughput(self) -> Throughput | None:
+        """What packing runs on GPUs was worth; None where nothing was packed."""
+        if not isinstance(self.executor, PackedExecutor) or len(self.spans) < 2:
+            return None
+        return throughput(self.spans, self.plan.folder / "runs" / next(iter(self.spans)))
 
-    def _start(self, run: PlannedRun, board: Board) -> None:
+    def _first_is_alone(self) -> bool:
+        """Whether the first of packed runs still takes the steps that the others are compared with."""
+        if not isinstance(self.executor, PackedExecutor) or len(self._running) != 1 or len(self.spans) != 1:
+            return False
+        return (run_state(self.plan.run_folder(next(iter(self._running)))).step or 0) < ALONE
+
+    def _order(self, waiting: list[PlannedRun]) -> list[PlannedRun]:
+        """Those first that would not wait for another's warm start; runs of one model share it."""
+        warming = [
+            run.config.model for run in self._running if run_state(self.plan.run_folder(run)).step is None
+        ]
+        return sorted(waiting, key=lambda run: run.config.model in warming)
+
+    def _start(self, waiting: list[PlannedRun], board: Board) -> PlannedRun | None:
+        """Start the first waiting run that there is room for, and return it."""
+        for run in self._order(waiting):
+            job = self.executor.start(self._work(run))
+            if job is not None:
+                self._running[run] = job
+                self.spans[run.id] = (time.time(), 0.0)
+                board.started(run)
+                return run
+        return None
+
+    def _work(self, run: PlannedRun) -> Work:
         overrides = {"trainer.num_threads": self.executor.threads, **run.overrides}
         parameters: dict[str, Any] = {
             "config": str(self.plan.params),
@@ -134,8 +166,11 @@ class Scheduler:
         source = self.plan.config.notebook
         if "detached" in parameters_of(source):  # here the run is the worker's own: it ends with the study
             parameters["detached"] = False
-        self._running[run] = self.executor.start(Work(source, self.plan.notebook(run), parameters))
-        board.started(run)
+        need = 0.0
+        if isinstance(self.executor, PackedExecutor):
+            like = [self.plan.run_folder(r) for r in self.plan.runs if r.name == run.name]
+            need = self.executor.gpu_memory(run.config, like)
+        return Work(source, self.plan.notebook(run), parameters, need)
 
     def _end(self, board: Board) -> None:
         board.say(

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator
 
@@ -249,7 +249,7 @@ def study(
     path: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
-    workers: int = 0,
+    workers: int | Literal["auto"] = 0,
     dry_run: bool = False,
     analyse: bool = True,
     root: str | Path = "outputs",
@@ -265,7 +265,7 @@ def study(
     Args:
         path: the study file.
         overrides: dotted keys of that file, e.g. `{"run.trainer.total_training_steps": 5}`.
-        workers: runs at a time; 0 is one a GPU, or one a CPU core.
+        workers: runs at a time; 0 is one a GPU, or one a CPU core; auto is as many on each GPU as its memory holds.
         dry_run: only show the runs with their estimated cost.
         analyse: execute the analysis notebook when all runs have ended; False where that is who calls.
         root: the folder that results are written to.
@@ -287,9 +287,12 @@ def study(
         return StudyResult(plan.folder, [run.id for run in plan.runs])
     plan.record()
     failed = scheduler.train()
+    gained = scheduler.throughput()
+    if gained is not None:
+        gained.write(plan.folder)
     if analyse and not failed:
         failed = scheduler.analyse()
-    report.show_end(plan, failed)
+    report.show_end(plan, failed, gained)
     return StudyResult(plan.folder, [run.id for run in plan.runs], failed)
 
 

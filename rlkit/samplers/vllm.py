@@ -18,6 +18,7 @@ import torch
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, save_model
 from rlkit.sizing.devices import GIB
+from rlkit.sizing.packing import granted
 from rlkit.sizing.run import ENGINE, FREE, SLEEPS_ABOVE, TALLEST
 from rlkit.types import Sample
 
@@ -157,7 +158,7 @@ def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
     """
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()
-    room = int(FREE * free)
+    room = int(FREE * min(free, max(0, (granted() or total) - ours)))
     least = weights + ENGINE + kv * fewest
     if least > room:
         others = max(0, total - free - ours)

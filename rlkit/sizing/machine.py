@@ -1,6 +1,7 @@
 """What this machine has, and what follows for a run: the table of `rlkit doctor`."""
 
 import importlib.util
+import os
 import shutil
 from dataclasses import dataclass
 from importlib import metadata
@@ -42,6 +43,12 @@ def gpus() -> list[Gpu]:
     ).splitlines()
     rows = [[cell.strip() for cell in line.split(",")] for line in lines]
     return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]
+
+
+def mps_runs() -> bool:
+    """Whether the user's environment has NVIDIA's MPS on."""
+    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
+    return os.path.exists(os.path.join(pipe, "control"))
 
 
 def findings() -> list[Finding]:
@@ -89,7 +96,10 @@ def _gpu(found: list[Gpu]) -> Finding:
         return Finding("GPU", "none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA")
     names = ", ".join(f"{gpu.name} ({gpu.total / 1024:.0f} GiB, {gpu.used / 1024:.1f} used)" for gpu in found)
     busy = [gpu for gpu in found if gpu.used > gpu.total / 20]
-    follows = f"a study packs its runs on {len(found)} GPU{'s' if len(found) > 1 else ''}: --workers auto"
+    shared = "MPS is on" if mps_runs() else "in time slices: MPS is off"
+    follows = (
+        f"--workers auto packs a study's runs on {len(found)} GPU{'s' if len(found) > 1 else ''}, {shared}"
+    )
     mend = "nvidia-smi shows which process holds the memory" if busy else ""
     return Finding("GPU", f"{names}; driver {found[0].driver}", follows, mend)
 

@@ -26,6 +26,7 @@ from rlkit.rewards import SCORER_VERSION, Router
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample
 from rlkit.seeds import content_hash, derive
+from rlkit.sizing.packing import keep_to_share
 from rlkit.store import RunStore
 from rlkit.training import algorithms, checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
@@ -48,6 +49,7 @@ class Session:
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.device = device_of(config)
+        keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         started = warm_start(config, self._warm_start_bar())
         where = started.folder if started else None
@@ -330,6 +332,9 @@ class Session:
             "seconds": self.ledger.seconds.get("step", 0.0),
             **parameter_counts(self.policy.model),
         }
+        if self.device == "cuda":
+            before = self.store.info.get("summary", {}).get("gpu_memory", 0)  # of a run that is only looked at again
+            summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())
         self.store.update(status=status, summary=summary, reason=None)
         return Run(self.config.id, self.store.folder, status, summary)
 

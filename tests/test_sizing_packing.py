@@ -1,0 +1,221 @@
+"""Runs of a study on the GPUs of a made-up machine: how many, on which, with what share, and what it was worth."""
+
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.executors import LocalExecutor, Work, make_executor
+from rlkit.params import validate
+from rlkit.sizing import packing
+from rlkit.sizing.machine import Gpu, mps_runs
+from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, usable_cards
+from rlkit.sizing.run import CONTEXT
+from rlkit.sizing.throughput import throughput
+
+GB = 1e9
+
+
+class FakeJob:
+    """A process that ends when the test says so."""
+
+    def __init__(self, work: Work, environment) -> None:
+        self.work, self.environment, self.ended = work, dict(environment), False
+
+    def done(self) -> bool:
+        return self.ended
+
+
+@pytest.fixture
+def executor(monkeypatch) -> PackedExecutor:
+    """Two cards with room for 40 and 20 GB on a machine of 16 cores."""
+    monkeypatch.setattr(packing, "LocalJob", FakeJob)
+    monkeypatch.setattr(packing, "usable_cores", lambda: 16)
+    return PackedExecutor(runs=100, cards=[Card("0", 40 * GB), Card("3", 20 * GB)])
+
+
+def work(gigabytes: float) -> Work:
+    return Work("train.ipynb", Path("out.ipynb"), {}, (gigabytes * GB - CONTEXT) / MARGIN)
+
+
+def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
+    jobs = [executor.start(work(9)) for _ in range(6)]
+    assert [job.environment["CUDA_VISIBLE_DEVICES"] for job in jobs] == ["0", "0", "0", "3", "0", "3"]
+    assert executor.start(work(9)) is None and executor.start(work(3)) is not None  # a smaller one still fits
+    jobs[3].ended = True
+    again = executor.start(work(9))
+    assert again is not None and again.environment["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
+    jobs = []
+    while (job := executor.start(work(7))) is not None:
+        jobs.append(job)
+    assert len(jobs) == 5 + 2
+    for name, room in (("0", 40), ("3", 20)):
+        shares = [
+            int(j.environment[packing.SHARE]) for j in jobs if j.environment["CUDA_VISIBLE_DEVICES"] == name
+        ]
+        assert all(share == pytest.approx(7 * GB - CONTEXT, abs=2) for share in shares)
+        assert sum(shares) + CONTEXT * len(shares) <= room * GB
+
+
+def test_a_run_that_no_card_holds_is_tried_alone(executor):
+    small = executor.start(work(1))
+    assert small is not None and executor.start(work(100)) is None
+    small.ended = True
+    large = executor.start(work(100))
+    assert large is not None and int(large.environment[packing.SHARE]) == int(40 * GB - CONTEXT)
+    second = executor.start(work(1))
+    assert second is not None and second.environment["CUDA_VISIBLE_DEVICES"] == "3"
+
+
+def test_cpu_cores_are_a_limit_too(monkeypatch):
+    monkeypatch.setattr(packing, "usable_cores", lambda: 6)
+    assert PackedExecutor(runs=100, cards=[Card("0", 1e12)]).workers == 6
+    assert PackedExecutor(runs=2, cards=[Card("0", 1e12)]).threads == 3
+
+
+def config(path: str = "ladder-3m") -> RunConfig:
+    return validate(RunConfig, {"model": {"path": path}})
+
+
+def test_what_finished_runs_of_the_cell_needed_replaces_the_prediction(executor, tmp_path):
+    predicted = executor.gpu_memory(config(), [tmp_path / "none"])
+    assert 5e7 < predicted < 10 * GB
+    for name, status, size in (("a", "finished", 1e9), ("b", "finished", 2e9), ("c", "running", 9e9)):
+        (tmp_path / name).mkdir()
+        content = {"status": status, "summary": {"gpu_memory": size}}
+        (tmp_path / name / "run.json").write_text(json.dumps(content))
+    assert executor.gpu_memory(config(), [tmp_path / n for n in "abc"]) == 2e9
+    assert executor.gpu_memory(config("some/model"), []) == math.inf  # nothing known: a card of its own
+
+
+def test_cards_have_what_is_free_of_those_that_are_visible():
+    found = [Gpu("H100", 80_000, 0, "1"), Gpu("H100", 80_000, 60_000, "1")]
+    cards = usable_cards(["1", "0"], found)
+    assert [c.name for c in cards] == ["1", "0"]
+    assert cards[0].room == pytest.approx(cards[1].room / 4)
+    with pytest.raises(UserError, match="names 'MIG-3f'"):
+        usable_cards(["MIG-3f"], found)
+
+
+def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    found = make_executor("local", "auto", 100)
+    assert isinstance(found, LocalExecutor) and found.workers == packing.usable_cores()
+    with pytest.raises(UserError, match="--workers auto is for the local executor"):
+        make_executor("slurm", "auto", 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    monkeypatch.setattr(packing, "gpus", lambda: [Gpu("H100", 80_000, 0, "1")] * 2)
+    found = make_executor("local", "auto", 100)
+    assert isinstance(found, PackedExecutor) and len(found.cards) == 2
+
+
+def test_the_share_is_what_torch_may_allocate(monkeypatch):
+    import torch
+
+    limits = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GB, 80 * GB))
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
+    packing.keep_to_share()
+    monkeypatch.setenv(packing.SHARE, str(int(20 * GB)))
+    packing.keep_to_share()
+    assert limits == [0.25]
+
+
+def test_mps_is_seen_where_the_user_has_it_on(monkeypatch, tmp_path):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert not mps_runs()
+    (tmp_path / "control").touch()
+    assert mps_runs()
+
+
+def log(folder: Path, times: list[float]) -> Path:
+    folder.mkdir()
+    rows = [json.dumps({"step": i, "time": t}) for i, t in enumerate(times)]
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_throughput_is_runs_at_a_time_over_how_much_slower_they_are(tmp_path):
+    alone, beside = [10.0 + i for i in range(7)], [18.0 + 2 * i for i in range(20)]  # 1 s a step, then 2 s
+    first = log(tmp_path / "first", alone + beside)
+    spans = {"first": (0.0, 60.0), "second": (16.5, 60.0), "third": (17.0, 60.0), "fourth": (17.0, 60.0)}
+    found = throughput(spans, first)
+    assert found is not None and found.slowdown == pytest.approx(2.0)
+    assert found.together == pytest.approx((60 + 43.5 + 43 + 43) / 60)
+    assert found.gain == pytest.approx(found.together / 2)
+    assert (
+        "4 runs in 60 s, 3.2 at a time on average; a step took 2.00 times as long as alone: 1.6"
+        in found.sentence()
+    )
+    found.write(tmp_path)
+    assert json.loads((tmp_path / "throughput.json").read_text())["gain"] == found.gain
+
+
+def test_throughput_is_unknown_where_nothing_was_measured_beside(tmp_path):
+    first = log(tmp_path / "first", [1.0, 2.0, 3.0])
+    assert throughput({"first": (0.0, 4.0)}, first) is None
+    assert throughput({"first": (0.0, 4.0), "second": (3.5, 9.0)}, first) is None
+
+
+STUDY = """
+study: packed
+notebook: train.ipynb
+run:
+  model: {path: ladder-10k, warm_start: {kind: none}}
+  data: {train_batch_size: 4, train: [{kind: arithmetic, digits: 1}], max_response_length: 4}
+  rollout: {n: 2}
+  trainer: {total_training_steps: 30, test_freq: 0, save_freq: 0}
+  evaluation: {size: 4, n: 1}
+seeds: [0, 1, 2]
+analysis: {notebook: train.ipynb}
+"""
+TRAIN = """
+import os, time
+import rlkit
+from rlkit.store import RunStore
+c = rlkit.load(config, overrides)
+with RunStore.open(c, root) as store:
+    for step in range(c.trainer.total_training_steps + 1):
+        store.log(step, {"eval/pass@1": 0.5})
+        time.sleep(0.1)
+    share = {k: os.environ[k] for k in ("CUDA_VISIBLE_DEVICES", "RLKIT_GPU_MEMORY")}
+    store.update(status="finished", summary={"gpu_memory": 1e9}, **share)
+"""
+
+
+def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, monkeypatch):
+    import nbformat
+
+    from rlkit.scheduler import Scheduler
+    from rlkit.studies import make_plan
+
+    cells = [
+        nbformat.v4.new_code_cell('config = ""\noverrides = {}\nroot = "outputs"'),
+        nbformat.v4.new_code_cell(TRAIN),
+    ]
+    cells[0].metadata["tags"] = ["parameters"]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "train.ipynb")
+    (tmp_path / "packed.yaml").write_text(STUDY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("rlkit.compute.estimate", lambda config: {"flops": 1e9, "seconds": 1.0})
+    plan = make_plan("packed.yaml")
+    executor = PackedExecutor(3, [Card("5", 80 * GB)])
+    executor.workers = 3
+    scheduler = Scheduler(plan, executor)
+    assert scheduler.train() == {}
+    begins = sorted(begin for begin, _ in scheduler.spans.values())
+    first = plan.folder / "runs" / next(iter(scheduler.spans))
+    times = [json.loads(line)["time"] for line in (first / "metrics.jsonl").read_text().splitlines()]
+    assert times[5] < begins[1]  # the second run waited for five steps of the first
+    infos = [json.loads((plan.run_folder(run) / "run.json").read_text()) for run in plan.runs]
+    assert {info["CUDA_VISIBLE_DEVICES"] for info in infos} == {"5"}
+    assert all(0 < int(info["RLKIT_GPU_MEMORY"]) < 20 * GB for info in infos)
+    assert os.environ.get("RLKIT_GPU_MEMORY") is None
