@@ -16,7 +16,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from rlkit.config import Model
+from rlkit.config import Model, RunConfig
 from rlkit.errors import UserError
 from rlkit.models import decoder, packaged
 from rlkit.models.ladder import build_ladder_model
@@ -208,3 +208,13 @@ def save_model(policy: Policy, folder: Path) -> None:
                 state.setdefault(name.replace(".base_layer.", "."), tensor)
     base.save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)
+
+
+def device_of(config: RunConfig) -> str:
+    """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
+    wanted, there = config.trainer.device, torch.cuda.is_available()
+    if wanted == "cuda" and not there:
+        raise UserError(
+            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
+        )
+    return "cuda" if there and wanted != "cpu" else "cpu"

@@ -1,6 +1,7 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -67,3 +68,25 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     answers = [(r.task, text) for r, text in zip(open_, texts, strict=True)]
     for rollout, reward in zip(open_, router.grade(answers), strict=True):
         rollout.reward = reward
+
+
+def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
+    """A rollout as people read it; `pieces` are its tokens, `logprobs` the sampler's, null where it observed."""
+    reward = rollout.reward
+    sampled = zip(rollout.logprobs, rollout.mask, strict=True)
+    return {
+        "task_id": rollout.task.id,
+        "data_source": rollout.task.data_source,
+        "group": group,
+        "prompt": rollout.task.prompt[-1]["content"],
+        "response": policy.decode(rollout.response_ids),
+        "ground_truth": rollout.task.ground_truth,
+        "value": reward.value if reward else None,
+        "correct": reward.correct if reward else None,
+        "error": reward.error if reward else None,
+        "finish_reason": rollout.finish_reason,
+        "tokens": len(rollout.response_ids),
+        "turns": rollout.turns,
+        "pieces": [policy.decode([token]) for token in rollout.response_ids],
+        "logprobs": [round(float(logprob), 3) if mask else None for logprob, mask in sampled],
+    }

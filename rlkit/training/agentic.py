@@ -20,12 +20,11 @@ from rlkit.export import ENVIRONMENT_FILE
 from rlkit.files import write_text
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
-from rlkit.training.session import device_of
 
 LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 SMALL_ADAPTER = {

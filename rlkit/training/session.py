@@ -21,23 +21,24 @@ from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import load_policy
+from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import SCORER_VERSION, Router
 from rlkit.samplers import make_sampler
-from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample
+from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import content_hash, derive
 from rlkit.sizing.packing import keep_to_share
 from rlkit.store import RunStore
 from rlkit.training import algorithms, checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
 from rlkit.training.critic import Critic
+from rlkit.training.health import problems
 from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
 from rlkit.training.update import Updater
 from rlkit.training.warm_start import warm_start
 from rlkit.types import Rollout
 
-CLIPPED, SAMPLES_KEPT = 0.3, 8
+SAMPLES_KEPT = 8
 
 
 class Session:
@@ -209,7 +210,8 @@ class Session:
             )
             self.metrics |= self.updater.update(batch, self.step, chosen)
         self._log_samples(rollouts)
-        self._check()
+        for kind, sentence in problems(self.metrics, c):
+            self.warn(sentence, kind)
 
     def _greedy_rewards(self, rollouts: list[Rollout]) -> list[float]:
         """The greedy response's reward for each prompt (ReMax); where it cannot be graded, the group cannot."""
@@ -226,26 +228,6 @@ class Session:
                 for r in rollouts[i * n : (i + 1) * n]:
                     r.reward = rollout.reward
         return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
-
-    def _check(self) -> None:
-        """Say loudly what usually means that a run is wasted."""
-        m, bound = self.metrics, self.config.rollout.max_logprob_gap
-        if m.get("response_length/clip_ratio", 0) > CLIPPED:
-            self.warn(
-                f"{m['response_length/clip_ratio']:.0%} of the responses were cut at data.max_response_length = "
-                f"{self.config.data.max_response_length}: raise it, or the policy learns from cut answers.",
-                kind="cut",
-            )
-        if m.get("group/zero_variance") == 1.0 and self.config.rollout.n > 1:
-            self.warn(
-                "Every group got equal rewards, so there is nothing to learn from: change the difficulty."
-            )
-        if m.get("policy/logprob_gap", 0) > bound:
-            self.warn(
-                f"The sampler's and the trainer's log-probs differ by {m['policy/logprob_gap']:.3g} nats a token, more "
-                f"than rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
-                kind="gap",
-            )
 
     def warn(self, message: str, kind: str | None = None) -> None:
         """A warning; one of a kind is given once a run."""
@@ -333,7 +315,9 @@ class Session:
             **parameter_counts(self.policy.model),
         }
         if self.device == "cuda":
-            before = self.store.info.get("summary", {}).get("gpu_memory", 0)  # of a run that is only looked at again
+            before = self.store.info.get("summary", {}).get(
+                "gpu_memory", 0
+            )  # of a run that is only looked at again
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())
         self.store.update(status=status, summary=summary, reason=None)
         return Run(self.config.id, self.store.folder, status, summary)
@@ -356,35 +340,3 @@ class Session:
             bar.update(step - bar.n)
 
         return show
-
-
-def sample_row(policy: Any, rollout: Rollout, group: int) -> dict[str, Any]:
-    """A rollout as people read it; `pieces` are its tokens, `logprobs` the sampler's, null where it observed."""
-    reward = rollout.reward
-    sampled = zip(rollout.logprobs, rollout.mask, strict=True)
-    return {
-        "task_id": rollout.task.id,
-        "data_source": rollout.task.data_source,
-        "group": group,
-        "prompt": rollout.task.prompt[-1]["content"],
-        "response": policy.decode(rollout.response_ids),
-        "ground_truth": rollout.task.ground_truth,
-        "value": reward.value if reward else None,
-        "correct": reward.correct if reward else None,
-        "error": reward.error if reward else None,
-        "finish_reason": rollout.finish_reason,
-        "tokens": len(rollout.response_ids),
-        "turns": rollout.turns,
-        "pieces": [policy.decode([token]) for token in rollout.response_ids],
-        "logprobs": [round(float(logprob), 3) if mask else None for logprob, mask in sampled],
-    }
-
-
-def device_of(config: RunConfig) -> str:
-    """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
-    wanted, there = config.trainer.device, torch.cuda.is_available()
-    if wanted == "cuda" and not there:
-        raise UserError(
-            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
-        )
-    return "cuda" if there and wanted != "cpu" else "cpu"

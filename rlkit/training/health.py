@@ -1,0 +1,30 @@
+"""What usually means that a run is wasted, said loudly."""
+
+from collections.abc import Iterator, Mapping
+
+from rlkit.config import RunConfig
+
+CLIPPED = 0.3  # share of cut responses above which the policy learns from cut answers
+
+
+def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
+    """(kind, sentence) of everything in a step's metrics that a person should look at."""
+    cut, gap = metrics.get("response_length/clip_ratio", 0), metrics.get("policy/logprob_gap", 0)
+    bound = config.rollout.max_logprob_gap
+    if cut > CLIPPED:
+        yield (
+            "cut",
+            f"{cut:.0%} of the responses were cut at data.max_response_length = {config.data.max_response_length}: "
+            "raise it, or the policy learns from cut answers.",
+        )
+    if metrics.get("group/zero_variance") == 1.0 and config.rollout.n > 1:
+        yield (
+            "equal rewards",
+            "Every group got equal rewards, so there is nothing to learn from: change the difficulty.",
+        )
+    if gap > bound:
+        yield (
+            "gap",
+            f"The sampler's and the trainer's log-probs differ by {gap:.3g} nats a token, more than "
+            f"rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
+        )
