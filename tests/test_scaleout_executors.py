@@ -1,6 +1,12 @@
 """Studies on other machines: Ray and Slurm (submitit's local one), workers that die, nothing lost."""
 
 import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -160,6 +166,42 @@ def test_a_run_through_slurm_s_local_stand_in(study_file):
 def test_wrong_executors_are_one_sentence(name, options, message):
     with pytest.raises(UserError, match=message):
         make_executor(name, 1, 1, options)
+
+
+def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
+    """Ray 2.60 leaves a token in the home folder; `ray start` then asks for it."""
+    import psutil
+
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    head = [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        "--head",
+        "--block",
+        "--port=0",
+        "--num-cpus=2",
+    ]
+    short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
+    head += ["--include-dashboard=false", f"--temp-dir={short}"]
+    ray = subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL)
+    joining = "import os, sys, ray; from rlkit.scaleout.ray_executor import connect; "
+    joining += "print(connect(open(sys.argv[1]).read().strip()).cluster_resources()['CPU'])"
+    try:
+        address = Path(short) / "ray_current_cluster"
+        while not address.exists():
+            assert ray.poll() is None
+            time.sleep(0.2)
+        command = [sys.executable, "-c", joining, str(address)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.stdout == "2.0\n", done.stderr[-500:]
+    finally:
+        family = [*psutil.Process(ray.pid).children(recursive=True), psutil.Process(ray.pid)]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=10)
+        shutil.rmtree(short, ignore_errors=True)
 
 
 def test_no_cluster_is_one_sentence(monkeypatch):

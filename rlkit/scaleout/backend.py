@@ -17,6 +17,7 @@ from rlkit.files import write_text
 from rlkit.rewards import SCORER_VERSION
 from rlkit.scaleout import composing, launcher, limits, models, verl_config
 from rlkit.scaleout.layout import Files
+from rlkit.scaleout.ray_executor import use_token
 from rlkit.scaleout.results import Results
 from rlkit.scaleout.startup import Startup
 from rlkit.seeds import content_hash
@@ -145,6 +146,8 @@ class _VerlRun:
         write_text(files.folder / "config.yaml", composing.as_yaml(composing.compose(found)))
         log = files.attempt / "log.txt"
         self._show(done, log)
+        if verl_config.on_cluster(self.config):
+            use_token()
         startup = Startup(log)
 
         def look() -> Hashable:

@@ -8,6 +8,7 @@ import logging
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -118,6 +119,7 @@ class RayJob:
 
 def connect(address: str) -> Any:
     """Ray, connected to a cluster. Raises UserError when none answers."""
+    use_token()
     import ray
 
     if not ray.is_initialized():
@@ -131,6 +133,22 @@ def connect(address: str) -> Any:
                 "address=ray://HOST:10001."
             ) from None
     return ray
+
+
+def use_token() -> None:
+    """Show the token of this machine to a cluster that is joined, unless RAY_AUTH_MODE says otherwise.
+
+    Ray 2.60 leaves a token behind with the first cluster of its own. From then on `ray start` asks for it, but
+    joining a cluster does not show it. A cluster without tokens ignores it.
+    """
+    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+    if "RAY_AUTH_MODE" in os.environ or not (os.environ.get("RAY_AUTH_TOKEN") or path.exists()):
+        return
+    os.environ["RAY_AUTH_MODE"] = "token"
+    if "ray" in sys.modules:  # which has read its settings already
+        from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]  # compiled
+
+        Config.initialize("")
 
 
 def _knock(address: str) -> None:
