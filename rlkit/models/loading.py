@@ -197,12 +197,12 @@ def adapted_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{name}.weight", merged_weight(module)
 
 
-def save_model(policy: Policy, folder: Path) -> None:
-    """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
+def save_model(policy: Policy, folder: Path, merged: bool = True) -> None:
+    """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy, or left out."""
     base = policy.base
     state = None
     if policy.model is not base:
-        state = dict(adapted_weights(policy.model))
+        state = dict(adapted_weights(policy.model)) if merged else {}
         for name, tensor in base.state_dict().items():
             if "lora_" not in name:
                 state.setdefault(name.replace(".base_layer.", "."), tensor)

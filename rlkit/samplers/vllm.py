@@ -1,8 +1,9 @@
 """vLLM in the trainer's process, on the trainer's GPU.
 
 Prompts go in and come out as token ids. Weights are loaded in process: for a LoRA policy the adapted layers
-only, merged in float32 into copies, so that the trainer's base weights are never touched. Requires vLLM 0.24
-or later (pip install 'rlkit[gpu]').
+only, merged in float32 into copies, so that the trainer's base weights are never touched. The other way, an adapter
+that vLLM applies beside the frozen base, is there to be compared (ADAPTER). Requires vLLM 0.24 or later (pip install
+'rlkit[gpu]').
 """
 
 import os
@@ -22,6 +23,11 @@ from rlkit.sizing.packing import granted
 from rlkit.sizing.run import ENGINE, FREE, SLEEPS_ABOVE, TALLEST
 from rlkit.types import Sample
 
+ADAPTER = False
+"""Whether a LoRA policy's adapter is served as one. Merged weights decode without the adapter's products; the sync-1.5b
+case of tests/benchmarks/gpu.py times both."""
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has buffers for
+
 
 class VllmSampler:
     """The `Sampler` protocol over an in-process vLLM engine.
@@ -32,6 +38,7 @@ class VllmSampler:
         max_model_len: most tokens of a prompt and its response.
         gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine; 0 computes
             it from what is free and what `max_num_seqs` sequences can use (a tenth, on a CPU).
+        adapter: serve a LoRA policy's adapter beside the frozen base instead of merging it.
 
     Raises:
         UserError: vLLM is not installed, or too little of the card's memory is free.
@@ -40,7 +47,13 @@ class VllmSampler:
     """
 
     def __init__(
-        self, policy: Policy, *, max_num_seqs: int, max_model_len: int, gpu_memory_utilization: float = 0.0
+        self,
+        policy: Policy,
+        *,
+        max_num_seqs: int,
+        max_model_len: int,
+        gpu_memory_utilization: float = 0.0,
+        adapter: bool = ADAPTER,
     ) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine must share the trainer's process
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -59,13 +72,18 @@ class VllmSampler:
                 weights, kv_bytes(policy), tokens, min(TALLEST, max_num_seqs) * max_model_len
             )
             options = {"gpu_memory_utilization": share, "enable_sleep_mode": self.sleeps}
+        self.adapter = Adapter(policy) if adapter and policy.model is not policy.base else None
+        if self.adapter:
+            options |= self.adapter.options
         with tempfile.TemporaryDirectory() as folder:
-            save_model(policy, Path(folder))
+            save_model(policy, Path(folder), merged=self.adapter is None)
             self.engine = self.vllm.LLM(
                 model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
                 max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs", disable_log_stats=True, **options,
             )  # fmt: skip
+        if self.adapter:
+            self.adapter.serve(self.engine, policy.model)
 
     def sample(
         self,
@@ -87,7 +105,8 @@ class VllmSampler:
         )  # fmt: skip
         requests = [{"prompt_token_ids": ids.tolist()} for ids in prompts]
         with seeded(seed, self.device):
-            outputs = self.engine.generate(requests, parameters, use_tqdm=False)
+            request = self.adapter.request if self.adapter else None
+            outputs = self.engine.generate(requests, parameters, use_tqdm=False, lora_request=request)
         return [[self._sample(o) for o in sorted(group.outputs, key=lambda o: o.index)] for group in outputs]
 
     def _sample(self, output: Any) -> Sample:
@@ -107,7 +126,10 @@ class VllmSampler:
         """Load the policy's weights into the running engine and forget what it cached under the old ones."""
         if self.asleep:
             self.engine.wake_up(tags=["weights"])
-        self.engine.apply_model(lambda model: model.load_weights(adapted_weights(policy)) and None)
+        if self.adapter:
+            self.adapter.serve(self.engine, policy)
+        else:
+            self.engine.apply_model(lambda model: model.load_weights(adapted_weights(policy)) and None)
         self.engine.reset_prefix_cache()
 
     def release(self) -> None:
@@ -120,6 +142,29 @@ class VllmSampler:
         if self.asleep:
             self.engine.wake_up()
             self.asleep = False
+
+
+class Adapter:
+    """A policy's LoRA adapter in vLLM, which reads it from a folder in memory (/dev/shm, where there is one)."""
+
+    def __init__(self, policy: Policy) -> None:
+        from vllm.lora.request import LoRARequest
+
+        rank = policy.model.peft_config["default"].r  # pyright: ignore[reportIndexIssue]
+        self.options = {
+            "enable_lora": True,
+            "max_lora_rank": min(r for r in RANKS if r >= rank),
+            "max_loras": 1,
+        }
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        self._folder = tempfile.TemporaryDirectory(prefix="rlkit-adapter-", dir=memory)
+        self.request = LoRARequest("policy", 1, self._folder.name)
+
+    def serve(self, engine: Any, model: Any) -> None:
+        """Put the adapter as it is now in place of the one before."""
+        model.save_pretrained(self._folder.name)
+        engine.llm_engine.remove_lora(self.request.lora_int_id)
+        engine.llm_engine.add_lora(self.request)
 
 
 def import_vllm() -> Any:
