@@ -6,12 +6,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+_REST = 0.3  # seconds between two calls of a worker
+
 
 class Worker:
     """Calls a function in a thread of its own: after each `wake`, and every `every` seconds while it says that
-    there is more to come. Calls are never closer than `rest` seconds, so dragging a slider redraws a few times
-    a second and leaves the kernel free to answer. An exception does not end the thread: it goes to `failed`, and
-    the next call comes as if there were more.
+    there is more to come.
+
+    A wake is followed after `quiet` seconds, so that what a click changes is on its way first. Between calls is a
+    rest, so dragging a slider redraws a few times a second. An exception does not end the thread: it goes to
+    `failed`, and the next call comes as if there were more.
     """
 
     def __init__(
@@ -19,12 +23,12 @@ class Worker:
         work: Callable[[], bool],
         failed: Callable[[Exception], None],
         every: float = 1.0,
-        rest: float = 0.3,
+        quiet: float = 0.0,
     ) -> None:
-        self._work, self._failed, self._every, self._rest = work, failed, every, rest
+        self._work, self._failed, self._every, self._quiet = work, failed, every, quiet
         self._woken = threading.Event()
         self._ended = False
-        self._thread = threading.Thread(target=self._loop, name="rlkit-panel", daemon=True)
+        self._thread = threading.Thread(target=self._loop, name="rlkit-live", daemon=True)
 
     def start(self) -> None:
         """Begin, with a first call."""
@@ -43,7 +47,8 @@ class Worker:
     def _loop(self) -> None:
         more = False
         while not self._ended:
-            self._woken.wait(self._every if more else None)
+            if self._woken.wait(self._every if more else None):
+                time.sleep(self._quiet)
             self._woken.clear()
             if self._ended:
                 return
@@ -52,7 +57,7 @@ class Worker:
             except Exception as problem:  # such as a file that is being replaced
                 more = True
                 self._failed(problem)
-            time.sleep(self._rest)
+            time.sleep(_REST)
 
 
 class Output:

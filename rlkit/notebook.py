@@ -194,8 +194,8 @@ def _fits(value: Any, default: Any) -> bool:
     return type(value) is wanted
 
 
-def _end_with_parent() -> None:
-    """End this process, and with it the kernel, when the process that started it is gone."""
+def end_with_parent() -> None:
+    """End this process, and with it what it started, when the process that started it is gone; runs in a thread."""
     parent = os.getppid()
     while os.getppid() == parent:
         time.sleep(1)
@@ -203,7 +203,7 @@ def _end_with_parent() -> None:
 
 
 def _main(source: str, target: str, parameters: str) -> int:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         execute(source, target, json.loads(parameters))
     except UserError as error:

@@ -133,10 +133,10 @@ class NotebookView:
         self.bar.max, self.bar.value = state.total or 1, state.step or 0
         self.stop.disabled = not state.active
         self.resume.disabled = state.active or state.status == "finished"
-        self.say(sentence(state))
         if (state.step, state.status) != self._drawn:
             self._drawn = state.step, state.status
             self._draw(state)
+        self.say(sentence(state))
         if not state.active:
             self._settle(state)
         return state.active

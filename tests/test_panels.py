@@ -1,5 +1,9 @@
 """The panels' logic, without a browser: controls, differences, files, comparison, law explorer, samples."""
 
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -12,14 +16,16 @@ import pytest
 from study_folder import config, write_run, write_study
 
 import rlkit
+from rlkit.aside import aside
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.launching import attach
+from rlkit.live import Worker
 from rlkit.panels import ablation as ablations
 from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation, label
 from rlkit.panels.controls import controls
 from rlkit.panels.law import Exploration
-from rlkit.live import Worker
 from rlkit.panels.samples import ANY, Choice, Samples, page
 from rlkit.panels.view import Panel
 
@@ -229,7 +235,8 @@ def test_the_panel_sets_changes_and_says_what_differs(ablation):
     assert panel.ablation.changes == {} and not panel.launch.disabled
 
 
-def test_drawing_never_holds_up_the_controls():
+def test_drawing_never_holds_up_the_controls(monkeypatch):
+    monkeypatch.setattr("rlkit.live._REST", 0.01)
     drawn, slow = [], threading.Event()
 
     def draw() -> bool:
@@ -240,7 +247,8 @@ def test_drawing_never_holds_up_the_controls():
         return False
 
     problems: list[Exception] = []
-    worker = Worker(draw, problems.append, every=0.05, rest=0.01)
+    worker = Worker(draw, problems.append, every=0.05, quiet=0.03)
+    began = time.monotonic()
     worker.start()
     for _ in range(50):
         worker.wake()
@@ -248,7 +256,33 @@ def test_drawing_never_holds_up_the_controls():
     time.sleep(0.3)
     worker.stop()
     assert 2 <= len(drawn) < 20  # fifty changes, a few drawings
+    assert drawn[0] - began >= 0.03  # the answer to a click goes first
     assert [str(problem) for problem in problems] == ["a file that is being replaced"]
+
+
+def test_what_is_slow_is_done_in_a_process_aside(tmp_path, monkeypatch):
+    other = aside(os.getpid)
+    assert aside(os.getppid) == os.getpid() != other == aside(os.getpid)
+    monkeypatch.chdir(tmp_path)
+    assert aside(os.getcwd) == str(tmp_path)  # paths mean the same
+    with pytest.raises(UserError, match="no run"):
+        aside(attach, "none", tmp_path)
+    os.kill(other, signal.SIGINT)  # the kernel's interrupt, which all of its group get
+    assert aside(os.getpid) == other
+    os.kill(other, signal.SIGKILL)
+    assert aside(os.getpid) not in (os.getpid(), other)
+
+
+def test_a_panel_is_shown_without_torch_in_its_kernel():
+    code = """
+import sys
+from rlkit.panels.view import panel
+shown = panel("params/ablations.yaml")
+shown.widgets["rollout.n"].value = 4
+shown._runs(), shown._differences()
+assert not {"torch", "transformers"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- The law explorer ---------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.params import override, read_yaml, validate
+from rlkit.progress import process_of
 from rlkit.provenance import hardware, usable_cores
 from rlkit.report import duration
 from rlkit.results import flatten, run_folders
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from rlkit.launching import Launched
 
 _FREE = 1024  # MiB of a GPU's memory in use, below which it counts as free
+_NICE = 10  # priority of a run: below the notebook, its server and the browser
 _NOT_COMPARED = ("study", "seed", "trainer.logger", "trainer.num_threads", "trainer.resume_mode")
 
 
@@ -71,29 +73,24 @@ class Ablation:
         """Dotted keys in which a configuration differs from the base, with both values; seeds apart."""
         return differences(self.base, config)
 
-    def cost(self) -> str:
-        """FLOPs and time of the changed configuration on this machine, in words."""
-        from rlkit.compute import estimate
-
-        found = estimate(self.config)
-        if not found["flops"] > 0:
-            return "cost unknown: the model's configuration is not on this machine"
-        return (
-            f"about {found['flops']:.1e} FLOPs, {duration(found['seconds'])} here (good to a factor of two)"
-        )
-
     def launch(self) -> "Launched":
         """Train the changed configuration in a process of its own, on a free GPU where there is one; it leaves
-        a CPU core to the notebook.
+        a CPU core to the notebook, which also goes first where cores are short.
 
         Raises:
             UserError: impossible values; every GPU is in use.
         """
+        import psutil
+
         from rlkit.launching import launch
 
         threads = max(1, usable_cores() - 1)
         with _on_free_gpu(self.config):
-            return launch(self.config, {"trainer.num_threads": threads}, root=self.root)
+            run = launch(self.config, {"trainer.num_threads": threads}, root=self.root)
+        if process := process_of(read_json(run.folder / "run.json")):
+            with suppress(psutil.Error):  # it has ended already, or began elsewhere
+                process.nice(max(_NICE, process.nice()))
+        return run
 
     def save(self, path: str | Path) -> Path:
         """Write the changed configuration as a params file that holds what differs from the defaults.
@@ -127,6 +124,16 @@ class Ablation:
             )
         changed = {key: new for key, (_, new) in self.differences(self.config).items()}
         return add_variant(self.file, name, changed)
+
+
+def cost(config: RunConfig) -> str:
+    """FLOPs and time of a configuration on this machine, in words; imports torch."""
+    from rlkit.compute import estimate
+
+    found = estimate(config)
+    if not found["flops"] > 0:
+        return "cost unknown: the model's configuration is not on this machine"
+    return f"about {found['flops']:.1e} FLOPs, {duration(found['seconds'])} here (good to a factor of two)"
 
 
 def _sparse(config: RunConfig) -> dict[str, Any]:

@@ -59,6 +59,13 @@ def entries(ablation: Ablation) -> list[Entry]:
     return sorted(found, key=lambda e: (len(e.changed), e.label, e.seed))
 
 
+def drawn(runs: Sequence[Entry], current: str, metric: str) -> tuple[bytes, str, str]:
+    """The picture of `overlay` as PNG, and the table as HTML and as plain text."""
+    frame = table(runs, current)
+    png = overlay(runs, current, metric).png(120)
+    return png, table_html(frame, current), frame.to_string(index=False)
+
+
 def chosen(runs: Sequence[Entry], current: str) -> list[Entry]:
     """The runs that a picture shows: the current configuration's, the base's, and the nearest others."""
     labels = list(dict.fromkeys(entry.label for entry in runs))

@@ -3,13 +3,16 @@
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from rlkit.aside import aside
 from rlkit.errors import UserError
 from rlkit.live import Output, Worker
 from rlkit.panels import comparison
-from rlkit.panels.ablation import Ablation, label
+from rlkit.panels.ablation import Ablation, cost, label
 from rlkit.panels.controls import KEYS, Control, controls
 
 
@@ -47,8 +50,9 @@ class Panel:
         self.controls = {c.key: c for c in controls(ablation.base, keys)}
         self.widgets = {key: _widget(control) for key, control in self.controls.items()}
         self._picture, self._table = Output(), Output()
-        self._worker = Worker(self._refresh, self._failed)
-        self._drawn: Any = None
+        self._worker = Worker(self._refresh, self._failed, quiet=0.2)
+        self._drawn: Any = None  # what the picture shows
+        self._priced = ""  # the configuration that the cost is of
         self._build()
         for key, widget in self.widgets.items():
             widget.observe(self._on_change(key), "value")
@@ -94,7 +98,9 @@ class Panel:
         display(self.box)
         self._picture.show()
         self._table.show()
-        self._refresh()  # in the cell itself, so that a notebook that is executed and saved has both
+        self._show(
+            self._runs(), comparison.drawn
+        )  # here, so that a notebook that is executed and saved has both
         self._worker.start()
 
     def __repr__(self) -> str:
@@ -137,30 +143,38 @@ class Panel:
         ]
         self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
 
+    def _runs(self) -> list[comparison.Entry]:
+        return comparison.entries(self.ablation)
+
     def _refresh(self) -> bool:
-        """Update cost, curves and table where something is new; true while a run is being trained."""
-        runs = comparison.entries(self.ablation)
-        try:
+        """Update curves, table and cost where something is new; true while a run is being trained."""
+        runs = self._runs()
+        self._show(runs, partial(aside, comparison.drawn))
+        with suppress(UserError):  # an impossible configuration has no cost
             config = self.ablation.config
-            current = label(self.ablation.differences(config))
-            self.cost.value = html.escape(self.ablation.cost())
+            if config.id != self._priced:
+                self.cost.value = html.escape(aside(cost, config))
+                self._priced = config.id
+        return any(entry.state.active for entry in runs)
+
+    def _show(self, runs: list[comparison.Entry], draw: Callable[..., tuple[bytes, str, str]]) -> None:
+        """Draw the runs, unless what is drawn shows them already."""
+        try:
+            current = label(self._differences())
         except UserError:
             current = ""
         states = [(e.folder, e.state.status, e.state.step, e.state.now) for e in runs]
-        if (current, self.metric.value, states) != self._drawn:
-            self._drawn = current, self.metric.value, states
-            self._draw(runs, current)
-        return any(entry.state.active for entry in runs)
-
-    def _draw(self, runs: list[comparison.Entry], current: str) -> None:
+        if (now := (current, self.metric.value, states)) == self._drawn:
+            return
         try:
-            drawing = comparison.overlay(runs, current, self.metric.value)
+            png, table, text = draw(runs, current, self.metric.value)
         except UserError as problem:
             self._picture.html(f"<i>{html.escape(str(problem))}</i>", str(problem))
-            return
-        frame = comparison.table(runs, current)
-        self._picture.picture(drawing.png(120), f"curves of {', '.join(frame['configuration'])}")
-        self._table.html(comparison.table_html(frame, current), frame.to_string(index=False))
+        else:
+            names = ", ".join(dict.fromkeys(entry.label for entry in comparison.chosen(runs, current)))
+            self._picture.picture(png, f"curves of {names}")
+            self._table.html(table, text)
+        self._drawn = now
 
     def _reporting(self, action: Callable[[], str]) -> Callable[[Any], None]:
         """A button's action whose sentence, or error, appears in the panel."""

@@ -1,7 +1,6 @@
 """The notebooks in a real JupyterLab in a real browser, as a person uses them."""
 
 import json
-import statistics
 import time
 from pathlib import Path
 
@@ -70,7 +69,7 @@ def test_ablations(lab, project):
     shot(page, "2-training")
     page.wait_for_function(MOVED, arg=before)
     print("milliseconds to answer while a run trains:", [round(a) for a in answers])
-    assert statistics.median(answers) < 200
+    assert sorted(answers)[-2] < 200  # one of ten may meet another program's work
     page.wait_for_selector("td:has-text('running')", state="detached")
     (found,) = (project / "outputs" / "ablations-panel" / "runs").glob("*/run.json")
     assert json.loads(found.read_text())["status"] == "finished"
