@@ -230,3 +230,11 @@ def test_a_missing_gpu_is_one_sentence(tmp_path, monkeypatch):
     config = load("params/verl_ladder.yaml", {"trainer.n_gpus_per_node": 4})
     with pytest.raises(UserError, match=r"trainer\.n_gpus_per_node is 4, but this machine has 1 GPU:"):
         train(config, root=tmp_path, progress=False)
+
+
+def test_a_missing_cluster_is_one_sentence(tmp_path, monkeypatch):
+    from rlkit.training import train
+
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UserError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):
+        train(load("params/verl_ladder.yaml"), root=tmp_path, progress=False)

@@ -1,5 +1,6 @@
 """A run on verl from beginning to end: model, rows, command, watch, results, merged weights."""
 
+import os
 import sys
 import warnings
 from collections.abc import Hashable
@@ -17,7 +18,7 @@ from rlkit.files import write_text
 from rlkit.rewards import SCORER_VERSION
 from rlkit.scaleout import composing, launcher, limits, models, verl_config
 from rlkit.scaleout.layout import Files
-from rlkit.scaleout.ray_executor import use_token
+from rlkit.scaleout.ray_executor import knock, use_token
 from rlkit.scaleout.results import Results
 from rlkit.scaleout.startup import Startup
 from rlkit.seeds import content_hash
@@ -63,11 +64,19 @@ def dry_run(config: RunConfig, root: str | Path = "outputs") -> tuple[list[str],
 
 
 def check_gpus(config: RunConfig) -> None:
-    """Refuse a run on this machine that asks for more GPUs than it has. A Ray cluster is asked by verl."""
+    """Refuse a run on this machine that asks for more GPUs than it has, or on a cluster that is not there. What
+    a cluster has is asked by verl."""
     import torch
 
     if verl_config.on_cluster(config):
-        return
+        address = os.environ.get("RAY_ADDRESS", "auto")
+        try:
+            return knock(address)
+        except OSError as error:
+            raise UserError(
+                f"No Ray cluster answers at {address} ({error}), which RAY_ADDRESS names: start one (ray start "
+                "--head), or unset RAY_ADDRESS for a run on this machine."
+            ) from None
     wanted, there = config.trainer.n_gpus_per_node, torch.cuda.device_count()
     if there < wanted:
         raise UserError(

@@ -124,7 +124,7 @@ def connect(address: str) -> Any:
 
     if not ray.is_initialized():
         try:
-            _knock(address)
+            knock(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
@@ -151,7 +151,7 @@ def use_token() -> None:
         Config.initialize("")
 
 
-def _knock(address: str) -> None:
+def knock(address: str) -> None:
     """Raise OSError at once where nothing listens; Ray itself would try for minutes."""
     host, colon, port = address.removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
