@@ -35,7 +35,7 @@ LARGEST = 10**9  # numerators and denominators beyond it are refused, so that st
 MOST_TERMS = 12
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def rewrite(system: System, action: str, value: str) -> System:
     """The system after one move on both sides of one equation; solutions stay what they are.
 
@@ -104,7 +104,7 @@ def _add(system: System, index: int, value: str, sign: Fraction) -> Equation:
     return add(left, scale(terms, sign)), add(right, scale(terms, sign))
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def distance(system: System, limit: int = 40) -> int:
     """How many moves the expert needs before it can state the answer."""
     moves = 0
@@ -114,7 +114,7 @@ def distance(system: System, limit: int = 40) -> int:
     return moves
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def expert_move(system: System) -> Move | None:
     """The move a careful student makes, or None when every equation reads `variable = number`."""
     for i, equation in enumerate(system):

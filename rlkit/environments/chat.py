@@ -24,7 +24,7 @@ class ChatTokens:
 
     def __init__(self, policy) -> None:
         self.tokenizer, self.stop_ids = policy.tokenizer, frozenset(policy.stop_ids)
-        self._follow = lru_cache(65_536)(self._encode_follow)
+        self._follow = lru_cache(8192)(self._encode_follow)
 
     def prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """(S,) int64: the chat so far, ready for an answer."""

@@ -30,7 +30,7 @@ ZERO: Side = (Term(Fraction(0), ""),)
 LONGEST = 300  # characters of an equation
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def parse_side(text: str) -> Side:
     """The side that a text such as `2(x - 3/4) + 5x` denotes. Raises UserError for anything not linear."""
     shown = text if len(text) <= 60 else text[:60] + "…"
@@ -91,7 +91,7 @@ def parse_number(text: str) -> Fraction:
         raise UserError(f"{text!r} is not a number.") from None
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def parse_equation(text: str) -> Equation:
     """The equation in a text with one equals sign. Raises UserError."""
     sides = text.split("=")
@@ -183,7 +183,7 @@ def _render_term(coefficient: Fraction, inner: str | Side) -> str:
     return top if coefficient.denominator == 1 else f"{top}/{coefficient.denominator}"
 
 
-@lru_cache(65_536)
+@lru_cache(8192)
 def render_equation(equation: Equation) -> str:
     """`left = right`."""
     return f"{render_side(equation[0])} = {render_side(equation[1])}"

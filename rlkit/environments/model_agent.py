@@ -13,8 +13,6 @@ from rlkit.errors import UserError
 from rlkit.seeds import derive
 from rlkit.types import Sample, Sampler
 
-KEPT_CALLS = 4  # an episode takes part in every call or two; what it computed is kept a little longer
-
 
 class Batcher:
     """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
@@ -40,7 +38,7 @@ class Batcher:
         seed: int = 0,
         on_batch: Callable[[int], Any] = lambda size: None,
     ) -> None:
-        self.sampler = sampler.session(KEPT_CALLS * max_batch)
+        self.sampler = sampler.session(max_batch)
         self.max_tokens, self.temperature = max_tokens, temperature
         self.max_batch, self.seed, self.on_batch = max_batch, seed, on_batch
         self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []

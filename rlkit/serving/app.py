@@ -120,6 +120,8 @@ def serve(path: str, host: str = "127.0.0.1", port: int = 8000, settings: Settin
 
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
+    # One core is for requests: torch's threads wait for each other spinning, and would wait for them.
+    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
     saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
     policy = saved.policy
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
