@@ -72,6 +72,8 @@ def test_whole_lines_only(tmp_path):
     with (tmp_path / "grows").open("ab") as file:
         file.write(b"c\n\n")
     assert tail.lines() == [b"bc", b""] and tail.offset == 6
+    (tmp_path / "grows").write_bytes(b"new\n")
+    assert tail.lines() == [b"new"]
 
 
 def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, capsys):

@@ -26,6 +26,10 @@ MARK = "RLKIT_VERL_RUN"
 TICK = 1.0  # seconds between looks
 LOST_PATIENCE = 120.0  # seconds without progress, where the log says that a worker of vLLM has failed
 LOST = r"Invocation of \w+ method failed|EngineDeadError|Engine core proc\S* .*died"
+RAY_STARTS = 3
+"""Times that a Ray is started which was too slow: 2.60 gives its agents 15 s (ray-project/ray issue 65983), and a
+cold disk or a loaded machine can take longer once."""
+SLOW_RAY = r"The current node timed out during startup"
 TERMINATION = 10.0  # seconds that processes get to end by themselves
 REASONS = (
     (
@@ -42,6 +46,10 @@ REASONS = (
         "a worker ran out of the machine's memory",
     ),
     (r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device", "no GPU was found"),
+    (
+        SLOW_RAY,
+        f"Ray's agents did not start in the 15 s that Ray gives them, {RAY_STARTS} times: the machine is overloaded",
+    ),
     (
         r"ConnectionError: .*(ray|GCS)|Failed to (start|connect to).*(raylet|GCS)|RaySystemError|node has died",
         "Ray could not be started, or was lost",
@@ -101,22 +109,33 @@ def run(
     """
     Family(mark).end()
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, **environment, MARK: mark},
-            start_new_session=True,  # Ctrl-C reaches this process alone
-            preexec_fn=_die_with_parent,
-        )
-    family = Family(mark)
-    try:
-        return _watch(child, log, look, family, stall_timeout, stop)
-    finally:
-        family.end()
-        child.wait()
+
+    def start() -> bool:
+        with log.open("ab") as output:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **environment, MARK: mark},
+                start_new_session=True,  # Ctrl-C reaches this process alone
+                preexec_fn=_die_with_parent,
+            )
+        family = Family(mark)
+        try:
+            return _watch(child, log, look, family, stall_timeout, stop)
+        finally:
+            family.end()
+            child.wait()
+
+    for attempt in range(1, RAY_STARTS):
+        try:
+            return start()
+        except RunStopped:
+            if not re.search(SLOW_RAY, log.read_text(errors="replace")):
+                raise
+            log.rename(log.with_name(f"log-{attempt}.txt"))
+    return start()
 
 
 def _watch(

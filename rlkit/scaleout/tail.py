@@ -4,7 +4,8 @@ from pathlib import Path
 
 
 class Tail:
-    """What is appended to a file, line by line; a line that is still being written waits.
+    """What is appended to a file, line by line; a line that is still being written waits. A file that became
+    shorter is a new one.
 
     Attributes:
         offset: bytes that were read.
@@ -17,6 +18,8 @@ class Tail:
         """The whole lines since the last call, without their ends; none where there is no file yet."""
         if not self.path.exists():
             return []
+        if self.path.stat().st_size < self.offset:
+            self.offset = 0
         with self.path.open("rb") as file:
             file.seek(self.offset)
             whole, newline, _ = file.read().rpartition(b"\n")
