@@ -20,6 +20,10 @@ ROOT = Path(__file__).parent.parent.parent
 SHOTS = Path(os.environ.get("RLKIT_SCREENSHOTS", Path(__file__).parent / "screenshots"))
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 READY = "window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
+SMALL = {
+    "model.path": "ladder-10k", "model.warm_start.steps": 60, "evaluation.size": 60,
+    "trainer.total_training_steps": 60, "trainer.test_freq": 20,
+}  # fmt: skip
 HARMLESS = ("ResizeObserver loop",)  # of the browser, and of no consequence
 
 
@@ -36,15 +40,10 @@ def project(tmp_path_factory) -> Path:
     """A folder with the project's params and notebooks, set to the smallest runs."""
     folder = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "params", folder / "params")
-    (folder / "notebooks").mkdir()
-    small = {"model.path": "ladder-10k", "model.warm_start.steps": 60, "evaluation.size": 60}
-    set_up(
-        folder,
-        "ablations",
-        {"overrides": {**small, "trainer.total_training_steps": 60, "trainer.test_freq": 20}},
-    )
+    shutil.copytree(ROOT / "notebooks", folder / "notebooks")
+    set_up(folder, "ablations", {"overrides": SMALL})
     long = {"trainer.total_training_steps": 150, "trainer.test_freq": 50, "trainer.save_freq": 50}
-    set_up(folder, "train", {"overrides": {**small, **long}})
+    set_up(folder, "train", {"overrides": {**SMALL, **long}})
     return folder
 
 
