@@ -302,6 +302,30 @@ def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
         assert after[: len(before)].tolist() == before.tolist() and after[len(before)] == odd
 
 
+def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
+    sampler = ExpertSampler(policy)
+    prompt = np.array(policy.tokenizer.encode("3x + 7 = 16"))
+
+    async def go():
+        batcher = Batcher(sampler, 12)
+
+        async def turns(count):
+            for _ in range(count):
+                await batcher.sample(prompt)
+                await asyncio.sleep(0)
+
+        sampler.gate.clear()
+        episodes = [asyncio.create_task(turns(2)) for _ in range(2)]
+        await asyncio.sleep(0.05)  # their first turn is being sampled
+        newcomer = asyncio.create_task(turns(1))
+        await asyncio.sleep(0)
+        sampler.gate.set()
+        await asyncio.gather(*episodes, newcomer)
+
+    run(go())
+    assert sampler.batches == [2, 3]
+
+
 def test_an_open_host_needs_a_key(monkeypatch):
     from rlkit.errors import UserError
     from rlkit.serving.app import serve

@@ -13,6 +13,8 @@ from rlkit.errors import UserError
 from rlkit.seeds import derive
 from rlkit.types import Sample, Sampler
 
+WINDOW = 0.001  # seconds without a newcomer, after which a call begins
+
 
 class Batcher:
     """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
@@ -56,7 +58,7 @@ class Batcher:
 
     async def _work(self) -> None:
         while self._waiting:
-            await asyncio.sleep(0)  # whoever is ready in this round of the loop joins
+            await self._join()
             self._waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
             batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
             if not batch:
@@ -73,6 +75,13 @@ class Batcher:
             for (_, future), sample in zip(batch, samples, strict=True):
                 if not future.done():
                     future.set_result(sample)
+
+    async def _join(self) -> None:
+        """Wait as long as more keep coming: those whose last turn has just been sampled are about to ask again."""
+        before = -1
+        while before < len(self._waiting) < self.max_batch:
+            before = len(self._waiting)
+            await asyncio.sleep(WINDOW)
 
     def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
         self._calls += 1
