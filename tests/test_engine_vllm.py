@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from vllm_on_cpu import keep_weights
 
 pytestmark = pytest.mark.engines
 pytest.importorskip("vllm")
@@ -23,15 +24,7 @@ def policy():
 
 @pytest.fixture(scope="module")
 def sampler(policy):
-    """On the CPU vLLM packs weights once and drops the originals; here it keeps them, as it does on a GPU."""
-    from vllm.model_executor.layers import linear, utils
-
-    def plain(layer, remove_weight: bool) -> None:
-        layer.cpu_linear = torch.nn.functional.linear
-
-    patch = pytest.MonkeyPatch()
-    for module in (utils, linear):
-        patch.setattr(module, "dispatch_cpu_unquantized_gemm", plain, raising=False)
+    patch = keep_weights()
     yield VllmSampler(policy, max_num_seqs=16, max_model_len=128)
     patch.undo()
 

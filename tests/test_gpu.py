@@ -19,7 +19,9 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.training import train
 
 pytestmark = pytest.mark.gpu
-LETTERS = Path(__file__).parent / "benchmarks" / "gpu.py"  # a reward that varies within groups of random text
+LETTERS = (
+    Path(__file__).parent / "benchmarks" / "gpu_systems.py"
+)  # a reward that varies within groups of random text
 
 
 def config(**changes) -> RunConfig:
@@ -144,3 +146,46 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
     finally:
         torch.cuda.set_per_process_memory_fraction(1.0)
     assert run.status == "finished"
+
+
+@pytest.mark.parametrize("changes", [
+    {"path": "ladder-30m"}, {"path": "ladder-30m", "dtype": "bfloat16"},
+    {"path": "ladder-100m", "dtype": "bfloat16", "lora_rank": 16},
+    {"path": "ladder-100m", "dtype": "bfloat16", "lora_rank": 16, "enable_gradient_checkpointing": True},
+])  # fmt: skip
+def test_memory_and_seconds_are_as_predicted_to_15_percent(tmp_path, changes):
+    from rlkit.sizing.devices import device_named
+    from rlkit.sizing.memory import Lengths
+    from rlkit.sizing.run import memory_of
+    from rlkit.sizing.seconds import seconds_of
+    from rlkit.sizing.shapes import shape_of
+    from rlkit.training.session import Session
+
+    c = config(
+        model=changes | {"warm_start": {"kind": "none"}}, data={"train_batch_size": 64, "max_response_length": 128},
+        actor={"micro_batch_tokens": 32_768}, trainer={"total_training_steps": 8, "test_freq": 0, "device": "cuda"},
+        reward={"custom_reward_function": f"{LETTERS}:compute_score"}, evaluation={"size": 16, "n": 1},
+    )  # fmt: skip
+    seconds, longest = [], 0
+    with Session.open(c, tmp_path, progress=False) as session:
+        for step in range(8):
+            if step == 2:  # graphs are captured, moments are there
+                torch.cuda.reset_peak_memory_stats()
+            session.begin_step()
+            rollouts = session.rollout()
+            session.learn(rollouts)
+            session.sync()
+            torch.cuda.synchronize()
+            session.end_step()
+            longest = max(longest, *(len(r.prompt_ids) for r in rollouts))
+            seconds.append(session.metrics["timing_s/step"] - session.metrics["timing_s/reward"])
+    shape, device = shape_of(c.model.path), device_named("here")
+    lengths = Lengths(longest, 128)
+    predicted = memory_of(c, shape, device, True, lengths).peak
+    step = seconds_of(c, shape, device, True, lengths)
+    measured = torch.cuda.max_memory_allocated()
+    print(
+        f"{changes}: {predicted / measured:.3f} of the bytes, {step.total / np.median(seconds[2:]):.3f} of the seconds"
+    )
+    assert predicted == pytest.approx(measured, rel=0.15)
+    assert step.total == pytest.approx(np.median(seconds[2:]), rel=0.15)

@@ -150,7 +150,8 @@ class Adapter:
     def __init__(self, policy: Policy) -> None:
         from vllm.lora.request import LoRARequest
 
-        rank = policy.model.peft_config["default"].r  # pyright: ignore[reportIndexIssue]
+        model: Any = policy.model
+        rank = model.peft_config["default"].r
         self.options = {
             "enable_lora": True,
             "max_lora_rank": min(r for r in RANKS if r >= rank),
