@@ -1,5 +1,6 @@
 """verl itself, on the CPU: two steps of GRPO by `rlkit.train`, into the run store, continued and merged."""
 
+import json
 import os
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 
 import rlkit
 from rlkit.scaleout import backend
+from rlkit.scaleout.startup import PHASES
 
 pytestmark = [
     pytest.mark.engines,
@@ -47,11 +49,25 @@ def test_verl_trains_two_steps_into_the_run_store(tmp_path, monkeypatch):
     assert wide.loc[2, "training/optimizer_steps"] == 2 and wide.loc[2, "compute/update_flops"] > 0
     assert len(rlkit.read_evals(run.folder)) == 2 * 10 * 2
     assert _ray_processes() == []
+    info = json.loads((run.folder / "run.json").read_text())
+    assert list(info["startup"]) == list(PHASES)
+    assert info["startup_seconds"] == pytest.approx(sum(info["startup"].values()), abs=1)
     from rlkit.export import open_saved
 
     assert open_saved(run.folder).facts["step"] == 2  # the merged checkpoint is one like any other
     again = rlkit.train(config, root=tmp_path, progress=False)
     assert again.summary == run.summary  # finished: nothing is started
+
+
+def test_a_batch_that_is_whole_is_seen_at_once():
+    pytest.importorskip("transfer_queue")
+    from rlkit.scaleout.replay import ComparableGroups
+
+    found = ComparableGroups(
+        trainer_mode="sync", trainer_config={}, max_off_policy_threshold=None, max_off_policy_strategy="drop",
+        sampler_kwargs={},
+    )  # fmt: skip
+    assert found.poll_interval == 0.1
 
 
 def _ray_processes() -> list[str]:

@@ -124,10 +124,3 @@ def test_a_short_run_captures_no_cuda_graphs(steps, verl, eager):
     sizes = {"trainer.total_training_steps": steps, "data.max_response_length": 100}
     config = rlkit.load("params/verl_ladder.yaml", sizes).model_copy(update={"verl": verl})
     assert verl_config.settings(config, Files.of(Path("/run"), "/model"))[EAGER] is eager
-
-
-def test_a_batch_that_is_whole_is_seen_at_once():
-    pytest.importorskip("transfer_queue")
-    from rlkit.scaleout.replay import ComparableGroups
-
-    assert ComparableGroups(trainer_mode="sync", trainer_config={}).poll_interval == 0.1
