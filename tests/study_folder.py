@@ -45,7 +45,7 @@ def write_run(root: Path, run: RunConfig, size: int, status: str = "finished") -
                 share = np.mean([row["correct"] for row in rows if row["data_source"] == source])
                 passed[f"eval/pass@1/{source}"] = float(share)
             training = {"critic/score/mean": passed["eval/pass@1"], "actor/entropy": 2 - step / 20}
-            training |= {"actor/grad_norm": 1.0, "response_length/mean": 3.0}
+            training |= {"actor/grad_norm": 1.0, "response_length/mean": 3.0, "tokens/response": 96.0}
             store.log(step, {**passed, **training, "compute/total_flops": step * 6e3 * size})
         return store.folder
 

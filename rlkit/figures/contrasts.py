@@ -89,7 +89,7 @@ def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", 
 
 
 def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurips") -> Drawing:
-    """pass@k before training (dashed) and after (solid), with intervals.
+    """pass@k before training (dashed, hollow) and after (solid), with intervals.
 
     Args:
         table: from `rlkit.measures.pass_at_k_ends`.
@@ -100,10 +100,13 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
         for (name, when), part in table.groupby([by, "when"], sort=False):
             style: dict[str, Any] = styles[name] | {"linestyle": "--" if when == "before" else "-"}
             style["markerfacecolor"] = "white" if when == "before" else style["color"]
-            ax.plot(part["k"], part["value"], **style, label=f"{name}, {when}")
+            ax.plot(part["k"], part["value"], **style, label=None if when == "before" else str(name))
             ax.fill_between(part["k"], part["low"], part["high"], color=style["color"], alpha=0.12, lw=0)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
+        ax.plot(
+            [], [], color="0.4", linestyle="--", marker="o", markerfacecolor="white", label="before training"
+        )
         label_axes(ax, "k", "pass@k")
         legend(ax)
     return Drawing(fig, table, sources(table))

@@ -86,39 +86,35 @@ def metric_panels(
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
 
 
-def before_after(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
-    """pass@1 before (hollow) and after training (filled) with its intervals, a row a cell.
+def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pass@1") -> Drawing:
+    """A value before (hollow) and after training (filled) with its intervals, a row a cell.
 
     Args:
-        table: from `rlkit.summary.before_after`.
+        table: from `rlkit.summary.before_after`, or with its columns cell, when, low, high and another `value`.
     """
     cells = list(dict.fromkeys(table["cell"]))
-    styles = looks(table, "cell")
+    styles = table.attrs.get("looks") or looks(table, "cell")
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
         for place, cell in enumerate(cells):
             both = table[table["cell"] == cell].set_index("when")
-            ends = both.loc[["before", "after"], "pass@1"]
-            ax.plot(ends, [place, place], color="0.75", linewidth=0.8, zorder=1)
+            ax.plot(
+                both.loc[["before", "after"], value], [place, place], color="0.75", linewidth=0.8, zorder=1
+            )
             for when, face in (("before", "white"), ("after", styles[cell]["color"])):
                 row: Any = both.loc[when]
-                _point(ax, row, place, styles[cell], face, label=None if place else f"{when} training")
-        held = dict(zip(table["cell"], table["held_out"], strict=True))
-        ax.set_yticks(range(len(cells)), [f"{c} (held out)" if held[c] else str(c) for c in cells])
+                error = [[row[value] - row["low"]], [row["high"] - row[value]]]
+                ax.errorbar(
+                    row[value], place, xerr=error, fmt=styles[cell]["marker"], color=styles[cell]["color"],
+                    markerfacecolor=face, elinewidth=0.8, capsize=2, label=None if place else f"{when} training",
+                )  # fmt: skip
+        held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
+        ax.set_yticks(range(len(cells)), [f"{c} (held out)" if held.get(c) else str(c) for c in cells])
         ax.set_ylim(len(cells) - 0.5, -0.5)
-        label_axes(ax, "eval/pass@1", "")
+        label_axes(ax, value, "")
         ax.grid(axis="y", visible=False)
         legend(ax)
     return Drawing(fig, table, sources(table))
-
-
-def _point(ax: "Axes", row: Any, place: float, style: dict[str, Any], face: str, label: str | None) -> None:
-    """A value with its interval along x."""
-    error = [[row["pass@1"] - row["low"]], [row["high"] - row["pass@1"]]]
-    ax.errorbar(
-        row["pass@1"], place, xerr=error, fmt=style["marker"], color=style["color"], markerfacecolor=face,
-        elinewidth=0.8, capsize=2, label=label,
-    )  # fmt: skip
 
 
 def scaling_law(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from rlkit import measures
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures import contrasts, runs
+from rlkit.figures import contrasts, runs, varied
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import WIDTHS
@@ -32,7 +32,8 @@ class StudyData:
 
     Attributes:
         folder: outputs/<study>.
-        law: fit this one over the runs; "" repeats the fit of the study's analysis, where it has one.
+        law: fit this one over the runs; "" repeats the fit of the study's analysis, where it has one, or fits a
+            power of the size to three sizes or more.
     """
 
     folder: Path
@@ -58,7 +59,8 @@ class StudyData:
     def fit(self) -> "LawFit":
         """The law over the runs, with the columns, loss and bootstrap of the study's analysis."""
         found = read_json(self.folder / "analysis" / "law.json").get("fit", {})
-        law = self.law or found.get("law")
+        sizes = self.metrics["parameters_non_embedding"].nunique()
+        law = self.law or found.get("law") or ("power" if sizes >= varied.FOR_LAW else "")
         if not law:
             raise UserError(f"No law was fitted in {self.folder}: choose one with --law, e.g. --law power.")
         same = found.get("law") == law
@@ -72,6 +74,29 @@ class StudyData:
         assert not isinstance(made, GroupedFit)
         return made
 
+    def show(self, name: str, venue: str = "neurips") -> None:
+        """Draw a figure of the study (see `FIGURES`) in a notebook, and keep it in the study's figures/; where
+        there is no data for it, say why.
+
+        Raises:
+            UserError: no figure has this name; an unknown venue.
+        """
+        from IPython.display import display
+
+        if name not in FIGURES:
+            raise UserError(f"There is no figure {name!r}.{did_you_mean(name, FIGURES)}")
+        _check_venue(venue)
+        try:
+            found = drawn(self, name, venue)
+        except UserError as problem:
+            print(f"{name}: {problem}")
+            return
+        for file, drawing in found.items():
+            drawing.save(self.folder / "figures" / file)
+            if len(found) > 1:
+                print(file)
+            display(drawing)
+
 
 def _law(study: StudyData, venue: str) -> Drawing:
     if len(study.fit.law.columns) == 1:
@@ -79,18 +104,20 @@ def _law(study: StudyData, venue: str) -> Drawing:
     return drawings.law(study.fit, study.points, venue)
 
 
-def _domains(study: StudyData, venue: str) -> Drawing:
-    if study.evals["data_source"].nunique() < 2:
-        raise UserError("The study has one domain.")
-    return contrasts.domain_curves(study.metrics, venue=venue)
-
-
 def _diversity(study: StudyData, venue: str) -> Drawing:
-    after = measures.diversity(study.evals).query("when == 'after'")
-    return contrasts.ranked(after, "distinct", venue=venue)
+    order = {cell: place for place, cell in enumerate(study.change["cell"].unique())}
+    found = measures.diversity(study.evals)
+    found = found.sort_values(["cell", "when"], key=lambda c: c.map(order) if c.name == "cell" else c)
+    return runs.before_after(found, venue, "distinct")
 
 
-FIGURES: dict[str, Callable[[StudyData, str], Drawing]] = {
+def _training(study: StudyData, venue: str) -> Drawing:
+    models, variants = (study.metrics.get(c) for c in ("model.path", "variant"))
+    many = variants is not None and variants.nunique() > 1 and models is not None and models.nunique() > 1
+    return runs.metric_panels(study.metrics, TRAINING, by="variant" if many else "cell", venue=venue)
+
+
+FIGURES: dict[str, Callable[[StudyData, str], Drawing | dict[str, Drawing]]] = {
     "before_after": lambda s, venue: runs.before_after(s.change, venue),
     "learning_curves": lambda s, venue: runs.learning_curves(
         s.metrics, COMPUTE, by="cell", venue=venue, evals=s.evals
@@ -98,35 +125,54 @@ FIGURES: dict[str, Callable[[StudyData, str], Drawing]] = {
     "learning_curves_by_step": lambda s, venue: runs.learning_curves(
         s.metrics, by="cell", venue=venue, evals=s.evals
     ),
-    "training": lambda s, venue: runs.metric_panels(s.metrics, TRAINING, by="cell", venue=venue),
-    "domains": _domains,
-    "transfer": lambda s, venue: drawings.transfer(s.evals, venue),
+    "training": _training,
+    "domains": varied.domains,
+    "transfer": varied.transfer,
     "equal_compute": lambda s, venue: contrasts.ranked(
         measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue
     ),
     "frontier": lambda s, venue: drawings.frontier(s.metrics, COMPUTE, venue=venue),
     "collapse": lambda s, venue: drawings.collapse(s.metrics, COMPUTE, venue=venue),
+    "sample_efficiency": varied.sample_efficiency,
     "scaling_law": _law,
     "residuals": lambda s, venue: drawings.residuals(s.fit, venue),
     "law_parameters": lambda s, venue: drawings.intervals(
         {s.fit.law.name.replace("_", " "): s.fit}, venue=venue
     ),
+    "forms": varied.forms,
+    "law_of_size_and_steps": varied.law_of_size_and_steps,
+    "data": varied.data,
+    "marginal_returns": varied.marginal_returns,
+    "law_of_data": varied.law_of_data,
+    "sft_ratio": varied.sft_ratio,
     "pass_at_k": lambda s, venue: contrasts.pass_at_k_ends(measures.pass_at_k_ends(s.evals), venue=venue),
     "diversity": _diversity,
 }
-"""Every figure of a study by its file's name. One that a study has no data for raises a UserError and is left
-out; add yours here."""
+"""Every figure of a study by its file's name; several by what distinguishes them, which is added to the name. One
+that a study has no data for raises a UserError and is left out; add yours here."""
 
 
 def draw(study: StudyData, venue: str) -> Iterator[tuple[str, Drawing | UserError]]:
-    """Each figure by name, or why the study has none."""
-    for name, figure in FIGURES.items():
+    """Each figure by its file's name, or why the study has none."""
+    for name in FIGURES:
         try:
-            drawing = figure(study, venue)
+            yield from drawn(study, name, venue).items()
         except UserError as problem:
             yield name, problem
-        else:
-            yield name, replace(drawing, sources={**sources(study.metrics), **drawing.sources})
+
+
+def drawn(study: StudyData, name: str, venue: str) -> dict[str, Drawing]:
+    """The figures of a name (see `FIGURES`) by their file's name.
+
+    Raises:
+        UserError: the study has no data for it.
+    """
+    found = FIGURES[name](study, venue)
+    several = found if isinstance(found, dict) else {"": found}
+    return {
+        f"{name}_{key}".strip("_"): replace(one, sources={**sources(study.metrics), **one.sources})
+        for key, one in several.items()
+    }
 
 
 def tables(study: StudyData) -> dict[str, str]:

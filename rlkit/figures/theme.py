@@ -41,7 +41,7 @@ LABELS = {
     "tokens/response": "response tokens",
     "level": "held-out pass@1 to reach",
     "pass@1": "held-out pass@1",
-    "D": "unique training tasks",
+    "data.train_max_samples": "unique training tasks",
     "to": "unique training tasks",
     "per_doubling": "change of pass@1 a doubling",
     "data.sft_ratio": "share with worked answers",
@@ -248,11 +248,13 @@ def short(value: float) -> str:
 
 
 def legend(ax: "Axes", title: str | None = None) -> None:
-    """The legend beside the axes; under them, with room of its own, in a narrow column or a figure of several
-    panels."""
+    """The legend beside the axes of a figure that is high enough for it; under them, with room of its own, in a narrow
+    column or a figure of several panels."""
     fig: Any = ax.get_figure()
     width, height = fig.get_size_inches()
     if width >= NARROW and len(fig.axes) == 1:
+        entries = len(ax.get_legend_handles_labels()[1]) + (title is not None)
+        fig.set_size_inches(width, max(height, 0.3 + 0.165 * entries))
         ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
         return
     handles, labels = ax.get_legend_handles_labels()

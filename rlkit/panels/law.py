@@ -61,10 +61,12 @@ class Exploration:
         return replace(self.fit, z=z, draws=None, at_bound={})
 
     def range_of(self, name: str) -> tuple[float, float]:
-        """What a slider offers: twice the interval, within the parameter's bounds."""
+        """What a slider offers: twice the interval and at least a third to either side, within the parameter's
+        bounds."""
         value, (low, high) = self.fit.params[name], self.fit.interval()[name]
         bounds = self.fit.law.limits(name)
         low, high = (e if math.isfinite(e) else value * f for e, f in ((low, 0.1), (high, 10.0)))
+        low, high = min(low, value - abs(value) / 6), max(high, value + abs(value) / 6)
         least = max(2 * low - value, bounds[0])
         if least <= 0 < value:
             least = max(value / 30, bounds[0] if bounds[0] > 0 else 0.0)

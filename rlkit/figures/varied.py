@@ -1,0 +1,117 @@
+"""Figures along what a study varied: model size and steps, unique data, the supervised share, the mixture.
+
+Each takes a study and a venue, and raises a UserError where the study did not vary it.
+"""
+
+from typing import TYPE_CHECKING
+
+from rlkit import measures
+from rlkit.errors import UserError
+from rlkit.figures import contrasts, runs
+from rlkit.figures.drawing import Drawing
+from rlkit.laws import compare, drawings, fit
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlkit.figures.study import StudyData
+
+SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
+FORMS = ("power", "saturating_power")
+FOR_LAW = 3  # values of its column that a law of one needs at least
+
+
+def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
+    """One law for all curves after the start: ln L = E0(N) − k(N)·ln steps (arXiv 2509.25300)."""
+    _needs(study, SIZE, FOR_LAW)
+    curves = runs.curve_table(study.metrics, "step", "eval/pass@1", "cell")
+    facts = study.points[["run", SIZE, "held_out"]]
+    curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t["eval/pass@1"])
+    if curves["step"].nunique() < FOR_LAW:
+        raise UserError(f"The study was evaluated at fewer than {FOR_LAW} steps after the start.")
+    columns = {"N": SIZE, "X": "step"}
+    found = fit(
+        curves, "tan", x=columns, y="error", loss="ls", cluster="run", bootstrap=200,
+        holdout={"held_out": [True]},
+    )  # fmt: skip
+    return drawings.law(found, curves, venue)  # type: ignore[arg-type]
+
+
+def forms(study: "StudyData", venue: str) -> Drawing:
+    """Rival forms of a law in size, by what they foretell."""
+    _needs(study, SIZE, FOR_LAW + 1)
+    return drawings.forms(compare(study.points, list(FORMS), x=SIZE, y="error", loss="ls"), venue)
+
+
+def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
+    """Response tokens until a level of pass@1 is reached."""
+    need = measures.needed(study.metrics, "tokens/response", levels=5)
+    return contrasts.against(need, "level", "tokens/response", by="cell", venue=venue)
+
+
+def data(study: "StudyData", venue: str) -> Drawing:
+    """pass@1 at the end against unique tasks."""
+    ends = _with_column(study, UNIQUE).query("when == 'after'")
+    return contrasts.against(ends, UNIQUE, "pass@1", by="model.path", venue=venue, log=True)
+
+
+def marginal_returns(study: "StudyData", venue: str) -> Drawing:
+    """What a doubling of unique tasks adds."""
+    _needs(study, UNIQUE)
+    returns = measures.marginal_returns(study.evals, study.metrics, UNIQUE, by="model.path")
+    return contrasts.against(returns, "to", "per_doubling", by="model.path", venue=venue, log=True, zero=True)
+
+
+def law_of_data(study: "StudyData", venue: str) -> Drawing:
+    """The error at the end as a power of unique tasks."""
+    _needs(study, UNIQUE, FOR_LAW)
+    found = fit(
+        study.points, "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual",
+        holdout={"held_out": [True]},
+    )  # fmt: skip
+    return runs.scaling_law(found, study.points, by="cell", venue=venue)  # type: ignore[arg-type]
+
+
+def sft_ratio(study: "StudyData", venue: str) -> Drawing:
+    """pass@1 after the supervised part, and at the end, against its share of the tasks."""
+    change = _with_column(study, SHARE).sort_values([SHARE, "when"])
+    return contrasts.against(change, SHARE, "pass@1", by="when", venue=venue)
+
+
+def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """Each domain along training, a figure a model where the study has variants."""
+    if study.evals["data_source"].nunique() < 2:
+        raise UserError("The study has one domain.")
+    parts, by = _by_model(study.metrics)
+    return {name: contrasts.domain_curves(part, by=by, venue=venue) for name, part in parts.items()}
+
+
+def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """How much each training changed pass@1 in each domain, a matrix a model where the study has variants."""
+    parts, by = _by_model(study.evals)
+    return {name: drawings.transfer(part.assign(cell=part[by]), venue=venue) for name, part in parts.items()}
+
+
+def _by_model(table: "pd.DataFrame") -> "tuple[dict[str, pd.DataFrame], str]":
+    """The rows of each model by its name, and the column to tell apart within; one part where no model has
+    variants of its own."""
+    if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
+        return {"": table}, "cell"
+    return {str(path).rsplit("/", 1)[-1]: part for path, part in table.groupby("model.path")}, "variant"
+
+
+def _needs(study: "StudyData", column: str, values: int = 2) -> None:
+    found = study.metrics[column].nunique() if column in study.metrics else 0
+    if found < values:
+        raise UserError(f"This needs {values} values of {column}, and the study has {found}.")
+
+
+def _with_column(study: "StudyData", column: str) -> "pd.DataFrame":
+    """pass@1 before and after with a column of the configuration."""
+    _needs(study, column)
+    table = study.change
+    facts = study.metrics.groupby("cell", as_index=False)[[column, "model.path"]].first()
+    extra = [c for c in facts if c == "cell" or c not in table]
+    merged = table.merge(facts[extra], on="cell")
+    merged.attrs = table.attrs
+    return merged
