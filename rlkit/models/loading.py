@@ -202,7 +202,8 @@ def save_model(policy: Policy, folder: Path, merged: bool = True) -> None:
     base = policy.base
     state = None
     if policy.model is not base:
-        state = dict(adapted_weights(policy.model)) if merged else {}
+        # On the CPU, since a second copy of a large model may not fit beside the first.
+        state = {name: weight.cpu() for name, weight in adapted_weights(policy.model)} if merged else {}
         for name, tensor in base.state_dict().items():
             if "lora_" not in name:
                 state.setdefault(name.replace(".base_layer.", "."), tensor)

@@ -77,6 +77,8 @@ class VllmSampler:
             options |= self.adapter.options
         with tempfile.TemporaryDirectory() as folder:
             save_model(policy, Path(folder), merged=self.adapter is None)
+            if on_gpu:
+                torch.cuda.empty_cache()  # the engine's memory is its own: what merging used must be free
             self.engine = self.vllm.LLM(
                 model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
                 max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
