@@ -6,6 +6,7 @@ UserError for bad input: `main` prints it as one sentence and exits with status 
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -302,6 +303,8 @@ def demo_math(
 @demo.callback()
 def _demo() -> None:
     """Whole examples, from data to a trained model."""
+    # Set before torch is loaded: its threads sleep while they wait, and a busy machine costs no ten times the work.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @new.command("environment")

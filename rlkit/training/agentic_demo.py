@@ -122,11 +122,12 @@ def online_config(
         "algorithm": {"adv_estimator": "gigpo"},
         "rollout": {"n": 8, "max_turn_length": TURN},
         "actor": {
+            "micro_batch_tokens": 4096 if small else 16_384,
             "optim": {
                 "lr": 7e-4 if small else 3e-4,
                 "lr_warmup_steps": min(8, steps // 2),
                 "lr_scheduler_type": "cosine",
-            }
+            },
         },
         "trainer": {"total_training_steps": steps, "test_freq": steps, "save_freq": steps},
         "evaluation": {"size": 50, "n": 1},
