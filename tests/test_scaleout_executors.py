@@ -208,6 +208,9 @@ def test_no_cluster_is_one_sentence(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     with pytest.raises(UserError, match="No Ray cluster answers at 'localhost:1'"):
         make_executor("ray", 1, 1, {"address": "localhost:1"})
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UserError, match="No Ray cluster answers at 'auto' .*refused"):
+        make_executor("ray", 1, 1, {})
 
 
 def test_local_workers_are_as_many_as_there_is_room_and_need_for(monkeypatch):

@@ -124,7 +124,7 @@ def connect(address: str) -> Any:
 
     if not ray.is_initialized():
         try:
-            knock(address)
+            knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (OSError, ValueError, RuntimeError) as error:
             reason = str(error).strip().splitlines()[0]
