@@ -14,7 +14,7 @@ from rlkit.progress import run_state
 from rlkit.report import Board
 from rlkit.seeds import content_hash
 from rlkit.sizing.packing import PackedExecutor
-from rlkit.sizing.throughput import ALONE, Throughput, throughput
+from rlkit.sizing.throughput import ALONE, PATIENCE, Throughput, throughput
 from rlkit.store import read_json
 from rlkit.studies import Plan, PlannedRun
 
@@ -34,6 +34,7 @@ class Scheduler:
         self.spans: dict[str, tuple[float, float]] = {}
         """When each run that was executed began and ended, in the order of their starts."""
         self._running: dict[PlannedRun, Job] = {}
+        self._room = True
         self._losses: dict[str, list[int | None]] = {}
 
     @property
@@ -52,11 +53,7 @@ class Scheduler:
         with Board(self.plan) as board, _terminate_as_interrupt():
             try:
                 while waiting or self._running:
-                    while waiting and len(self._running) < self.workers and not self._first_is_alone():
-                        run = self._start(waiting, board)
-                        if run is None:
-                            break
-                        waiting.remove(run)
+                    self._fill(waiting, board)
                     time.sleep(0.2)
                     lost, problems = self._collect(board)
                     waiting += lost
@@ -67,6 +64,15 @@ class Scheduler:
                 raise
         return failed
 
+    def _fill(self, waiting: list[PlannedRun], board: Board) -> None:
+        """Start waiting runs while there is room, and take them off the list."""
+        while waiting and self._room and len(self._running) < self.workers and not self._first_is_alone():
+            run = self._start(waiting, board)
+            if run is None:
+                self._room = False  # nothing changes until a run has ended
+            else:
+                waiting.remove(run)
+
     def _collect(self, board: Board) -> tuple[list[PlannedRun], dict[str, str]]:
         """Take the runs that have ended off the list; returns those that were lost with their machine and are
         tried again, and the last lines of those that failed."""
@@ -75,6 +81,7 @@ class Scheduler:
             if not job.done():
                 continue
             del self._running[run]
+            self._room = True
             self.spans[run.id] = (self.spans[run.id][0], time.time())
             problem = job.problem()
             if problem is None and not self.plan.is_finished(run):
@@ -136,7 +143,9 @@ class Scheduler:
         """Whether the first of packed runs still takes the steps that the others are compared with."""
         if not isinstance(self.executor, PackedExecutor) or len(self._running) != 1 or len(self.spans) != 1:
             return False
-        return (run_state(self.plan.run_folder(next(iter(self._running)))).step or 0) < ALONE
+        run = next(iter(self._running))
+        patient = time.time() - self.spans[run.id][0] < PATIENCE
+        return patient and (run_state(self.plan.run_folder(run)).step or 0) < ALONE
 
     def _order(self, waiting: list[PlannedRun]) -> list[PlannedRun]:
         """Those first that would not wait for another's warm start; runs of one model share it."""

@@ -11,6 +11,8 @@ from rlkit.store import read_jsonl
 
 ALONE = 5
 """Steps that a study's first run is given alone, so that there is a pace to compare with."""
+PATIENCE = 180.0
+"""Seconds that the others wait for them at most: a long warm start holds nobody up."""
 
 
 @dataclass(frozen=True)
