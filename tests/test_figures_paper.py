@@ -3,6 +3,8 @@
 import itertools
 import json
 import re
+import shutil
+import subprocess
 
 import pandas as pd
 import pytest
@@ -209,6 +211,28 @@ def test_tables_are_booktabs_with_intervals(rendered):
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
     rows = [line for line in text.splitlines() if line.startswith("ladder-")]
     assert len(rows) == 4 and all(len(re.findall(r"\[0\.\d{3}, 0\.\d{3}\]", row)) == 2 for row in rows)
+
+
+@pytest.mark.skipif(
+    not shutil.which("pdflatex"), reason="needs pdflatex: apt-get install texlive-latex-recommended"
+)
+def test_figures_and_tables_go_into_a_document_of_the_venue(rendered, tmp_path):
+    venue, out, _ = rendered
+    text = f"""
+\\documentclass{{article}}
+\\usepackage[textwidth={WIDTHS[venue]}in]{{geometry}}
+\\usepackage{{booktabs,graphicx}}
+\\begin{{document}}
+\\noindent\\includegraphics{{{out}/scaling_law.pdf}}
+
+\\noindent\\input{{{out}/law.tex}}
+\\end{{document}}
+"""
+    (tmp_path / "paper.tex").write_text(text)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Overfull" not in done.stdout  # the figure is as wide as the text, and the table no wider
 
 
 def test_latex_escapes_text_and_formats_numbers():
