@@ -99,9 +99,9 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
         ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
         ({"domain": "business", "problem": "{}"}, 422, "no 'business' problem"),
         ({"domain": "mathematics"}, 422, "problem: Field required"),
-        ({"domain": "mathematics", "problem": ""}, 422, "problem"),
+        ({"domain": "mathematics", "problem": ""}, 422, "problem: String should have at least 1 character."),
         ({"domain": "mathematics", "problem": "x" * 9000}, 422, "problem"),
-        ("{broken", 422, "JSON"),
+        ("{broken", 422, "The body is no JSON: Expecting property name"),
         ("x" * 1_000_000, 413, "larger than"),
     ],
 )
@@ -300,6 +300,16 @@ def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
         chat += [{"role": "assistant", "content": step.text}, {"role": "user", "content": step.next_state}]
     for before, after in pairwise(asked):
         assert after[: len(before)].tolist() == before.tolist() and after[len(before)] == odd
+
+
+def test_paths_and_methods_that_are_not_there_are_json_errors_too(policy):
+    async def go():
+        _, _, client = server(policy)
+        return await client.get("/nothing"), await client.get("/solve")
+
+    missing, wrong = run(go())
+    assert (missing.status_code, wrong.status_code, wrong.headers["allow"]) == (404, 405, "POST")
+    assert missing.json() == {"error": "Not Found: /docs lists the paths."}
 
 
 def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):

@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
 
-from rlkit.serving.solver import Metrics, Refused
+from rlkit.serving.solver import Metrics, Problem, Refused
 
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
 
@@ -34,8 +35,17 @@ def handle_errors(app: FastAPI, metrics: Metrics) -> None:
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> JSONResponse:
         first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"] if part != "body") or "the body"
+        if first["type"] == "json_invalid":
+            return JSONResponse({"error": f"The body is no JSON: {first['ctx']['error']}."}, 422)
+        known = [part for part in first["loc"] if isinstance(part, int) or part in Problem.model_fields]
+        where = ".".join(map(str, known)) or "the body"
         return JSONResponse({"error": f"{where}: {first['msg']}."}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def unknown(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse(
+            {"error": f"{error.detail}: /docs lists the paths."}, error.status_code, error.headers
+        )
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> JSONResponse:
