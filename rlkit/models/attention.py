@@ -198,13 +198,13 @@ def from_tile(prompts: Tensor, responses: Tensor | None, layout: Layout, heads: 
     (p, kv, _, d), s, t = prompts.shape, layout.prompt_mask.shape[1], layout.inner.shape[1]
     g = heads // kv
     rows = prompts.view(p, kv, g, s, d).permute(0, 3, 1, 2, 4).reshape(p * s, heads, d)
-    packed = [rows if layout.tiles.prompts is None else rows[layout.tiles.prompts]]
+    packed = [rows if layout.tiles.prompts is None else rows.index_select(0, layout.tiles.prompts)]
     if responses is not None:
         group = responses.shape[2]
         rows = (
             responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(p * group * t, heads, d)
         )
-        packed.append(rows if layout.tiles.responses is None else rows[layout.tiles.responses])
+        packed.append(rows if layout.tiles.responses is None else rows.index_select(0, layout.tiles.responses))
     return torch.cat(packed)
 
 

@@ -63,7 +63,7 @@ class Cache:
         """The inverse of `_board`."""
         g, size = board.shape[1] // self.group, board.shape[2]
         rows = board.view(self.count, kv, self.group, g, size).transpose(1, 2).reshape(-1, kv, g, size)
-        return rows if self.places is None else rows[self.places]
+        return rows if self.places is None else rows.index_select(0, self.places)
 
     def attend(self, layer: int, qkv: Tensor, t: int) -> Tensor:
         """Keep the keys and values of response token t in qkv (A, H + 2K, D); the outputs (A, H, D) of its queries."""

@@ -92,7 +92,7 @@ class Memory:
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
             board = spread(q, cells, p * n).view(p, n, *q.shape[1:])
             out = cached_attention(board, keys[layer], values[layer], seen).flatten(0, 1)
-            return out if cells is None else out[cells]
+            return out if cells is None else out.index_select(0, cells)
 
         hidden = decoder.run(ids, places, attend)  # (N, d)
         last = torch.from_numpy(new.cumsum() - 1).to(device)
