@@ -47,7 +47,7 @@ fi
 if fits .venv/bin/python; then
     say "Updating .venv"
 else
-    say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-5 minutes)"
+    say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-7 minutes)"
     if [ $uv = yes ]; then uv venv --clear --seed --python "${python:-3.11}" .venv; else "$python" -m venv --clear .venv; fi
 fi
 if [ $uv = yes ]; then install="uv pip install --python .venv/bin/python"; else install=".venv/bin/python -m pip install"; fi

@@ -38,11 +38,15 @@ Root = Annotated[Path, typer.Option(help="The folder that results are written to
 @app.command(rich_help_panel="Runs and studies")
 def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs")) -> None:
     """Train one run, or continue it where it was ended."""
-    import rlkit
     from rlkit.params import parse_overrides
+    from rlkit.report import run_end
+    from rlkit.studies import load_one
 
-    result = rlkit.train(rlkit.load(params, parse_overrides(overrides or [])), root=root)
-    typer.echo(f"{result.status}: {result.folder}")
+    config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
+    from rlkit.training import train
+
+    result = train(config, root=root)
+    typer.echo(run_end(result.status, result.folder, result.summary))
     if result.status == "stopped":  # by Ctrl-C, at a checkpoint
         raise typer.Exit(130)
 
@@ -312,8 +316,10 @@ def new_environment(name: str) -> None:
     """Write a working environment and its test, to be changed into yours."""
     from rlkit.environments.scaffold import new_environment
 
-    for path in new_environment(name):
-        typer.echo(f"wrote {path}")
+    source, test = new_environment(name)
+    typer.echo(f"wrote {source}\nwrote {test}")
+    typer.echo(f"Try it: python -m pytest {test}")
+    typer.echo(f"Train in it: data.train: [{{kind: environment, environment: {{kind: {source.stem}}}}}]")
 
 
 @new.callback()

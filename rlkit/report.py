@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -58,6 +58,18 @@ def status_table(path: str | Path) -> Table:
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
     return table
+
+
+def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
+    """How a run ended: pass@1 before and after with intervals, where it is, and how a stopped one goes on."""
+    lines = [f"{status}: {folder}"]
+    first, last = summary.get("first"), summary.get("last")
+    if first and last and status == "finished":
+        before, after = (f"{e['pass@1']:.3f} [{e['low']:.3f}, {e['high']:.3f}]" for e in (first, last))
+        lines.append(f"held-out pass@1 {before} before, {after} after {summary['steps']} steps")
+    if status == "stopped":
+        lines.append(f"{summary['steps']} steps are kept: the same command goes on from there")
+    return "\n".join(lines)
 
 
 def watch_status(path: str | Path, every: float = 2.0) -> None:

@@ -183,7 +183,8 @@ class Scheduler:
 
     def _end(self, board: Board) -> None:
         board.say(
-            f"Ending {len(self._running)} runs at their next checkpoint; Ctrl-C again ends them at once."
+            f"Ending {len(self._running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
+            "The same command goes on from there."
         )
         for job in self._running.values():
             job.interrupt()

@@ -214,6 +214,24 @@ class StudyFailed(RuntimeError):
     """Runs of a study failed; the message holds what the first of them said."""
 
 
+def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose.
+
+    Raises:
+        UserError: as `rlkit.load`; a study's file with a key of the grid that is not chosen, since such a run
+            would stand in the study's folder and be none of its runs.
+    """
+    config, content = load(path, overrides), read_yaml(path)
+    grid = content.get("grid") if "run" in content else None
+    if missing := [key for key in grid or {} if key not in (overrides or {})]:
+        example = " ".join(f"{key}={content['grid'][key][0]}" for key in missing)
+        raise UserError(
+            f"{path} is a study over {', '.join(grid)}: rlkit study {path} trains all its runs; for one, choose its "
+            f"cell, e.g. rlkit run {path} {example}."
+        )
+    return config
+
+
 def make_plan(
     path: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
 ) -> Plan:
@@ -298,6 +316,12 @@ def study(
 
 def _study_config(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
     content = {"study": path.stem, **read_yaml(path)}
+    if "run" not in content and (
+        sections := [k for k in content if k in RunConfig.model_fields and k != "study"]
+    ):
+        raise UserError(
+            f"{path} holds the keys of a run ({', '.join(sections)}): use rlkit run {path}, or put them under 'run:'."
+        )
     dotted = {}
     for key, value in overrides.items():
         section, _, rest = key.partition(".")

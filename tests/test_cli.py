@@ -9,6 +9,8 @@ import yaml
 
 import rlkit
 from rlkit.config import RunConfig
+from rlkit.report import run_end
+from rlkit.studies import load_one
 
 
 def rlkit_command(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -82,3 +84,39 @@ def test_the_schema_describes_every_field():
 def test_status_of_an_empty_folder_is_a_sentence(tmp_path):
     done = rlkit_command("status", tmp_path)
     assert done.returncode == 2 and "There are no runs under" in done.stderr
+
+
+STUDY = (
+    "study: sizes\nrun: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}\n"
+)
+
+
+def test_a_run_of_a_study_file_has_to_choose_its_cell(params):
+    path = params(STUDY)
+    done = rlkit_command("run", path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"rlkit run {path} model.path=ladder-10k" in done.stderr and len(done.stderr.splitlines()) == 1
+    assert load_one(path, {"model.path": "ladder-30k"}).study == "sizes"
+
+
+def test_a_study_of_a_runs_file_says_which_command_it_is_for(params):
+    path = params("model: {path: ladder-10k}")
+    done = rlkit_command("study", path, "--dry-run")
+    assert done.returncode == 2 and f"use rlkit run {path}" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["serve"], ["export"]])
+def test_a_folder_that_is_no_run_and_no_model_is_a_sentence(tmp_path, command):
+    (tmp_path / "empty").mkdir()
+    rest = [tmp_path / "out"] if command == ["export"] else []
+    done = rlkit_command(*command, tmp_path / "empty", *rest)
+    assert done.returncode == 2 and "neither a model (it has no config.json) nor a run" in done.stderr
+
+
+def test_a_run_ends_with_what_it_reached_and_a_stopped_one_with_how_it_goes_on(tmp_path):
+    first, last = ({"pass@1": p, "low": p - 0.1, "high": p + 0.1} for p in (0.2, 0.5))
+    summary = {"steps": 40, "first": first, "last": last}
+    text = run_end("finished", tmp_path, summary)
+    assert text.endswith("held-out pass@1 0.200 [0.100, 0.300] before, 0.500 [0.400, 0.600] after 40 steps")
+    assert "40 steps are kept: the same command goes on" in run_end("stopped", tmp_path, summary)

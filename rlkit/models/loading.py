@@ -129,6 +129,11 @@ def check_path(path: str) -> None:
         raise UserError(
             f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
         )
+    if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+        raise UserError(
+            f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
+            "outputs/<study>/runs/<run id>."
+        )
 
 
 def load_policy(

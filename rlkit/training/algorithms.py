@@ -72,9 +72,8 @@ def check(config: RunConfig) -> None:
         ("actor.policy_loss.loss_mode", config.actor.policy_loss.loss_mode, losses),
     ):
         if name not in known:
-            raise UserError(
-                f"{field} is {name!r}.{did_you_mean(name, known)} verl registers {', '.join(sorted(known))}."
-            )
+            near = " PPO is 'gae' with a critic." if name.lower() == "ppo" else did_you_mean(name, known)
+            raise UserError(f"{field} is {name!r}.{near} verl registers {', '.join(sorted(known))}.")
         if name in NEEDS_OTHER_INPUTS:
             raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")
     mode, actor = config.actor.policy_loss.loss_mode, config.actor

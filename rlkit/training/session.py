@@ -332,9 +332,13 @@ class Session:
     def _warm_start_bar(self):
         if not self.progress:
             return None
-        bar = tqdm(desc=f"warm start {self.config.model.path}", unit="step", dynamic_ncols=True, leave=False)
+        bar: Any = None
 
         def show(step: int, steps: int, rate: float) -> None:
+            nonlocal bar
+            if bar is None:
+                name = f"warm start {self.config.model.path}"
+                bar = tqdm(desc=name, unit="step", dynamic_ncols=True, leave=False)
             bar.total = steps
             bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
             bar.update(step - bar.n)
