@@ -222,9 +222,9 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
             would stand in the study's folder and be none of its runs.
     """
     config, content = load(path, overrides), read_yaml(path)
-    grid = content.get("grid") if "run" in content else None
-    if missing := [key for key in grid or {} if key not in (overrides or {})]:
-        example = " ".join(f"{key}={content['grid'][key][0]}" for key in missing)
+    grid = (content.get("grid") or {}) if "run" in content else {}
+    if missing := [key for key in grid if key not in (overrides or {})]:
+        example = " ".join(f"{key}={grid[key][0]}" for key in missing)
         raise UserError(
             f"{path} is a study over {', '.join(grid)}: rlkit study {path} trains all its runs; for one, choose its "
             f"cell, e.g. rlkit run {path} {example}."
