@@ -15,7 +15,7 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.training import train
 from rlkit.training.update import Updater
 
-LETTERS = Path(__file__).parent / "benchmarks" / "gpu.py"  # a reward that varies within groups of random text
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"  # a reward that varies within groups of random text
 
 
 def config(**rollout) -> RunConfig:

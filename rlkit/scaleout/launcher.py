@@ -197,16 +197,21 @@ class Family:
             self._known |= set(psutil.Process(pid).children(recursive=True))
 
     def end(self) -> None:
-        """End them all."""
-        for process in self._marked():
-            self._known.add(process)
-            self.look(process.pid)
-        for process in self._known:
-            _signal(process, signal.SIGTERM)
-        _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
-        for process in alive:
-            _signal(process, signal.SIGKILL)
-        psutil.wait_procs(alive, timeout=TERMINATION)
+        """End them all, and what they may have started while they were being ended."""
+        for _ in range(3):
+            marked = self._marked()
+            if not marked and not self._known:
+                return
+            self._known |= set(marked)
+            for process in marked:
+                self.look(process.pid)
+            for process in self._known:
+                _signal(process, signal.SIGTERM)
+            _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
+            for process in alive:
+                _signal(process, signal.SIGKILL)
+            psutil.wait_procs(alive, timeout=TERMINATION)
+            self._known = set()
 
     def _marked(self) -> list[psutil.Process]:
         found = []
