@@ -61,11 +61,11 @@ def verl(
     """Train one run on verl, whatever its trainer.backend; or only show what verl would be told."""
     import shlex
 
-    from rlkit.config import load
     from rlkit.params import parse_overrides
     from rlkit.scaleout import backend
+    from rlkit.studies import load_one
 
-    config = load(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
+    config = load_one(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
     if not dry_run:
         result = backend.train(config, root=root)
         typer.echo(f"{result.status}: {result.folder}")
@@ -264,8 +264,6 @@ def audit(
     typer.echo(result.table())
     raise typer.Exit(int(bool(result.failures)))
 
-
-# --- Models, training and evaluation ------------------------------------------------------------------
 
 # --- Environments and serving -------------------------------------------------------------------------
 
