@@ -73,7 +73,7 @@ class RunState:
 def run_state(folder: Path) -> RunState:
     """The state of the run in `folder`; status "waiting" where there is none."""
     info, rows = read_json(folder / "run.json"), list(read_jsonl(folder / "metrics.jsonl"))
-    trainer = _trainer(folder)
+    trainer = config_of(folder).get("trainer") or {}
     updated = _updated(folder)
     status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
     step = max((row["step"] for row in rows), default=None)
@@ -124,6 +124,12 @@ def last_lines(log: Path, count: int = 5) -> str:
     return "\n".join([line for line in lines if line and not line.startswith("[IPKernelApp]")][-count:])
 
 
+def config_of(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in `folder` as its file holds it; empty where there is none or it is broken."""
+    path = folder / "config.yaml"
+    return _content(path, path.stat().st_mtime_ns) if path.exists() else {}
+
+
 def _status(info: Mapping[str, Any], updated: float | None, patience: float) -> str:
     stored = str(info.get("status", "waiting"))
     if stored not in ACTIVE or process_of(info) is not None:
@@ -163,14 +169,9 @@ def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:
     return (f"{count} × " if count > 1 else "") + str(gpus[0]).partition(",")[0]
 
 
-def _trainer(folder: Path) -> dict[str, Any]:
-    path = folder / "config.yaml"
-    return _section(path, path.stat().st_mtime_ns) if path.exists() else {}
-
-
 @lru_cache(1000)
-def _section(path: Path, _: int) -> dict[str, Any]:
+def _content(path: Path, _: int) -> dict[str, Any]:
     try:
-        return read_yaml(path).get("trainer") or {}
+        return read_yaml(path)
     except UserError:
         return {}

@@ -3,7 +3,7 @@
 import math
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from rlkit.progress import ACTIVE, run_state
-from rlkit.results import run_folders
+from rlkit.labels import labels
+from rlkit.progress import ACTIVE, config_of, run_state
+from rlkit.results import flatten, run_folders
 from rlkit.store import read_json
 
 if TYPE_CHECKING:
@@ -42,10 +43,14 @@ def status_table(path: str | Path) -> Table:
     devices = {state.device for state in states.values() if state.device}
     table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("run", "state", "step", "reward", "pass@1", "left", "updated"):
-        table.add_column(name, no_wrap=name != "run")
+        table.add_column(name, no_wrap=name != "run", overflow="fold")
     if len(devices) > 1:
         table.add_column("device")
-    for folder, state in states.items():
+    several, study = len({folder.parent.parent for folder in states}) > 1, None
+    for name, (folder, state) in zip(_names(list(states)), states.items(), strict=True):
+        if several and folder.parent.parent != study:
+            study = folder.parent.parent
+            table.add_row(Text(study.name, style="bold"))
         step = "" if state.step is None else f"{state.step}/{state.total}"
         reward = "" if state.reward is None else f"{state.reward:.3f}"
         left = "" if state.left is None else duration(state.left)
@@ -53,7 +58,7 @@ def status_table(path: str | Path) -> Table:
         status = Text(state.status, style=_COLOURS.get(state.status, ""))
         passed = state.passed().removeprefix("pass@1 ")
         device = [state.device] if len(devices) > 1 else []
-        table.add_row(_label(folder), status, step, reward, passed, left, ago, *device)
+        table.add_row(name, status, step, reward, passed, left, ago, *device)
     counts = Counter(state.status for state in states.values())
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
@@ -87,9 +92,24 @@ def _folders(path: Path) -> list[Path]:
     return list(dict.fromkeys([*(path / "runs" / run for run in planned), *found]))
 
 
-def _label(folder: Path) -> str:
-    planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name)
-    return f"{planned['cell']}, seed {planned['seed']}" if planned else folder.name
+def _names(folders: Sequence[Path]) -> list[Text]:
+    """Each run's cell and seed. A run that no study's file asks for is named by what tells it from others of its
+    kind, with its id, by which alone it is found."""
+    plans = {
+        parent: read_json(parent / "study.json").get("runs", {})
+        for parent in {f.parent.parent for f in folders}
+    }
+    by_hand = [folder for folder in folders if folder.name not in plans[folder.parent.parent]]
+    cells = dict(zip(by_hand, labels([flatten(config_of(folder)) for folder in by_hand]), strict=True))
+    names = []
+    for folder in folders:
+        if folder in cells:
+            name = Text(f"{cells[folder]}, seed {config_of(folder).get('seed')}\n")
+            names.append(name.append(folder.name, style="dim"))
+        else:
+            run = plans[folder.parent.parent][folder.name]
+            names.append(Text(f"{run['cell']}, seed {run['seed']}"))
+    return names
 
 
 def show_plan(plan: "Plan", workers: int) -> None:

@@ -4,11 +4,12 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
+from rlkit.labels import labels
 from rlkit.params import read_yaml
 from rlkit.seeds import content_hash
 from rlkit.store import read_json, read_jsonl
@@ -31,7 +32,8 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
         Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
         for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
         run.json (parameters_total, held_out_hash, commit …); data_hash; cell and held_out, null for a run
-        that is in the study's folder but no longer in its file; and the config under its dotted keys ("seed",
+        that is in the study's folder but no longer in its file, the cell of a run that was made by hand being
+        what tells it from the others (`rlkit.labels`); and the config under its dotted keys ("seed",
         "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
         step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
 
@@ -41,7 +43,10 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     folders = run_folders(path)
     tables = [table for folder in folders if (table := _read_run(folder, metrics)) is not None]
     configs = [_config(folder) for folder in folders]
-    facts = [{**run_facts(f), **_data_hash(c), **flatten(c)} for f, c in zip(folders, configs, strict=True)]
+    facts = [
+        {**known, **_data_hash(c), **flatten(c)}
+        for known, c in zip(_facts(folders, configs), configs, strict=True)
+    ]
     return _joined(tables, facts)
 
 
@@ -60,7 +65,8 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
         {**_data_hash(config), **{key: flatten(config).get(key) for key in ("seed", "model.path")}}
         for config in configs
     ]
-    return _joined(tables, [{**run_facts(f), **c} for f, c in zip(folders, chosen, strict=True)])
+    known = _facts(folders, configs)
+    return _joined(tables, [{**facts, **c} for facts, c in zip(known, chosen, strict=True)])
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -75,10 +81,23 @@ def run_folders(path: str | Path) -> list[Path]:
     )
 
 
-def run_facts(folder: Path) -> dict[str, Any]:
-    """run (its id), the single values of run.json (status, parameters_total, held_out_hash …), and for a
-    run that its study's file asks for cell (variant and grid values in words), variant where the
-    study has some, and held_out."""
+def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash …), cell
+    and held_out, and variant where its study has some: null for a run that its study's file does not ask for. A run
+    made by hand, in a folder without such a file, is in a cell of what tells it from the others here, and not held
+    out."""
+    return _facts(folders, [_config(folder) for folder in folders])
+
+
+def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    facts = [_run_json(folder) for folder in folders]
+    by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
+    for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
+        facts[i] |= {"cell": cell, "held_out": False}
+    return facts
+
+
+def _run_json(folder: Path) -> dict[str, Any]:
     info = read_json(folder / "run.json")
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
     planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name, {})

@@ -117,8 +117,9 @@ def made_with(path: str | Path) -> "pd.DataFrame":
     from rlkit.results import run_facts, run_folders
 
     rows = []
-    for folder in run_folders(path):
-        info, facts = read_json(folder / "run.json"), run_facts(folder)
+    folders = run_folders(path)
+    for folder, facts in zip(folders, run_facts(folders), strict=True):
+        info = read_json(folder / "run.json")
         git = info.get("git") or {}
         commit = git.get("commit", "")[:10] + ("+" if git.get("dirty") else "")
         steps = info.get("summary", {}).get("steps")

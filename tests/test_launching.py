@@ -194,5 +194,5 @@ def test_the_status_of_a_study_shows_runs_that_have_not_begun(tmp_path):
         table = status_table(plan.folder)
     states = list(table.columns[1].cells)
     assert [str(state) for state in states] == ["running", "waiting", "waiting", "waiting"]
-    assert next(iter(table.columns[0].cells)) == "ladder-30k, seed 0"
+    assert str(next(iter(table.columns[0].cells))) == "ladder-30k, seed 0"
     assert table.caption == "1 running, 3 waiting on cpu"

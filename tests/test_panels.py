@@ -19,11 +19,12 @@ import rlkit
 from rlkit.aside import aside
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.labels import in_words
 from rlkit.launching import attach
 from rlkit.live import Worker
 from rlkit.panels import ablation as ablations
 from rlkit.panels import comparison
-from rlkit.panels.ablation import Ablation, label
+from rlkit.panels.ablation import Ablation
 from rlkit.panels.controls import controls
 from rlkit.panels.law import Exploration
 from rlkit.panels.samples import ANY, Choice, Samples, page
@@ -99,8 +100,8 @@ def test_differences_and_their_words():
     ablation = Ablation(config())
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
     assert ablation.differences(ablation.config) == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
-    assert label(ablation.differences(ablation.config)) == "optim.lr = 0.001, rollout.n = 16"
-    assert label({}) == "base"
+    assert in_words(ablation.differences(ablation.config)) == "optim.lr = 0.001, rollout.n = 16"
+    assert in_words({}) == "base"
 
 
 def test_an_impossible_value_is_one_sentence_and_nothing_starts(tmp_path):

@@ -231,9 +231,7 @@ def _check_venue(venue: str) -> None:
 
 
 def _placed(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
-    """The rows of runs that the study's file asks for; runs outside a study are cells of their own."""
-    if "cell" not in table or table["cell"].isna().all():
-        table = table.assign(cell=table["run"], held_out=False)
+    """The rows of runs that the study's file asks for."""
     table = table.dropna(subset="cell")
     if table.empty or "parameters_non_embedding" not in table:
         raise UserError(f"No run of {folder} has been evaluated yet: rlkit status {folder}.")

@@ -13,6 +13,7 @@ import yaml
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.labels import NOT_COMPARED, short
 from rlkit.params import override, read_yaml, validate
 from rlkit.progress import process_of
 from rlkit.provenance import hardware, usable_cores
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 _FREE = 1024  # MiB of a GPU's memory in use, below which it counts as free
 _NICE = 10  # priority of a run: below the notebook, its server and the browser
-_NOT_COMPARED = ("study", "seed", "trainer.logger", "trainer.num_threads", "trainer.resume_mode")
 
 
 class Ablation:
@@ -100,7 +100,7 @@ class Ablation:
         """
         path, config = Path(path), self.config
         content = {**_sparse(config), "study": path.stem}
-        changed = ", ".join(f"{key}: {_short(new)}" for key, (_, new) in self.differences(config).items())
+        changed = ", ".join(f"{key}: {short(new)}" for key, (_, new) in self.differences(config).items())
         text = f"# {self.base.study} with {changed or 'nothing changed'}.\n"
         text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
         if path.suffix not in (".yaml", ".yml"):
@@ -151,27 +151,8 @@ def differences(base: RunConfig, config: RunConfig) -> dict[str, tuple[Any, Any]
     """Dotted keys in which two configurations differ, with both values; seeds and what decides no number
     apart."""
     one, other = (flatten(c.model_dump(mode="json")) for c in (base, config))
-    keys = [key for key in dict.fromkeys((*one, *other)) if key not in _NOT_COMPARED]
+    keys = [key for key in dict.fromkeys((*one, *other)) if key not in NOT_COMPARED]
     return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
-
-
-def label(changed: Mapping[str, tuple[Any, Any]]) -> str:
-    """Differences in short words: `lr = 0.001, n = 16`; `base` for none."""
-    words = [f"{name_of(key)} = {_short(new)}" for key, (_, new) in changed.items()]
-    shown = ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
-    return shown or "base"
-
-
-def name_of(key: str) -> str:
-    """The last part of a dotted key; with the one before where it says little alone."""
-    parts = key.split(".")
-    if key == "model.path":
-        return "model"
-    return ".".join(parts[-2:]) if parts[-1].isdigit() or parts[-1] in ("n", "lr", "weight") else parts[-1]
-
-
-def _short(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 @contextmanager

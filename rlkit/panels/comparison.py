@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.panels.ablation import Ablation, config_of, label
+from rlkit.labels import in_words
+from rlkit.panels.ablation import Ablation, config_of
 from rlkit.progress import RunState, run_state
 from rlkit.results import run_folders
 from rlkit.store import read_json
@@ -55,7 +56,7 @@ def entries(ablation: Ablation) -> list[Entry]:
             except UserError:
                 continue  # written by another version
             changed = ablation.differences(config)
-            found.append(Entry(folder, label(changed), changed, config.seed, run_state(folder)))
+            found.append(Entry(folder, in_words(changed), changed, config.seed, run_state(folder)))
     return sorted(found, key=lambda e: (len(e.changed), e.label, e.seed))
 
 

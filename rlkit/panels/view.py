@@ -10,9 +10,10 @@ from typing import Any
 
 from rlkit.aside import aside
 from rlkit.errors import UserError
+from rlkit.labels import in_words
 from rlkit.live import Output, Worker
 from rlkit.panels import comparison
-from rlkit.panels.ablation import Ablation, cost, label
+from rlkit.panels.ablation import Ablation, cost
 from rlkit.panels.controls import KEYS, Control, controls
 
 
@@ -104,7 +105,7 @@ class Panel:
         self._worker.start()
 
     def __repr__(self) -> str:
-        return f"<panel of {self.ablation.base.study}: {label(self._differences())}>"
+        return f"<panel of {self.ablation.base.study}: {in_words(self._differences())}>"
 
     def _differences(self) -> dict[str, tuple[Any, Any]]:
         return self.ablation.differences(self.ablation.config)
@@ -160,7 +161,7 @@ class Panel:
     def _show(self, runs: list[comparison.Entry], draw: Callable[..., tuple[bytes, str, str]]) -> None:
         """Draw the runs, unless what is drawn shows them already."""
         try:
-            current = label(self._differences())
+            current = in_words(self._differences())
         except UserError:
             current = ""
         states = [(e.folder, e.state.status, e.state.step, e.state.now) for e in runs]
@@ -198,7 +199,7 @@ class Panel:
     def _stop(self) -> str:
         from rlkit.launching import attach
 
-        current = label(self._differences())
+        current = in_words(self._differences())
         active = [e for e in comparison.entries(self.ablation) if e.label == current and e.state.active]
         for entry in active:
             attach(entry.folder).stop(wait=False)
