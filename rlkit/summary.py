@@ -27,7 +27,8 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
 
     Returns:
         One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks,
-        samples, ungraded, runs, held_out, model.path, parameters_non_embedding.
+        samples, ungraded, runs, steps_least and steps (the evaluation's step, of the run with the least and the
+        most), held_out, model.path, parameters_non_embedding.
     """
     import pandas as pd
 
@@ -39,11 +40,22 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
         chosen = evals[evals["step"] == evals["run"].map(ends[end])]
         for cell, part in chosen.groupby("cell"):
             rng = generator("before_after", seed, str(cell), when)
-            rows.append({"cell": cell, "when": when, **_pass_rate(part, rng, level)})
+            steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
+            rows.append({"cell": cell, "when": when, **_pass_rate(part, rng, level), **steps})
     order = ["parameters_non_embedding", "cell", "when"]
     table = pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
     table.attrs["sources"] = sources(evals)["runs"]
     return table
+
+
+def unequal_steps(change: "pd.DataFrame") -> str:
+    """A caution for who compares the cells of `before_after`, in words; empty where all runs ended at the same step.
+
+    Runs end at different steps where they were asked for different ones, or are not finished.
+    """
+    after = change[change["when"] == "after"]
+    least, most = after["steps_least"].min(), after["steps"].max()
+    return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
 
 
 def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
@@ -188,6 +200,8 @@ def _change_lines(folder: Path, change: "pd.DataFrame") -> list[str]:
         ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
         mark = "  (held out of the fit)" if part["held_out"].iloc[0] else ""
         lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
+    if caution := unequal_steps(change):
+        lines.append(f"  {caution}")
     if ungraded := change["ungraded"].sum():
         lines.append(f"  {ungraded} samples could not be graded and are left out")
     return lines

@@ -15,8 +15,9 @@ from study_folder import SIZES, config, write_run, write_study
 from rlkit import figures
 from rlkit.errors import UserError
 from rlkit.figures import WIDTHS
-from rlkit.figures.study import FIGURES, StudyData, draw, drawn, render
+from rlkit.figures.study import FIGURES, StudyData, draw, drawn, render, tables
 from rlkit.store import RunStore
+from rlkit.summary import write
 
 NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps"}
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
@@ -211,6 +212,31 @@ def test_tables_are_booktabs_with_intervals(rendered):
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
     rows = [line for line in text.splitlines() if line.startswith("ladder-")]
     assert len(rows) == 4 and all(len(re.findall(r"\[0\.\d{3}, 0\.\d{3}\]", row)) == 2 for row in rows)
+
+
+def cut_short(study) -> StudyData:
+    """The study with one run that has not got to its last step."""
+    data = StudyData(study)
+    late = (data.evals["cell"] == "ladder-30k") & (data.evals["seed"] == 1) & (data.evals["step"] > 10)
+    data.__dict__["evals"] = data.evals[~late]
+    return data
+
+
+@pytest.mark.parametrize("venue", VENUES)
+def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study, venue):
+    caution = "Caution: runs of unequal length side by side, 10 to 20 steps."
+    data = cut_short(study)
+    drawing = drawn(data, "before_after", venue)["before_after"]
+    assert caution in drawing.caption
+    texts = [text.replace("\n", " ") for text, *_ in boxes(drawing.figure)]
+    assert caution in texts
+    table = tables(data)["before_after"]
+    last = table.splitlines()[-3:]
+    assert last[0] == r"\bottomrule" and caution in last[1] and last[2] == r"\end{tabular}"
+    assert " & steps & " in table
+    assert caution in write(study, data.change, data.points)
+    assert "Caution" not in tables(StudyData(study))["before_after"]
+    assert not drawn(StudyData(study), "before_after", venue)["before_after"].caption
 
 
 @pytest.mark.skipif(

@@ -33,11 +33,12 @@ _FACTS = (
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the table that it drew, and its sources (see `sources`)."""
+    """A figure, the table that it drew, its sources (see `sources`), and what its caption has to say."""
 
     figure: "Figure"
     table: "pd.DataFrame"
     sources: dict[str, Any] = field(default_factory=dict)
+    caption: str = ""
 
     def save(self, path: str | Path) -> list[Path]:
         """Write <path>.pdf, .svg, .png, .csv (what was drawn) and .json (where it came from), each in one
@@ -57,6 +58,7 @@ class Drawing:
         write_text(table, text)
         content = {
             "figure": path.name,
+            "caption": self.caption,
             "width_in": float(self.figure.get_size_inches()[0]),
             "table": {"rows": len(self.table), "sha256": hashlib.sha256(text.encode()).hexdigest()},
             "drawn_with": {

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import label_axes, legend, looks, new_axes, styled
+from rlkit.figures.theme import label_axes, legend, looks, new_axes, note, styled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,9 +90,13 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
     """A value before (hollow) and after training (filled) with its intervals, a row a cell.
 
     Args:
-        table: from `rlkit.summary.before_after`, or with its columns cell, when, low, high and another `value`.
+        table: from `rlkit.summary.before_after`, whose caution of unequal steps the figure then shows; or with its
+            columns cell, when, low, high and another `value`.
     """
+    from rlkit.summary import unequal_steps
+
     cells = list(dict.fromkeys(table["cell"]))
+    caution = unequal_steps(table) if "steps" in table else ""
     styles = table.attrs.get("looks") or looks(table, "cell")
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
@@ -113,8 +117,9 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
         ax.set_ylim(len(cells) - 0.5, -0.5)
         label_axes(ax, value, "")
         ax.grid(axis="y", visible=False)
+        note(ax, caution)
         legend(ax)
-    return Drawing(fig, table, sources(table))
+    return Drawing(fig, table, sources(table), caution)
 
 
 def scaling_law(

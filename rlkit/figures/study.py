@@ -17,7 +17,7 @@ from rlkit.files import write_text
 from rlkit.laws import GroupedFit, LawFit, drawings, fit
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
-from rlkit.summary import before_after, final
+from rlkit.summary import before_after, final, unequal_steps
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -180,10 +180,12 @@ def tables(study: StudyData) -> dict[str, str]:
     before, after = (study.change[study.change["when"] == when] for when in ("before", "after"))
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
     columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
-    shown = joined[["cell", "runs after", "tasks after", *columns]]
-    shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems"})
+    caution = unequal_steps(study.change)
+    steps = ["steps after"] if caution else []
+    shown = joined[["cell", "runs after", "tasks after", *steps, *columns]]
+    shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
-    found = {"before_after": latex_table(shown, pairs)}
+    found = {"before_after": latex_table(shown, pairs, note=caution)}
     with suppress(UserError):
         found["law"] = study.fit.to_latex() + "\n"
     return found

@@ -19,6 +19,7 @@ def latex_table(
     digits: int = 3,
     caption: str | None = None,
     label: str | None = None,
+    note: str = "",
 ) -> str:
     """A booktabs tabular, inside a table environment when there is a caption. Needs the package booktabs.
 
@@ -27,6 +28,7 @@ def latex_table(
             ones are a dash.
         intervals: for a column the columns with the ends of its interval, which is set behind the value in
             small type instead of in columns of its own.
+        note: LaTeX under the table, in small type.
 
     Raises:
         UserError: an interval names a column that the table lacks.
@@ -48,7 +50,7 @@ def latex_table(
     texts = [c for c in shown if c not in numbers]
     style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
     style = style.format(subset=texts, escape="latex", na_rep="--")
-    return style.to_latex(
+    text = style.to_latex(
         hrules=True,
         column_format="".join("r" if c in numbers else "l" for c in shown),
         caption=caption,
@@ -56,6 +58,10 @@ def latex_table(
         position="t" if caption else None,
         position_float="centering" if caption else None,
     )
+    if not note:
+        return text
+    line = rf"\multicolumn{{{len(shown.columns)}}}{{l}}{{\scriptsize {note}}} \\"
+    return text.replace("\\end{tabular}", f"{line}\n\\end{{tabular}}")
 
 
 def _interval(low: float, high: float, digits: int) -> str:

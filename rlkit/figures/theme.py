@@ -230,6 +230,14 @@ def label_axes(ax: "Axes", x: str, y: str) -> None:
     ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
 
 
+def note(ax: "Axes", sentence: str) -> None:
+    """A sentence in small type over the axes, from the figure's left edge, that readers must not miss."""
+    fig: Any = ax.get_figure()
+    if sentence:
+        letters = int(fig.get_size_inches()[0] * 20)  # an inch holds 20 and more at 7 points
+        fig.suptitle(textwrap.fill(sentence, letters), x=0.01, ha="left", fontsize=7)
+
+
 def _wrapped(text: str, ax: "Axes", direction: int) -> str:
     fig: Any = ax.get_figure()
     grid = ax.get_subplotspec()
