@@ -250,9 +250,9 @@ class Actor(Section):
     """Prompts an optimizer step; 0 is the whole batch (on-policy)."""
     ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
-    micro_batch_tokens: Positive = 8_192
-    """Tokens a forward pass when ppo_micro_batch_size is 0. A CPU is fastest at about 8,192, whose activations stay
-    in its caches; a GPU wants more for small models. Never changes the gradient."""
+    micro_batch_tokens: Positive | None = None
+    """Tokens a forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches,
+    and 32,768 where passes are captured (`RunConfig.captures`). Never changes the gradient."""
     ppo_epochs: Positive = 1
     """Passes over each batch."""
     clip_ratio: NonNegative = 0.2
@@ -277,6 +277,10 @@ class Actor(Section):
     """Coefficient of the entropy bonus."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
+
+    def tokens_a_pass(self, captured: bool = False) -> int:
+        """`micro_batch_tokens`, or what it is where it is unset."""
+        return self.micro_batch_tokens or (32_768 if captured else 8_192)
 
 
 class CriticModel(Section):
@@ -406,6 +410,10 @@ LAYOUT = (
 """Keys of `trainer` that decide no number."""
 
 
+LAUNCH_BOUND = 30_000_000
+"""Parameters up to which a GPU takes longer to launch a pass than to compute it."""
+
+
 class RunConfig(Section):
     """One training run. `id` is the run's folder: a readable name and the hash of the content."""
 
@@ -436,6 +444,16 @@ class RunConfig(Section):
             del content["verl"]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
+
+    def captures(self, on_gpu: bool, parameters: int) -> bool:
+        """Whether the update's passes are CUDA graphs: those of a model so small that launching a pass takes longer
+        than computing it, where nothing asks for passes of another kind."""
+        own = (
+            self.model.lora_dropout
+            or self.model.enable_gradient_checkpointing
+            or self.actor.ppo_micro_batch_size
+        )
+        return on_gpu and parameters <= LAUNCH_BOUND and not own
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

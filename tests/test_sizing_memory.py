@@ -138,8 +138,8 @@ def test_a_pass_of_a_large_shape_takes_the_predicted_bytes(name, rank, checkpoin
         model__dtype="bfloat16", model__lora_rank=rank, model__enable_gradient_checkpointing=checkpointing,
         data__train_batch_size=2, rollout__n=8,
     )  # fmt: skip
-    p = Pass.of(c, Lengths(32, 512))
     s = replace(Setting.of(c, shape_of(name), on_gpu=False), ragged=True)  # no CUDA kernel, but its attention
+    p = Pass.of(c, Lengths(32, 512), s)
     gradients, embedding = 4 * s.trained, 4 * s.shape.vocab * s.shape.hidden * s.whole
     predicted = weights(s) + max(sum(pass_parts(s, p).values()), gradients + embedding)
     assert predicted == pytest.approx(measured_pass(meta_model(name, c), checkpointing, p), rel=WITHIN)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlkit.models.layout import Layout, spread
+from rlkit.models.layout import FullLayout, Layout, spread
 
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
@@ -204,7 +204,9 @@ def from_tile(prompts: Tensor, responses: Tensor | None, layout: Layout, heads: 
         rows = (
             responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(p * group * t, heads, d)
         )
-        packed.append(rows if layout.tiles.responses is None else rows.index_select(0, layout.tiles.responses))
+        packed.append(
+            rows if layout.tiles.responses is None else rows.index_select(0, layout.tiles.responses)
+        )
     return torch.cat(packed)
 
 
@@ -262,7 +264,7 @@ def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
 
 def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     """Attention outputs (N, H, D) of packed, rotated qkv (N, H + 2K, D), K key heads for H query heads."""
-    if qkv.is_cuda and qkv.dtype == torch.bfloat16:
+    if qkv.is_cuda and qkv.dtype == torch.bfloat16 and not isinstance(layout, FullLayout):
         return ragged_attention(qkv, layout, heads)
     return GroupedAttention.apply(qkv, layout, heads)
 

@@ -221,8 +221,9 @@ class Decoder:
             ids: (P, S) prompts.
             responses: (B, T); the last token of each is predicted, never an input.
         """
-        packed = torch.cat((ids[layout.prompt_mask], responses[:, :-1][layout.inner]))
-        hidden = self.run(packed, layout.positions, lambda _, qkv: attention(qkv, layout, self.heads))
+        hidden = self.run(
+            layout.pack(ids, responses), layout.positions, lambda _, qkv: attention(qkv, layout, self.heads)
+        )
         return torch.cat((hidden[layout.last].index_select(0, layout.index), hidden[layout.prompt_tokens :]))
 
     def run(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:

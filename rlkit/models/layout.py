@@ -2,6 +2,7 @@
 
 Tokens stand packed: those of the P distinct prompts first, then the inputs of the B responses, row by row. The
 attention kernels want them otherwise, on padded tiles or with cumulative lengths, and a Layout knows both.
+`FullLayout` packs padding like tokens, for passes that are captured once and replayed.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,21 @@ class Layout:
     def inner(self) -> Tensor:
         """(B, T-1) true where a response token is an input: the last one is predicted only."""
         return self.present[:, 1:]
+
+    def pack(self, prompts: Tensor, responses: Tensor) -> Tensor:
+        """(N,) the inputs of a pass in packed order, from prompts (P, S) and responses (B, T)."""
+        return torch.cat((prompts[self.prompt_mask], responses[:, :-1][self.inner]))
+
+    def targets(self, responses: Tensor) -> Tensor:
+        """(M,) what is predicted: each response's first token, then the others row by row."""
+        return torch.cat((responses[:, 0], responses[:, 1:][self.inner]))
+
+    def board(self, values: Tensor) -> Tensor:
+        """Values (M,) in the order of `targets` as (B, T), zero where there is no token."""
+        first, rest = values.split((len(self.present), len(values) - len(self.present)))
+        return torch.cat(
+            (first[:, None], rest.new_zeros(self.inner.shape).masked_scatter(self.inner, rest)), 1
+        )
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -64,23 +80,11 @@ class Layout:
     @cached_property
     def tiles(self) -> "Tiles":
         """Places of packed tokens on padded tiles."""
-        (slots, group), (p, s), t = self.slots, self.prompt_mask.shape, self.inner.shape[1]
-        device = self.index.device
-        places = slots[:, None] * t + torch.arange(t, device=device)  # (B, T-1)
+        (slots, group), p, t = self.slots, len(self.prompt_mask), self.inner.shape[1]
+        places = slots[:, None] * t + torch.arange(t, device=self.index.device)  # (B, T-1)
         full = len(slots) == p * group and bool(self.inner.all()) and bool((slots.diff() == 1).all())
-        seen = self.prompt_mask[:, None, None, None]  # (P, 1, 1, 1, S)
-        own = torch.ones(t, t, dtype=torch.bool, device=device).tril()
-        bias = torch.zeros(p, 1, 1, t, s + t, device=device)
-        bias[..., :s].masked_fill_(~seen, HIDDEN_SCORE)
-        bias[..., s:].masked_fill_(~own, HIDDEN_SCORE)
-        causal = torch.ones(s, s, dtype=torch.bool, device=device).tril()
-        return Tiles(
-            group=group,
-            prompts=None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0],
-            responses=None if full else places[self.inner],
-            bias=bias,
-            prompt_bias=torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE),
-        )
+        prompts = None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0]
+        return Tiles(group, prompts, None if full else places[self.inner], *biases(self.prompt_mask, t))
 
     @cached_property
     def ragged(self) -> "Ragged":
@@ -109,6 +113,50 @@ class Layout:
         )
 
 
+class FullLayout(Layout):
+    """A Layout that packs padding like tokens: no shape depends on what the masks hold, so that a pass can be captured
+    as a CUDA graph. Padding stands behind all that is real, where nothing real sees it.
+
+    Every prompt has the same number of responses, side by side.
+    """
+
+    @cached_property
+    def inner(self) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]  # a property that is kept
+        return torch.ones_like(self.present[:, 1:])
+
+    def pack(self, prompts: Tensor, responses: Tensor) -> Tensor:
+        return torch.cat((prompts.flatten(), responses[:, :-1].flatten()))
+
+    def targets(self, responses: Tensor) -> Tensor:
+        return torch.cat((responses[:, 0], responses[:, 1:].flatten()))
+
+    def board(self, values: Tensor) -> Tensor:
+        first, rest = values.split((len(self.present), len(values) - len(self.present)))
+        return torch.cat((first[:, None], rest.view(self.inner.shape)), 1)
+
+    @property
+    def prompt_tokens(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return self.prompt_mask.numel()
+
+    @cached_property
+    def last(self) -> Tensor:
+        p, s = self.prompt_mask.shape
+        return torch.arange(0, p * s, s, device=self.lengths.device) + self.lengths - 1
+
+    @cached_property
+    def positions(self) -> Tensor:
+        (p, s), steps = self.prompt_mask.shape, self.inner.shape[1]
+        device = self.prompt_mask.device
+        of_prompts = torch.arange(s, device=device).expand(p, s).flatten()
+        of_responses = self.lengths[self.index][:, None] + torch.arange(steps, device=device)
+        return torch.cat((of_prompts, of_responses.flatten()))
+
+    @cached_property
+    def tiles(self) -> "Tiles":
+        group = len(self.index) // len(self.prompt_mask)
+        return Tiles(group, None, None, *biases(self.prompt_mask, self.inner.shape[1]))
+
+
 @dataclass(frozen=True)
 class Tiles:
     """Padded views of packed tokens: prompts (P, S) and responses (P, G, T-1); None where nothing is padded."""
@@ -128,6 +176,18 @@ class Ragged:
     prompts: tuple[Tensor, int]
     queries: tuple[Tensor, int]
     keys: tuple[Tensor, int]
+
+
+def biases(prompt_mask: Tensor, t: int) -> tuple[Tensor, Tensor]:
+    """What is added to the scores of t response tokens on prompt and response (P, 1, 1, t, S+t), and to those of
+    prompt tokens on the prompt (S, S), to hide padding and the future."""
+    (p, s), device = prompt_mask.shape, prompt_mask.device
+    own = torch.ones(t, t, dtype=torch.bool, device=device).tril()
+    bias = torch.zeros(p, 1, 1, t, s + t, device=device)
+    bias[..., :s].masked_fill_(~prompt_mask[:, None, None, None], HIDDEN_SCORE)
+    bias[..., s:].masked_fill_(~own, HIDDEN_SCORE)
+    causal = torch.ones(s, s, dtype=torch.bool, device=device).tril()
+    return bias, torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE)
 
 
 def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int]:

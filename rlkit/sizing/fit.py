@@ -140,6 +140,6 @@ def _changes(config: RunConfig, lengths: Lengths, fits: Any) -> dict[str, Any] |
     for option in _options(config):
         largest = _largest(_with(config, option), lengths, fits)
         if largest is not None:
-            smaller = min(largest, config.actor.micro_batch_tokens)
+            smaller = min(largest, config.actor.tokens_a_pass())
             return option | ({} if fits(_with(config, option)) else {"actor.micro_batch_tokens": smaller})
     return None

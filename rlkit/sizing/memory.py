@@ -41,11 +41,12 @@ class Pass:
     count: int
 
     @classmethod
-    def of(cls, config: RunConfig, lengths: Lengths) -> "Pass":
+    def of(cls, config: RunConfig, lengths: Lengths, s: "Setting") -> "Pass":
         """The largest micro-batch of an optimizer step, cut as rlkit.training.forward does."""
         prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
         total, n = prompts * config.rollout.n, config.rollout.n
-        fits = config.actor.micro_batch_tokens // (lengths.prompt + lengths.response)
+        tokens = config.actor.tokens_a_pass(config.captures(s.on_gpu, s.shape.parameters))
+        fits = tokens // (lengths.prompt + lengths.response)
         size = min(total, config.actor.ppo_micro_batch_size or max(1, fits))
         return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(total / size))
 

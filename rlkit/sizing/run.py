@@ -55,7 +55,7 @@ def memory_of(
         lengths: of the longest prompt and response; default: the config's limits.
     """
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
-    p = Pass.of(config, lengths)
+    p = Pass.of(config, lengths, s)
     held = {
         "weights": weights(s),
         "optimizer": 2 * FLOAT * s.trained,

@@ -64,11 +64,11 @@ def seconds_of(
     )
     phases = {
         "rollout": _rollout(config, s, device, lengths),
-        "log-probs": _time(forward * passes, s, device, Pass.of(config, lengths), KERNELS["forward"])
+        "log-probs": _time(forward * passes, s, device, Pass.of(config, lengths, s), KERNELS["forward"])
         if passes
         else 0.0,
         "update": _time(
-            update, s, device, Pass.of(config, lengths), KERNELS["forward"] + KERNELS["backward"]
+            update, s, device, Pass.of(config, lengths, s), KERNELS["forward"] + KERNELS["backward"]
         ),
         "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
         "host": HOST,

@@ -95,9 +95,8 @@ class Critic(nn.Module):
 
     def _parts(self, batch: Batch):
         rows = torch.arange(len(batch), device=batch.mask.device)
-        return micro_batches(
-            batch, rows, self.config.actor.ppo_micro_batch_size, self.config.actor.micro_batch_tokens
-        )
+        actor = self.config.actor
+        return micro_batches(batch, rows, actor.ppo_micro_batch_size, actor.tokens_a_pass())
 
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:

@@ -57,7 +57,7 @@ class Rows:
     @property
     def targets(self) -> Tensor:
         """(N,) the response tokens in the order of `Decoder.states`."""
-        return torch.cat((self.response_ids[:, 0], self.response_ids[:, 1:][self.layout.inner]))
+        return self.layout.targets(self.response_ids)
 
     def states(self, decoder: Decoder) -> Tensor:
         """(N, d) the states from which the response tokens are predicted."""
@@ -65,10 +65,7 @@ class Rows:
 
     def spread(self, values: Tensor) -> Tensor:
         """Values (N,) in the order of `targets` as (b, t), zero where there is no token."""
-        rest = values.new_zeros(self.layout.inner.shape).masked_scatter(
-            self.layout.inner, values[len(self.rows) :]
-        )
-        return torch.cat((values[: len(self.rows), None], rest), 1)
+        return self.layout.board(values)
 
     def work(self) -> Work:
         """Token counts of a forward pass over these rows."""

@@ -54,6 +54,12 @@ class Stepper:
         self.optimizer.zero_grad()
         return float(norm), rate
 
+    def keep_gradients(self) -> None:
+        """Copy the gradients: a captured pass leaves them in buffers that its next replay writes."""
+        for parameter in self.parameters:
+            if parameter.grad is not None:
+                parameter.grad = parameter.grad.clone()
+
     def state_dict(self) -> dict:
         return {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count}
 

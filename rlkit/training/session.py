@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from rlkit.compute import Ledger, Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import rollout_metrics
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
 from rlkit.models.decoder import Decoder
@@ -78,6 +78,7 @@ class Session:
     @contextmanager
     def open(cls, config: RunConfig, root: Path, progress: bool) -> Iterator["Session"]:
         """Lock the run's folder, build everything, restore the newest whole checkpoint."""
+        plain_warnings()
         with RunStore.open(config, root) as store:
             session = None
             try:
@@ -230,10 +231,13 @@ class Session:
         return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
 
     def warn(self, message: str, kind: str | None = None) -> None:
-        """A warning; one of a kind is given once a run."""
-        if (kind or message) not in self._warned:
-            self._warned.add(kind or message)
-            warnings.warn(f"step {self.step}: {message}", stacklevel=3)
+        """A warning; one of a kind is given once a run, and the first of each kept in run.json."""
+        kind, sentence = kind or message, f"step {self.step}: {message}"
+        if kind not in self._warned:
+            self._warned.add(kind)
+            self.store.update(warnings={kind: sentence, **self.store.info.get("warnings", {})})
+            with tqdm.external_write_mode() if self.bar else nullcontext():  # not amid the bar
+                warnings.warn(sentence, stacklevel=3)
 
     def _log_samples(self, rollouts: list[Rollout]) -> None:
         if self.step == 1 or self.due(self.config.trainer.test_freq):

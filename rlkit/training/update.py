@@ -15,6 +15,7 @@ from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.seeds import derive
 from rlkit.training import algorithms
+from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows, entropy_with_gradient, micro_batches, token_logprobs
 from rlkit.training.optimizer import Stepper
@@ -75,10 +76,11 @@ class Updater:
         )
         self.decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing)
         self.shape = Shape.of(model)
-        self.micro_batch_size, self.micro_batch_tokens = (
-            config.actor.ppo_micro_batch_size,
-            config.actor.micro_batch_tokens,
-        )
+        on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
+        captures = config.captures(on_gpu, parameters)
+        self.captured = CapturedPasses(self.decoder, config.rollout.temperature) if captures else None
+        self.micro_batch_size = config.actor.ppo_micro_batch_size
+        self.micro_batch_tokens = config.actor.tokens_a_pass(captures)
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
         self.controller = algorithms.KLController(config)
@@ -176,7 +178,7 @@ class Updater:
         for epoch in range(actor.ppo_epochs):
             for mini in self._mini_rows(batch, step, epoch):
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
-                self._gradient(batch, self._with_gradient(batch, mini), scale, metrics)
+                self._gradient(batch, mini, scale, metrics)
                 norm, rate = self.stepper.step()
                 metrics.mean({"actor/grad_norm": norm, "actor/lr": rate}, 1.0)
                 metrics.steps += 1
@@ -192,20 +194,50 @@ class Updater:
             RunStopped: not even single sequences fit, or the loss cannot be split.
         """
         while True:
-            measured, flops = copy.deepcopy(metrics), 0.0
+            measured, needed = copy.deepcopy(metrics), self._with_gradient(batch, rows)
             try:
-                for part in self._parts(batch, rows):
-                    self._backward(batch, part, scale, measured)
-                    flops += self.shape.training(part.work())
+                flops = self._passes(batch, rows, needed, scale, measured)
             except torch.cuda.OutOfMemoryError as error:
-                self._halve(batch, rows, error)
+                self._halve(batch, needed, error)
                 continue
             vars(metrics).update(vars(measured))
             self.ledger.add("update", flops)
             return
 
+    def _passes(
+        self, batch: Batch, rows: Tensor, needed: Tensor, scale: algorithms.Scale, metrics: Metrics
+    ) -> float:
+        """Forward and backward passes over a mini-batch; the FLOPs of the sequences `needed`.
+
+        Captured passes compute all `rows`, so that their shape stays; what is not needed gets no gradient there, and
+        is not counted, so that a run's compute does not depend on where it ran.
+        """
+        parts = (
+            self.captured.parts(batch, rows, self.micro_batch_tokens)
+            if self.captured and len(needed)
+            else None
+        )
+        whole = self.config.actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
+        if parts is None or (whole and len(parts) > 1):
+            flops = 0.0
+            for part in self._parts(batch, needed):
+                self._backward(batch, part, scale, metrics)
+                flops += self.shape.training(part.work())
+            return flops
+        counted = torch.zeros_like(batch.mask[:, :1]).index_fill_(0, needed, 1.0)
+        for i, part in enumerate(parts):
+            self._backward(batch, part, scale, metrics, counted)
+            if i + 1 < len(parts):
+                self.stepper.keep_gradients()
+        return self.shape.training(Rows.of(batch, needed).work())
+
     def _halve(self, batch: Batch, rows: Tensor, error: Exception) -> None:
-        """Make forward passes half as large for the rest of the run."""
+        """Make forward passes need less for the rest of the run: nothing captured, then half as large."""
+        self.model.zero_grad()
+        if self.captured is not None:
+            self.captured = None
+            torch.cuda.empty_cache()
+            return
         actor = self.config.actor
         if (
             actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
@@ -216,7 +248,6 @@ class Updater:
                 f"({str(error).splitlines()[0]}): set model.enable_gradient_checkpointing, use model.lora_rank, or "
                 "lower data.max_response_length."
             ) from error
-        self.model.zero_grad()
         torch.cuda.empty_cache()
         self.micro_batch_size //= 2  # at 0 the tokens decide
         self.micro_batch_tokens //= 2
@@ -253,13 +284,25 @@ class Updater:
             batch, rows, len(batch) if whole else self.micro_batch_size, self.micro_batch_tokens
         )
 
-    def _backward(self, batch: Batch, part: Rows, scale: algorithms.Scale, metrics: Metrics) -> None:
-        """Accumulate the gradient of one micro-batch."""
+    def _backward(
+        self,
+        batch: Batch,
+        part: Rows,
+        scale: algorithms.Scale,
+        metrics: Metrics,
+        counted: Tensor | None = None,
+    ) -> None:
+        """Accumulate the gradient of one micro-batch: of all its sequences, or by a captured pass of those where
+        `counted` (B, 1) is 1."""
         assert batch.advantages is not None
         c, actor = self.config, self.config.actor
         rows, width = part.rows, part.width
         mask, sampled = batch.mask[rows, :width], batch.sampler_logprobs[rows, :width]
-        logprobs, entropy = token_logprobs(self.decoder, part, c.rollout.temperature)  # (b, t)
+        if counted is not None and self.captured is not None:
+            mask = mask * counted[rows]
+            logprobs, entropy = self.captured(part)
+        else:
+            logprobs, entropy = token_logprobs(self.decoder, part, c.rollout.temperature)  # (b, t)
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[rows, :width]
         cap = c.algorithm.rollout_correction
         loss, verl_metrics = algorithms.policy_loss(

@@ -1,0 +1,97 @@
+"""Padded passes, which a GPU captures, compute what packed ones do. Here they run as they are."""
+
+from dataclasses import replace
+
+import pytest
+import tiny
+import torch
+from test_training_algorithms import config, updater
+
+from rlkit.models.decoder import Decoder
+from rlkit.training import captured
+from rlkit.training.captured import CapturedPasses
+from rlkit.training.forward import Rows, token_logprobs
+
+LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
+
+
+def batch(lengths=LENGTHS, group_size=2):
+    """Prompts of unequal length as well."""
+    made = tiny.batch(lengths, group_size)
+    made.prompt_mask[0, 3:] = False
+    made.prompt_mask[2, 1:] = False
+    return made
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"])
+def test_log_probs_entropies_and_gradients_are_those_of_a_packed_pass(family):
+    model = tiny.model(family).double()
+    decoder, rows = Decoder(model), Rows.of(batch(), torch.arange(8))
+    passes = CapturedPasses(decoder, 0.7)
+    results = []
+    for forward in (passes, passes, lambda r: token_logprobs(decoder, r, 0.7)):
+        model.zero_grad()
+        logprobs, entropy = forward(rows)
+        (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
+        results.append((logprobs.detach(), entropy, *(p.grad for p in model.parameters())))
+    assert passes.captures == 1  # the first pass ran packed, the second padded
+    for a, b, c in zip(*results, strict=True):
+        torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)
+        torch.testing.assert_close(c, a, atol=1e-12, rtol=1e-12)
+    assert not results[1][0][rows.present.logical_not()].any()
+
+
+def test_the_size_grows_with_what_comes_and_shrinks_where_most_would_be_padding(monkeypatch):
+    passes, sizes = CapturedPasses(Decoder(tiny.model()), 1.0), []
+    for length in (4, 4, 9, 5, 60, 6, 6):
+        passes(Rows.of(batch([length] * 8), torch.arange(8)))
+        sizes.append(passes.size[1])
+    assert sizes == [0, 8, 16, 16, 64, 8, 8]
+    assert passes.captures == 4
+    monkeypatch.setattr(captured, "MOST_CAPTURES", 4)
+    passes(Rows.of(batch([40] * 8), torch.arange(8)))
+    assert passes.run is None  # lengths that jump: no more captures
+
+
+def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypatch):
+    monkeypatch.setattr(captured, "FEWEST", 2)
+    passes, whole = CapturedPasses(Decoder(tiny.model()), 1.0), batch()
+    rows = torch.arange(8)
+    longest = whole.prompt_ids.shape[1] + 2 * whole.response_ids.shape[1]
+    cut = passes.parts(whole, rows, 3 * longest)
+    assert cut is not None and [p.rows.tolist() for p in cut] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert passes.parts(whole, rows, longest) is None  # too small to be worth it
+    assert passes.parts(whole, rows[1:], 10**9) is None  # groups of unequal size
+    assert passes.parts(whole, torch.tensor([0, 2, 1, 3]), 10**9) is None  # not side by side
+    several = passes.parts(whole, torch.tensor([2, 3, 6, 7]), 10**9)
+    assert several is not None and several[0].index.tolist() == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"actor__loss_agg_mode": "seq-mean-token-mean"}, {"actor__use_kl_loss": True}, {"actor__ppo_epochs": 2},
+    {"actor__micro_batch_tokens": 60},
+])  # fmt: skip
+def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
+    monkeypatch.setattr(captured, "FEWEST", 2)
+    results = []
+    for use in (False, True):
+        model, made = tiny.model().double(), batch()
+        made.rewards[2:4] = (
+            0.25  # a group without advantages: skipped by one, computed for nothing by the other
+        )
+        made.rewards[2:4] *= made.mask[2:4].cumsum(-1) == 1
+        u = updater(config(**changes), model, Decoder(tiny.model(seed=1).double(), frozen=True))
+        passes = CapturedPasses(u.decoder, u.config.rollout.temperature)
+        if use:
+            u.captured = passes
+            passes.counts = (2, 4) if "actor__micro_batch_tokens" in changes else (4, 8)
+        metrics = [u.update(replace(made), step=step) for step in (1, 2)][-1]
+        results.append((metrics, u.ledger.flops["update"], [p.detach() for p in model.parameters()]))
+        assert passes.captures == use
+    (plain, flops, weights), (padded, counted, same) = results
+    assert padded == pytest.approx(plain, rel=1e-6, abs=1e-9)
+    assert (
+        counted == flops or "actor__micro_batch_tokens" in changes
+    )  # there prompts meet fewer of their samples
+    for a, b in zip(weights, same, strict=True):
+        torch.testing.assert_close(b, a, atol=1e-10, rtol=1e-8)
