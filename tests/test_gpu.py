@@ -1,9 +1,10 @@
-"""What only a GPU shows: captured decoding, the ragged kernel, bfloat16 training, resume, memory that runs out.
+"""What only a GPU shows: captured decoding and passes, the ragged kernel, bfloat16, resume, memory that runs out.
 
 pytest -m gpu tests/test_gpu.py
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,16 @@ import pytest
 import tiny
 import torch
 
-from rlkit.config import RunConfig
+from rlkit.config import Optimizer, RunConfig
 from rlkit.models.attention import GroupedAttention, ragged_attention
+from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
 from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import train
+from rlkit.training import captured, train
+from rlkit.training.captured import CapturedPasses
+from rlkit.training.forward import token_logprobs
+from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
 LETTERS = (
@@ -102,6 +107,45 @@ def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes):
         and max(m.get("policy/logprob_gap", 0.0) for m in metrics(run)) < bound
     )
     assert len({g["weights"] for g in gaps}) == 6  # every step changed the weights that were synced
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rank", "atol"), [("float32", 0, 1e-5), ("float32", 4, 1e-5), ("bfloat16", 0, 2e-2)]
+)
+def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, atol):
+    monkeypatch.setattr(captured, "FEWEST", 2)
+    model = (tiny.adapted() if rank else tiny.model()).cuda()
+    model.compute_dtype = getattr(torch, dtype)
+    decoder, batch = Decoder(model), on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
+    batch.prompt_mask[0, 3:] = False
+    passes, rows = CapturedPasses(decoder, 0.7), torch.arange(8).cuda()
+    parts = passes.parts(batch, rows, 3 * (5 + 2 * 9))
+    assert parts is not None and len(parts) == 2
+    optimizer = Stepper(model, Optimizer(), 1000, 10)
+
+    def gradient(forward) -> list:
+        for parameter in optimizer.parameters:
+            parameter.grad = None
+        for part in parts:
+            logprobs, _ = forward(part)
+            (logprobs * torch.arange(logprobs.numel(), device="cuda").view_as(logprobs)).sum().backward()
+            optimizer.keep_gradients()
+        return [p.grad for p in optimizer.parameters]
+
+    for _ in range(3):  # the first pass runs as it is, the second is captured, all others are replayed
+        replayed, packed = gradient(passes), gradient(lambda part: token_logprobs(decoder, part, 0.7))
+        for a, b in zip(replayed, packed, strict=True):
+            torch.testing.assert_close(a, b, atol=atol * float(b.abs().max() + 1), rtol=20 * atol)
+        with torch.no_grad():  # in place, as an optimizer does: the graphs read the new weights
+            for parameter in optimizer.parameters:
+                parameter.add_(0.01 * torch.randn_like(parameter))
+    assert passes.captures == 1
+
+
+def on_gpu(batch):
+    """The batch with its tensors on the GPU."""
+    moved = {k: v.cuda() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}
+    return replace(batch, **moved)
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
