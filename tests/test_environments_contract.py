@@ -1,12 +1,15 @@
 """What every environment promises, and that the checker notices when one does not."""
 
 import pickle
+import string
 from typing import ClassVar, Literal
 
+import gymnasium
 import numpy as np
 import pytest
 
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
+from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
@@ -29,6 +32,9 @@ class Count(BaseEnvironment):
         self._state = 0
         return 7 if self.fault == "observation" else f"0 of {problem['target']}"
 
+    def get_valid_actions(self) -> list[str]:
+        return [] if self.fault == "nothing valid" else super().get_valid_actions()
+
     def act(self, action, params):
         if action == "quit":
             return ActionResult("over", 0.0, self.fault != "endless", {"success": False})
@@ -38,7 +44,10 @@ class Count(BaseEnvironment):
             self._state += int(str(params.get("value", 1)))
         except ValueError:
             raise InvalidAction("add needs a number") from None
-        reward = {"nan": float("nan"), "text": "1"}.get(self.fault, 1.0)
+        if self.fault in ("flag", "info"):
+            done, info = ("no", {}) if self.fault == "flag" else (False, None)
+            return ActionResult("", 1.0, done, info)  # type: ignore[arg-type]
+        reward = {"nan": float("nan"), "text": "1", "numpy": np.int64(1)}.get(self.fault, 1.0)
         if self.fault == "random":
             reward = float(np.random.default_rng().random())
         return ActionResult(str(self._state), reward, False)  # type: ignore[arg-type]
@@ -53,11 +62,15 @@ def test_every_domain_keeps_the_contract(kind):
     ("fault", "words"),
     [
         ("no json", "not JSON serializable"),
-        ("observation", "not a string"),
+        ("observation", r"begin\(\) of 'count' returned a int"),
         ("raises", "KeyError"),
         ("nan", "reward nan"),
         ("text", "a reward is a finite number"),
         ("random", "different results"),
+        ("endless", "no episode ended within max_steps = 20"),
+        ("flag", "done = 'no'"),
+        ("info", "an info of type NoneType"),
+        ("nothing valid", r"get_valid_actions\(\) of 'count' returned \[\]"),
     ],
 )
 def test_the_checker_names_the_broken_promise(fault, words):
@@ -65,8 +78,34 @@ def test_the_checker_names_the_broken_promise(fault, words):
         check_environment(Count(fault=fault), episodes=3)
 
 
-def test_the_checker_passes_what_is_right():
-    check_environment(Count(), episodes=3)
+@pytest.mark.parametrize("fault", ["", "numpy"])
+def test_the_checker_passes_what_is_right(fault):
+    check_environment(Count(fault=fault), episodes=3)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("nan", "reward nan"),
+        ("text", "reward '1'"),
+        ("nothing valid", "returned \\[\\]"),
+        ("no json", "no JSON"),
+    ],
+)
+def test_playing_in_a_broken_environment_is_one_sentence(fault, words):
+    env = Count(fault=fault)
+    with pytest.raises(UserError, match=words):
+        run_episodes(RandomAgent(), env, env.problems("train", 2))
+
+
+def test_a_limit_of_the_environments_own_truncates():
+    env = Count()
+    env.reset({"target": 9})
+    object.__setattr__(
+        env, "act", lambda *_: ActionResult("late", 1.0, True, {"truncated": True, "success": False})
+    )
+    result = env.step("add")
+    assert result.done and result.info["truncated"] and not result.info["success"]
 
 
 def test_an_episode_that_never_ends_is_truncated_without_success():
@@ -115,6 +154,13 @@ def test_splits_share_no_problem_for_any_seeds(seed):
         ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
         ('add_terms {"value": "3"}', "add_terms", {"value": "3"}),
         ("distribute", "distribute", {}),
+        ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
+        (
+            'add_terms {"value": 9' + "9" * 5000 + "}",
+            "add_terms",
+            {"value": '{"value": 9' + "9" * 5000 + "}"},
+        ),
+        ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
         ("xsubtract_terms 7", "xsubtract_terms", {}),
         ("", "", {}),
     ],
@@ -124,17 +170,68 @@ def test_actions_are_parsed_from_text(text, action, params):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("problem", [{}, {"equations": ["x"]}, "nonsense", {"words": [5, 2]}])
+@pytest.mark.parametrize("problem", [{}, {"equations": ["x"]}, "nonsense", {"words": [5, 2]}, ["x = 3"], 7])
 def test_a_senseless_problem_is_one_sentence(kind, problem):
     with pytest.raises(UserError):
         environments.parse(kind).reset(problem)
+
+
+CASE = {
+    "budget": 50, "staff": 5, "aversion": 0.5, "chances": [0.2, 0.5, 0.3],
+    "options": {
+        "bakery": {"title": "a", "cost": 10, "staff": 1, "payoffs": [30, 20, 5]},
+        "shop": {"title": "b", "cost": 10, "staff": 1, "payoffs": [12, 11, 9]},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem", "words"),
+    [
+        ("mathematics", "2x = 6; 3x = 9", "2 equations in 1 unknowns"),
+        ("mathematics", {"equations": [], "solution": {}}, "0 equations"),
+        (
+            "mathematics",
+            {"equations": ["x + y = 5"], "solution": {"x": 3, "y": 2}},
+            "1 equations in 2 unknowns",
+        ),
+        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "a solution for 2"),
+        (
+            "mathematics",
+            {"equations": ["x + y = 5", "2x + 2y = 10"], "solution": {"x": 3, "y": 2}},
+            "leave y open",
+        ),
+        ("mathematics", "x = " + "9" * 5000, "longer than 300"),
+        ("mathematics", "x = 1e999", "no linear expression"),
+        ("business", CASE | {"staff": float("inf")}, "OverflowError"),
+        ("business", CASE | {"budget": float("nan")}, "finite"),
+        ("business", CASE | {"chances": [0.5, 0.5]}, "one of boom, steady, slump each"),
+        ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
+        ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
+    ],
+)
+def test_a_problem_that_cannot_be_played_is_refused_before_it_begins(kind, problem, words):
+    with pytest.raises(UserError, match=words):
+        environments.parse(kind).reset(problem)
+
+
+def test_experts_master_problems_that_users_state():
+    briefs = [
+        {"topic": "x", "elements": ["river"], "words": [60, 120], "paragraphs": 3},
+        {"topic": "x", "elements": ["river", "key"], "words": [300, 600], "paragraphs": 12},
+    ]
+    writing = environments.parse({"kind": "creative_writing", "max_steps": 30})
+    for episode in run_episodes(ExpertAgent(), writing, briefs):
+        assert episode.transitions[-1].action == "finish" and all(t.valid for t in episode.transitions)
+    (decided,) = run_episodes(ExpertAgent(), environments.parse("business"), [CASE])
+    assert decided.success and decided.solution == "BAKERY"
 
 
 def test_gymnasium_accepts_our_environments():
     from gymnasium.utils.env_checker import check_env
 
     env = GymnasiumEnv(environments.parse("mathematics"), render_mode="ansi")
-    check_env(env, skip_render_check=True)
+    check_env(env)
     observation, info = env.reset(options={"problem": "3x + 7 = 16"})
     assert observation == "3x + 7 = 16" and "state_answer" in info["valid_actions"]
     observation, reward, terminated, truncated, _ = env.step("state_answer 3")
@@ -158,9 +255,82 @@ def test_a_gymnasium_environment_acts_here():
     assert results[-1].reward == 1.0 and results[-1].done and results[-1].info["success"]
 
 
-def test_an_unknown_gymnasium_environment_is_refused():
-    with pytest.raises((UserError, ValueError), match="Nowhere-v0"):
-        environments.parse({"kind": "gymnasium", "id": "Nowhere-v0"})
+class Dial(gymnasium.Env):
+    """Turn by -1, 0 or 1; says more than the alphabet of the adapter's space holds."""
+
+    action_space, observation_space = gymnasium.spaces.Discrete(3, start=-1), gymnasium.spaces.Discrete(100)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at = 0
+        return self.at, {}
+
+    def step(self, action):
+        assert self.action_space.contains(action)
+        self.at += int(action)
+        return self.at, float(action), self.at == 2, False, {}
+
+
+class Parrot(gymnasium.Env):
+    """A text environment: say `hello`."""
+
+    action_space = gymnasium.spaces.Text(9)
+    observation_space = gymnasium.spaces.Text(20, charset=string.printable + "你")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return "speak", {}
+
+    def step(self, action):
+        return f"你 {action}", float(action == "hello"), action == "hello", False, {}
+
+
+gymnasium.register("Dial-v0", Dial, max_episode_steps=4)
+gymnasium.register("Parrot-v0", Parrot)
+
+
+def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():
+    env = environments.parse({"kind": "gymnasium", "id": "Dial-v0", "names": ["left", "stay", "right"]})
+    env.reset({"seed": 0})
+    assert [env.step(a).observation for a in ("right", "left", "stay")] == ["1", "0", "0"]
+    last = env.step("left")
+    assert last.done and last.info["truncated"] and not last.info["success"]
+    env.reset({"seed": 0})
+    env.step("right")
+    last = env.step("right")
+    assert last.done and last.info["success"] and not last.info["truncated"]
+
+
+def test_a_text_environment_of_gymnasium_acts_here_and_can_be_shown_outside_again():
+    env = environments.parse({"kind": "gymnasium", "id": "Parrot-v0"})
+    assert env.reset({"seed": 0}) == "speak"
+    assert not env.step("act", {"value": "x" * 20}).info["valid"]
+    assert env.step("act", {"value": "hi"}).observation == "你 hi"
+    assert env.step("act", {"value": "hello"}).info["success"]
+    outside = GymnasiumEnv(env)
+    outside.reset(options={"problem": {"seed": 0}})
+    observation = outside.step("act hi")[0]
+    assert observation == "? hi" and outside.observation_space.contains(observation)
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"id": "Nowhere-v0"}, "Nowhere-v0"),
+        ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
+        ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
+        ({"id": "Pendulum-v1"}, "only Discrete and Text"),
+    ],
+)
+def test_a_gymnasium_environment_that_cannot_act_here_is_refused(spec, words):
+    with pytest.raises((UserError, ValueError), match=words):
+        environments.parse({"kind": "gymnasium", **spec})
+
+
+@pytest.mark.parametrize("seed", [-1, "x", None])
+def test_a_seed_that_is_none_is_refused(seed):
+    with pytest.raises(UserError, match="seed|no 'gymnasium' problem"):
+        environments.parse("gymnasium").reset({"seed": seed})
 
 
 def test_the_template_is_a_working_environment(tmp_path, monkeypatch):

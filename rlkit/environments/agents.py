@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,10 @@ class State:
     @property
     def observation(self) -> str:
         return self.messages[-1]["content"]
+
+
+class OutOfRoom(Exception):
+    """Raised by an agent that cannot take another turn; its episode ends there, truncated."""
 
 
 class BaseAgent(ABC):
@@ -65,7 +69,12 @@ class BaseAgent(ABC):
         while not result.done:
             draw = derive("agent", seed, content_hash(dict(problem)), len(trajectory))
             state = State(messages, env, draw, memory)
-            (action, params), text, trajectory.confidence = await self.choose(state, env.get_valid_actions())
+            try:
+                chosen = await self.choose(state, env.offered_actions())
+            except OutOfRoom:
+                result = replace(result, info={"success": False, "truncated": True})
+                break
+            (action, params), text, trajectory.confidence = chosen
             before = result.observation
             result = await _step(env, action, params)
             step = Transition(

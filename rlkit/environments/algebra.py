@@ -187,7 +187,9 @@ def _eliminate(system: System) -> Move | None:
     rows = [{t.inner: t.coefficient for t in left if t.inner} for left, _ in system]
     free = list(range(len(rows)))
     for name in sorted(set().union(*rows)):
-        pivot = next(i for i in free if name in rows[i])
+        pivot = next((i for i in free if name in rows[i]), None)
+        if pivot is None:
+            raise UserError(f"These equations leave {name} open: state a problem with exactly one solution.")
         free.remove(pivot)
         target = next((i for i, row in enumerate(rows) if i != pivot and name in row), None)
         if target is not None:

@@ -2,10 +2,12 @@
 
 import json
 import math
+import numbers
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
@@ -39,8 +41,8 @@ class ActionResult:
         observation: what the agent reads next.
         reward: finite; of this step alone.
         done: the episode is over.
-        info: `valid` (the action was carried out), `truncated` (ended by max_steps) and, when done,
-            `success`; an environment adds facts of its own.
+        info: `valid` (the action was carried out), `truncated` (ended by a limit: max_steps, or one of the
+            environment's own) and, when done, `success`; an environment adds facts of its own.
     """
 
     observation: str
@@ -53,7 +55,7 @@ class BaseEnvironment(Component):
     """A world with discrete actions. Subclasses give `actions`, `problem`, `begin` and `act`.
 
     `reset` and `step` are final: they count steps, turn invalid actions into a clear observation with the
-    documented penalty, end an episode at `max_steps` and refuse rewards that are no finite numbers. An
+    documented penalty, end an episode at `max_steps` and refuse results that break the contract. An
     environment is a frozen component (its options are its config) whose running episode is private, so it
     pickles, copies and can be named in YAML. Same problem and same actions, same results: randomness
     belongs into the problem.
@@ -141,20 +143,35 @@ class BaseEnvironment(Component):
             observation = self.begin(problem)
         except UserError:
             raise
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(
                 f"This is no {self.kind_name!r} problem ({reason}): {str(problem)[:200]}."
             ) from None
+        if not isinstance(observation, str):
+            raise UserError(
+                f"begin() of {self.kind_name!r} returned a {type(observation).__name__}: return the first "
+                "observation, a string."
+            )
         self._steps, self._over = 0, False
         return observation
+
+    def offered_actions(self) -> list[str]:
+        """`get_valid_actions`, held to the contract while the episode goes on. Raises UserError."""
+        names = self.get_valid_actions()
+        if not self._over and not (names and all(name in self.actions for name in names)):
+            raise UserError(
+                f"get_valid_actions() of {self.kind_name!r} returned {names}: return names out of `actions`, at "
+                "least one until the episode is over."
+            )
+        return names
 
     def step(self, action: str, params: Params | None = None) -> ActionResult:
         """Take one step. Nothing an agent does raises; a defect of the environment is a UserError."""
         if self._over:
             return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
+        valid = self.offered_actions()
         self._steps += 1
-        valid = self.get_valid_actions()
         try:
             if action not in valid:
                 raise InvalidAction(
@@ -169,9 +186,9 @@ class BaseEnvironment(Component):
         done = result.done or self._steps >= self.max_steps
         if done:
             self._over = True
-            info["truncated"] = not result.done
+            info["truncated"] = bool(not result.done or info["truncated"])
             info["success"] = bool(result.done and info.get("success", False))
-        return ActionResult(result.observation, float(result.reward), done, info)
+        return ActionResult(result.observation, float(result.reward), bool(done), info)
 
     def _sound(self, action: str, result: Any) -> ActionResult:
         where = f"The environment {self.kind_name!r} answered {action!r} with"
@@ -181,28 +198,38 @@ class BaseEnvironment(Component):
             raise UserError(
                 f"{where} an observation of type {type(result.observation).__name__}: use a string."
             )
-        if not isinstance(result.reward, int | float | np.floating) or not math.isfinite(result.reward):
+        if not isinstance(result.reward, numbers.Real) or not math.isfinite(result.reward):
             raise UserError(f"{where} the reward {result.reward!r}: a reward is a finite number.")
+        if not isinstance(result.done, bool | np.bool_):
+            raise UserError(f"{where} done = {result.done!r}: it is True or False.")
+        if not isinstance(result.info, Mapping):
+            raise UserError(f"{where} an info of type {type(result.info).__name__}: use a dictionary.")
         return result
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
         """`n` generated problems. Splits are disjoint for any seeds: a problem's content decides its split.
 
         Raises:
-            UserError: the environment's options leave one split (almost) empty.
+            UserError: the environment's options leave one split (almost) empty, or a problem is no JSON mapping.
         """
         found: list[Problem] = []
         for i in range(100 * max(n, 10)):
             if len(found) == n:
                 return found
             problem = self.problem(generator("environment", self.kind_name, seed, i))
-            if (int(content_hash(problem), 16) % TEST_ONE_IN == 0) == (split == "test"):
+            if self._in_test(problem) == (split == "test"):
                 found.append(problem)
         if len(found) < n:
             raise UserError(
                 f"{self.kind_name!r} gave {len(found)} of {n} {split} problems: widen its options."
             )
         return found
+
+    def _in_test(self, problem: Any) -> bool:
+        try:
+            return int(content_hash(dict(problem)), 16) % TEST_ONE_IN == 0
+        except (TypeError, ValueError) as error:
+            raise UserError(f"A problem of {self.kind_name!r} is no JSON mapping: {error}.") from None
 
     def messages(self, observation: str) -> tuple[Message, ...]:
         """The chat messages with which a model's episode begins."""
@@ -219,12 +246,12 @@ class BaseEnvironment(Component):
         if match is None:
             return (text.split() or [""])[0][:40], {}
         name, rest = match[1], match[2].lstrip(" :\t").rstrip()
-        if rest.startswith("(") and rest.endswith(")"):
+        if rest.startswith("(") and rest.endswith(")") and _balanced(rest[1:-1]):
             rest = rest[1:-1]
         if rest.startswith("{"):
             try:
                 return name, json.loads(rest)
-            except json.JSONDecodeError:
+            except (ValueError, RecursionError):
                 pass
         return name, {"value": rest} if rest.strip() else {}
 
@@ -233,3 +260,7 @@ class BaseEnvironment(Component):
         if not params:
             return action
         return f"{action} {params['value'] if list(params) == ['value'] else json.dumps(dict(params))}"
+
+
+def _balanced(text: str) -> bool:
+    return min(accumulate((c == "(") - (c == ")") for c in text), default=0) >= 0

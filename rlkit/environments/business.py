@@ -1,5 +1,6 @@
 """Business decisions: choose one of several options whose payoffs are hidden until they are looked into."""
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -125,15 +126,22 @@ class Business(BaseEnvironment):
 
     def _parse(self, problem: Problem) -> State:
         options = {
-            name: Option(str(o["title"]), float(o["cost"]), int(o["staff"]), tuple(map(float, o["payoffs"])))
+            name.upper(): Option(
+                str(o["title"]), float(o["cost"]), int(o["staff"]), tuple(map(float, o["payoffs"]))
+            )
             for name, o in problem["options"].items()
         }
         chances = tuple(map(float, problem["chances"]))
-        if not (min(chances) >= 0 and abs(sum(chances) - 1) <= 1e-6):
-            raise UserError(f"chances is {list(chances)}: give non-negative numbers that sum to 1.")
+        if len(chances) != len(STATES) or not (min(chances) >= 0 and abs(sum(chances) - 1) <= 1e-6):
+            raise UserError(
+                f"chances is {list(chances)}: give one of {', '.join(STATES)} each, none negative, with the sum 1."
+            )
+        numbers = float(problem["budget"]), int(problem["staff"]), float(problem["aversion"])
+        amounts = [*numbers, *(x for o in options.values() for x in (o.cost, *o.payoffs))]
+        if not all(map(math.isfinite, amounts)):
+            raise UserError("budget, aversion, costs and payoffs are finite numbers.")
         if any(len(o.payoffs) != len(chances) or o.cost <= 0 for o in options.values()):
             raise UserError("Every option has a positive cost and one payoff a market state.")
-        numbers = float(problem["budget"]), int(problem["staff"]), float(problem["aversion"])
         return State(options, chances, *numbers)
 
     def begin(self, problem: Problem) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import numpy as np
 
@@ -25,8 +25,9 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
 
     Checked: problems are JSON, reproducible and disjoint between splits; observations are strings and
     rewards finite; the same actions give the same results on a copy, on a pickle and on another instance;
-    unknown actions and senseless parameters cost, and neither raise nor end the episode; every episode ends;
-    action texts survive formatting and parsing; the scripted expert, where there is one, succeeds.
+    unknown actions and senseless parameters cost, and neither raise nor end the episode; some episode ends before
+    `max_steps` ends it; action texts survive formatting and parsing; the scripted expert, where there is one,
+    succeeds.
 
     Raises:
         UserError: one line a violation.
@@ -35,6 +36,8 @@ def check_environment(environment: BaseEnvironment, episodes: int = 10, seed: in
     try:
         for violation in _violations(environment, episodes, seed):
             found[violation] = None
+    except UserError as error:
+        found[str(error)] = None
     except Exception as error:  # whatever the environment raises is what its author wants to know
         found[f"it raises {type(error).__name__}: {error}"] = None
     if found:
@@ -47,38 +50,35 @@ def _violations(environment: BaseEnvironment, episodes: int, seed: int) -> Itera
     if not environment.actions:
         yield "`actions` is empty: name every action and say what it does"
         return
-    problems = environment.problems("train", episodes, seed)
+    problems, ended = environment.problems("train", episodes, seed), False
     if problems != environment.problems("train", episodes, seed):
         yield "problems() differs between two calls with the same seed: draw from `rng` alone"
-    try:
-        texts = {json.dumps(p, sort_keys=True) for p in problems}
-    except TypeError as error:
-        yield f"a problem is no JSON mapping: {error}"
-        return
+    texts = {json.dumps(p, sort_keys=True) for p in problems}
     test = {json.dumps(p, sort_keys=True) for p in environment.problems("test", episodes, seed)}
     if texts & test:
         yield "a problem occurs in both splits"
     for index, problem in enumerate(problems):
-        yield from _episode(environment, problem, generator("check", seed, index))
-        yield from _expert(environment, problem)
+        ended |= yield from _episode(environment, problem, generator("check", seed, index))
+        ended |= yield from _expert(environment, problem)
+    if not ended:
+        yield (
+            f"no episode ended within max_steps = {environment.max_steps}: let act() return done, with "
+            "info['success'], write expert(), or raise max_steps"
+        )
 
 
-def _episode(environment: BaseEnvironment, problem: Problem, rng: np.random.Generator) -> Iterator[str]:
-    observation = environment.reset(problem)
-    if not isinstance(observation, str):
-        yield f"reset() returns a {type(observation).__name__}, not a string"
-        return
+def _episode(
+    environment: BaseEnvironment, problem: Problem, rng: np.random.Generator
+) -> Generator[str, None, bool]:
+    """Random play; returns whether the environment ended it."""
+    environment.reset(problem)
     yield from _garbage(environment, problem)
     environment.reset(problem)
     fresh = type(environment).model_validate(environment.model_dump())
     fresh.reset(problem)
     twins = [pickle.loads(pickle.dumps(environment)), environment.model_copy(deep=True), fresh]
     for _ in range(environment.max_steps):
-        valid = environment.get_valid_actions()
-        if not valid or not set(valid) <= set(environment.actions):
-            yield f"get_valid_actions() returns {valid}: give names out of `actions`, at least one until done"
-            return
-        action = str(rng.choice(valid))
+        action = str(rng.choice(environment.offered_actions()))
         params = environment.sample_params(action, rng)
         if environment.parse_action(environment.format_action(action, params)) != (action, dict(params)):
             yield f"{action} {params} does not survive format_action and parse_action"
@@ -91,6 +91,7 @@ def _episode(environment: BaseEnvironment, problem: Problem, rng: np.random.Gene
             break
     if environment.get_valid_actions():
         yield "get_valid_actions() is not empty after the episode is over"
+    return not results[0].info["truncated"]
 
 
 def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
@@ -108,17 +109,20 @@ def _garbage(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
                 yield f"{action} {str(params)[:40]} raises {type(error).__name__}, not InvalidAction: {error}"
 
 
-def _expert(environment: BaseEnvironment, problem: Problem) -> Iterator[str]:
+def _expert(environment: BaseEnvironment, problem: Problem) -> Generator[str, None, bool]:
+    """The expert's play; returns whether the environment ended it."""
     environment.reset(problem)
     if type(environment).expert is BaseEnvironment.expert:
-        return
+        return False
     for _ in range(environment.max_steps):
         result = environment.step(*environment.expert())
         if not result.info["valid"]:
             yield f"the expert takes an invalid action: {result.observation}"
-            return
-        if result.done:
+            break
+        if result.done and not result.info["truncated"]:
             if not result.info["success"]:
                 yield "the expert does not succeed"
-            return
-    yield "the expert does not finish within max_steps"
+            return True
+    else:
+        yield "the expert does not finish within max_steps"
+    return False

@@ -203,8 +203,12 @@ def check_source(source: str) -> None:
 
 
 def same(value: Any, answer: Any) -> bool:
-    """Equal in value and in type, so that True is not 1; JSON's lists stand for lists only."""
-    return type(value) is type(answer) and value == answer
+    """Equal in value and in type, so that True is not 1, also inside lists; JSON's lists stand for lists only."""
+    if type(value) is not type(answer):
+        return False
+    if isinstance(answer, list):
+        return len(value) == len(answer) and all(map(same, value, answer))
+    return value == answer
 
 
 @lru_cache(4096)

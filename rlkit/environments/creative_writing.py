@@ -242,8 +242,8 @@ class CreativeWriting(BaseEnvironment):
         done = len(state.paragraphs)
         if done == state.count:
             return "finish", {}
-        own, written = state.elements[done :: state.count], " ".join(state.paragraphs)
-        stock = [s for s in SENTENCES if s.split("{e}")[0] not in written]
+        own, written = state.elements[done :: state.count] or state.elements, " ".join(state.paragraphs)
+        stock = [s for s in SENTENCES if s.split("{e}")[0] not in written] or SENTENCES
         goal = state.shortest * (done + 1) / state.count + 2
         lines: list[str] = []
         while len(lines) < max(len(own), 2) or len(quality.words(written + " " + " ".join(lines))) < goal:

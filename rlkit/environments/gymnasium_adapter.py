@@ -1,5 +1,6 @@
 """Gymnasium both ways: rlkit environments as `gymnasium.Env`, and Gymnasium's environments here."""
 
+import contextlib
 import re
 import string
 from typing import Any, ClassVar, Literal
@@ -20,17 +21,21 @@ from rlkit.environments.base import (
 )
 from rlkit.errors import UserError
 
-LONGEST = 4096
+LONGEST = 4096  # characters of an action or observation
+ALPHABET = (
+    0x2500  # characters of observations: the code points below, which hold letters, arrows and operators
+)
 
 
 class GymnasiumEnv(gymnasium.Env):
     """An rlkit environment under Gymnasium's interface; actions and observations are texts.
 
     `reset(options={"problem": …})` chooses the problem; otherwise the seed does. Observations longer than
-    4,096 characters are cut at the front. `terminated` and `truncated` follow Gymnasium's meaning.
+    4,096 characters are cut at the front, and characters beyond the space's alphabet become "?". `terminated` and
+    `truncated` follow Gymnasium's meaning.
     """
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"]}
+    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["ansi"], "render_fps": 4}
 
     def __init__(
         self, environment: BaseEnvironment, split: Split = "train", render_mode: str | None = None
@@ -38,7 +43,7 @@ class GymnasiumEnv(gymnasium.Env):
         self.environment, self.render_mode = environment.model_copy(), render_mode
         self.split: Split = split
         self.action_space = Text(LONGEST, charset=string.printable)
-        self.observation_space = Text(LONGEST, min_length=0, charset=frozenset(map(chr, range(0x2500))))
+        self.observation_space = Text(LONGEST, min_length=0, charset=frozenset(map(chr, range(ALPHABET))))
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -47,15 +52,19 @@ class GymnasiumEnv(gymnasium.Env):
         problem = (options or {}).get("problem")
         if problem is None:
             problem = self.environment.problems(self.split, 1, int(self.np_random.integers(2**31)))[0]
-        return self.environment.reset(problem)[-LONGEST:], {
-            "valid_actions": self.environment.get_valid_actions()
-        }
+        observation = self.environment.reset(problem)
+        return self._observed(observation), {"valid_actions": self.environment.get_valid_actions()}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         result = self.environment.step(*self.environment.parse_action(str(action)))
         truncated = bool(result.info["truncated"])
         info = {**result.info, "valid_actions": self.environment.get_valid_actions()}
-        return result.observation[-LONGEST:], result.reward, result.done and not truncated, truncated, info
+        terminated = result.done and not truncated
+        return self._observed(result.observation), result.reward, terminated, truncated, info
+
+    @staticmethod
+    def _observed(text: str) -> str:
+        return "".join(c if ord(c) < ALPHABET else "?" for c in text[-LONGEST:])
 
     def render(self) -> str | None:  # type: ignore[override]
         return self.environment.render() if self.render_mode == "ansi" else None
@@ -68,7 +77,7 @@ class FromGymnasium(BaseEnvironment):
     Its observation is the `ansi` rendering where it has one, and otherwise what it returns.
 
     Discrete actions are called `names`, or action_0, action_1 …; text actions are the `value` of `act`. A
-    problem is a seed. Success is a positive last reward at termination.
+    problem is a seed. Success is a positive last reward at termination; Gymnasium's own time limits truncate.
     """
 
     kind: Literal["gymnasium"] = "gymnasium"
@@ -83,8 +92,8 @@ class FromGymnasium(BaseEnvironment):
     _names: tuple[str, ...] = PrivateAttr(())
 
     def model_post_init(self, context: Any) -> None:
-        env = self._make()
-        space = env.action_space
+        with contextlib.closing(self._make()) as env:
+            space = env.action_space
         if isinstance(space, Discrete):
             self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
             if len(self._names) != space.n:
@@ -98,9 +107,11 @@ class FromGymnasium(BaseEnvironment):
 
     def _make(self) -> gymnasium.Env:
         try:
-            modes = gymnasium.spec(self.id).kwargs.get("render_modes") or _modes(self.id)
-            return gymnasium.make(self.id, render_mode="ansi" if "ansi" in modes else None, **self.options)
-        except gymnasium.error.Error as error:
+            mode = (
+                {"render_mode": "ansi"} if "ansi" in _modes(self.id) else {}
+            )  # not every environment takes one
+            return gymnasium.make(self.id, **{**mode, **self.options})
+        except (gymnasium.error.Error, TypeError) as error:  # a TypeError for options that it does not take
             raise UserError(f"environment.id is {self.id!r}: {error}") from None
 
     @property
@@ -111,21 +122,22 @@ class FromGymnasium(BaseEnvironment):
         return {"seed": int(rng.integers(2**31))}
 
     def begin(self, problem: Problem) -> str:
-        self._env = self._make()
-        observation, _ = self._env.reset(seed=int(problem["seed"]))
+        seed = int(problem["seed"])
+        if seed < 0:
+            raise UserError(f"The problem's seed is {seed}: give a number from 0 on.")
+        self._env = self._make()  # its own: a copy of this environment shares private attributes
+        observation, _ = self._env.reset(seed=seed)
         return self._text(observation)
 
     def act(self, action: str, params: Params) -> ActionResult:
-        choice: Any = self._names.index(action)
-        if action == "act":
-            choice = str(params.get("value", ""))
-            if not self._env.action_space.contains(choice):
-                raise InvalidAction("That text is not in the environment's action space.")
+        space = self._env.action_space
+        if isinstance(space, Discrete):
+            choice: Any = int(space.start) + self._names.index(action)
+        elif not space.contains(choice := str(params.get("value", ""))):
+            raise InvalidAction("That text is not in the environment's action space.")
         observation, reward, terminated, truncated, _ = self._env.step(choice)
-        done = bool(terminated or truncated)
-        return ActionResult(
-            self._text(observation), float(reward), done, {"success": bool(terminated and reward > 0)}
-        )
+        info = {"success": bool(terminated and reward > 0), "truncated": bool(truncated and not terminated)}
+        return ActionResult(self._text(observation), float(reward), bool(terminated or truncated), info)
 
     def _text(self, observation: Any) -> str:
         shown = self._env.render() if self._env.render_mode == "ansi" else observation

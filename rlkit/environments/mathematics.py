@@ -23,9 +23,11 @@ from rlkit.environments.equations import (
     render_side,
     solve,
     value,
+    variables,
 )
 from rlkit.errors import UserError
 
+MOST_EQUATIONS = 4
 Family = Literal["linear", "two_sided", "distribute", "combine", "fractions", "system"]
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
 IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the rewards, documented below
@@ -88,9 +90,9 @@ class Mathematics(BaseEnvironment):
         """`3x + 7 = 16`, or a system with its equations separated by `;`. Raises UserError."""
         text = text.strip().removeprefix("Solve").removeprefix("solve").strip(" :.")
         equations = [part.strip() for part in text.replace("\n", ";").split(";") if part.strip()]
-        if not 1 <= len(equations) <= 4:
+        if not 1 <= len(equations) <= MOST_EQUATIONS:
             raise UserError(
-                f"A mathematics problem is one to four equations separated by ';', not {text[:60]!r}."
+                f"A mathematics problem is 1 to {MOST_EQUATIONS} equations separated by ';', not {text[:60]!r}."
             )
         solution = solve(tuple(parse_equation(e) for e in equations))
         return {
@@ -102,6 +104,13 @@ class Mathematics(BaseEnvironment):
     def begin(self, problem: Problem) -> str:
         system = tuple(parse_equation(e) for e in problem["equations"])
         solution = {name: parse_number(str(v)) for name, v in problem["solution"].items()}
+        names = set().union(*(variables(side) for equation in system for side in equation))
+        if not 1 <= len(system) <= MOST_EQUATIONS or len(system) != len(names) or names != set(solution):
+            shown = "; ".join(map(render_equation, system))[:200]
+            raise UserError(
+                f"{shown!r}: these are {len(system)} equations in {len(names)} unknowns, with a solution for "
+                f"{len(solution)}; give 1 to {MOST_EQUATIONS} equations in as many unknowns."
+            )
         self._check(system, solution)
         self._state = State(system, solution, distance(system))
         return self.render()

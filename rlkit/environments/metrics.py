@@ -52,10 +52,6 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
     "completed": lambda t: float(not t.truncated),
 }
-_AGAINST_EXPERT: dict[str, Callable[[Trajectory, Trajectory], float]] = {
-    "structure": structure,
-    "optimality_gap": optimality_gap,
-}
 
 
 def episode_metrics(
@@ -64,9 +60,10 @@ def episode_metrics(
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap), n.
 
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions,
-    completed (the environment ended it, no limit did), calibration_error where a model gave probabilities
-    (no interval), and, given the expert's episodes on the same problems in the same order, structure and
-    optimality_gap. Episodes without a step are refused.
+    completed (the environment ended it, no limit did), calibration_error of the last action's probability in
+    completed episodes of a model (no interval), and, given the expert's episodes on the same problems in the same
+    order, structure, and optimality_gap where the expert always earns something positive. Episodes without a step
+    are refused.
 
     Raises:
         UserError: an empty group, or experts that do not belong to the same problems.
@@ -83,12 +80,14 @@ def episode_metrics(
                 raise UserError(
                     f"The experts' problems are not those of {name!r}: play both on the same list."
                 )
-            for metric, compare in _AGAINST_EXPERT.items():
-                values[metric] = [compare(t, e) for t, e in zip(episodes, experts, strict=True)]
+            pairs = list(zip(episodes, experts, strict=True))
+            values["structure"] = [structure(t, e) for t, e in pairs]
+            if all(e.total_reward > 0 for e in experts):
+                values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
         for metric, column in values.items():
             interval = bootstrap_mean(column, rng=generator("episode metrics", metric, seed), draws=2000)
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
-        stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None]
+        stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None and not t.truncated]
         if stated:
             error = calibration_error([p for p, _ in stated], [y for _, y in stated])
             rows.append((name, "calibration_error", error, np.nan, np.nan, len(stated)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlkit.environments.agents import Action, BaseAgent, State
+from rlkit.environments.agents import Action, BaseAgent, OutOfRoom, State
 from rlkit.environments.chat import ChatTokens
 from rlkit.errors import UserError
 from rlkit.seeds import derive
@@ -108,7 +108,7 @@ class LanguageModelAgent(BaseAgent):
         batcher: shared by all episodes that should be sampled together.
         constrained: take the valid action whose name the model finds most probable, and let it write only the
             value; otherwise the model may name an invalid action and pays for it.
-        context: most tokens of an episode.
+        context: most tokens of an episode, which ends (truncated) where no other turn fits.
     """
 
     def __init__(
@@ -123,7 +123,9 @@ class LanguageModelAgent(BaseAgent):
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
         ids = self._context(state)
         if len(ids) + self.batcher.max_tokens > self.context:
-            raise UserError(f"The episode needs more than {self.context} tokens: shorten the problem.")
+            if "ids" in state.memory:
+                raise OutOfRoom
+            raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
         name = self.most_probable(ids, valid_actions) if self.constrained else ""
         if name:
             ids = np.concatenate([ids, self._encode(name)])

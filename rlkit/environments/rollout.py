@@ -66,8 +66,8 @@ class Episode:
         ids, logprobs = sample.ids[:room], sample.logprobs[:room]
         self.extend(ids, logprobs)
         text = chat.decode(ids)
-        action, params = self.environment.parse_action(text)
         try:
+            action, params = self.environment.parse_action(text)
             result = self.environment.step(action, params)
         except Exception as error:  # a defect of the environment is the episode's error, never a zero
             self.finish, self.error = "error", f"{type(error).__name__}: {error}"

@@ -1,5 +1,6 @@
 """Episodes to look at: curves, a heat map of action transitions, and a widget that steps through them."""
 
+import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,6 @@ def page_of(groups: Mapping[str, Sequence[Trajectory]], problem: int, step: int)
         episode = episodes[problem]
         table = episode.to_frame().head(step).to_html(index=False, border=0)
         outcome = "success" if episode.success else "no success"
-        title = f"<b>{name}</b>: return {episode.total_reward:.1f}, {len(episode)} actions, {outcome}"
+        title = f"<b>{html.escape(name)}</b>: return {episode.total_reward:.1f}, {len(episode)} actions, {outcome}"
         parts.append(f"<div style='margin-right:2em'>{title}{table}</div>")
     return f"<div style='display:flex;flex-wrap:wrap'>{''.join(parts)}</div>"
