@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from rlkit.data.cli import app as data_app
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import RunStopped, UserError, plain_warnings
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
@@ -408,6 +408,7 @@ def _print(renderable: Any) -> None:
 
 def main() -> None:
     """The console script: bad input is one sentence and status 2, Ctrl-C is status 130."""
+    plain_warnings()
     try:
         app()
     except UserError as error:

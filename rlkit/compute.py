@@ -164,7 +164,8 @@ class Ledger:
 
 def estimate(config: RunConfig) -> dict[str, float]:
     """FLOPs and seconds that a run will take here, from its config: every response at half its limit, a
-    matrix product timed now, a third of its speed reached. Good to a factor of two; a dry run says so.
+    matrix product timed now on the threads of `trainer.num_threads`, a third of its speed reached. Good to a factor
+    of two on a machine that does nothing else.
 
     Builds the model's shape only (no weights); for a hub id that is not cached, both numbers are NaN.
     """
@@ -193,21 +194,27 @@ def estimate(config: RunConfig) -> dict[str, float]:
     size, k = config.evaluation.size, config.evaluation.n
     held = Work.of([s] * size, [(s, t)] * (size * k))
     flops = train + evaluations * shape.forward(held)
-    return {"flops": flops, "seconds": flops / (matmul_speed() / 3) + 15}
+    return {"flops": flops, "seconds": flops / (matmul_speed(config.trainer.num_threads) / 3) + 15}
 
 
-@lru_cache(1)
-def matmul_speed() -> float:
-    """FLOPs a second of a 512 × 512 float32 product on the device that a run would use (a tenth of a second)."""
+@lru_cache(8)
+def matmul_speed(threads: int = 0) -> float:
+    """FLOPs a second of a 512 × 512 float32 product on the device that a run would use (a tenth of a second).
+
+    Args:
+        threads: of a CPU; 0 is as many as torch uses.
+    """
     import time
 
     import torch
 
-    device = "cuda" if torch.cuda.is_available() else "cpu"
+    device, before = "cuda" if torch.cuda.is_available() else "cpu", torch.get_num_threads()
+    torch.set_num_threads(threads or before)
     a = torch.randn(512, 512, device=device)
     best = float("inf")
     for _ in range(20):
         start = time.perf_counter()
         (a @ a).sum().item()
         best = min(best, time.perf_counter() - start)
+    torch.set_num_threads(before)
     return 2 * 512**3 / best

@@ -97,6 +97,12 @@ def run_state(folder: Path) -> RunState:
     )
 
 
+def kept_step(folder: Path) -> int:
+    """The step of the newest checkpoint of the run in `folder`, from which it continues; 0 where there is none."""
+    names = [path.name.removeprefix("step_") for path in (folder / "checkpoints").glob("step_*")]
+    return max((int(name) for name in names if name.isdigit()), default=0)
+
+
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
     """The process of this machine that has the run open, from what run.json says of it.
 

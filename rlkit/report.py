@@ -1,17 +1,15 @@
-"""What the terminal shows of runs and studies: the plan, the progress, the end."""
+"""What the terminal shows of runs: a live table of how far each is, and how one ended."""
 
-import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
@@ -19,10 +17,6 @@ from rlkit.labels import labels
 from rlkit.progress import ACTIVE, config_of, run_state
 from rlkit.results import flatten, run_folders
 from rlkit.store import read_json
-
-if TYPE_CHECKING:
-    from rlkit.sizing.throughput import Throughput
-    from rlkit.studies import Plan, PlannedRun
 
 _COLOURS = {
     "running": "green",
@@ -32,7 +26,6 @@ _COLOURS = {
     "failed": "bold red",
     "waiting": "dim",
 }
-_LOOK = 1.0  # seconds between two looks at the logs of running runs
 console = Console(soft_wrap=True, highlight=False)
 
 
@@ -110,111 +103,6 @@ def _names(folders: Sequence[Path]) -> list[Text]:
             run = plans[folder.parent.parent][folder.name]
             names.append(Text(f"{run['cell']}, seed {run['seed']}"))
     return names
-
-
-def show_plan(plan: "Plan", workers: int) -> None:
-    """Print the runs of a study with their estimated cost."""
-    unfinished = len(plan.to_do)
-    if not unfinished:
-        console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
-        return
-    table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    for run in plan.runs:
-        cost = plan.costs.get(run.name, {})
-        finished = run not in plan.to_do
-        known = not finished and math.isfinite(cost["flops"])
-        numbers = (f"{cost['flops']:.1e}", duration(cost["seconds"])) if known else ("", "")
-        table.add_row(run.label, "yes" if run.held_out else "", *numbers, "finished" if finished else "to do")
-    console.print(table)
-    flops, seconds = (sum(plan.costs[run.name][key] for run in plan.to_do) for key in ("flops", "seconds"))
-    about = f"{flops:.1e} FLOPs, about {duration(seconds / workers)} with {workers} at a time"
-    if not math.isfinite(flops):
-        about = "the cost is unknown where the model is not on this machine yet"
-    console.print(f"{unfinished} of {len(plan.runs)} runs to do: {about}.")
-
-
-def show_end(plan: "Plan", failed: Mapping[str, str], gained: "Throughput | None" = None) -> None:
-    """Print how a study ended: what packing was worth, failures with their last lines, or the analysis's summary."""
-    if gained is not None:
-        console.print(f"\n{gained.sentence()}")
-    for name, lines in failed.items():
-        console.print(f"\n{name} failed:", style="bold red")
-        console.print(lines, markup=False)
-    if failed:
-        console.print(
-            f"\nFailed: {', '.join(failed)}. Logs and partial notebooks are in {plan.folder / 'notebooks'}; "
-            "the same command tries again, runs from their last checkpoints.",
-            markup=False,
-        )
-        return
-    summary = plan.folder / "analysis" / "summary.txt"
-    if summary.exists():
-        console.print("\n" + summary.read_text(encoding="utf-8").rstrip(), markup=False)
-
-
-class Board:
-    """Progress of a study: a bar over all runs and one for each running one; plain lines when the output
-    is not a terminal."""
-
-    def __init__(self, plan: "Plan") -> None:
-        self.plan = plan
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
-            console=console,
-            disable=not console.is_terminal,
-            transient=True,
-        )
-        done = sum(plan.is_finished(run) for run in plan.runs)
-        self._all = self._bars.add_task("runs", total=len(plan.runs), completed=done, note="")
-        self._of: dict[str, tuple[PlannedRun, TaskID]] = {}
-        self._next_look = 0.0
-
-    def __enter__(self) -> "Board":
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
-
-    def say(self, line: str) -> None:
-        self._bars.console.print(line)
-
-    def started(self, run: "PlannedRun") -> None:
-        if not console.is_terminal:
-            self.say(f"{run.label}: started")
-        steps = run.config.trainer.total_training_steps
-        self._of[run.id] = run, self._bars.add_task(run.label, total=steps, note="starting")
-
-    def refresh(self) -> None:
-        if not console.is_terminal or time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + _LOOK
-        for run, bar in self._of.values():
-            folder = self.plan.run_folder(run)
-            state = run_state(folder)
-            note = state.passed() or ("warm start" if folder.exists() else "starting")
-            self._bars.update(bar, completed=state.step or 0, note=note)
-
-    def lost(self, run: "PlannedRun", problem: str) -> None:
-        """Print that a run was lost with its machine and waits for another try."""
-        _, bar = self._of.pop(run.id)
-        self._bars.remove_task(bar)
-        self.say(f"{run.label}: {problem}; it continues from its last checkpoint")
-
-    def ended(self, run: "PlannedRun", problem: str | None) -> None:
-        """Print how the run ended; `problem` holds its last lines when it failed."""
-        _, bar = self._of.pop(run.id)
-        self._bars.remove_task(bar)
-        self._bars.advance(self._all)
-        if problem is None:
-            state = run_state(self.plan.run_folder(run))
-            self.say(f"{run.label}: {state.passed() or 'finished'} in {duration(state.seconds)}")
-        else:
-            self.say(f"{run.label}: failed: {problem.splitlines()[-1]}")
 
 
 def duration(seconds: float) -> str:

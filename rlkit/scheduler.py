@@ -8,16 +8,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rlkit.board import Board
 from rlkit.executors import Executor, Job, LocalExecutor, Work
 from rlkit.notebook import parameters_of
 from rlkit.progress import run_state
-from rlkit.report import Board
 from rlkit.seeds import content_hash
 from rlkit.sizing.packing import PackedExecutor
 from rlkit.sizing.throughput import ALONE, PATIENCE, Throughput, throughput
 from rlkit.store import read_json
 from rlkit.studies import Plan, PlannedRun
 
+_HEARD = 1.0  # seconds after which a run that is to end has begun its last step
 _LOSSES = 3  # times that a run may be lost with its machine without getting a step further
 
 
@@ -186,11 +187,20 @@ class Scheduler:
             f"Ending {len(self._running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
             "The same command goes on from there."
         )
-        for job in self._running.values():
-            job.interrupt()
         try:
+            for job in self._running.values():
+                job.interrupt()
+            seen: dict[PlannedRun, int] = {}
             while not all(job.done() for job in self._running.values()):
-                time.sleep(0.2)
+                time.sleep(_HEARD)
+                for (
+                    run,
+                    job,
+                ) in self._running.items():  # one that goes on stepping was importing, and never heard
+                    step = run_state(self.plan.run_folder(run)).step or 0
+                    if step > seen.setdefault(run, step) + 1:
+                        job.interrupt()
+                        del seen[run]
         except KeyboardInterrupt:
             for job in self._running.values():
                 job.kill()

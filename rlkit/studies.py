@@ -18,7 +18,7 @@ analysis:                  # parameters of the analysis notebook
 import itertools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -117,6 +117,8 @@ class Plan:
     runs: list[PlannedRun]
     root: Path
     overrides: Mapping[str, Any]
+    threads: int = 0
+    """CPU threads of each run; 0 is all cores. The estimated seconds depend on it."""
 
     @property
     def folder(self) -> Path:
@@ -156,10 +158,15 @@ class Plan:
 
     @cached_property
     def costs(self) -> dict[str, dict[str, float]]:
-        """The estimated `flops` and `seconds` of a run of each cell that has unfinished ones."""
+        """The estimated `flops` and `seconds` of a whole run of each cell that has unfinished ones."""
         from rlkit.compute import estimate
 
-        return {run.name: estimate(run.config) for run in self.runs if not self.is_finished(run)}
+        threads = {"trainer.num_threads": self.threads}
+        return {
+            run.name: estimate(load(self.params, {**threads, **run.overrides}))
+            for run in self.runs
+            if not self.is_finished(run)
+        }
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.
@@ -294,13 +301,15 @@ def study(
         UserError: bad input, before anything is started.
         KeyboardInterrupt: Ctrl-C; running runs have ended at a checkpoint.
     """
-    from rlkit import report
+    from rlkit import board
     from rlkit.executors import make_executor
     from rlkit.scheduler import Scheduler
 
     plan = make_plan(path, overrides, root)
-    scheduler = Scheduler(plan, make_executor(executor, workers, len(plan.runs), options))
-    report.show_plan(plan, scheduler.workers)
+    chosen = make_executor(executor, workers, len(plan.runs), options)
+    plan = replace(plan, threads=chosen.threads)
+    scheduler = Scheduler(plan, chosen)
+    board.show_plan(plan, scheduler.workers, here=executor == "local")
     if dry_run:
         return StudyResult(plan.folder, [run.id for run in plan.runs])
     plan.record()
@@ -310,7 +319,7 @@ def study(
         gained.write(plan.folder)
     if analyse and not failed:
         failed = scheduler.analyse()
-    report.show_end(plan, failed, gained)
+    board.show_end(plan, failed, gained)
     return StudyResult(plan.folder, [run.id for run in plan.runs], failed)
 
 

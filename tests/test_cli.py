@@ -120,3 +120,21 @@ def test_a_run_ends_with_what_it_reached_and_a_stopped_one_with_how_it_goes_on(t
     text = run_end("finished", tmp_path, summary)
     assert text.endswith("held-out pass@1 0.200 [0.100, 0.300] before, 0.500 [0.400, 0.600] after 40 steps")
     assert "40 steps are kept: the same command goes on" in run_end("stopped", tmp_path, summary)
+
+
+SHOWN = """
+import warnings
+from rlkit.errors import plain_warnings
+from rlkit import results
+plain_warnings(), plain_warnings()
+results.read(".")
+warnings.warn("of others")
+"""
+
+
+def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
+    (tmp_path / "config.yaml").write_text("seed: [")
+    done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, cwd=tmp_path)
+    first, second = done.stderr.splitlines()[:2]
+    assert first.startswith("config.yaml: Malformed YAML at line 1")
+    assert second == "<string>:7: UserWarning: of others"

@@ -103,7 +103,7 @@ def kill_worker_of_a_run_at_step(step: int, killed: list[str]):
 
 @pytest.mark.timeout(420)
 def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monkeypatch):
-    from rlkit.report import Board
+    from rlkit.board import Board
 
     killed: list[str] = []
     look = kill_worker_of_a_run_at_step(3, killed)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nbformat
@@ -31,6 +32,7 @@ with RunStore.open(c, root) as store:
     if os.path.exists("fail") and c.seed == 1:
         raise RuntimeError("the disk melted")
     store.log(0, {"eval/pass@1": 0.25})
+    store.update(warnings={"cut": "step 1: half of the responses were cut"})
     try:
         while os.path.exists("wait"):
             time.sleep(0.05)
@@ -192,6 +194,43 @@ def test_a_dry_run_writes_nothing(project, capsys):
     assert "ladder-60k, seed 1" in shown and "4.0e+09 FLOPs" in shown
 
 
+def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, capsys, monkeypatch):
+    from rlkit.store import RunStore
+
+    plan = make_plan("params/tiny.yaml")
+    plan.record()
+    for run, status, step in zip(plan.runs, ("finished", "stopped", "stopped"), (3, 2, 0), strict=False):
+        with RunStore.open(run.config) as store:
+            store.update(status=status)
+            if step:
+                (store.checkpoints / f"step_{step}").mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(), _made(plan.notebook(plan.runs[0])))
+    monkeypatch.setattr("rlkit.board.load", lambda: 0.1)
+    study("params/tiny.yaml", dry_run=True, workers=1)
+    shown = capsys.readouterr().out
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "seed" in line]
+    assert [row[-1] for row in rows] == ["done", "continues at 2/3", "to do", "to do"]
+    assert [row[2] for row in rows] == ["", "3.3e+08", "1.0e+09", "1.0e+09"]
+    assert "3 of 4 runs to do: 2.3e+09 FLOPs, about 2 s with 1 at a time on an idle machine." in shown
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def test_a_busy_machine_takes_longer(monkeypatch):
+    from rlkit.board import _about
+
+    monkeypatch.setattr("rlkit.board.usable_cores", lambda: 2)
+    costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
+    assert _about(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
+    assert _about(costs, 2, 3.0).endswith("this one is busy (load 3.0 on 2 cores), so rather 25 min")
+    assert _about([{"flops": float("nan"), "seconds": float("nan")}], 2, 0.0).startswith(
+        "the cost is unknown"
+    )
+
+
 def test_held_out_cells_are_frozen_before_the_first_run(project):
     make_plan("params/tiny.yaml").record()
     assert json.loads((project / "outputs/tiny/study.json").read_text())["holdout"] == {
@@ -209,12 +248,18 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
     first = study("params/tiny.yaml", workers=2)
     assert list(first.failed) == [run for run in first.runs if "-s1-" in run] and len(calls(project)) == 2
     assert "RuntimeError: the disk melted" in first.failed[first.runs[1]]
-    assert "the disk melted" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "the disk melted" in shown and "rlkit.read" not in shown
+    assert shown.count("ladder-60k, seed 0: step 1: half of the responses were cut") == 1
     assert not (project / "analysed.txt").exists()
 
     (project / "fail").unlink()
     second = study("params/tiny.yaml", workers=2)
     assert not second.failed and calls(project)[2:] == list(first.failed)
+    shown = capsys.readouterr().out
+    assert shown.count("half of the responses were cut") == 1  # what the finished run said is not repeated
+    assert "rlkit status outputs/tiny --watch" in shown
+    assert 'rlkit.read("outputs/tiny")' in shown and "rlkit figures outputs/tiny" in shown
     assert (project / "analysed.txt").read_text() == "x"
     assert sorted(p.name for p in (project / "outputs/tiny/notebooks").iterdir()) == sorted(
         ["analysis.ipynb", *(f"{run}.ipynb" for run in second.runs)]
@@ -274,6 +319,40 @@ def test_ctrl_c_ends_runs_in_order_with_status_130(project):
     assert not any(child.is_running() for child in children)
     states = {json.loads(p.read_text())["status"] for p in project.glob("outputs/tiny/runs/*/run.json")}
     assert states == {"stopped"}
+
+
+def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatch):
+    from rlkit.board import Board
+    from rlkit.scheduler import Scheduler
+
+    class Deaf:
+        """A run that goes on stepping until it is interrupted a second time; the other ends after its step."""
+
+        told = step = 0
+
+        def interrupt(self) -> None:
+            self.told += 1
+
+        def done(self) -> bool:
+            return self.told > 1
+
+    class Obedient(Deaf):
+        def done(self) -> bool:
+            return self.told > 0 and deaf.told > 1
+
+    plan = make_plan("params/tiny.yaml")
+    deaf, obedient = Deaf(), Obedient()
+    scheduler = Scheduler(plan)
+    scheduler._running = {plan.runs[0]: deaf, plan.runs[1]: obedient}  # type: ignore[dict-item]
+
+    def state(folder: Path) -> SimpleNamespace:
+        deaf.step += 3 if folder.name == plan.runs[0].id else 0
+        return SimpleNamespace(step=deaf.step if folder.name == plan.runs[0].id else 7)
+
+    monkeypatch.setattr("rlkit.scheduler.run_state", state)
+    monkeypatch.setattr("rlkit.scheduler._HEARD", 0.01)
+    scheduler._end(Board(plan))
+    assert (deaf.told, obedient.told) == (2, 1)
 
 
 @pytest.mark.slow(reason="starts a whole study only to kill it")

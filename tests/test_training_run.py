@@ -180,13 +180,15 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
     assert info["status"] == "stopped" and "endpoint is down" in info["reason"]
 
 
-def test_cut_responses_are_warned_of(tmp_path):
+def test_cut_responses_are_warned_of_and_the_warning_is_kept(tmp_path):
     with pytest.warns(UserWarning, match="of the responses were cut at data.max_response_length = 1"):
-        rlkit.train(
+        run = rlkit.train(
             config(data__max_response_length=1, trainer__total_training_steps=1),
             root=tmp_path,
             progress=False,
         )
+    kept = json.loads((run.folder / "run.json").read_text())["warnings"]
+    assert "of the responses were cut" in kept["cut"] and kept["cut"].startswith("step 1: ")
 
 
 def test_a_prompt_that_is_too_long_is_named_before_any_step(tmp_path):
