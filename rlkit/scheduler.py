@@ -12,6 +12,7 @@ from rlkit.board import Board
 from rlkit.executors import Executor, Job, LocalExecutor, Work
 from rlkit.notebook import parameters_of
 from rlkit.progress import run_state
+from rlkit.report import console
 from rlkit.seeds import content_hash
 from rlkit.sizing.packing import PackedExecutor
 from rlkit.sizing.throughput import ALONE, PATIENCE, Throughput, throughput
@@ -111,6 +112,7 @@ class Scheduler:
         inputs = {"inputs": self._fingerprint(parameters)}
         if target.exists() and read_json(stamp) == inputs:
             return {}
+        console.print(f"Analysing all runs: {config.analysis.notebook}")
         job = LocalExecutor(1, 1).start(Work(config.analysis.notebook, target, parameters))
         with _terminate_as_interrupt():
             try:
