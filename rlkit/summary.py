@@ -171,7 +171,7 @@ def write(
 ) -> str:
     """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary."""
     folder = Path(folder)
-    law: list[str] = []
+    law = [_no_law(folder, points), ""]
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
     if fit is not None:
         missed = held_out_error(fit, points)
@@ -216,6 +216,13 @@ def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
         seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
         lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
     return lines + [f"  caution: {warning}" for warning in fit.warnings]
+
+
+def _no_law(folder: Path, points: "pd.DataFrame") -> str:
+    sizes = points["parameters_non_embedding"].nunique()
+    if sizes < 3:
+        return f"no law: one over model sizes needs three of them, and the study has {sizes}"
+    return f"no law: none was asked for; rlkit figures {folder} --law power draws one over the {sizes} model sizes"
 
 
 def _interval(ends: tuple[float, float] | None) -> str:

@@ -15,7 +15,8 @@ from study_folder import SIZES, config, write_run, write_study
 from rlkit import figures
 from rlkit.errors import UserError
 from rlkit.figures import WIDTHS
-from rlkit.figures.study import FIGURES, StudyData, draw, drawn, render, tables
+from rlkit.figures.catalogue import FIGURES
+from rlkit.figures.study import StudyData, draw, drawn, render, tables
 from rlkit.store import RunStore
 from rlkit.summary import write
 
@@ -147,6 +148,39 @@ def test_what_a_study_varied_is_drawn(tmp_path):
     assert set(returns.table["to"]) == {128, 512}
 
 
+def test_every_figure_has_a_caption_and_no_type_below_7_points(study, rendered):
+    import matplotlib.text
+
+    venue, out, _ = rendered
+    for name, figure in FIGURES.items():
+        if name not in NOT_VARIED and name != "transfer":
+            assert json.loads((out / f"{name}.json").read_text())["caption"].startswith(figure.caption)
+    drawing = drawn(StudyData(study), "learning_curves", venue)["learning_curves"]
+    sizes = {t.get_fontsize() for t in drawing.figure.findobj(matplotlib.text.Text) if t.get_text()}
+    assert min(sizes) == (7 if venue == "acl" else 8) and max(sizes) == 9
+
+
+@pytest.mark.parametrize("name", ["scaling_law", "forms", "learning_curves"])
+def test_a_share_is_drawn_between_0_and_1(study, name):
+    data = StudyData(study, "power")
+    data.__dict__["points"] = data.points.assign(error=[1.0, 0.85, 1.0, 0.8, 0.95, 0.7, 0.9, 0.75])
+    drawing = drawn(data, name, "acl")[name]
+    low, high = drawing.figure.axes[0].get_ylim()
+    assert -0.02 <= low < high <= 1.02
+    if name == "scaling_law":
+        assert drawing.table["high"].max() > 1.02  # the band itself goes further, and the table says so
+
+
+def test_training_metrics_are_means_over_runs_with_single_runs_only_where_they_are_few(study):
+    def lines(names) -> int:
+        data = StudyData(study)
+        data.__dict__["metrics"] = data.metrics[data.metrics["cell"].isin(names)]
+        return len(drawn(data, "training", "neurips")["training"].figure.axes[0].lines)
+
+    assert lines(list(SIZES)) == 4  # one a size, of eight runs
+    assert lines(list(SIZES)[:2]) == 2 + 4
+
+
 def luminance(colour: str) -> float:
     """Relative luminance (WCAG 2.2), 0 black to 1 white."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in to_rgb(colour)]
@@ -235,8 +269,11 @@ def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study, venue):
     assert last[0] == r"\bottomrule" and caution in last[1] and last[2] == r"\end{tabular}"
     assert " & steps & " in table
     assert caution in write(study, data.change, data.points)
+    assert f"no law: none was asked for; rlkit figures {study} --law power" in write(
+        study, data.change, data.points
+    )
     assert "Caution" not in tables(StudyData(study))["before_after"]
-    assert not drawn(StudyData(study), "before_after", venue)["before_after"].caption
+    assert "Caution" not in drawn(StudyData(study), "before_after", venue)["before_after"].caption
 
 
 @pytest.mark.skipif(

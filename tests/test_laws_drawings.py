@@ -7,6 +7,7 @@ from laws_data import curve
 
 import rlkit
 from rlkit.errors import UserError
+from rlkit.figures import looks
 from rlkit.laws import compare, drawings
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -65,6 +66,7 @@ def test_flat_curves_cannot_collapse():
 def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
     found = drawings.frontier(metrics(), "compute/total_flops").table
     assert len(found) >= 4
+    assert found.groupby("eval/pass@1").size().min() >= 2  # a level that one size rises to shows nothing
     row = found.iloc[0]
     end = 1 - 5 * row["parameters_non_embedding"] ** -0.3
     progress = row["eval/pass@1"] / end * 2 - 1  # step / (step + 10)
@@ -73,6 +75,28 @@ def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
     with pytest.raises(UserError, match="two sizes or more"):
         one = metrics()
         drawings.frontier(one[one["model.path"] == "small"], "compute/total_flops")
+
+
+def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():
+    df = metrics()
+    (ax,) = drawings.frontier(df, "compute/total_flops").figure.axes
+    dots = {
+        line.get_color()
+        for line in ax.lines
+        if line.get_linestyle() == "None" and line.get_marker() in "osD^"
+    }
+    known = {value["color"] for value in looks(df, "parameters_non_embedding").values()}
+    assert dots and dots <= known
+    levels = [line for line in ax.lines if line.get_label().startswith("held-out pass@1")]
+    assert levels and all(0 < float(line.get_color()) < 1 for line in levels)
+
+
+def test_no_frontier_where_each_size_begins_where_the_one_before_ends():
+    df = metrics()
+    shift = df["model.path"].map({"small": 0.0, "medium": 2.0, "large": 4.0})
+    df.loc[df["metric"] == "eval/pass@1", "value"] += shift
+    with pytest.raises(UserError, match="No level of eval/pass@1 is one that two sizes rise to"):
+        drawings.frontier(df, "compute/total_flops")
 
 
 def test_pass_at_k_rises_with_k_and_pools_the_samples_of_a_cell():

@@ -5,6 +5,7 @@ notebook shows and `save` writes, the same bytes for the same input. Figures of 
 `rlkit.laws.drawings`, all figures of a study in `rlkit.figures.study`.
 """
 
+from rlkit.figures.axes import label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.runs import (
     before_after,
@@ -15,19 +16,7 @@ from rlkit.figures.runs import (
     scaling_law,
 )
 from rlkit.figures.tables import latex_table
-from rlkit.figures.theme import (
-    LABELS,
-    WIDTHS,
-    colours,
-    label_axes,
-    legend,
-    look,
-    looks,
-    new_axes,
-    short,
-    styled,
-    theme,
-)
+from rlkit.figures.theme import LABELS, WIDTHS, colours, look, looks, short, styled, theme
 
 __all__ = [
     "LABELS",

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
+from rlkit.figures.axes import label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, label_axes, legend, look, looks, new_axes, styled
+from rlkit.figures.theme import LABELS, look, looks, styled
 
 if TYPE_CHECKING:
     import pandas as pd

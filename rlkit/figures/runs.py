@@ -4,14 +4,18 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
+from rlkit.figures.axes import label_axes, legend, new_axes, note
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import label_axes, legend, looks, new_axes, note, styled
+from rlkit.figures.theme import looks, styled
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
     from rlkit.laws import LawFit
+
+
+_FEW = 6  # runs whose own lines can be told apart behind the means
 
 
 def learning_curves(
@@ -35,21 +39,22 @@ def learning_curves(
 
         mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
     styles = looks(df, by)
+    shade = min(0.2, 0.6 / len(styles))  # bands that lie on one another stay light
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for name in (n for n in styles if (mean[by] == n).any()):
             line = mean[mean[by] == name]
             if "low" in line:
                 ax.fill_between(
-                    line[x], line["low"], line["high"], color=styles[name]["color"], alpha=0.2, lw=0
+                    line[x], line["low"], line["high"], color=styles[name]["color"], alpha=shade, lw=0
                 )
             for _, run in table[table[by] == name].groupby("run"):
                 ax.plot(run[x], run[metric], color=styles[name]["color"], alpha=0.35, linewidth=0.6)
             marks = {"markevery": max(1, len(line) // 10), "label": str(name)}
             ax.plot(line[x], line[metric], **styles[name], **marks)
-        label_axes(ax, x, metric)
         if x.endswith("flops"):  # logarithmic, with room for step 0
             ax.set_xscale("symlog", linthresh=table.loc[table[x] > 0, x].min())
+        label_axes(ax, x, metric)
         legend(ax)
     drawn = table if "low" not in mean else table.merge(mean[[by, "step", "low", "high"]], on=[by, "step"])
     return Drawing(fig, drawn, sources(df))
@@ -62,7 +67,8 @@ def metric_panels(
     by: str = "model.path",
     venue: str = "neurips",
 ) -> Drawing:
-    """Several metrics side by side, a line a run. Metrics that were not logged are left out."""
+    """Several metrics side by side: thick the mean over the runs of each `by`, smoothed over a twentieth of the
+    steps, faint the runs themselves where they are few. Metrics that were not logged are left out."""
     import pandas as pd
 
     known = [m for m in metrics if (df["metric"] == m).any()]
@@ -74,12 +80,19 @@ def metric_panels(
         fig, axes = new_axes(venue, len(known), 0.36)
         for ax, metric in zip(axes, known, strict=True):
             table = curve_table(df, x, metric, by)
+            single, few = len(table) == table["run"].nunique(), table["run"].nunique() <= _FEW
             for name in styles:
-                runs = table[table[by] == name].groupby("run")
-                for i, (_, run) in enumerate(runs):
-                    line = {k: styles[name][k] for k in ("color", "linestyle")}
-                    line["marker"] = "." if len(run) == 1 else ""  # a line of one point is nothing to see
-                    ax.plot(run[x], run[metric], **line, linewidth=0.8, label=None if i else str(name))
+                part = table[table[by] == name].sort_values("step")
+                line = {k: styles[name][k] for k in ("color", "linestyle")}
+                for _, run in part.groupby("run") if few else ():
+                    ax.plot(run[x], run[metric], color=line["color"], linewidth=0.4, alpha=0.25)
+                mean = part.groupby("step")[list(dict.fromkeys((x, metric)))].mean()
+                smooth = mean[metric].rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
+                line["marker"] = "." if single else ""  # a line of one point is nothing to see
+                ax.plot(
+                    mean[x] if x != "step" else mean.index, smooth, **line, linewidth=1.1, label=str(name)
+                )
+                table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, x, metric)
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
         legend(axes[0])
@@ -152,8 +165,8 @@ def scaling_law(
                 part[x], part[y], styles[name]["marker"], color=styles[name]["color"],
                 markerfacecolor=face, label=f"{name}, held out" if held else str(name),
             )  # fmt: skip
-        label_axes(ax, x, y)
         log_axes(ax, fit, band[["low", "high"]])
+        label_axes(ax, x, y)
         legend(ax)
     drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
     return Drawing(fig, drawn, sources(table, fit))

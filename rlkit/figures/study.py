@@ -1,29 +1,26 @@
 """All figures and tables of a study, from its folder alone and without a kernel: `rlkit figures`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlkit import measures
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures import contrasts, runs, varied
+from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import WIDTHS
+from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
-from rlkit.laws import GroupedFit, LawFit, drawings, fit
+from rlkit.laws import GroupedFit, LawFit, fit
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
 from rlkit.summary import before_after, final, unequal_steps
 
 if TYPE_CHECKING:
     import pandas as pd
-
-COMPUTE = "compute/total_flops"
-TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
 
 
 @dataclass(frozen=True)
@@ -60,7 +57,7 @@ class StudyData:
         """The law over the runs, with the columns, loss and bootstrap of the study's analysis."""
         found = read_json(self.folder / "analysis" / "law.json").get("fit", {})
         sizes = self.metrics["parameters_non_embedding"].nunique()
-        law = self.law or found.get("law") or ("power" if sizes >= varied.FOR_LAW else "")
+        law = self.law or found.get("law") or ("power" if sizes >= FOR_LAW else "")
         if not law:
             raise UserError(f"No law was fitted in {self.folder}: choose one with --law, e.g. --law power.")
         same = found.get("law") == law
@@ -98,60 +95,6 @@ class StudyData:
             display(drawing)
 
 
-def _law(study: StudyData, venue: str) -> Drawing:
-    if len(study.fit.law.columns) == 1:
-        return runs.scaling_law(study.fit, study.points, by="cell", venue=venue)
-    return drawings.law(study.fit, study.points, venue)
-
-
-def _diversity(study: StudyData, venue: str) -> Drawing:
-    order = {cell: place for place, cell in enumerate(study.change["cell"].unique())}
-    found = measures.diversity(study.evals)
-    found = found.sort_values(["cell", "when"], key=lambda c: c.map(order) if c.name == "cell" else c)
-    return runs.before_after(found, venue, "distinct")
-
-
-def _training(study: StudyData, venue: str) -> Drawing:
-    models, variants = (study.metrics.get(c) for c in ("model.path", "variant"))
-    many = variants is not None and variants.nunique() > 1 and models is not None and models.nunique() > 1
-    return runs.metric_panels(study.metrics, TRAINING, by="variant" if many else "cell", venue=venue)
-
-
-FIGURES: dict[str, Callable[[StudyData, str], Drawing | dict[str, Drawing]]] = {
-    "before_after": lambda s, venue: runs.before_after(s.change, venue),
-    "learning_curves": lambda s, venue: runs.learning_curves(
-        s.metrics, COMPUTE, by="cell", venue=venue, evals=s.evals
-    ),
-    "learning_curves_by_step": lambda s, venue: runs.learning_curves(
-        s.metrics, by="cell", venue=venue, evals=s.evals
-    ),
-    "training": _training,
-    "domains": varied.domains,
-    "transfer": varied.transfer,
-    "equal_compute": lambda s, venue: contrasts.ranked(
-        measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue
-    ),
-    "frontier": lambda s, venue: drawings.frontier(s.metrics, COMPUTE, venue=venue),
-    "collapse": lambda s, venue: drawings.collapse(s.metrics, COMPUTE, venue=venue),
-    "sample_efficiency": varied.sample_efficiency,
-    "scaling_law": _law,
-    "residuals": lambda s, venue: drawings.residuals(s.fit, venue),
-    "law_parameters": lambda s, venue: drawings.intervals(
-        {s.fit.law.name.replace("_", " "): s.fit}, venue=venue
-    ),
-    "forms": varied.forms,
-    "law_of_size_and_steps": varied.law_of_size_and_steps,
-    "data": varied.data,
-    "marginal_returns": varied.marginal_returns,
-    "law_of_data": varied.law_of_data,
-    "sft_ratio": varied.sft_ratio,
-    "pass_at_k": lambda s, venue: contrasts.pass_at_k_ends(measures.pass_at_k_ends(s.evals), venue=venue),
-    "diversity": _diversity,
-}
-"""Every figure of a study by its file's name; several by what distinguishes them, which is added to the name. One
-that a study has no data for raises a UserError and is left out; add yours here."""
-
-
 def draw(study: StudyData, venue: str) -> Iterator[tuple[str, Drawing | UserError]]:
     """Each figure by its file's name, or why the study has none."""
     for name in FIGURES:
@@ -167,10 +110,14 @@ def drawn(study: StudyData, name: str, venue: str) -> dict[str, Drawing]:
     Raises:
         UserError: the study has no data for it.
     """
-    found = FIGURES[name](study, venue)
-    several = found if isinstance(found, dict) else {"": found}
+    made = FIGURES[name].draw(study, venue)
+    several = made if isinstance(made, dict) else {"": made}
     return {
-        f"{name}_{key}".strip("_"): replace(one, sources={**sources(study.metrics), **one.sources})
+        f"{name}_{key}".strip("_"): replace(
+            one,
+            sources={**sources(study.metrics), **one.sources},
+            caption=f"{FIGURES[name].caption} {one.caption}".strip(),
+        )
         for key, one in several.items()
     }
 

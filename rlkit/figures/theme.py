@@ -2,18 +2,14 @@
 
 import math
 import re
-import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from rlkit.errors import UserError
 from rlkit.seeds import derive
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 WIDTHS = {
     "neurips": 5.5,
@@ -32,8 +28,6 @@ WIDTHS = {
 }
 """Inches of the text width, or of a column where the venue prints two (`-text` spans both): the venues' style
 files of 2025."""
-
-NARROW = 4.0  # inches below which a legend goes under the axes
 
 LABELS = {
     "step": "optimizer rounds",
@@ -71,8 +65,9 @@ LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
 _SIZES = [f"{n}k" for n in (10, 30, 60, 100, 200, 300, 600)] + [f"{n}m" for n in (1, 3, 10, 30, 100, 300)]
 _SIZES += [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
 
+FONT = "STIXGeneral"  # Times-like, as the venues' text; comes with matplotlib
 _STYLE = {
-    "font.family": "STIXGeneral",  # Times-like, as the venues' text; comes with matplotlib
+    "font.family": FONT,
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.titlesize": 9,
@@ -199,54 +194,6 @@ def _distinct(places: Sequence[int]) -> list[int]:
     return chosen
 
 
-def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes]]":
-    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow.
-
-    It is not pyplot's, so nothing has to be closed.
-
-    Args:
-        aspect: height of a row over the figure's width; a single narrow panel is at least 0.75.
-    """
-    from matplotlib.figure import Figure
-
-    if venue not in WIDTHS:
-        raise UserError(f"venue is {venue!r}: use one of {', '.join(WIDTHS)}.")
-    width = WIDTHS[venue]
-    columns = min(panels, max(1, int(width // 1.3)))
-    rows = -(-panels // columns)
-    if width < NARROW:
-        aspect = max(aspect, 0.75 if panels == 1 else 0.5)
-    height = rows * max(width * aspect, 0.9)
-    fig = Figure(figsize=(width, height))
-    axes = list(fig.subplots(rows, columns, squeeze=False).flat)
-    for ax in axes[panels:]:
-        ax.remove()
-    return fig, axes[:panels]
-
-
-def label_axes(ax: "Axes", x: str, y: str) -> None:
-    """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped."""
-    ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
-    ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
-
-
-def note(ax: "Axes", sentence: str) -> None:
-    """A sentence in small type over the axes, from the figure's left edge, that readers must not miss."""
-    fig: Any = ax.get_figure()
-    if sentence:
-        letters = int(fig.get_size_inches()[0] * 20)  # an inch holds 20 and more at 7 points
-        fig.suptitle(textwrap.fill(sentence, letters), x=0.01, ha="left", fontsize=7)
-
-
-def _wrapped(text: str, ax: "Axes", direction: int) -> str:
-    fig: Any = ax.get_figure()
-    grid = ax.get_subplotspec()
-    panels = 1 if grid is None else grid.get_gridspec().get_geometry()[1 - direction]
-    room = fig.get_size_inches()[direction] / panels - 0.7  # tick labels and the other axis's label
-    letters = max(16, int(room * 17))  # an inch holds 17 at 9 points
-    return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
-
-
 def short(value: float) -> str:
     """A number for a legend: 107k, 1.5M, 0.0003."""
     from matplotlib.ticker import EngFormatter
@@ -254,21 +201,3 @@ def short(value: float) -> str:
     if abs(value) < 1000:
         return f"{value:.3g}"
     return EngFormatter(sep="")(float(f"{value:.3g}"))
-
-
-def legend(ax: "Axes", title: str | None = None) -> None:
-    """The legend beside the axes of a figure that is high enough for it; under them, with room of its own, in a narrow
-    column or a figure of several panels."""
-    fig: Any = ax.get_figure()
-    width, height = fig.get_size_inches()
-    if width >= NARROW and len(fig.axes) == 1:
-        entries = len(ax.get_legend_handles_labels()[1]) + (title is not None)
-        fig.set_size_inches(width, max(height, 0.3 + 0.165 * entries))
-        ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
-        return
-    handles, labels = ax.get_legend_handles_labels()
-    longest = max((len(label) for label in labels), default=1)
-    columns = max(1, min(len(labels), int(width / (0.55 + 0.055 * longest))))
-    lines = -(-len(labels) // columns) + (title is not None)
-    fig.set_size_inches(width, height + 0.17 * lines)
-    fig.legend(handles, labels, title=title, loc="outside lower center", ncols=columns, columnspacing=1.2)

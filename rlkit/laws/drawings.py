@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import NullLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
@@ -68,8 +69,8 @@ def law(fit: LawFit, table: pd.DataFrame, venue: str = "neurips", level: float =
                 face = {"markerfacecolor": "white" if held else style["color"]}
                 marks = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
                 ax.plot(dots[along], dots[y], **marks, label=f"{label}, held out" if held else label)
-        label_axes(ax, along, y)
         log_axes(ax, fit, band[["low", "high"]])
+        label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name, name) for name in others))
     drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
     return Drawing(fig, drawn, sources(table, fit))
@@ -213,55 +214,71 @@ def frontier(
     compute: str,
     metric: str = "eval/pass@1",
     size: str = "parameters_non_embedding",
-    levels: int = 6,
+    levels: int = 5,
     venue: str = "neurips",
 ) -> Drawing:
-    """Iso-performance: the compute at which each size first reaches a level; the lowest point of a line is
-    the best size. Points are of the mean over a size's runs, bars span the runs that reach the level.
+    """Iso-performance: a grey line joins the compute at which each size first reaches one level, each size in its
+    model's own look; the lowest point of a line is the best size. Points are of the mean over a size's runs, bars span
+    the runs that reach the level.
 
     Args:
-        df: from `rlkit.read`. levels: how many, evenly spaced over what at least two sizes reach.
+        df: from `rlkit.read`. levels: how many, evenly spaced over what at least two sizes rise to.
 
     Raises:
-        UserError: fewer than two sizes, or no level that two of them reach.
+        UserError: fewer than two sizes, or no level that two of them rise to.
     """
     table = curve_table(df.dropna(subset=size), compute, metric, size)
     table = table[table[compute] > 0].sort_values("step")
     mean = table.groupby([size, "step"], as_index=False)[[compute, metric]].mean()
-    reached = mean.groupby(size)[metric].max().sort_values()
-    if len(reached) < 2:
-        raise UserError(f"A frontier needs two sizes or more, and column {size!r} has {len(reached)}.")
+    ends = mean.groupby(size)[metric].agg(["min", "max"])
+    if len(ends) < 2:
+        raise UserError(f"A frontier needs two sizes or more, and column {size!r} has {len(ends)}.")
+    tops = ends["max"].sort_values()
     rows = []
-    for level in np.linspace(mean.groupby(size)[metric].min().min(), reached.iloc[-2], levels + 1)[1:]:
-        for value, part in mean.groupby(size):
-            need = _compute_at(part, compute, metric, level)
-            runs = [
-                _compute_at(r, compute, metric, level) for _, r in table[table[size] == value].groupby("run")
-            ]
-            ends = [r for r in [need, *runs] if r is not None]
-            if need is not None:
-                rows.append({metric: level, size: value, compute: need, "low": min(ends), "high": max(ends)})
-    found = pd.DataFrame(rows, columns=[metric, size, compute, "low", "high"])
-    if found.empty:
-        raise UserError(f"No level of {metric} is passed by any size between its first and last evaluation.")
+    for level in np.linspace(ends["min"].min(), tops.iloc[-2], levels + 1)[1:]:
+        reached = [
+            _reached(table[table[size] == value], mean[mean[size] == value], compute, metric, level)
+            for value in ends.index
+        ]
+        found = [{metric: level, size: v, **r} for v, r in zip(ends.index, reached, strict=True) if r]
+        rows += found if len(found) > 1 else []
+    if not rows:
+        raise UserError(
+            f"No level of {metric} is one that two sizes rise to: each begins where the one before it ends."
+        )
+    found = pd.DataFrame(rows)
+    styles = looks(df.dropna(subset=size), size)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (level, part) in enumerate(found.groupby(metric)):
-            error = [part[compute] - part["low"], part["high"] - part[compute]]
-            ax.errorbar(
-                part[size],
-                part[compute],
-                yerr=error,
-                **look(i),
-                elinewidth=0.6,
-                capsize=1.5,
-                label=f"{level:.3f}",
+        for place, (level, part) in enumerate(found.groupby(metric)):
+            line = {"color": str(0.25 + 0.1 * place), "linestyle": look(place)["linestyle"], "linewidth": 0.9}
+            ax.plot(
+                part[size], part[compute], **line, zorder=1, label=f"{LABELS.get(metric, metric)} {level:.3f}"
             )
+        for value, part in found.groupby(size):
+            style: Any = styles[value] | {"linestyle": "none"}
+            error = [part[compute] - part["low"], part["high"] - part[compute]]
+            ax.errorbar(part[size], part[compute], yerr=error, **style, elinewidth=0.6, capsize=1.5)
         ax.set_xscale("log")
         ax.set_yscale("log")
+        ticks = sorted(set(found[size]))
+        ax.set_xticks(ticks, list(map(short, ticks)))
+        ax.xaxis.set_minor_locator(NullLocator())
         label_axes(ax, size, compute)
-        legend(ax, LABELS.get(metric, metric))
+        legend(ax)
     return Drawing(fig, found, sources(df))
+
+
+def _reached(
+    runs: pd.DataFrame, mean: pd.DataFrame, compute: str, metric: str, level: float
+) -> dict[str, float] | None:
+    """The compute at which the mean over a size's runs reaches a level, and the least and most of the runs that do."""
+    need = _compute_at(mean, compute, metric, level)
+    if need is None:
+        return None
+    single = [_compute_at(run, compute, metric, level) for _, run in runs.groupby("run")]
+    ends = [need, *(value for value in single if value is not None)]
+    return {compute: need, "low": min(ends), "high": max(ends)}
 
 
 def _compute_at(curve: pd.DataFrame, compute: str, metric: str, level: float) -> float | None:

@@ -1,0 +1,102 @@
+"""Axes of a venue's width, their labels and limits, and where a legend has room."""
+
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.figures.theme import FONT, LABELS, WIDTHS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+NARROW = 4.0  # inches below which a legend goes under the axes
+
+SHARES = ("error", "pass@1", "eval/pass@1", "pass@k")
+"""Columns that are shares: whatever a law or a band says, they lie between 0 and 1."""
+
+
+def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes]]":
+    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow.
+
+    It is not pyplot's, so nothing has to be closed.
+
+    Args:
+        aspect: height of a row over the figure's width; a single narrow panel is at least 0.75.
+    """
+    from matplotlib.figure import Figure
+
+    if venue not in WIDTHS:
+        raise UserError(f"venue is {venue!r}: use one of {', '.join(WIDTHS)}.")
+    width = WIDTHS[venue]
+    columns = min(panels, max(1, int(width // 1.3)))
+    rows = -(-panels // columns)
+    if width < NARROW:
+        aspect = max(aspect, 0.75 if panels == 1 else 0.5)
+    height = rows * max(width * aspect, 0.9)
+    fig = Figure(figsize=(width, height))
+    axes = list(fig.subplots(rows, columns, squeeze=False).flat)
+    for ax in axes[panels:]:
+        ax.remove()
+    return fig, axes[:panels]
+
+
+def label_axes(ax: "Axes", x: str, y: str) -> None:
+    """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped. An axis of a share
+    ends where shares do."""
+    for name, limits, limit in ((x, ax.get_xlim, ax.set_xlim), (y, ax.get_ylim, ax.set_ylim)):
+        if name in SHARES:
+            low, high = limits()
+            limit(max(low, -0.02), min(high, 1.02))  # with room for a marker at the end
+    ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
+    ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
+
+
+def note(ax: "Axes", sentence: str) -> None:
+    """A sentence in small type over the axes, from the figure's left edge, that readers must not miss."""
+    fig: Any = ax.get_figure()
+    if sentence:
+        letters = int(fig.get_size_inches()[0] * 20)  # an inch holds 20 and more at 7 points
+        fig.suptitle(textwrap.fill(sentence, letters), x=0.01, ha="left", fontsize=7)
+
+
+def _wrapped(text: str, ax: "Axes", direction: int) -> str:
+    fig: Any = ax.get_figure()
+    grid = ax.get_subplotspec()
+    panels = 1 if grid is None else grid.get_gridspec().get_geometry()[1 - direction]
+    room = fig.get_size_inches()[direction] / panels - 0.7  # tick labels and the other axis's label
+    letters = max(16, int(room * 17))  # an inch holds 17 at 9 points
+    return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
+
+
+def legend(ax: "Axes", title: str | None = None) -> None:
+    """The legend beside the axes of a figure that is high enough for it; under them, in small type and with room of its
+    own, in a narrow column or a figure of several panels."""
+    fig: Any = ax.get_figure()
+    width, height = fig.get_size_inches()
+    handles, labels = ax.get_legend_handles_labels()
+    if width >= NARROW and len(fig.axes) == 1:
+        entries = len(labels) + (title is not None)
+        fig.set_size_inches(width, max(height, 0.3 + 0.165 * entries))
+        ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
+        return
+    points = 7 if width < NARROW else 8
+    gap, line = 1.2 * points / 72, 1.45 * points / 72  # inches between columns, and of a row
+    longest = max((_inches(label, points) for label in labels), default=1) + 2.8 * points / 72
+    columns = max(1, min(len(labels), int((width - 0.1 + gap) / (longest + gap))))
+    rows = -(-len(labels) // columns)
+    columns = -(-len(labels) // rows)  # as even as the rows allow
+    fig.set_size_inches(width, height + line * (rows + (title is not None)))
+    fig.legend(
+        handles, labels, title=title, loc="outside lower center", ncols=columns, fontsize=points,
+        title_fontsize=points, handlelength=2.2, handletextpad=0.5, columnspacing=1.2, labelspacing=0.25,
+    )  # fmt: skip
+
+
+def _inches(text: str, points: float) -> float:
+    """How wide a text is."""
+    from matplotlib.font_manager import FontProperties
+    from matplotlib.textpath import TextPath
+
+    font = FontProperties(family=FONT)
+    return TextPath((0, 0), text, size=points, prop=font).get_extents().width / 72 if text.strip() else 0.0

@@ -1,0 +1,148 @@
+"""The catalogue of a study's figures: what each shows, and how it is drawn. Add yours to `FIGURES`."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from rlkit import measures
+from rlkit.figures import contrasts, runs, varied
+from rlkit.figures.drawing import Drawing
+from rlkit.laws import drawings
+
+if TYPE_CHECKING:
+    from rlkit.figures.study import StudyData
+
+COMPUTE = "compute/total_flops"
+TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
+
+
+class Figure(NamedTuple):
+    """A figure of a study.
+
+    Attributes:
+        caption: what a reader has to know to read it.
+        draw: from a study and a venue; several by what distinguishes them, which is added to the file's name.
+            Raises a UserError where the study has no data for it.
+    """
+
+    caption: str
+    draw: Callable[["StudyData", str], Drawing | dict[str, Drawing]]
+
+
+def _curves(study: "StudyData", venue: str, x: str) -> Drawing:
+    return runs.learning_curves(study.metrics, x, by="cell", venue=venue, evals=study.evals)
+
+
+def _law(study: "StudyData", venue: str) -> Drawing:
+    if len(study.fit.law.columns) == 1:
+        return runs.scaling_law(study.fit, study.points, by="cell", venue=venue)
+    return drawings.law(study.fit, study.points, venue)
+
+
+def _diversity(study: "StudyData", venue: str) -> Drawing:
+    order = {cell: place for place, cell in enumerate(study.change["cell"].unique())}
+    found = measures.diversity(study.evals)
+    found = found.sort_values(["cell", "when"], key=lambda c: c.map(order) if c.name == "cell" else c)
+    return runs.before_after(found, venue, "distinct")
+
+
+def _training(study: "StudyData", venue: str) -> Drawing:
+    models, variants = (study.metrics.get(c) for c in ("model.path", "variant"))
+    many = variants is not None and variants.nunique() > 1 and models is not None and models.nunique() > 1
+    return runs.metric_panels(study.metrics, TRAINING, by="variant" if many else "cell", venue=venue)
+
+
+FIGURES: dict[str, Figure] = {
+    "before_after": Figure(
+        "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
+        lambda s, venue: runs.before_after(s.change, venue),
+    ),
+    "learning_curves": Figure(
+        "Held-out pass@1 against the compute of all phases: thick the mean over seeds with its 95 % interval over "
+        "problems, thin the runs.",
+        lambda s, venue: _curves(s, venue, COMPUTE),
+    ),
+    "learning_curves_by_step": Figure(
+        "Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs.",
+        lambda s, venue: _curves(s, venue, "step"),
+    ),
+    "training": Figure(
+        "Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are "
+        "few, the runs.",
+        _training,
+    ),
+    "domains": Figure(
+        "Held-out pass@1 of each domain along training: thick the mean over seeds, thin the runs.",
+        varied.domains,
+    ),
+    "transfer": Figure(
+        "Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals.",
+        varied.transfer,
+    ),
+    "equal_compute": Figure(
+        "Held-out pass@1 at the compute that all cells have reached, with 95 % intervals over problems.",
+        lambda s, venue: contrasts.ranked(measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
+    ),
+    "frontier": Figure(
+        "Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to "
+        "one level, its lowest point is the best size for it, and each size has its model's colour and marker. Bars "
+        "span the runs.",
+        lambda s, venue: drawings.frontier(s.metrics, COMPUTE, venue=venue),
+    ),
+    "collapse": Figure(
+        "Learning curves as shares of their own compute and of their own gain: those of one shape fall on one curve.",
+        lambda s, venue: drawings.collapse(s.metrics, COMPUTE, venue=venue),
+    ),
+    "sample_efficiency": Figure(
+        "Response tokens until held-out pass@1 reaches a level, the mean over the runs that reach it; bars span those.",
+        varied.sample_efficiency,
+    ),
+    "scaling_law": Figure(
+        "The law through the filled points, with a 95 % band; hollow points were held out of the fit. Where a band "
+        "passes the end of what is possible, it is cut.",
+        _law,
+    ),
+    "residuals": Figure(
+        "Residuals of the law against what it predicts: a trend is what it does not describe.",
+        lambda s, venue: drawings.residuals(s.fit, venue),
+    ),
+    "law_parameters": Figure(
+        "Estimates of the law's parameters with 95 % intervals.",
+        lambda s, venue: drawings.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
+    ),
+    "forms": Figure(
+        "Rival laws fitted to the filled points, with 95 % bands; the tail error is the root of their mean squared "
+        "error on the hollow ones.",
+        varied.forms,
+    ),
+    "law_of_size_and_steps": Figure(
+        "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
+        varied.law_of_size_and_steps,
+    ),
+    "data": Figure(
+        "Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems.",
+        varied.data,
+    ),
+    "marginal_returns": Figure(
+        "What a doubling of unique training tasks adds to held-out pass@1, with 95 % intervals over problems.",
+        varied.marginal_returns,
+    ),
+    "law_of_data": Figure(
+        "Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run.",
+        varied.law_of_data,
+    ),
+    "sft_ratio": Figure(
+        "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "
+        "answers, with 95 % intervals over problems.",
+        varied.sft_ratio,
+    ),
+    "pass_at_k": Figure(
+        "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",
+        lambda s, venue: contrasts.pass_at_k_ends(measures.pass_at_k_ends(s.evals), venue=venue),
+    ),
+    "diversity": Figure(
+        "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
+        "95 % intervals over problems.",
+        _diversity,
+    ),
+}
+"""Every figure of a study by its file's name; one that a study has no data for is left out with the reason."""
