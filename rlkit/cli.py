@@ -331,12 +331,18 @@ def serve(
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
     constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
+    timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
 ) -> None:
-    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest."""
+    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest.
+
+    Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
+    """
     from rlkit.serving import Settings
     from rlkit.serving import serve as run_server
 
-    run_server(path, host, port, Settings(constrained=constrained))
+    settings = Settings(constrained=constrained, max_concurrent=max_concurrent, timeout=timeout)
+    run_server(path, host, port, settings, typer.echo)
 
 
 @app.command("export", rich_help_panel="Environments and serving")

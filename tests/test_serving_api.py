@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import threading
 from itertools import pairwise
 from typing import NoReturn
@@ -9,6 +10,7 @@ from typing import NoReturn
 import httpx
 import numpy as np
 import pytest
+import torch
 
 from rlkit.config import Model
 from rlkit.environments import BaseEnvironment, environments
@@ -132,6 +134,41 @@ def test_a_large_body_without_a_length_is_refused_too(policy):
     assert run(go()).status_code == 413
 
 
+def test_a_body_that_does_not_arrive_is_not_waited_for(policy):
+    async def trickle():
+        yield b"{"
+        await asyncio.sleep(5)
+
+    async def go():
+        _, _, client = server(policy, timeout=0.2)
+        return await client.post("/solve", content=trickle())
+
+    late = run(go())
+    assert late.status_code == 408 and late.json() == {"error": "The request did not arrive within 0.2 s."}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"a": 1e999}', "a number that is not finite"),
+        ('"\\ud800"', "unicode"),
+        ('{"a": "\\ud800"}', "surrogate"),
+        ("5", "valid string"),
+    ],
+)
+def test_a_problem_that_is_no_json_is_refused(policy, text, words):
+    async def go():
+        _, _, client = server(policy)
+        body, headers = f'{{"problem": {text}}}', {"content-type": "application/json"}
+        return await client.post("/solve", content=body, headers=headers), await client.post(
+            "/solve", content=body
+        )
+
+    answer, unnamed = run(go())
+    assert answer.status_code == 422 and words in answer.json()["error"]
+    assert unnamed.status_code == 422 and "content-type: application/json" in unnamed.json()["error"]
+
+
 def test_live_episodes_share_sampler_calls_and_equal_requests_one_episode(policy):
     async def go():
         sampler, _, client = server(policy)
@@ -144,6 +181,21 @@ def test_live_episodes_share_sampler_calls_and_equal_requests_one_episode(policy
     assert all(a.status_code == 200 and a.json()["solution"] == "2" for a in answers)
     assert sum(sampler.batches) == 160  # 40 problems of 4 turns, however often they were asked
     assert len(sampler.batches) < 40
+
+
+def test_a_batch_needs_room_for_what_is_new_in_it_only(policy):
+    async def go():
+        _, _, client = server(policy, max_concurrent=2, max_batch=8)
+        others = [{**GOOD, "problem": f"{a}x + 7 = 16"} for a in (2, 4, 5)]
+        await client.post("/solve", json=GOOD)
+        posts = [[GOOD, GOOD], [others[0]] * 2, others[:2], others[1:]]
+        return [await client.post("/solve/batch", json=p) for p in posts], await client.post(
+            "/solve/batch", json=[GOOD, *others]
+        )
+
+    answers, long = run(go())
+    assert [a.status_code for a in answers] == [200] * 4
+    assert long.status_code == 422  # more than could ever run at once
 
 
 def test_too_many_get_429_and_when_to_come_back(policy):
@@ -220,6 +272,45 @@ def test_a_stream_shows_every_action_while_it_happens(policy):
     assert not solver._running
 
 
+def test_a_stream_of_what_is_known_is_the_same_stream(policy):
+    async def go():
+        sampler, _, client = server(policy)
+        first = await client.post("/solve/stream", json=GOOD)
+        calls = len(sampler.batches)
+        again, plain = await client.post("/solve/stream", json=GOOD), await client.post("/solve", json=GOOD)
+        return first, again, plain, len(sampler.batches) - calls
+
+    first, again, plain, more = run(go())
+    assert more == 0 and plain.json()["cached"]
+    assert again.text == first.text.replace('"cached":false', '"cached":true')
+
+
+def test_a_stream_without_room_is_refused_before_it_begins(policy):
+    async def go():
+        sampler, _, client = server(policy, max_concurrent=1)
+        sampler.gate.clear()
+        running = asyncio.create_task(client.post("/solve", json=GOOD))
+        await asyncio.sleep(0.1)
+        refused = await client.post("/solve/stream", json={**GOOD, "problem": "2x = 6"})
+        sampler.gate.set()
+        return await running, refused
+
+    answer, refused = run(go())
+    assert answer.status_code == 200 and refused.status_code == 429 and refused.headers["retry-after"] == "1"
+
+
+def test_an_episode_that_outgrows_the_context_ends_there_with_what_it_did(policy):
+    async def go():
+        _, _, client = server(policy, context=170, max_turn_length=40)
+        short, long = {**GOOD, "problem": "3x + 7 = 16"}, {**GOOD, "problem": "3x + 7 = 16" + " + 0" * 40}
+        return await client.post("/solve", json=short), await client.post("/solve", json=long)
+
+    short, long = run(go())
+    assert short.status_code == 200 and not short.json()["success"]
+    assert 1 <= len(short.json()["actions"]) < 4 and short.json()["total_reward"] > 0
+    assert long.status_code == 422 and "more than 170 tokens: shorten it" in long.json()["error"]
+
+
 def test_the_key_is_asked_for_where_one_is_set(policy, monkeypatch):
     monkeypatch.setenv("RLKIT_API_KEY", "secret")
 
@@ -258,13 +349,19 @@ def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
         sampler, _, client = server(policy)
         working = sampler.sample
         sampler.sample = breaks
-        broken = await client.post("/solve", json=GOOD)
+        paths = {"/solve": GOOD, "/solve/batch": [GOOD, {**GOOD, "domain": "none"}], "/solve/stream": GOOD}
+        broken = [await client.post(path, json=body) for path, body in paths.items()]
         sampler.sample = working
-        return broken, await client.post("/solve", json=GOOD)
+        return broken, await client.post("/solve", json=GOOD), await client.get("/metrics")
 
-    broken, after = run(go())
-    assert broken.status_code == 500 and "ZeroDivisionError" in broken.json()["error"]
+    (plain, batch, stream), after, metrics = run(go())
+    failure = {"error": "The server failed: ZeroDivisionError."}
+    assert plain.status_code == 500 and plain.json() == failure
+    assert batch.status_code == 200 and batch.json()[0] == failure | {"status": 500}
+    assert batch.json()[1]["status"] == 404
+    assert "event: error" in stream.text and "ZeroDivisionError" in stream.text
     assert after.status_code == 200
+    assert 'rlkit_requests_total{path="/solve",status="500"} 1.0' in metrics.text
 
 
 def test_constrained_decoding_names_valid_actions_only(policy):
@@ -277,6 +374,24 @@ def test_constrained_decoding_names_valid_actions_only(policy):
 
     trajectory = run(go())
     assert all(t.action in env.actions for t in trajectory.transitions)
+
+
+@pytest.mark.parametrize(
+    ("longer", "chosen"), [(0.2, "act_1"), (0.5, "act_10")]
+)  # of the 0.6 that a turn begins with act_1
+def test_a_name_that_begins_a_longer_one_is_chosen_where_it_ends(policy, monkeypatch, longer, chosen):
+    def chances(_, rows):
+        total = {"act_1": 0.6, "act_10": longer, "act_11": 0.0, "stop": 0.3}
+        names = [
+            policy.tokenizer.decode(ids[there])
+            for ids, there in zip(rows.response_ids, rows.present, strict=True)
+        ]
+        return torch.tensor([[math.log(max(total[n], 1e-30))] for n in names]), None
+
+    monkeypatch.setattr("rlkit.training.forward.token_logprobs", chances)
+    agent = LanguageModelAgent(policy, Batcher(ExpertSampler(policy), 12), constrained=True)
+    names = ["act_1", "stop", "act_10", "act_11"]
+    assert agent.most_probable(np.array([1, 2, 3]), names) == chosen
 
 
 def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):
@@ -338,7 +453,7 @@ def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
 
 def test_an_open_host_needs_a_key(monkeypatch):
     from rlkit.errors import UserError
-    from rlkit.serving.app import serve
+    from rlkit.serving import serve
 
     monkeypatch.delenv("RLKIT_API_KEY", raising=False)
     with pytest.raises(UserError, match="RLKIT_API_KEY"):

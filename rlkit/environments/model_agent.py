@@ -94,6 +94,10 @@ class Batcher:
         )
         return [group[0] for group in groups]
 
+    async def between(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """`function(*arguments)` in the sampler's thread, so between its calls and beside the event loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
+
     def close(self) -> None:
         """End the sampler's thread once its call is over."""
         self._thread.shutdown(wait=False)
@@ -126,8 +130,9 @@ class LanguageModelAgent(BaseAgent):
             if "ids" in state.memory:
                 raise OutOfRoom
             raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
-        name = self.most_probable(ids, valid_actions) if self.constrained else ""
-        if name:
+        name = ""
+        if self.constrained:
+            name = await self.batcher.between(self.most_probable, ids, valid_actions)
             ids = np.concatenate([ids, self._encode(name)])
         sample = await self.batcher.sample(ids)
         said, text = sample.ids, name + self.chat.decode(sample.ids)
@@ -148,15 +153,23 @@ class LanguageModelAgent(BaseAgent):
         return np.asarray(self.chat.tokenizer.encode(name, add_special_tokens=False), np.int64)
 
     def most_probable(self, ids: np.ndarray, names: list[str]) -> str:
-        """The name that the model is most likely to begin its turn with, by one forward pass over all."""
+        """The name that the model is most likely to begin its turn with, by one forward pass over all.
+
+        A name that begins longer ones (action_1, action_10) counts only as far as none of them follows.
+        """
         import torch
 
         from rlkit.models.decoder import Decoder
         from rlkit.training.forward import Rows, text_batch, token_logprobs
 
         device = self.policy.model.device
-        batch = text_batch([ids] * len(names), [self._encode(n) for n in names], self.policy.pad_id, device)
+        tokens = [self._encode(name) for name in names]
+        batch = text_batch([ids] * len(names), tokens, self.policy.pad_id, device)
         rows = Rows.of(batch, torch.arange(len(names), device=device))
         with torch.no_grad():
             logprobs, _ = token_logprobs(Decoder(self.policy.model), rows)
-        return names[int(logprobs.sum(-1).argmax())]
+        chances, alone = logprobs.double().sum(-1).exp().tolist(), {}
+        for i in sorted(range(len(names)), key=lambda i: -len(tokens[i])):
+            begun = [alone[j] for j in alone if tokens[j][: len(tokens[i])].tolist() == tokens[i].tolist()]
+            alone[i] = chances[i] - sum(begun)
+        return names[max(alone, key=lambda i: alone[i])]

@@ -12,7 +12,7 @@ import importlib
 from typing import Any
 
 _PUBLIC = {
-    "serve": "rlkit.serving.app",
+    "serve": "rlkit.serving.server",
     "create_app": "rlkit.serving.app",
     "Settings": "rlkit.serving.solver",
 }

@@ -1,24 +1,21 @@
-"""The application, and the command that runs it."""
+"""The application: what is asked, and what is answered."""
 
 import asyncio
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
 from fastapi.responses import Response, StreamingResponse
 from prometheus_client import generate_latest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from rlkit import __version__
 from rlkit.environments.base import BaseEnvironment
 from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.environments.trajectory import Transition
-from rlkit.errors import UserError
-from rlkit.serving.http import API_KEY, BodyLimit, authorised, handle_errors
+from rlkit.serving.http import BodyLimit, Edge, authorised, broken, handle_errors, logger
 from rlkit.serving.solver import Metrics, Problem, Refused, Settings, Solution, Solver, action_of
 
 
@@ -36,7 +33,8 @@ def create_app(
     batcher = Batcher(
         sampler, settings.max_turn_length, max_batch=settings.max_batch, on_batch=metrics.batch.observe
     )
-    agent = LanguageModelAgent(policy, batcher, constrained=settings.constrained, context=settings.context)
+    context = min(settings.context, policy.base.config.max_position_embeddings)
+    agent = LanguageModelAgent(policy, batcher, constrained=settings.constrained, context=context)
     solver = Solver(agent, dict(domains), settings, metrics)
 
     @contextlib.asynccontextmanager
@@ -46,29 +44,35 @@ def create_app(
 
     app = FastAPI(title="rlkit", version=__version__, lifespan=lifespan)
     app.state.solver = solver
-    app.add_middleware(BodyLimit, most=settings.max_body)
-    handle_errors(app, metrics)
+    app.add_middleware(BodyLimit, most=settings.max_body, seconds=settings.timeout)
+    app.add_middleware(Edge, solver=solver)  # the last is the outermost
+    handle_errors(app)
 
     @app.post("/solve", dependencies=[Depends(authorised)])
     async def solve(request: Problem) -> Solution:
         """Solve one problem step by step."""
         return await solver.solve(request)
 
+    most = min(settings.max_batch, settings.max_concurrent)
+
     @app.post("/solve/batch", dependencies=[Depends(authorised)])
     async def solve_batch(
-        requests: Annotated[list[Problem], Field(min_length=1, max_length=settings.max_batch)],
+        requests: Annotated[list[Problem], Field(min_length=1, max_length=most)],
     ) -> list[Any]:
         """Solve many problems together; one that is refused holds its `error` and disturbs no other."""
-        solver.require_room(len(requests))
+        solver.require_room(requests)
         results = await asyncio.gather(*(solver.solve(r) for r in requests), return_exceptions=True)
         return [_item(result) for result in results]
 
     @app.post("/solve/stream", dependencies=[Depends(authorised)])
     async def solve_stream(request: Problem) -> StreamingResponse:
         """Solve one problem, with every action as a server-sent event while it happens."""
-        environment = solver.environment(request.domain)
-        solver.require_room()
-        return StreamingResponse(_events(solver, environment, request), media_type="text/event-stream")
+        if known := solver.cached(request):
+            return _stream(_replayed(known))
+        steps: asyncio.Queue[Transition | None] = asyncio.Queue()
+        task = solver.start(request, steps.put_nowait)
+        task.add_done_callback(lambda _: steps.put_nowait(None))
+        return _stream(_live(steps, task))
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
@@ -87,50 +91,31 @@ def _item(result: Solution | BaseException) -> Solution | dict[str, Any]:
     if isinstance(result, Refused):
         return {"error": result.sentence, "status": result.status}
     if isinstance(result, BaseException):
-        raise result
+        logger.error("an item of a batch failed", exc_info=result)
+        return {"error": broken(result), "status": 500}
     return result
 
 
-async def _events(solver: Solver, environment: BaseEnvironment, request: Problem) -> AsyncIterator[str]:
-    steps: asyncio.Queue[Transition | None] = asyncio.Queue()
-    task = solver.start(uuid.uuid4().hex, environment, request, steps.put_nowait)
-    task.add_done_callback(lambda _: steps.put_nowait(None))
+def _stream(events: AsyncIterator[str]) -> StreamingResponse:
+    return StreamingResponse(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+
+
+def _event(kind: str, data: BaseModel | dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {data.model_dump_json() if isinstance(data, BaseModel) else json.dumps(data)}\n\n"
+
+
+async def _replayed(solution: Solution) -> AsyncIterator[str]:
+    for action in solution.actions:
+        yield _event("action", action)
+    yield _event("solution", solution)
+
+
+async def _live(steps: asyncio.Queue[Transition | None], task: asyncio.Task[Solution]) -> AsyncIterator[str]:
     try:
         while (step := await steps.get()) is not None:
-            yield f"event: action\ndata: {action_of(step).model_dump_json()}\n\n"
-        result = await task
-        yield f"event: solution\ndata: {result.model_dump_json()}\n\n"
-    except Refused as refused:
-        yield f"event: error\ndata: {json.dumps({'error': refused.sentence, 'status': refused.status})}\n\n"
+            yield _event("action", action_of(step))
+        yield _event("solution", await task)
+    except Exception as error:  # the status has been sent: the last event says what happened
+        yield _event("error", _item(error))
     finally:
         task.cancel()  # the client left
-
-
-def serve(path: str, host: str = "127.0.0.1", port: int = 8000, settings: Settings | None = None) -> None:
-    """Serve a run's policy until interrupted; running requests are finished first (30 s at most).
-
-    Raises:
-        UserError: the policy cannot be opened, or a non-loopback host without an API key.
-    """
-    import torch
-    import uvicorn
-
-    from rlkit.export import open_saved
-    from rlkit.samplers.torch import TorchSampler
-
-    if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
-        raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
-    # One core is for requests: torch's threads wait for each other spinning, and would wait for them.
-    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
-    saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
-    policy = saved.policy
-    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-    app = create_app(policy, saved.environments, sampler, settings)
-    uvicorn.run(
-        app,
-        host=host,
-        port=port,
-        log_level="warning",
-        timeout_graceful_shutdown=30,
-        timeout_keep_alive=75,  # under load, 5 s pass before the next request on a connection is looked at
-    )

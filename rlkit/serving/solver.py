@@ -1,14 +1,16 @@
 """Episodes on request: limits, sharing of equal requests, a cache, metrics."""
 
 import asyncio
+import json
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated, Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.model_agent import LanguageModelAgent
@@ -24,17 +26,19 @@ class Settings:
     Attributes:
         max_body: bytes of a request (413 beyond).
         max_concurrent: episodes at a time (429 with Retry-After beyond).
-        timeout: seconds of one episode (504 beyond).
+        timeout: seconds of one episode (504 beyond), and until a request has arrived (408 beyond).
+        grace: seconds that running episodes have when the server is told to stop (503 beyond).
         max_batch: problems of one batch request (422 beyond), and episodes a sampler call.
         cache: finished episodes kept.
         max_turn_length: tokens of one turn.
         constrained: only valid actions can be named (one more forward pass a turn).
-        context: most tokens of an episode.
+        context: most tokens of an episode; a model's own limit may be smaller.
     """
 
     max_body: int = 64 * 1024
     max_concurrent: int = 256
     timeout: float = 60.0
+    grace: float = 30.0
     max_batch: int = 256
     cache: int = 1024
     max_turn_length: int = 64
@@ -46,7 +50,22 @@ class Problem(BaseModel):
     """A problem in words or as the domain's JSON object, and the domain that it belongs to."""
 
     problem: Annotated[str, Field(min_length=1, max_length=8000)] | dict[str, Any]
-    domain: str = "mathematics"
+    domain: Annotated[str, Field(max_length=100)] = "mathematics"
+
+    @model_validator(mode="after")
+    def _sendable(self) -> "Problem":
+        try:
+            json.dumps(self.problem, ensure_ascii=False, allow_nan=False).encode()
+        except UnicodeEncodeError:
+            raise ValueError("problem holds half a surrogate pair, which is no text") from None
+        except ValueError:
+            raise ValueError("problem holds a number that is not finite") from None
+        return self
+
+    @cached_property
+    def key(self) -> str:
+        """Equal for equal requests."""
+        return content_hash([self.domain, self.problem])
 
 
 class Action(BaseModel):
@@ -95,7 +114,11 @@ class Metrics:
 
 
 class Solver:
-    """Plays episodes: at most `max_concurrent`, equal ones once, finished ones from the cache."""
+    """Plays episodes: at most `max_concurrent`, equal ones once, finished ones from the cache.
+
+    A client that leaves ends its own waiting; the episode goes on, for others and for the cache, unless it was a
+    stream.
+    """
 
     def __init__(
         self,
@@ -105,7 +128,9 @@ class Solver:
         metrics: Metrics,
     ):
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
-        self._running: dict[str, asyncio.Task[Solution]] = {}
+        self.stopping = False
+        self._running: set[asyncio.Task[Solution]] = set()
+        self._shared: dict[str, asyncio.Task[Solution]] = {}  # those of them that equal requests may join
         self._cache: OrderedDict[str, Solution] = OrderedDict()
 
     def environment(self, domain: str) -> BaseEnvironment:
@@ -117,40 +142,54 @@ class Solver:
             raise Refused(404, f"Unknown domain {domain!r}. Known: {', '.join(known)}.")
         return self.domains.setdefault(domain, environments.parse(domain))
 
-    def require_room(self, episodes: int = 1) -> None:
-        """Raises Refused (429) when so many more episodes are too many."""
-        if len(self._running) + episodes > self.settings.max_concurrent:
+    def require_room(self, requests: Sequence[Problem]) -> None:
+        """Raises Refused: 429 when what these requests would start is too much, 503 when the server stops."""
+        if self.stopping:
+            raise Refused(503, "The server is stopping.", **{"Retry-After": "5"})
+        new = {r.key for r in requests} - self._cache.keys() - self._shared.keys()
+        if len(self._running) + len(new) > self.settings.max_concurrent:
             raise Refused(
                 429, f"{len(self._running)} episodes are running; try again soon.", **{"Retry-After": "1"}
             )
 
+    def cached(self, request: Problem) -> Solution | None:
+        """The kept solution of an equal request."""
+        if request.key not in self._cache:
+            return None
+        self._cache.move_to_end(request.key)
+        self.metrics.cached.inc()
+        return self._cache[request.key].model_copy(update={"cached": True})
+
     async def solve(self, request: Problem) -> Solution:
         """The solution of a problem. Raises Refused."""
-        environment = self.environment(request.domain)
-        key = content_hash([request.domain, request.problem])
-        if key in self._cache:
-            self._cache.move_to_end(key)
-            self.metrics.cached.inc()
-            return self._cache[key].model_copy(update={"cached": True})
-        task = self._running.get(key) or self.start(key, environment, request)
-        return await asyncio.shield(task)  # a client that leaves ends its own waiting, not the others'
+        if known := self.cached(request):
+            return known
+        task = self._shared.get(request.key)
+        if task is None:
+            task = self._shared[request.key] = self.start(request)
+            task.add_done_callback(lambda _: self._shared.pop(request.key))
+        return await asyncio.shield(task)
 
     def start(
-        self,
-        key: str,
-        environment: BaseEnvironment,
-        request: Problem,
-        on_step: Callable[[Transition], Any] | None = None,
+        self, request: Problem, on_step: Callable[[Transition], Any] | None = None
     ) -> asyncio.Task[Solution]:
-        """Begin an episode; its solution is kept under `key`. Raises Refused (429) without room."""
-        self.require_room()
-        task = self._running[key] = asyncio.create_task(self._play(environment, request, on_step))
-        task.add_done_callback(lambda done: self._finished(key, done))
+        """Begin an episode whose solution is kept. Raises Refused where it cannot begin."""
+        environment = self.environment(request.domain)
+        self.require_room([request])
+        task = asyncio.create_task(self._play(environment, request, on_step))
+        self._running.add(task)
+        task.add_done_callback(lambda done: self._finished(request.key, done))
         self.metrics.active.set(len(self._running))
         return task
 
+    def stop(self) -> None:
+        """End what still runs: whoever waits for it is told so (503)."""
+        self.stopping = True
+        for task in self._running:
+            task.cancel()
+
     def _finished(self, key: str, task: asyncio.Task[Solution]) -> None:
-        self._running.pop(key, None)
+        self._running.discard(task)
         self.metrics.active.set(len(self._running))
         if not task.cancelled() and task.exception() is None:
             self._cache[key] = task.result()
@@ -168,6 +207,10 @@ class Solver:
             raise Refused(422, str(error)) from None
         except TimeoutError:
             raise Refused(504, f"The episode took longer than {self.settings.timeout:g} s.") from None
+        except asyncio.CancelledError:
+            if not self.stopping:
+                raise
+            raise Refused(503, "The server is stopping.", **{"Retry-After": "5"}) from None
         seconds = time.perf_counter() - began
         self.metrics.seconds.observe(seconds)
         self.metrics.reward.inc(max(trajectory.total_reward, 0.0))

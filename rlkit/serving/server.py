@@ -1,0 +1,100 @@
+"""The process that serves an application: where it listens, and how it ends."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+
+from rlkit.errors import UserError
+from rlkit.serving.app import create_app
+from rlkit.serving.http import API_KEY
+from rlkit.serving.solver import Settings, Solver
+
+# Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
+# the moment of the next request, resets that request.
+KEEP_ALIVE = 75
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which when told to stop refuses what is new, lets `grace` seconds pass for what runs, and then
+    answers it with 503."""
+
+    def __init__(self, app: FastAPI, settings: Settings, say: Callable[[str], Any] = print) -> None:
+        config = uvicorn.Config(
+            app,
+            log_level="warning",
+            timeout_keep_alive=KEEP_ALIVE,
+            timeout_graceful_shutdown=round(settings.grace) + 5,  # for answers to reach slow clients
+        )
+        super().__init__(config)
+        self.solver: Solver = app.state.solver
+        self.say = say
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        host, port = (sockets or self.servers[0].sockets)[0].getsockname()[:2]
+        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.say(
+            f"Serving {', '.join(sorted(self.solver.domains)) or 'any domain'} at {address}; see {address}/docs."
+        )
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self.solver.stopping = True
+        asyncio.get_running_loop().call_later(self.solver.settings.grace, self.solver.stop)
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, before anything slow. Raises UserError where it is taken or none of ours."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise UserError(
+            f"--host {host} --port {port} cannot be listened on ({error.strerror}): take another."
+        ) from None
+    return bound
+
+
+def serve(
+    path: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: Settings | None = None,
+    say: Callable[[str], Any] = print,
+) -> None:
+    """Serve a run's policy until Ctrl-C or SIGTERM. New requests are then refused, running ones have
+    `settings.grace` seconds to finish, and those that have not are answered with 503.
+
+    Raises:
+        UserError: the policy cannot be opened, the address is taken, or a non-loopback host without an API key.
+    """
+    import torch
+
+    from rlkit.export import open_saved
+    from rlkit.samplers.torch import TorchSampler
+
+    if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
+        raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
+    bound, settings = listen(host, port), settings or Settings()
+    # One core is for requests: torch's threads wait for each other spinning, and would wait for them.
+    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
+    policy = saved.policy
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    server = Server(create_app(policy, saved.environments, sampler, settings), settings, say)
+    if threading.current_thread() is threading.main_thread():
+        # uvicorn raises the signal that stopped it once more, after all is done: here that is a clean end.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run([bound])

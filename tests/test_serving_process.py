@@ -1,0 +1,184 @@
+"""A server in a process of its own, over real connections: requests that are bad, clients that leave, and its end."""
+
+import asyncio
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.serving.server import KEEP_ALIVE, listen
+
+# The command itself, with sampler calls that take as long as told.
+SERVER = """
+import sys, time
+from rlkit.samplers.torch import TorchSampler
+from rlkit.serving import Settings, serve
+
+sample, pause, port, limits = TorchSampler.sample, float(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3])
+TorchSampler.sample = lambda *a, **k: (time.sleep(pause), sample(*a, **k))[1]
+serve("ladder-30k", port=port, settings=Settings(max_turn_length=4, **limits), say=lambda s: print(s, flush=True))
+"""
+HEADERS = {"content-type": "application/json"}
+
+
+def problem(a: int) -> dict[str, Any]:
+    return {"domain": "business", "problem": CASE | {"budget": 50 + a}}
+
+
+CASE = {
+    "budget": 50, "staff": 5, "aversion": 0.5, "chances": [0.2, 0.5, 0.3],
+    "options": {n: {"title": n, "cost": 10, "staff": 1, "payoffs": [30, 20, 5]} for n in "AB"},
+}  # fmt: skip
+
+
+@contextmanager
+def running(pause: float = 0.0, **limits):
+    """(process, address) of a server that answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-c", SERVER, str(pause), str(port), repr(limits)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        assert f"at http://127.0.0.1:{port}" in process.stdout.readline()
+        yield process, f"http://127.0.0.1:{port}"
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def ended(process: subprocess.Popen, url: str, within: float) -> float:
+    """Seconds until the process ended by itself with status 0, leaving nobody behind and its port free."""
+    began, children = time.perf_counter(), psutil.Process(process.pid).children(recursive=True)
+    _, errors = process.communicate(timeout=within)
+    assert process.returncode == 0, errors
+    assert "Traceback" not in errors
+    assert not any(child.is_running() for child in children)
+    listen("127.0.0.1", int(url.rpartition(":")[2])).close()
+    return time.perf_counter() - began
+
+
+def test_bad_requests_over_real_connections_disturb_nobody():
+    bodies: list[tuple[Any, int]] = [
+        ({"domain": "x" * 90, "problem": "y"}, 404),
+        ({"domain": "x" * 60_000, "problem": "y"}, 422),
+        ("x" * 1_000_000, 413),
+        ("x" * 20_000_000, 413),
+        ("[" * 30_000, 400),
+        ('{"problem": ' + '{"a":' * 900 + "1" + "}" * 900 + "}", 422),
+        ('{"domain": "business", "problem": {"budget": 1e999, "staff": 1e999}}', 422),
+        ('{"problem": "\\ud800"}', 422),
+        ('{"problem": {"\\ud800": 1}}', 422),
+        ('{"domain": "gymnasium", "problem": {"seed": -1}}', 422),
+        ({"domain": "mathematics", "problem": "2x = 6; 3x = 9"}, 422),
+        (b"\xff\xfe", 422),
+        ("", 422),
+    ]
+
+    async def go(url: str) -> tuple[list[httpx.Response], list[httpx.Response]]:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
+            good = [client.post("/solve", json=problem(i)) for i in range(5)]
+            bad = [
+                client.post("/solve", headers=HEADERS, content=json.dumps(b) if isinstance(b, dict) else b)
+                for b, _ in bodies
+            ]
+            answers = await asyncio.gather(*good, *bad)
+        return answers[:5], answers[5:]
+
+    with running() as (process, url):
+        good, bad = asyncio.run(go(url))
+        assert [a.status_code for a in good] == [200] * 5
+        for answer, (body, status) in zip(bad, bodies, strict=True):
+            assert answer.status_code == status, (body[:60], answer.text)
+            assert answer.json()["error"].endswith(".") and len(answer.json()["error"]) < 700
+        process.terminate()
+        ended(process, url, 10)
+
+
+def post(url: str, path: str, body: dict[str, Any]) -> socket.socket:
+    """A connection on which the request has been sent and nothing read."""
+    host, port = url.removeprefix("http://").split(":")
+    connection, raw = socket.create_connection((host, int(port))), json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: {host}\r\ncontent-type: application/json\r\n"
+    connection.sendall(f"{head}content-length: {len(raw)}\r\n\r\n".encode() + raw)
+    return connection
+
+
+def active(url: str) -> float:
+    lines = httpx.get(f"{url}/metrics").text.splitlines()
+    return float(next(line for line in lines if line.startswith("rlkit_active_episodes ")).split()[1])
+
+
+def test_clients_that_leave_free_their_place_and_disturb_nobody():
+    with running(0.3, max_concurrent=4) as (process, url):
+        stream = post(url, "/solve/stream", problem(1))
+        assert b"200 OK" in stream.recv(1000)
+        plain, half = post(url, "/solve", problem(2)), post(url, "/solve", problem(3))
+        half.shutdown(socket.SHUT_WR)
+        time.sleep(0.2)
+        assert active(url) == 3
+        stream.close()
+        plain.close()
+        time.sleep(0.2)
+        assert active(url) == 2  # the stream's is over, the plain one's goes on for the cache
+        assert httpx.post(f"{url}/solve", json=problem(4), timeout=30).status_code == 200
+        assert httpx.post(f"{url}/solve", json=problem(2), timeout=30).json()["cached"]
+        process.terminate()
+        ended(process, url, 10)
+
+
+def test_told_to_stop_it_finishes_what_runs_and_refuses_what_is_new():
+    with running(0.15) as (process, url):
+        stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.4)
+        with pytest.raises(httpx.ConnectError):
+            httpx.post(f"{url}/solve", json=problem(3))
+        told, answered = read_all(stream), read_all(plain)
+        assert b"event: solution" in told and b"event: error" not in told
+        assert answered.startswith(b"HTTP/1.1 200 OK") and b'"total_reward"' in answered
+        assert b"connection: close" in answered
+        assert ended(process, url, 20) < 15
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_what_does_not_finish_in_time_is_told_so(number):
+    with running(0.5, grace=1.0) as (process, url):
+        stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
+        time.sleep(0.3)
+        process.send_signal(number)
+        answered, told = read_all(plain), read_all(stream)
+        assert answered.startswith(b"HTTP/1.1 503") and b'{"error":"The server is stopping."}' in answered
+        assert b"retry-after: 5" in answered
+        assert b'event: error\ndata: {"error": "The server is stopping.", "status": 503}' in told
+        assert ended(process, url, 10) < 5
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """Everything until the server closes."""
+    connection.settimeout(30)
+    return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_an_address_that_is_taken_is_one_sentence():
+    with listen("127.0.0.1", 0) as taken:
+        taken.listen()
+        with pytest.raises(UserError, match=r"--host 127.0.0.1 --port \d+ cannot be listened on"):
+            listen("127.0.0.1", taken.getsockname()[1])
+    with pytest.raises(UserError, match="nowhere.invalid"):
+        listen("nowhere.invalid", 1)
+
+
+def test_idle_connections_are_kept_longer_than_clients_and_proxies_keep_them():
+    assert KEEP_ALIVE > 60  # of nginx; a server that closes first resets the next request (httpx.ReadError)
