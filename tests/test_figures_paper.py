@@ -20,7 +20,7 @@ from rlkit.figures.study import StudyData, draw, drawn, render, tables
 from rlkit.store import RunStore
 from rlkit.summary import write
 
-NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps"}
+NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 
 

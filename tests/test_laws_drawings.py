@@ -1,5 +1,8 @@
 """The analysis figures draw what their tables say."""
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +10,8 @@ from laws_data import curve
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.figures import looks
+from rlkit.figures import efficiency, looks, varied
+from rlkit.figures.study import StudyData
 from rlkit.laws import compare, drawings
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -50,7 +54,7 @@ def evals() -> pd.DataFrame:
 
 
 def test_curves_of_one_shape_collapse():
-    table = drawings.collapse(metrics(), "compute/total_flops").table
+    table = efficiency.collapse(metrics(), "compute/total_flops").table
     spread = table.groupby("step")["progress"].std()
     assert len(table) == 24 and spread.max() < 1e-9
     assert table["progress"].max() == pytest.approx(1.0) and table["share"].max() == 1.0
@@ -60,11 +64,11 @@ def test_flat_curves_cannot_collapse():
     flat = metrics()
     flat.loc[flat["metric"] == "eval/pass@1", "value"] = 0.5
     with pytest.raises(UserError, match="No run changes"):
-        drawings.collapse(flat, "compute/total_flops")
+        efficiency.collapse(flat, "compute/total_flops")
 
 
 def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
-    found = drawings.frontier(metrics(), "compute/total_flops").table
+    found = efficiency.frontier(metrics(), "compute/total_flops").table
     assert len(found) >= 4
     assert found.groupby("eval/pass@1").size().min() >= 2  # a level that one size rises to shows nothing
     row = found.iloc[0]
@@ -74,21 +78,16 @@ def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
     assert steps / (steps + 10) == pytest.approx(progress, rel=0.15)  # interpolated between evaluations
     with pytest.raises(UserError, match="two sizes or more"):
         one = metrics()
-        drawings.frontier(one[one["model.path"] == "small"], "compute/total_flops")
+        efficiency.frontier(one[one["model.path"] == "small"], "compute/total_flops")
 
 
 def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():
     df = metrics()
-    (ax,) = drawings.frontier(df, "compute/total_flops").figure.axes
-    dots = {
-        line.get_color()
-        for line in ax.lines
-        if line.get_linestyle() == "None" and line.get_marker() in "osD^"
-    }
+    (ax,) = efficiency.frontier(df, "compute/total_flops").figure.axes
     known = {value["color"] for value in looks(df, "parameters_non_embedding").values()}
-    assert dots and dots <= known
-    levels = [line for line in ax.lines if line.get_label().startswith("held-out pass@1")]
-    assert levels and all(0 < float(line.get_color()) < 1 for line in levels)
+    assert {bars.lines[0].get_color() for bars in ax.containers} == known  # type: ignore[attr-defined]
+    levels = [line for line in ax.lines if str(line.get_label()).startswith("held-out pass@1")]
+    assert levels and all(0 < float(str(line.get_color())) < 1 for line in levels)
 
 
 def test_no_frontier_where_each_size_begins_where_the_one_before_ends():
@@ -96,7 +95,7 @@ def test_no_frontier_where_each_size_begins_where_the_one_before_ends():
     shift = df["model.path"].map({"small": 0.0, "medium": 2.0, "large": 4.0})
     df.loc[df["metric"] == "eval/pass@1", "value"] += shift
     with pytest.raises(UserError, match="No level of eval/pass@1 is one that two sizes rise to"):
-        drawings.frontier(df, "compute/total_flops")
+        efficiency.frontier(df, "compute/total_flops")
 
 
 def test_pass_at_k_rises_with_k_and_pools_the_samples_of_a_cell():
@@ -149,6 +148,29 @@ def test_open_intervals_leave_the_panel_and_not_the_table():
         low, high = ax.get_xlim()
         values = drawing.table.loc[drawing.table["parameter"] == ax.get_title(), "value"]
         assert low <= values.min() and values.max() <= high <= 31 * values.max()
+
+
+def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
+    rows, truth = [], {"A": 0.8, "B": 1.5, "R0": 0.1}
+    noise = np.random.default_rng(0).normal(0, 0.004, (3, 2, 12))
+    for i, (model, size) in enumerate(SIZES.items()):
+        for seed in (0, 1):
+            same = {"run": f"{model}-s{seed}", "seed": seed, "cell": model, "data_source": "all"}
+            same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
+            for step in range(12):
+                flops, middle = 1e9 * step, 4e9 if model == "small" else 2e9
+                rise = 1 / (1 + (middle / flops) ** truth["B"]) if step else 0.0
+                value = truth["R0"] + (truth["A"] - truth["R0"]) * rise + noise[i, seed, step]
+                rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
+                rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
+    study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows)))
+    table: Any = varied.training_law(study, "icml").table.set_index(["fit", "parameter"])
+    assert set(table.index.get_level_values(0)) == {"small", "medium"}
+    middle = table.loc[("small", "C_mid")]
+    assert middle["low"] < 4e9 < middle["high"] and middle["value"] == pytest.approx(4e9, rel=0.2)
+    few = study.metrics[study.metrics["step"] < 4]
+    with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):
+        varied.training_law(cast(StudyData, SimpleNamespace(metrics=few)), "icml")
 
 
 def test_an_optional_part_says_why_it_is_left_out(capsys):

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from rlkit import measures
-from rlkit.figures import contrasts, runs, varied
+from rlkit.figures import contrasts, efficiency, runs, varied
 from rlkit.figures.drawing import Drawing
 from rlkit.laws import drawings
 
@@ -86,11 +86,11 @@ FIGURES: dict[str, Figure] = {
         "Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to "
         "one level, its lowest point is the best size for it, and each size has its model's colour and marker. Bars "
         "span the runs.",
-        lambda s, venue: drawings.frontier(s.metrics, COMPUTE, venue=venue),
+        lambda s, venue: efficiency.frontier(s.metrics, COMPUTE, venue=venue),
     ),
     "collapse": Figure(
         "Learning curves as shares of their own compute and of their own gain: those of one shape fall on one curve.",
-        lambda s, venue: drawings.collapse(s.metrics, COMPUTE, venue=venue),
+        lambda s, venue: efficiency.collapse(s.metrics, COMPUTE, venue=venue),
     ),
     "sample_efficiency": Figure(
         "Response tokens until held-out pass@1 reaches a level, the mean over the runs that reach it; bars span those.",
@@ -117,6 +117,11 @@ FIGURES: dict[str, Figure] = {
     "law_of_size_and_steps": Figure(
         "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
         varied.law_of_size_and_steps,
+    ),
+    "training_law": Figure(
+        "The sigmoid of held-out pass@1 in the compute of training (arXiv 2510.13786) of each cell: its start R0, end "
+        "A, half-way compute C_mid and steepness B, with 95 % intervals.",
+        varied.training_law,
     ),
     "data": Figure(
         "Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems.",

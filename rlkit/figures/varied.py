@@ -9,7 +9,8 @@ from rlkit import measures
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, runs
 from rlkit.figures.drawing import Drawing
-from rlkit.laws import compare, drawings, fit
+from rlkit.figures.theme import looks
+from rlkit.laws import GroupedFit, compare, drawings, fit
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
 FORMS = ("power", "saturating_power")
+FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
 FOR_LAW = 3  # values of its column that a law of one needs at least
 
 
@@ -35,6 +37,34 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
         holdout={"held_out": [True]},
     )  # fmt: skip
     return drawings.law(found, curves, venue)  # type: ignore[arg-type]
+
+
+def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/total_flops") -> GroupedFit:
+    """A law along training, of pass@1 after the start against compute, for each cell that is not held out; the sigmoid
+    (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B.
+
+    Raises:
+        UserError: fewer evaluations after the start than a law needs.
+    """
+    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
+    curves = runs.curve_table(seen, compute, "eval/pass@1", "cell")
+    curves = curves[curves["step"] > 0]
+    if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:
+        raise UserError(
+            f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
+            "trainer.test_freq."
+        )
+    made = fit(curves, law, x=compute, y="eval/pass@1", group="cell", loss="ls")
+    assert isinstance(made, GroupedFit)
+    return made
+
+
+def training_law(study: "StudyData", venue: str) -> Drawing:
+    """What the sigmoid along training is in each cell."""
+    found = along(study)
+    return drawings.intervals(
+        {cell: found[cell] for cell in looks(study.metrics, "cell") if cell in found}, venue=venue
+    )
 
 
 def forms(study: "StudyData", venue: str) -> Drawing:
