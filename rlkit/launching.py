@@ -26,6 +26,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.progress import LOG, START, RunState, last_lines, process_of, run_state
+from rlkit.studies import load_one
 
 if TYPE_CHECKING:
     from rlkit.watching import NotebookView
@@ -55,18 +56,19 @@ def launch(
     from its newest checkpoint otherwise.
 
     Args:
-        source: a RunConfig, or a file as `rlkit.load` takes it.
+        source: a RunConfig, or the file of a run, or of a study, whose cell the overrides then choose.
         overrides, sections: as in `rlkit.load`.
         root: folder of all studies.
 
     Raises:
-        UserError: the configuration is wrong, or the run's folder cannot be written.
+        UserError: the configuration is wrong, a key of a study's grid is not chosen, or the run's folder cannot be
+            written.
     """
+    dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
     if isinstance(source, RunConfig):
-        dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
         config = validate(RunConfig, override(source.model_dump(mode="json"), dotted)) if dotted else source
     else:
-        config = load(source, overrides, **sections)
+        config = load_one(source, dotted)
     folder = Path(root) / config.study / "runs" / config.id
     return Launched(folder)._start(config)
 

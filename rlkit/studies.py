@@ -231,10 +231,11 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     config, content = load(path, overrides), read_yaml(path)
     grid = (content.get("grid") or {}) if "run" in content else {}
     if missing := [key for key in grid if key not in (overrides or {})]:
-        example = " ".join(f"{key}={grid[key][0]}" for key in missing)
+        cell = {key: grid[key][0] for key in missing}
+        words = " ".join(f"{key}={value}" for key, value in cell.items())
         raise UserError(
             f"{path} is a study over {', '.join(grid)}: rlkit study {path} trains all its runs; for one, choose its "
-            f"cell, e.g. rlkit run {path} {example}."
+            f"cell, e.g. rlkit run {path} {words}, in Python by the overrides {cell}."
         )
     return config
 

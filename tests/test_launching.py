@@ -138,6 +138,22 @@ def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
     assert state.status == "failed" and "gdpo" in state.reason
 
 
+def test_one_run_of_a_study_file_has_to_choose_its_cell(tmp_path):
+    study = tmp_path / "sizes.yaml"
+    study.write_text(
+        "run: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}\n"
+    )
+    with pytest.raises(
+        UserError, match="choose its cell.*in Python by the overrides {'model.path': 'ladder-10k'}"
+    ):
+        rlkit.launch(study, root=tmp_path)
+    with pytest.raises(UserError, match="choose its cell"):
+        execute(
+            "notebooks/train.ipynb", tmp_path / "out.ipynb", {"config": str(study), "root": str(tmp_path)}
+        )
+    assert not (tmp_path / "sizes").exists()  # nothing has begun
+
+
 def test_runs_are_found_by_folder_or_id(tmp_path, config):
     with RunStore.open(config, tmp_path) as store:
         assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
