@@ -38,9 +38,7 @@ def rotate(x: Tensor, turn: Tensor, heads: int) -> Tensor:
     if x.dtype == turn.real.dtype:
         torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
     else:  # bfloat16 has no complex numbers
-        (a, b), (real, imaginary) = pairs.unbind(-1), turned.unbind(-1)
-        torch.mul(a, turn.real, out=real).addcmul_(b, turn.imag, value=-1)
-        torch.mul(b, turn.real, out=imaginary).addcmul_(a, turn.imag)
+        turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
     out[:, heads:] = x[:, heads:]
     return out
 

@@ -124,7 +124,7 @@ class StaticDecoding:
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
         self.graphs: dict[tuple, Callable[[], None] | None] = {}
-        self.pool = torch.cuda.graph_pool_handle() if self.capture else None
+        self.pool: tuple[int, int] | None = None  # memory that all graphs share
 
     def decode(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
@@ -156,6 +156,8 @@ class StaticDecoding:
             rows, width, max_tokens = max(rows, r), max(width, w), max(max_tokens, t)
         self.graphs.clear()
         self.buffers = None  # free the old ones first
+        if self.capture:  # a pool ends with the last of its graphs
+            self.pool = torch.cuda.graph_pool_handle()
         self.buffers = Buffers.empty(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
         return self.buffers
 

@@ -66,7 +66,11 @@ def memory_of(
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
         sampler_held, rollout = _torch(config, s, lengths)
-    return Memory(held | sampler_held, rollout, _update(config, s, p))
+    update = _update(config, s, p)
+    if config.captures(on_gpu, shape.parameters):  # what a captured pass needs stays its own
+        held["captured passes"] = sum(pass_parts(s, p).values())
+        update = {"gradients": FLOAT * s.trained}
+    return Memory(held | sampler_held, rollout, update)
 
 
 def sampler_of(config: RunConfig, shape: ModelShape, on_gpu: bool) -> str:
