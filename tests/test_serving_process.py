@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.serving.server import KEEP_ALIVE, listen
+from rlkit.serving.server import KEEP_ALIVE, LINGER, listen
 
 # The command itself, with sampler calls that take as long as told.
 SERVER = """
@@ -119,18 +119,25 @@ def active(url: str) -> float:
     return float(next(line for line in lines if line.startswith("rlkit_active_episodes ")).split()[1])
 
 
+def wait_for(url: str, episodes: int) -> None:
+    """Until so many run."""
+    for _ in range(100):
+        if active(url) == episodes:
+            return
+        time.sleep(0.05)
+    raise AssertionError(f"{active(url)} episodes are running, not {episodes}")
+
+
 def test_clients_that_leave_free_their_place_and_disturb_nobody():
-    with running(0.3, max_concurrent=4) as (process, url):
+    with running(0.15, max_concurrent=4) as (process, url):
         stream = post(url, "/solve/stream", problem(1))
-        assert b"200 OK" in stream.recv(1000)
         plain, half = post(url, "/solve", problem(2)), post(url, "/solve", problem(3))
         half.shutdown(socket.SHUT_WR)
-        time.sleep(0.2)
-        assert active(url) == 3
+        wait_for(url, 3)
+        assert b"200 OK" in stream.recv(1000)
         stream.close()
         plain.close()
-        time.sleep(0.2)
-        assert active(url) == 2  # the stream's is over, the plain one's goes on for the cache
+        wait_for(url, 2)  # the stream's is over, the plain one's goes on for the cache
         assert httpx.post(f"{url}/solve", json=problem(4), timeout=30).status_code == 200
         assert httpx.post(f"{url}/solve", json=problem(2), timeout=30).json()["cached"]
         process.terminate()
@@ -138,13 +145,19 @@ def test_clients_that_leave_free_their_place_and_disturb_nobody():
 
 
 def test_told_to_stop_it_finishes_what_runs_and_refuses_what_is_new():
-    with running(0.15) as (process, url):
+    with running(0.1) as (process, url):
         stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
-        time.sleep(0.3)
-        process.send_signal(signal.SIGTERM)
-        time.sleep(0.4)
+        wait_for(url, 2)
+        with httpx.Client(base_url=url) as client:
+            client.get("/healthz")
+            process.send_signal(signal.SIGTERM)
+            time.sleep(0.3)
+            refused = client.post("/solve", json=problem(3))  # on a connection that was open
+        assert refused.status_code == 503 and refused.json() == {"error": "The server is stopping."}
+        assert refused.headers["connection"] == "close" and refused.headers["retry-after"] == "5"
+        time.sleep(LINGER)
         with pytest.raises(httpx.ConnectError):
-            httpx.post(f"{url}/solve", json=problem(3))
+            httpx.post(f"{url}/solve", json=problem(4))
         told, answered = read_all(stream), read_all(plain)
         assert b"event: solution" in told and b"event: error" not in told
         assert answered.startswith(b"HTTP/1.1 200 OK") and b'"total_reward"' in answered
@@ -156,7 +169,7 @@ def test_told_to_stop_it_finishes_what_runs_and_refuses_what_is_new():
 def test_what_does_not_finish_in_time_is_told_so(number):
     with running(0.5, grace=1.0) as (process, url):
         stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
-        time.sleep(0.3)
+        wait_for(url, 2)
         process.send_signal(number)
         answered, told = read_all(plain), read_all(stream)
         assert answered.startswith(b"HTTP/1.1 503") and b'{"error":"The server is stopping."}' in answered

@@ -12,7 +12,7 @@ from prometheus_client import generate_latest
 from pydantic import BaseModel, Field
 
 from rlkit import __version__
-from rlkit.environments.base import BaseEnvironment
+from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.environments.trajectory import Transition
 from rlkit.serving.http import BodyLimit, Edge, authorised, broken, handle_errors, logger
@@ -35,6 +35,7 @@ def create_app(
     )
     context = min(settings.context, policy.base.config.max_position_embeddings)
     agent = LanguageModelAgent(policy, batcher, constrained=settings.constrained, context=context)
+    environments.names()  # imports them all, before the first request has to wait for it
     solver = Solver(agent, dict(domains), settings, metrics)
 
     @contextlib.asynccontextmanager

@@ -21,11 +21,14 @@ from rlkit.serving.solver import Settings, Solver
 # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
 # the moment of the next request, resets that request.
 KEEP_ALIVE = 75
+LINGER = (
+    1.0  # seconds in which a server that stops still answers (503) what was sent before anyone could know
+)
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which when told to stop refuses what is new, lets `grace` seconds pass for what runs, and then
-    answers it with 503."""
+    """uvicorn, which when told to stop answers what is new with 503 and after a second takes no more connections;
+    what runs has `grace` seconds, and is then answered with 503, too."""
 
     def __init__(self, app: FastAPI, settings: Settings, say: Callable[[str], Any] = print) -> None:
         config = uvicorn.Config(
@@ -49,6 +52,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self.solver.stopping = True
         asyncio.get_running_loop().call_later(self.solver.settings.grace, self.solver.stop)
+        await asyncio.sleep(LINGER)
         await super().shutdown(sockets)
 
 
