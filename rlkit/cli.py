@@ -40,7 +40,7 @@ def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs"
     """Train one run, or continue it where it was ended."""
     from rlkit.params import parse_overrides
     from rlkit.report import run_end
-    from rlkit.studies import load_one
+    from rlkit.study_file import load_one
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     from rlkit.training import train
@@ -63,7 +63,7 @@ def verl(
 
     from rlkit.params import parse_overrides
     from rlkit.scaleout import backend
-    from rlkit.studies import load_one
+    from rlkit.study_file import load_one
 
     config = load_one(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
     if not dry_run:

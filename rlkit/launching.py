@@ -26,7 +26,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.progress import LOG, START, RunState, last_lines, process_of, run_state
-from rlkit.studies import load_one
+from rlkit.study_file import load_one
 
 if TYPE_CHECKING:
     from rlkit.watching import NotebookView

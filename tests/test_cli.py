@@ -10,7 +10,7 @@ import yaml
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.report import run_end
-from rlkit.studies import load_one
+from rlkit.study_file import load_one
 
 
 def rlkit_command(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,136 @@
+"""The file of a study: what it may hold, and how it is read.
+
+study: quickstart
+run:                       # what all runs share: a RunConfig
+  data: {train_batch_size: 64}
+variants:                  # keys that differ together, by name
+  short: {data.max_response_length: 8}
+  long: {data.max_response_length: 16, trainer.total_training_steps: 50}
+grid:                      # every combination, of every variant, is a cell
+  model.path: [ladder-30k, ladder-100k, ladder-1m]
+seeds: [0, 1]              # runs a cell
+holdout:                   # cells that no fit may see; frozen before the first run
+  model.path: [ladder-1m]
+analysis:                  # parameters of the analysis notebook
+  law: saturating_power
+"""
+
+import itertools
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ConfigDict, Field, field_validator
+
+from rlkit.config import RunConfig, Section, load
+from rlkit.errors import UserError
+from rlkit.params import override, read_yaml, validate
+
+
+class Analysis(Section):
+    """The notebook that runs when all runs have ended; other keys are its parameters."""
+
+    model_config = ConfigDict(extra="allow")
+
+    notebook: str = "notebooks/analysis.ipynb"
+    """Path from the project's folder."""
+
+
+class StudyConfig(Section):
+    """Everything a study file may hold."""
+
+    study: str = Field(pattern=r"^[A-Za-z0-9._-]+$")
+    """Folder under outputs/; default: the file's name."""
+    notebook: str = "notebooks/train.ipynb"
+    """The notebook that trains one run, executed once a run."""
+    run: dict[str, Any]
+    """The RunConfig that all runs share."""
+    variants: dict[str, dict[str, Any]] = Field({})
+    """Names to dotted keys of RunConfig that differ together: algorithms, mixtures, budgets."""
+    grid: dict[str, list[Any]] = Field({})
+    """Dotted keys of RunConfig to the values they take; every combination, of every variant, is a cell."""
+    seeds: list[int] = Field([0], min_length=1)
+    """Seeds of the runs of each cell."""
+    holdout: dict[str, list[Any]] = Field({})
+    """A cell that has one of these values under each of these keys (of the grid, `seed` or `variant`) is held
+    out of every fit."""
+    analysis: Analysis = Analysis()
+
+    def cells(self) -> list[dict[str, Any]]:
+        """Every combination of the grid's values; one empty cell for an empty grid."""
+        return [
+            dict(zip(self.grid, values, strict=True)) for values in itertools.product(*self.grid.values())
+        ]
+
+    @field_validator("grid", "holdout")
+    @classmethod
+    def _values(cls, value: dict[str, list[Any]]) -> dict[str, list[Any]]:
+        for key, values in value.items():
+            if not values:
+                raise ValueError(f"{key} has no values: list at least one or leave the key out")
+            if len(values) != len({json.dumps(v, sort_keys=True) for v in values}):
+                raise ValueError(f"{key} lists a value twice: {values}")
+        return value
+
+
+def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
+    """A study's file with overrides under its dotted keys, checked.
+
+    Raises:
+        UserError: it is a run's file; unknown keys; a grid, variants and held-out cells that do not go together.
+    """
+    content = {"study": path.stem, **read_yaml(path)}
+    if "run" not in content and (
+        sections := [k for k in content if k in RunConfig.model_fields and k != "study"]
+    ):
+        raise UserError(
+            f"{path} holds the keys of a run ({', '.join(sections)}): use rlkit run {path}, or put them under 'run:'."
+        )
+    dotted = {}
+    for key, value in overrides.items():
+        section, _, rest = key.partition(".")
+        if section in ("grid", "holdout") and rest:  # their own keys are dotted
+            content[section] = {**(content.get(section) or {}), rest: value}
+        elif section == "variants" and rest:
+            name, _, changed = rest.partition(".")
+            variants = content.get(section) or {}
+            content[section] = {
+                **variants,
+                name: {**variants.get(name, {}), changed: value} if changed else value,
+            }
+        else:
+            dotted[key] = value
+    config: StudyConfig = validate(StudyConfig, override(content, dotted), where=str(path))
+    if "seed" in config.grid or "study" in config.grid:
+        raise UserError(f"{path}: grid cannot hold 'seed' or 'study': list seeds under 'seeds'.")
+    for name, changes in config.variants.items():
+        if both := [key for key in changes if key in (*config.grid, "seed", "study")]:
+            raise UserError(
+                f"{path}: variants.{name} sets {both}, which the grid or the seeds set too: drop one."
+            )
+    own = {"seed": config.seeds, "variant": list(config.variants)}
+    for key, values in config.holdout.items():
+        known = own.get(key, config.grid.get(key, []))
+        if missing := [value for value in values if value not in known]:
+            raise UserError(f"{path}: holdout.{key} has {missing}, which the grid does not: it has {known}.")
+    return config
+
+
+def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
+    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose.
+
+    Raises:
+        UserError: as `rlkit.load`; a study's file with a key of the grid that is not chosen, since such a run
+            would stand in the study's folder and be none of its runs.
+    """
+    config, content = load(path, overrides), read_yaml(path)
+    grid = (content.get("grid") or {}) if "run" in content else {}
+    if missing := [key for key in grid if key not in (overrides or {})]:
+        cell = {key: grid[key][0] for key in missing}
+        words = " ".join(f"{key}={value}" for key, value in cell.items())
+        raise UserError(
+            f"{path} is a study over {', '.join(grid)}: rlkit study {path} trains all its runs; for one, choose its "
+            f"cell, e.g. rlkit run {path} {words}, in Python by the overrides {cell}."
+        )
+    return config
