@@ -3,6 +3,7 @@
 import math
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
@@ -71,12 +72,11 @@ def _about(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> st
     if busy < cores / 4:
         return idle
     rather = duration(max(ends) * (1 + busy / cores))
-    return f"{idle}; this one is busy (load {busy:.1f} on {cores} cores), so rather {rather}"
+    return f"{idle}.\nThis one is busy (load {busy:.1f} on {cores} cores), so rather {rather}"
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str], gained: "Throughput | None" = None) -> None:
-    """Print how a study ended: what packing was worth, failures with their last lines, or the analysis's summary
-    and how to read the results."""
+    """Print how a study ended: what packing was worth, failures with their last lines, or the analysis's summary."""
     if gained is not None:
         console.print(f"\n{gained.sentence()}")
     for name, lines in failed.items():
@@ -92,11 +92,12 @@ def show_end(plan: "Plan", failed: Mapping[str, str], gained: "Throughput | None
     summary = plan.folder / "analysis" / "summary.txt"
     if summary.exists():
         console.print("\n" + summary.read_text(encoding="utf-8").rstrip(), markup=False)
-    console.print(
-        f'\nAs tables: rlkit.read("{plan.folder}"), rlkit.read_evals("{plan.folder}"). '
-        f"For a paper: rlkit figures {plan.folder} --venue icml",
-        markup=False,
-    )
+
+
+def show_reading(folder: Path) -> None:
+    """Print how to go on from a study's results."""
+    console.print(f'\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")', markup=False)
+    console.print(f"for a paper   rlkit figures {folder} --venue icml", markup=False)
 
 
 class Board:

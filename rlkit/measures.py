@@ -230,12 +230,14 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     """How different the samples of one problem are, before and after training.
 
     Returns:
-        One row a value of `by` and `when`: distinct (different responses over samples of a run's problem, the
-        mean over problems) with low and high, solved (share of problems with a correct sample), samples a problem.
+        One row a value of `by`, smallest model first, and `when`: distinct (different responses over samples of a
+        run's problem, the mean over problems) with low and high, solved (share of problems with a correct sample),
+        samples a problem.
     """
     rows = []
-    for when, part in (("before", _first_step(evals)), ("after", _last(evals))):
-        for name in looks(evals, by):
+    ends = {"before": _first_step(evals), "after": _last(evals)}
+    for name in looks(evals, by):
+        for when, part in ends.items():
             group = part[part[by] == name]
             problems = group.groupby(["run", "task_id"])
             share = (problems["response"].nunique() / problems.size()).reset_index(name="share")

@@ -245,4 +245,6 @@ def study(
     if analyse and not failed:
         failed = scheduler.analyse()
     board.show_end(plan, failed, gained)
+    if analyse and not failed:
+        board.show_reading(plan.folder)
     return StudyResult(plan.folder, [run.id for run in plan.runs], failed)

@@ -38,13 +38,6 @@ def _law(study: "StudyData", venue: str) -> Drawing:
     return drawings.law(study.fit, study.points, venue)
 
 
-def _diversity(study: "StudyData", venue: str) -> Drawing:
-    order = {cell: place for place, cell in enumerate(study.change["cell"].unique())}
-    found = measures.diversity(study.evals)
-    found = found.sort_values(["cell", "when"], key=lambda c: c.map(order) if c.name == "cell" else c)
-    return runs.before_after(found, venue, "distinct")
-
-
 def _training(study: "StudyData", venue: str) -> Drawing:
     models, variants = (study.metrics.get(c) for c in ("model.path", "variant"))
     many = variants is not None and variants.nunique() > 1 and models is not None and models.nunique() > 1
@@ -147,7 +140,7 @@ FIGURES: dict[str, Figure] = {
     "diversity": Figure(
         "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
         "95 % intervals over problems.",
-        _diversity,
+        lambda s, venue: runs.before_after(measures.diversity(s.evals), venue, "distinct"),
     ),
 }
 """Every figure of a study by its file's name; one that a study has no data for is left out with the reason."""

@@ -39,7 +39,7 @@ LABELS = {
     "to": "unique training tasks",
     "per_doubling": "change of pass@1 a doubling",
     "data.sft_ratio": "share with worked answers",
-    "distinct": "distinct responses a problem",
+    "distinct": "share of distinct responses",
     "group/zero_variance": "groups of equal rewards",
     "actor/kl_loss": "KL, nats a token",
     "compute/train_6nt_flops": "training FLOPs, 6NT",
