@@ -102,7 +102,9 @@ def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") ->
     """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain
     that any run made in it: the minimum data of a domain, alone and in mixtures.
 
-    Domains are those of sources that make one data_source each; tasks of files have no counter of their own.
+    It is missing where no run gained more than twice the standard error that its held-out problems leave: such a level
+    is reached by chance. Domains are those of sources that make one data_source each; tasks of files have no counter of
+    their own.
 
     Returns:
         The columns of `needed` with data_source and tasks.
@@ -120,10 +122,20 @@ def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") ->
         curves = _along(df, "step", by, source).groupby("run")[METRIC]
         start, best = curves.first().mean(), curves.max().max()
         found = needed(df, label, [start + share * (best - start)], by, source)
+        if best - start <= 2 * _chance(df, source, (start + best) / 2):
+            found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
         tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
     if not tables:
         raise UserError("No held-out domain of these runs has a source of its own, whose tasks are counted.")
     return _from(df, by, pd.concat(tables, ignore_index=True))
+
+
+def _chance(df: pd.DataFrame, source: str, rate: float) -> float:
+    """The standard error of a difference of two pass@1 near `rate` on the held-out problems of a domain; 0 where their
+    number is not known."""
+    rows = df[(df["metric"] == METRIC) & (df["data_source"] == source)]
+    problems = rows["tasks"].min() if "tasks" in rows else np.inf
+    return float(np.sqrt(2 * rate * (1 - rate) / problems))
 
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:

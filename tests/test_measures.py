@@ -81,6 +81,11 @@ def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
     )
     assert table.loc["large", "tasks"] == pytest.approx(60)
     assert set(table["data_source"]) == {"math__arithmetic"}
+    few = measures.needed_per_domain(df.assign(tasks=3.0)).set_index(
+        "cell"
+    )  # of three problems such a gain is chance
+    assert few["tasks"].isna().all() and not few["reached"].any()
+    assert measures.needed_per_domain(df.assign(tasks=300.0))["tasks"].notna().all()
     with pytest.raises(UserError, match="source of its own"):
         measures.needed_per_domain(df[df["metric"] != "data/tasks/arithmetic"])
 

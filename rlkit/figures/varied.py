@@ -123,11 +123,12 @@ def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
 
 
 def _by_model(table: "pd.DataFrame") -> "tuple[dict[str, pd.DataFrame], str]":
-    """The rows of each model by its name, and the column to tell apart within; one part where no model has
-    variants of its own."""
+    """The rows of each model by its name, the smallest first, and the column to tell apart within; one part where no
+    model has variants of its own."""
     if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
         return {"": table}, "cell"
-    return {str(path).rsplit("/", 1)[-1]: part for path, part in table.groupby("model.path")}, "variant"
+    parts = dict(list(table.groupby("model.path")))
+    return {str(path).rsplit("/", 1)[-1]: parts[path] for path in looks(table)}, "variant"
 
 
 def _needs(study: "StudyData", column: str, values: int = 2) -> None:
