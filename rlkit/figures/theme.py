@@ -54,6 +54,7 @@ LABELS = {
     "model.path": "",
     "variant": "",
     "when": "",
+    "part": "",
 }
 
 PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#949494")

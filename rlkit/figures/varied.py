@@ -105,7 +105,8 @@ def law_of_data(study: "StudyData", venue: str) -> Drawing:
 def sft_ratio(study: "StudyData", venue: str) -> Drawing:
     """pass@1 after the supervised part, and at the end, against its share of the tasks."""
     change = _with_column(study, SHARE).sort_values([SHARE, "when"])
-    return contrasts.against(change, SHARE, "pass@1", by="when", venue=venue)
+    part = change["when"].map({"before": "after the supervised part", "after": "at the end"})
+    return contrasts.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
 
 
 def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
