@@ -284,22 +284,24 @@ def demo_math(
     ] = 60,
     problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
     seed: int = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
     root: Root = Path("outputs"),
 ) -> None:
     """Teach a small model to solve equations step by step: offline, then by acting."""
     from rlkit.environments.metrics import metrics_text
-    from rlkit.training.agentic_demo import math_demo
+    from rlkit.params import validate
+    from rlkit.training.agentic_demo import MathDemo, math_demo
 
-    result = math_demo(
-        model,
-        episodes=episodes,
-        online_steps=online_steps,
-        problems=problems,
-        seed=seed,
-        root=root,
-        say=typer.echo,
-    )
+    settings = {
+        "model": model, "episodes": episodes, "online_steps": online_steps, "problems": problems, "seed": seed
+    }  # fmt: skip
+    if dry_run:
+        typer.echo(validate(MathDemo, settings).plan(root))
+        return
+    result = math_demo(root=root, say=typer.echo, **settings)
     typer.echo(metrics_text(result.table).to_string())
+    if result.run is not None:
+        typer.echo(f"Serve it: rlkit serve {result.run.folder}")
 
 
 @demo.callback()

@@ -5,18 +5,20 @@ import os
 import shutil
 import tempfile
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
+from rlkit.files import write_text
 from rlkit.store import read_json
 
 if TYPE_CHECKING:
     from rlkit.models.loading import Policy
 
-ENVIRONMENT_FILE = "environment.json"  # beside a saved model: the environment it was trained in
+ENVIRONMENTS_FILE = "environments.json"  # beside a saved model: what it was trained in, with all options
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,15 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     )
 
 
+def write_environments(folder: Path, acted_in: Iterable[BaseEnvironment]) -> None:
+    """Keep the environments beside a saved model, for `rlkit serve`."""
+    contents = {e.kind_name: e.model_dump(mode="json") for e in acted_in}
+    write_text(folder / ENVIRONMENTS_FILE, json.dumps(contents, indent=2))
+
+
 def _environments_of(folder: Path) -> dict[str, BaseEnvironment]:
-    content = read_json(folder / ENVIRONMENT_FILE)
-    return {content["kind"]: environments.parse(content)} if content else {}
+    contents = read_json(folder / ENVIRONMENTS_FILE)
+    return {name: environments.parse(content) for name, content in contents.items()}
 
 
 def _open_run(folder: Path, device: str) -> SavedPolicy:
@@ -99,9 +107,8 @@ def export(path: str | Path, folder: str | Path) -> Path:
         save_model(saved.policy, target)
         if saved.adapter is not None:
             shutil.copytree(saved.adapter, target / "adapter")
-        for environment in list(saved.environments.values())[:1]:
-            content = json.dumps(environment.model_dump(mode="json"), indent=2)
-            (target / ENVIRONMENT_FILE).write_text(content)
+        if saved.environments:
+            write_environments(target, saved.environments.values())
         (target / "README.md").write_text(model_card(str(path), saved))
         if folder.exists():
             folder.rmdir()

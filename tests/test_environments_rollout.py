@@ -13,7 +13,7 @@ from rlkit.errors import UserError
 from rlkit.models import load_policy
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import derive
-from rlkit.training.agentic import encode
+from rlkit.training.agentic_data import encode
 from rlkit.types import Sample
 
 GENEROUS = Limits(max_response_length=600, max_turn_length=60)

@@ -8,7 +8,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.export import ENVIRONMENT_FILE, export, open_saved
+from rlkit.export import ENVIRONMENTS_FILE, export, open_saved
 from rlkit.params import validate
 from rlkit.training import train
 
@@ -57,7 +57,8 @@ def test_the_merged_folder_is_the_policy(rank, adapted, tmp_path):
     assert run.name in card and f"| 2 | {evaluations['2']['pass@1']:.3f} |" in card
     assert (folder / "adapter").exists() == bool(rank)
     if not rank:
-        assert json.loads((folder / ENVIRONMENT_FILE).read_text())["instructions"] == "brief"
+        kept = json.loads((folder / ENVIRONMENTS_FILE).read_text())
+        assert kept["mathematics"]["instructions"] == "brief"
         assert open_saved(folder).environments["mathematics"].instructions == "brief"
     with pytest.raises(UserError, match="not empty"):
         export(run, folder)

@@ -1,5 +1,7 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
+from typing import NoReturn
+
 import numpy as np
 import pytest
 import torch
@@ -20,7 +22,9 @@ from rlkit.environments.metrics import (
 )
 from rlkit.environments.trajectory import load_trajectories, save_trajectories
 from rlkit.errors import UserError
-from rlkit.training.agentic import AgenticConfig, AgenticTrainer, step_weights
+from rlkit.training import agentic
+from rlkit.training.agentic import AgenticTrainer, named_model
+from rlkit.training.agentic_data import AgenticConfig, step_weights
 
 ENV = Mathematics(instructions="brief", families=("linear",))
 
@@ -72,12 +76,74 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
     [
         ([], "no trajectories"),
         ([episode()], "no trajectories"),
-        ([episode(0.0), episode(0.0, 0.0)], "return 0"),
+        ([episode(0.0), episode(0.0, 0.0)], "Every reward is 0"),
+        ([episode(1.0, -1.0), episode(0.0)], "use 'advantage_weighted' or 'filtered'"),
+        ([episode(1.0), episode(1.0, float("nan"))], "Step 2 of trajectory 1 has the reward nan"),
+        ([episode(float("inf"))], "Step 1 of trajectory 0 has the reward inf"),
+        ([Trajectory("x", {}, (), [Transition("s", "a", {}, "a", "1", "s")])], "the reward '1'"),  # type: ignore
     ],
 )
 def test_nothing_to_learn_from_is_refused(episodes, words):
     with pytest.raises(UserError, match=words):
         AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
+
+
+def test_returns_of_zero_still_have_advantages():
+    weights = step_weights(
+        [episode(1.0, -1.0), episode(-1.0, 1.0)], AgenticConfig(method="advantage_weighted")
+    )
+    assert weights[0][0] == weights[1][0] and weights[0][1] < weights[1][1]
+
+
+@pytest.mark.parametrize("temperature", [0, -1])
+def test_a_temperature_that_weighs_nothing_is_refused(temperature):
+    with pytest.raises(ValueError, match="greater than 0"):
+        AgenticConfig(temperature=temperature)
+
+
+def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
+    trainer = AgenticTrainer(
+        "ladder-30k", ENV, AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
+    )
+    assert trainer.test_inference([]) == []
+    with pytest.raises(UserError, match="no examples"):
+        trainer.train([])
+    data = trainer.prepare_training_data([episode(1.0)])
+    with pytest.raises(
+        UserError, match=r"The loss is (nan|inf) at step \d+ of 9: lower optim.lr, which is 1e\+30"
+    ):
+        trainer.train(data)
+
+
+def test_a_pass_that_a_gpu_has_no_memory_for_is_halved_and_gives_the_same_gradients(monkeypatch):
+    def gradients(trainer: AgenticTrainer) -> tuple[float, list[torch.Tensor]]:
+        loss = trainer._loss(data, backward=True)
+        return loss, [p.grad.clone() for p in trainer.setup_model().model.parameters() if p.grad is not None]
+
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 12))
+    trainer, poor = (AgenticTrainer("ladder-30k", ENV) for _ in range(2))
+    data = trainer.prepare_training_data(episodes)
+    passes, whole = [], agentic.token_logprobs
+
+    def little_memory(decoder, rows, temperature=1.0):
+        passes.append(int(rows.present.sum()))
+        if len(rows.rows) > 3:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return whole(decoder, rows, temperature)
+
+    loss, wanted = gradients(trainer)
+    monkeypatch.setattr(agentic, "token_logprobs", little_memory)
+    again, found = gradients(poor)
+    assert len(passes) > 4 and again == pytest.approx(loss, rel=1e-5)
+    for a, b in zip(found, wanted, strict=True):
+        assert torch.allclose(a, b, atol=1e-5)
+    monkeypatch.setattr(agentic, "token_logprobs", raises_out_of_memory)
+    with pytest.raises(torch.cuda.OutOfMemoryError):
+        poor.loss(data)
+
+
+def raises_out_of_memory(*_) -> NoReturn:
+    raise torch.cuda.OutOfMemoryError("not even for one")
 
 
 def test_episodes_that_are_too_long_are_left_out_and_counted():
@@ -130,6 +196,16 @@ def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
     assert pytest.approx(0.0011, abs=5e-5) == 24 * 8 * ((896 + 896) + (896 + 128)) / 494_032_768
 
 
+def test_a_name_alone_means_an_adapter_over_bfloat16_on_a_gpu(tmp_path, monkeypatch):
+    on_gpu, on_cpu = named_model("some/model", "cuda"), named_model("some/model", "cpu")
+    assert (on_gpu.dtype, on_gpu.lora_rank, on_cpu.dtype) == ("bfloat16", 8, "float32")
+    ladder = named_model("ladder-30k", "cuda")
+    assert (ladder.dtype, ladder.lora_rank) == ("float32", 0)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ladder-mine").mkdir()
+    assert named_model("ladder-mine", "cpu").lora_rank == 8  # a folder that only sounds like a ladder size
+
+
 def test_agents_differ_as_they_should_and_repeat():
     problems = ENV.problems("train", 40)
     expert, noisy, random = (
@@ -166,8 +242,28 @@ def test_trajectories_survive_a_file(tmp_path):
     episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.3), ENV, ENV.problems("train", 3))
     path = save_trajectories(episodes, tmp_path / "t.jsonl")
     assert load_trajectories(path) == episodes
-    path.write_text(path.read_text() + "{broken\n")
-    with pytest.raises(UserError, match="line 4"):
+    with pytest.raises(UserError, match="There is no file"):
+        load_trajectories(tmp_path / "none.jsonl")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda line: "{broken", "line 2 holds no trajectory"),
+        (lambda line: line.replace('"reward": 1.5', '"reward": NaN'), r"transitions.0.reward: .*finite"),
+        (
+            lambda line: line.replace('"reward": 1.5', '"reward": "1.5"'),
+            r"transitions.0.reward: .*valid number",
+        ),
+        (lambda line: line.replace('"text"', '"txt"'), r"transitions.0.text: .*required|transitions.0.txt"),
+        (lambda line: "[]", "line 2"),
+    ],
+)
+def test_a_line_that_holds_no_trajectory_is_named(tmp_path, change, words):
+    path = save_trajectories(run_episodes(ExpertAgent(), ENV, ENV.problems("train", 2)), tmp_path / "t.jsonl")
+    first, second = path.read_text().splitlines()
+    path.write_text(f"{first}\n{change(second)}\n")
+    with pytest.raises(UserError, match=words):
         load_trajectories(path)
 
 
@@ -186,6 +282,13 @@ def test_episode_metrics_against_hand_computed_ones():
     assert value["calibration_error"] == pytest.approx((0.05 + 0.85) / 2)
     assert (table["low"].dropna() <= table["high"].dropna()).all()
     assert "0.500 [" in str(metrics_text(table).loc["success", "model"])
+    bad.truncated = True  # it states nothing, so there is nothing to calibrate
+    assert episode_metrics({"model": [good, bad]}).set_index("metric")["value"][
+        "calibration_error"
+    ] == pytest.approx(0.05)
+    costly = [episode(-1.0), episode(-1.0, problem=1)]
+    measured = episode_metrics({"expert": costly}, costly)["metric"].tolist()
+    assert "structure" in measured and "optimality_gap" not in measured
     with pytest.raises(UserError, match="same list"):
         episode_metrics({"model": [bad, good]}, expert)
 

@@ -59,4 +59,5 @@ class ChatTokens:
 
     def decode(self, ids: np.ndarray) -> str:
         """The words of sampled ids, without special tokens."""
-        return self.tokenizer.decode(ids, skip_special_tokens=True)
+        # Otherwise transformers warns of tokenizers whose configuration asks for a cleaning that it does not do.
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import FiniteFloat, TypeAdapter, ValidationError
+
 from rlkit.errors import UserError
 from rlkit.files import write_text
 
@@ -24,7 +26,7 @@ class Transition:
     action: str
     params: Mapping[str, Any]
     text: str
-    reward: float
+    reward: FiniteFloat
     next_state: str
     valid: bool = True
 
@@ -94,13 +96,15 @@ def save_trajectories(trajectories: Iterable[Trajectory], path: str | Path) -> P
 
 
 def load_trajectories(path: str | Path) -> list[Trajectory]:
-    """The episodes that `save_trajectories` wrote. Raises UserError naming the first malformed line."""
-    episodes = []
+    """The episodes that `save_trajectories` wrote. Raises UserError naming the file or its first malformed line."""
+    if not Path(path).is_file():
+        raise UserError(f"There is no file {path} with trajectories.")
+    reader, episodes = TypeAdapter(Trajectory), []
     for number, line in enumerate(Path(path).read_text().splitlines(), 1):
         try:
-            row = json.loads(line)
-            steps = [Transition(**t) for t in row.pop("transitions")]
-            episodes.append(Trajectory(**{**row, "messages": tuple(row["messages"])}, transitions=steps))
-        except (ValueError, TypeError, KeyError) as error:
-            raise UserError(f"{path}, line {number} holds no trajectory ({error}).") from None
+            episodes.append(reader.validate_json(line, strict=True))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the line"
+            raise UserError(f"{path}, line {number} holds no trajectory ({where}: {first['msg']}).") from None
     return episodes

@@ -1,6 +1,6 @@
 """Offline training of a model on episodes, weighted by their rewards."""
 
-import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,62 +10,29 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
+from rlkit.config import Model, RunConfig
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
-from rlkit.export import ENVIRONMENT_FILE
-from rlkit.files import write_text
+from rlkit.export import write_environments
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
+from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
-LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 SMALL_ADAPTER = {
     "lora_rank": 8,
     "lora_alpha": 16,
     "target_modules": ("q_proj", "v_proj"),
 }  # 0.11 % of Qwen2.5-0.5B
-
-
-class AgenticConfig(Section):
-    """How episodes become a loss."""
-
-    method: Literal["reward_weighted", "advantage_weighted", "filtered"] = "reward_weighted"
-    """reward_weighted: every token of an episode weighs exp(return / (temperature · std of returns)).
-    advantage_weighted: every step weighs exp(advantage / (temperature · std)), its advantage being the return
-    from it on minus the mean of that over all episodes at the same step (AWR, Peng et al., arXiv 1910.00177).
-    filtered: successful episodes alone, equally (filtered behaviour cloning)."""
-    temperature: float = 1.0
-    """Softness of the weights: towards 0 only the best count, large values are plain behaviour cloning."""
-    epochs: Positive = 3
-    """Passes over the episodes."""
-    batch_size: Positive = 64
-    """Episodes an optimizer step."""
-    optim: Optimizer = Optimizer(lr=2e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
-    max_length: Positive = 2048
-    """Longest episode in tokens, prompt included; longer ones are left out and counted."""
-    max_response_length: Positive = 512
-    """Tokens of an episode that the trained model plays."""
-    max_turn_length: Positive = 64
-    """Tokens of one of its turns."""
-
-
-@dataclass(frozen=True)
-class Example:
-    """One episode as ids: (S,) prompt, (T,) response, (T,) weights, zero on observations."""
-
-    prompt_ids: np.ndarray
-    response_ids: np.ndarray
-    weights: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -92,7 +59,8 @@ class AgenticTrainer:
 
     Args:
         model: a ladder size, packaged model, folder or hub id; or a whole `Model` section. A name alone gets
-            a small LoRA adapter (rank 8 on q_proj and v_proj), except a ladder model, which trains whole.
+            a small LoRA adapter (rank 8 on q_proj and v_proj), over weights in bfloat16 on a GPU, except a ladder
+            model, which trains whole.
         environment: in which the trained model is tested, or its name; default the one that the trajectories
             were played in.
         config: AgenticConfig.
@@ -109,14 +77,13 @@ class AgenticTrainer:
         seed: int = 0,
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
-        if isinstance(model, str):
-            model = Model(path=model, **({} if model.startswith("ladder-") else SMALL_ADAPTER))
+        self.device = device_of(RunConfig.model_validate({"trainer": {"device": device}}))
+        self.model = named_model(model, self.device) if isinstance(model, str) else model
         named = isinstance(environment, str)
-        self.model = model
         self._environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
-        self.device = device_of(RunConfig.model_validate({"trainer": {"device": device}}))
         self._policy: Policy | None = None
+        self._pass_tokens = PASS_TOKENS[self.device]
         self.left_out = 0
 
     @property
@@ -138,7 +105,7 @@ class AgenticTrainer:
         """Episodes as ids with a weight on every action token; the mean weight of an action token is 1.
 
         Raises:
-            UserError: no episode, none that fits or succeeded, or every return is zero.
+            UserError: no episode, none that fits or succeeded, only zero rewards, or one that is no finite number.
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")
@@ -160,7 +127,13 @@ class AgenticTrainer:
     def train(
         self, dataset: Sequence[Example], on_step: Callable[[int, int, float], Any] | None = None
     ) -> TrainingResult:
-        """Minimise the weighted negative log-likelihood of action tokens. `on_step(step, steps, loss)`."""
+        """Minimise the weighted negative log-likelihood of action tokens. `on_step(step, steps, loss)`.
+
+        Raises:
+            UserError: no examples, or a loss that is no longer a finite number.
+        """
+        if not dataset:
+            raise UserError("There are no examples to train on: prepare_training_data makes them.")
         policy, config, began = self.setup_model(), self.config, time.perf_counter()
         counts = parameter_counts(policy.model)
         per_epoch = -(-len(dataset) // config.batch_size)
@@ -178,6 +151,11 @@ class AgenticTrainer:
                 batch = [dataset[int(i)] for i in order[start : start + config.batch_size]]
                 losses.append(self._loss(batch, backward=True))
                 stepper.step()
+                if not math.isfinite(losses[-1]):
+                    raise UserError(
+                        f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr, which is "
+                        f"{config.optim.lr:g}."
+                    )
                 if on_step:
                     on_step(len(losses), steps, losses[-1])
         policy.model.eval()
@@ -198,6 +176,18 @@ class AgenticTrainer:
         return self._loss(dataset, backward=False)
 
     def _loss(self, examples: Sequence[Example], backward: bool) -> float:
+        """As `loss`; with `backward`, gradients are added. Passes that a GPU has no memory for are halved."""
+        while True:
+            try:
+                return self._pass(examples, backward)
+            except torch.cuda.OutOfMemoryError:
+                if self._pass_tokens <= max(len(e.prompt_ids) + len(e.response_ids) for e in examples):
+                    raise
+            self._pass_tokens //= 2
+            self.setup_model().model.zero_grad()
+            torch.cuda.empty_cache()
+
+    def _pass(self, examples: Sequence[Example], backward: bool) -> float:
         policy = self.setup_model()
         decoder = Decoder(policy.model)
         ordered = sorted(examples, key=lambda e: len(e.response_ids))  # short ones share a forward pass
@@ -208,8 +198,8 @@ class AgenticTrainer:
         padded = np.stack([np.pad(e.weights, (0, width - len(e.weights))) for e in ordered])
         weights = torch.from_numpy(padded).float().to(self.device)  # (B, T)
         tokens, total = float((weights > 0).sum()), 0.0
-        rows, tokens_a_pass = torch.arange(len(ordered), device=self.device), PASS_TOKENS[policy.device.type]
-        for part in micro_batches(batch, rows, 0, tokens_a_pass):
+        rows = torch.arange(len(ordered), device=self.device)
+        for part in micro_batches(batch, rows, 0, self._pass_tokens):
             logprobs, _ = token_logprobs(decoder, part)
             loss = -(logprobs * weights[part.rows, : part.width]).sum() / tokens
             if backward:
@@ -218,65 +208,38 @@ class AgenticTrainer:
         return total
 
     def test_inference(
-        self, problems: Iterable[str | Mapping[str, Any]], *, temperature: float = 0.0, seed: int = 0
+        self,
+        problems: Iterable[str | Mapping[str, Any]],
+        *,
+        temperature: float = 0.0,
+        seed: int = 0,
+        on_turn: Callable[[int, int], Any] | None = None,
     ) -> list[Trajectory]:
-        """The model's own episodes on `problems`, greedy unless a temperature is given."""
+        """The model's own episodes on `problems`, greedy unless a temperature is given. `on_turn(turn, live)` is
+        called before each turn with its number and how many episodes still live."""
         policy = self.setup_model()
         tasks = [environment_task(self.environment, p) for p in problems]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
-        return [e.trajectory() for e in play_episodes(tasks, sampler, policy, limits, seed=seed)]
+        episodes = play_episodes(tasks, sampler, policy, limits, seed=seed, on_turn=on_turn)
+        return [e.trajectory() for e in episodes]
 
     def save(self, folder: str | Path) -> Path:
         """A plain Hugging Face folder with the adapter merged in, and the environment beside it (for `rlkit
         serve`)."""
         folder = Path(folder)
         save_model(self.setup_model(), folder)
-        write_text(folder / ENVIRONMENT_FILE, json.dumps(self.environment.model_dump(mode="json"), indent=2))
+        write_environments(folder, [self.environment])
         return folder
 
 
-def encode(chat: ChatTokens, trajectory: Trajectory, weights: np.ndarray) -> Example:
-    """A trajectory's ids, those that a rollout of the same texts appends, and weights on its actions."""
-    stop = int(chat.tokenizer.eos_token_id)
-    pieces: list[np.ndarray] = []
-    spread: list[np.ndarray] = []
-    for i, (step, weight) in enumerate(zip(trajectory.transitions, weights, strict=True)):
-        action = np.asarray([*chat.tokenizer.encode(step.text, add_special_tokens=False), stop], np.int64)
-        pieces.append(action)
-        spread.append(np.full(len(action), weight))
-        if i + 1 < len(trajectory):
-            pieces.append(chat.follow(step.next_state, stop))
-            spread.append(np.zeros(len(pieces[-1])))
-    return Example(chat.prompt(trajectory.messages), np.concatenate(pieces), np.concatenate(spread))
+def is_ladder(model: str) -> bool:
+    """Whether a model's name is a ladder size rather than a folder of that name."""
+    return model.startswith("ladder-") and not Path(model).exists()
 
 
-def step_weights(trajectories: Sequence[Trajectory], config: AgenticConfig) -> list[np.ndarray]:
-    """The weight of every step of every episode, by `config.method`; not yet normalised."""
-    returns = np.array([t.total_reward for t in trajectories])
-    lengths = [len(t) for t in trajectories]
-    if config.method == "filtered":
-        if not any(t.success for t in trajectories):
-            raise UserError(
-                "None of the trajectories succeeded, so method 'filtered' leaves nothing: use another."
-            )
-        return [np.full(n, float(t.success)) for n, t in zip(lengths, trajectories, strict=True)]
-    if not returns.any():
-        raise UserError(
-            "Every trajectory has the return 0, so there is nothing to weight by: check the rewards."
-        )
-    if config.method == "reward_weighted":
-        scale = config.temperature * returns.std() or 1.0
-        return [
-            np.full(n, np.exp((r - returns.max()) / scale)) for n, r in zip(lengths, returns, strict=True)
-        ]
-    return _advantage_weights(trajectories, config.temperature)
-
-
-def _advantage_weights(trajectories: Sequence[Trajectory], temperature: float) -> list[np.ndarray]:
-    to_go = [np.cumsum([t.reward for t in e.transitions][::-1])[::-1] for e in trajectories]
-    longest = max(map(len, to_go))
-    baseline = [float(np.mean([g[k] for g in to_go if len(g) > k])) for k in range(longest)]
-    advantages = [g - baseline[: len(g)] for g in to_go]
-    scale = temperature * float(np.concatenate(advantages).std()) or 1.0
-    return [np.minimum(np.exp(a / scale), LARGEST_WEIGHT) for a in advantages]
+def named_model(path: str, device: str) -> Model:
+    """The `Model` section that a name alone stands for."""
+    if is_ladder(path):
+        return Model(path=path)
+    return Model(path=path, dtype="bfloat16" if device == "cuda" else "float32", **SMALL_ADAPTER)
