@@ -317,9 +317,14 @@ def new_environment(name: str) -> None:
     from rlkit.environments.scaffold import new_environment
 
     source, test = new_environment(name)
-    typer.echo(f"wrote {source}\nwrote {test}")
-    typer.echo(f"Try it: python -m pytest {test}")
-    typer.echo(f"Train in it: data.train: [{{kind: environment, environment: {{kind: {source.stem}}}}}]")
+    overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
+    typer.echo(
+        f"wrote {source}\nwrote {test}\n"
+        f"1. Make it your world, and test it: python -m pytest {test}\n"
+        f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
+        f"   papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
+        f"3. Online training: data.train: [{{kind: environment, environment: {{kind: {source.stem}}}}}]"
+    )
 
 
 @new.callback()

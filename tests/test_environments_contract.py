@@ -347,6 +347,6 @@ def test_the_template_is_a_working_environment(tmp_path, monkeypatch):
         spec.loader.exec_module(module)
     module.test_line_walk_keeps_the_contract()
     module.test_the_expert_of_line_walk_beats_a_random_agent()
-    for name in ("line_walk", "Not A Name", "mathematics"):
+    for name in ("line_walk", "Not A Name", "mathematics", "class"):
         with pytest.raises(UserError):
             new_environment(name, tmp_path, tmp_path)

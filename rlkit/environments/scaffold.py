@@ -1,5 +1,6 @@
 """`rlkit new environment NAME`: a working environment of one's own, with a test beside it."""
 
+import keyword
 import re
 from pathlib import Path
 
@@ -110,11 +111,12 @@ def new_environment(
     """Write the environment into `folder` and its test into `tests`; both work as they are.
 
     Raises:
-        UserError: a name that is no lower-case identifier, is taken, or whose file exists.
+        UserError: a name that is no lower-case identifier or a word of Python's, is taken, or whose file exists.
     """
-    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
-            f"The name is {name!r}: use lower-case letters, digits and underscores, e.g. tic_tac_toe."
+            f"The name is {name!r}: use lower-case letters, digits and underscores, and no word of Python's, e.g. "
+            "tic_tac_toe."
         )
     paths = folder / f"{name}.py", tests / f"test_environments_{name}.py"
     taken = next((p for p in paths if p.exists()), None)
