@@ -61,7 +61,7 @@ def test_a_pretrained_model_gets_an_adapter_and_on_a_gpu_bfloat16_and_large_pass
         8,
         4096,
     )
-    assert on_gpu.rollout.max_logprob_gap > on_cpu.rollout.max_logprob_gap
+    assert on_gpu.max_logprob_gap > on_cpu.max_logprob_gap
     assert on_gpu.data.max_prompt_length == 300 and on_gpu.model.path == "folder"
     assert demo.environment.instructions == "full"
     ladder = MathDemo().online("folder", "cpu", 60)

@@ -78,8 +78,7 @@ class MathDemo(Section):
         """Online RL from the model at `path`: episodes of a problem are compared with each other, and their actions
         with those in the same situation (GiGPO). A pretrained model gets an adapter, on a GPU in bfloat16."""
         model = named_model(self.model, device).model_dump(mode="json") | {"path": path}
-        half, steps = model["dtype"] == "bfloat16", self.online_steps
-        rate = 7e-4 if self.small else 3e-4
+        rate, steps = 7e-4 if self.small else 3e-4, self.online_steps
         content = {
             "study": STUDY,
             "seed": self.seed,
@@ -91,7 +90,7 @@ class MathDemo(Section):
                 "max_response_length": self.offline.max_response_length,
             },
             "algorithm": {"adv_estimator": "gigpo"},
-            "rollout": {"n": 8, "max_turn_length": TURN, **({"max_logprob_gap": 0.1} if half else {})},
+            "rollout": {"n": 8, "max_turn_length": TURN},
             "actor": {
                 "micro_batch_tokens": 16_384 if device == "cuda" else 4096,
                 "optim": {"lr": rate, "lr_warmup_steps": min(8, steps // 2), "lr_scheduler_type": "cosine"},
