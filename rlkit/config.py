@@ -326,8 +326,9 @@ class RolloutConfig(Section):
     """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need."""
     tensor_model_parallel_size: Positive = 1
     """GPUs that share one copy of the sampler's weights, in a verl run."""
-    max_logprob_gap: Annotated[float, Field(gt=0)] = 0.02
-    """Largest mean |log-prob difference| a token between sampler and trainer."""
+    max_logprob_gap: Annotated[float, Field(gt=0)] | None = None
+    """Largest mean |log-prob difference| a token between sampler and trainer, in nats. Unset is 0.02, and 0.05 in
+    bfloat16, whose rounding alone moves log-probs by about 0.02."""
     sync_check_freq: Annotated[int, Field(ge=0)] = 0
     """Steps between comparisons of sampler and trainer on fixed prompts, which end the run above
     max_logprob_gap; 0 compares on the sampled batch only, and warns."""
@@ -444,6 +445,11 @@ class RunConfig(Section):
             del content["verl"]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
+
+    @property
+    def max_logprob_gap(self) -> float:
+        """`rollout.max_logprob_gap`, or what it is where it is unset."""
+        return self.rollout.max_logprob_gap or (0.05 if self.model.dtype == "bfloat16" else 0.02)
 
     def captures(self, on_gpu: bool, parameters: int) -> bool:
         """Whether the update's passes are CUDA graphs: those of a model so small that launching a pass takes longer

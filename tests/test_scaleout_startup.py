@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import rlkit
+from rlkit.errors import UserError
 from rlkit.progress import run_state
 from rlkit.scaleout import backend, startup, verl_config
 from rlkit.scaleout.layout import Files
@@ -98,6 +99,16 @@ def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, c
     info = json.loads((run.folder / "run.json").read_text())
     assert list(info["startup"]) == list(LINES)[:3] and info["startup_seconds"] is None
     assert info["phase"] == "starting the rollout engine" and info["status"] == "stopped"
+
+
+def test_a_trl_that_verl_does_not_start_beside_is_refused_before_anything_begins(tmp_path, monkeypatch):
+    monkeypatch.setattr(backend, "version", {"trl": "1.16.0"}.__getitem__)
+    config = rlkit.load("params/verl_ladder.yaml", {"study": "start"})
+    with pytest.raises(UserError, match=r"does not start beside trl 1\.x.* pip uninstall trl"):
+        rlkit.train(config, root=tmp_path, progress=False)
+    assert not list(tmp_path.glob("start/runs/*/verl"))
+    monkeypatch.setattr(backend, "version", {"trl": "0.29.1"}.__getitem__)
+    backend.check_packages()
 
 
 def test_the_environment_of_verl_s_processes(tmp_path, monkeypatch):

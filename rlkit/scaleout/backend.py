@@ -4,6 +4,8 @@ import os
 import sys
 import warnings
 from collections.abc import Hashable
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +65,16 @@ def dry_run(config: RunConfig, root: str | Path = "outputs") -> tuple[list[str],
     return composing.command(found), path
 
 
+def check_packages() -> None:
+    """Refuse a TRL that verl 0.9.1 fails to import a class from, where it finds any: after minutes of starting."""
+    with suppress(PackageNotFoundError):
+        if (found := int(version("trl").split(".")[0])) >= 1:
+            raise UserError(
+                f"verl 0.9.1 does not start beside trl {found}.x, which it never needs: pip uninstall trl, or use an "
+                "environment without it."
+            )
+
+
 def check_gpus(config: RunConfig) -> None:
     """Refuse a run on this machine that asks for more GPUs than it has, or on a cluster that is not there. What
     a cluster has is asked by verl."""
@@ -97,6 +109,7 @@ class _VerlRun:
         summary = self.store.info.get("summary") or {}
         if summary.get("steps") == self.total and models.merged_step(self.store) == self.total:
             return self._result("finished", summary)
+        check_packages()
         check_gpus(self.config)
         self.store.update(phase="preparing the model and the rows")
         held = held_out(self.config)

@@ -55,6 +55,10 @@ REASONS = (
         "Ray could not be started, or was lost",
     ),
     (
+        r"cannot import name 'AutoModelForCausalLMWithValueHead'",
+        "verl 0.9.1 does not start beside the installed trl, which it never needs: pip uninstall trl",
+    ),
+    (
         r"No module named '?(transfer_queue|vllm)",
         "verl's trainer is not installed whole: pip install 'rlkit[gpu]'",
     ),

@@ -200,12 +200,12 @@ class Results:
     def _check_gap(self, data: dict[str, Any]) -> None:
         """Raises RunStopped where the config asks for a check and it fails; otherwise warns, once."""
         gap, rollout = data.get("rollout_corr/log_ppl_abs_diff"), self.config.rollout
-        if gap is None or gap <= rollout.max_logprob_gap:
+        if gap is None or gap <= self.config.max_logprob_gap:
             return
         sentence = (
             f"step {self.step}: vLLM's and the trainer's log-probs differ by {gap:.3g} nats a token (mean over "
-            f"sequences), more than rollout.max_logprob_gap = {rollout.max_logprob_gap:g}: the policy is not the one "
-            "that sampled."
+            f"sequences), more than rollout.max_logprob_gap = {self.config.max_logprob_gap:g}: the policy is not the "
+            "one that sampled."
         )
         if rollout.sync_check_freq:
             raise RunStopped(sentence)

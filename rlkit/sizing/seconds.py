@@ -1,9 +1,9 @@
 """Seconds of a step by phase, from FLOPs, bytes and launches.
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
-kernels at a launch each. The shares are chosen by runs on one H100 (tests/benchmarks/results/gpu_h100.json: ladder-3m,
-ladder-300m), which they meet to a factor of 1.5, and assumed for larger models: good to a factor of two until
-tests/test_gpu.py has compared. Graders, environments, loading and evaluations are left out.
+kernels at a launch each. The shares are chosen by runs on one H200 (tests/benchmarks/results/gpu_h200.json: whole
+training of ladder-3m in float32, LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %, and assumed for larger
+models: good to a factor of two there. Graders, environments, loading and evaluations are left out.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,9 @@ from rlkit.sizing.run import cache_bytes, needs_critic, needs_reference, sampler
 from rlkit.sizing.shapes import ModelShape
 
 PRODUCTS = 0.55
-"""Share of the peak that the update's products reach."""
+"""Share of the peak that the update's products reach; on tensor cores those of layers of at least FULL."""
+FULL = 2048
+"""Width of a layer that fills tensor cores; a narrower one reaches a share in proportion."""
 BANDWIDTH = 0.7
 """Share of the bandwidth that passes over activations reach."""
 DECODE = {"torch": 0.3, "vllm": 0.6}
@@ -31,8 +33,8 @@ DRAW = 40
 """Kernels that draw a token."""
 PASSES = 6
 """Times that what a layer keeps is written or read, there and back."""
-HOST = 0.04
-"""Seconds of Python a step."""
+HOST = 1.15e-4
+"""Seconds of Python a sequence and step: texts to tokens and back, batches, losses, logs."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +73,21 @@ def seconds_of(
             update, s, device, Pass.of(config, lengths, s), KERNELS["forward"] + KERNELS["backward"]
         ),
         "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
-        "host": HOST,
+        "host": HOST * prompts * n,
     }
     return StepTime({name: value for name, value in phases.items() if value}, update)
 
 
-def _peak(s: Setting, device: Device) -> float:
-    return device.flops_per_second if s.item == 2 else device.float32_per_second
+def _products_per_second(s: Setting, device: Device) -> float:
+    """FLOPs a second of matrix products."""
+    if s.item == FLOAT:
+        return PRODUCTS * device.float32_per_second
+    return PRODUCTS * min(1.0, s.shape.hidden / FULL) * device.flops_per_second
 
 
 def _time(flops: float, s: Setting, device: Device, p: Pass, kernels: int) -> float:
     """Of passes over all sequences of a step."""
-    products = flops / (PRODUCTS * _peak(s, device))
+    products = flops / _products_per_second(s, device)
     memory = PASSES * p.count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
     launches = LAUNCH["eager"] * kernels * s.shape.layers * p.count if s.on_gpu else 0.0
     return max(products + memory, launches)
@@ -96,7 +101,7 @@ def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths) ->
     cache = rows * (lengths.prompt + lengths.response / 2) * cache_bytes(s)
     draws = 6 * FLOAT * rows * s.shape.vocab
     read = (s.item * s.shape.parameters + cache + draws) / (DECODE[sampler] * device.bytes_per_second)
-    products = 2 * s.shape.parameters * rows / (PRODUCTS * _peak(s, device))
+    products = 2 * s.shape.parameters * rows / _products_per_second(s, device)
     launches = LAUNCH["graph" if s.on_gpu else "eager"] * (KERNELS["decode"] * s.shape.layers + DRAW)
     token = max(read, products) + launches + SCHEDULER[sampler] * rows
     return -(-total // rows) * lengths.response * token

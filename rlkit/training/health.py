@@ -10,7 +10,7 @@ CLIPPED = 0.3  # share of cut responses above which the policy learns from cut a
 def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
     """(kind, sentence) of everything in a step's metrics that a person should look at."""
     cut, gap = metrics.get("response_length/clip_ratio", 0), metrics.get("policy/logprob_gap", 0)
-    bound = config.rollout.max_logprob_gap
+    bound = config.max_logprob_gap
     if cut > CLIPPED:
         yield (
             "cut",

@@ -60,10 +60,10 @@ class SyncProbe:
             "histogram": np.histogram(gaps, [*EDGES, np.inf])[0].tolist(),
             "weights": weights_hash(self.policy.model),
         }
-        if not result["mean"] <= c.rollout.max_logprob_gap:  # a NaN is no agreement
+        if not result["mean"] <= c.max_logprob_gap:  # a NaN is no agreement
             raise RunStopped(
                 f"At step {step} the sampler and the trainer differ by {result['mean']:.3g} nats a token on the probe "
-                f"(most: {result['max']:.3g}), above rollout.max_logprob_gap = {c.rollout.max_logprob_gap:g}: the "
+                f"(most: {result['max']:.3g}), above rollout.max_logprob_gap = {c.max_logprob_gap:g}: the "
                 "sampler does not hold the trainer's weights, or computes them in another precision."
             )
         return result
