@@ -1,7 +1,9 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -70,7 +72,9 @@ class Episode:
             action, params = self.environment.parse_action(text)
             result = self.environment.step(action, params)
         except Exception as error:  # a defect of the environment is the episode's error, never a zero
-            self.finish, self.error = "error", f"{type(error).__name__}: {error}"
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            where = "" if isinstance(error, UserError) else f" ({Path(place.filename).name}, line {place.lineno})"
+            self.finish, self.error = "error", f"{type(error).__name__}: {error}{where}"
             return
         self.transitions.append(
             Transition(
