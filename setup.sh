@@ -50,7 +50,7 @@ else
     say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-7 minutes)"
     if [ $uv = yes ]; then uv venv --clear --seed --python "${python:-3.11}" .venv; else "$python" -m venv --clear .venv; fi
 fi
-if [ $uv = yes ]; then install="uv pip install -q --python .venv/bin/python"; else install=".venv/bin/python -m pip install -q"; fi
+if [ $uv = yes ]; then install="uv pip install -q --python .venv/bin/python"; else install=".venv/bin/python -m pip install -qq"; fi
 
 # Without a GPU: the CPU build of torch, from PyTorch's own index where that answers at once.
 reachable() {
