@@ -2,7 +2,7 @@
 
 import pickle
 import string
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
@@ -176,7 +176,7 @@ def test_a_senseless_problem_is_one_sentence(kind, problem):
         environments.parse(kind).reset(problem)
 
 
-CASE = {
+CASE: dict[str, Any] = {
     "budget": 50, "staff": 5, "aversion": 0.5, "chances": [0.2, 0.5, 0.3],
     "options": {
         "bakery": {"title": "a", "cost": 10, "staff": 1, "payoffs": [30, 20, 5]},
@@ -205,6 +205,7 @@ CASE = {
         ("mathematics", "x = 1e999", "no linear expression"),
         ("business", CASE | {"staff": float("inf")}, "OverflowError"),
         ("business", CASE | {"budget": float("nan")}, "finite"),
+        ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
         ("business", CASE | {"chances": [0.5, 0.5]}, "one of boom, steady, slump each"),
         ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
         ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
@@ -285,8 +286,8 @@ class Parrot(gymnasium.Env):
         return f"你 {action}", float(action == "hello"), action == "hello", False, {}
 
 
-gymnasium.register("Dial-v0", Dial, max_episode_steps=4)
-gymnasium.register("Parrot-v0", Parrot)
+gymnasium.register("Dial-v0", Dial, max_episode_steps=4)  # type: ignore[arg-type]
+gymnasium.register("Parrot-v0", Parrot)  # type: ignore[arg-type]
 
 
 def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():

@@ -9,6 +9,7 @@ from rlkit.environments import environments
 from rlkit.environments import text_quality as quality
 from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.business import cvar, expected
+from rlkit.environments.code_generation import same
 from rlkit.environments.code_problems import FAMILIES
 from rlkit.environments.sandboxed import call
 from rlkit.errors import UserError
@@ -89,6 +90,13 @@ def test_a_text_earns_the_same_whichever_way_it_came_about():
     assert play(env, BRIEF, ("write_paragraph", TEXT), ("finish", ""))[1].info["success"]
 
 
+@pytest.mark.parametrize("value", ["²: x.", "9" * 5000 + ": x.", "2: x.", "0: x.", "-1: x.", "1 x.", ": x."])
+def test_a_paragraph_that_is_not_there_cannot_be_edited(value):
+    env = environments.parse("creative_writing")
+    result = play(env, BRIEF, ("write_paragraph", TEXT), ("edit_content", value))[1]
+    assert not result.info["valid"] and result.reward == -1.0 and env.render() == TEXT
+
+
 def test_every_part_of_a_texts_quality_is_visible_and_right():
     env = environments.parse("creative_writing")
     parts = play(env, BRIEF, ("write_paragraph", "The river was was wide. It is an river."))[0].info["parts"]
@@ -136,6 +144,24 @@ PROBLEM = {
     "visible": [[[1, 2], 3]],
     "hidden": [[[], 0], [[5] * 40, 200], [[-1], -1]],
 }
+
+
+@pytest.mark.parametrize(
+    ("value", "answer", "right"),
+    [
+        ([1, [2, 3]], [1, [2, 3]], True),
+        ([True, 2], [1, 2], False),
+        ([1.0], [1], False),
+        ((1, 2), [1, 2], False),
+        ([1], [1, 2], False),
+        ("a", "a", True),
+        (True, 1, False),
+    ],
+)
+def test_answers_are_equal_in_type_too_however_deep(value, answer, right):
+    assert same(value, answer) is right
+
+
 GOOD = "def solve(xs):\n    return sum(xs)"
 
 

@@ -140,6 +140,8 @@ class Business(BaseEnvironment):
         amounts = [*numbers, *(x for o in options.values() for x in (o.cost, *o.payoffs))]
         if not all(map(math.isfinite, amounts)):
             raise UserError("budget, aversion, costs and payoffs are finite numbers.")
+        if len(options) < len(problem["options"]):
+            raise UserError("Two options have names that differ in case only; give them different names.")
         if any(len(o.payoffs) != len(chances) or o.cost <= 0 for o in options.values()):
             raise UserError("Every option has a positive cost and one payoff a market state.")
         return State(options, chances, *numbers)

@@ -1,5 +1,6 @@
 """Creative writing: a short text to a brief, whose rewards are measured on the text itself."""
 
+import re
 from functools import lru_cache
 from typing import Annotated, ClassVar, Literal, NamedTuple
 
@@ -190,13 +191,13 @@ class CreativeWriting(BaseEnvironment):
         paragraphs = self._state.paragraphs
         if action == "write_paragraph":
             return self._write((*paragraphs, " ".join(text.split())))
-        number, colon, body = text.partition(":")
-        if not colon or not number.strip().isdigit() or not 1 <= int(number) <= len(paragraphs):
+        match = re.fullmatch(r"([0-9]{1,2})\s*:(.*)", text, re.DOTALL)
+        if match is None or not 1 <= int(match[1]) <= len(paragraphs):
             raise InvalidAction(
                 f"edit_content needs a number from 1 to {len(paragraphs)}, a colon and the text."
             )
-        index = int(number) - 1
-        return self._write((*paragraphs[:index], " ".join(body.split()), *paragraphs[index + 1 :]))
+        index = int(match[1]) - 1
+        return self._write((*paragraphs[:index], " ".join(match[2].split()), *paragraphs[index + 1 :]))
 
     def _share(self, text: str) -> float:
         return float(np.mean([quality.mentions(text, e) for e in self._state.elements]))

@@ -73,7 +73,9 @@ class Episode:
             result = self.environment.step(action, params)
         except Exception as error:  # a defect of the environment is the episode's error, never a zero
             place = traceback.extract_tb(error.__traceback__)[-1]
-            where = "" if isinstance(error, UserError) else f" ({Path(place.filename).name}, line {place.lineno})"
+            where = (
+                "" if isinstance(error, UserError) else f" ({Path(place.filename).name}, line {place.lineno})"
+            )
             self.finish, self.error = "error", f"{type(error).__name__}: {error}{where}"
             return
         self.transitions.append(
