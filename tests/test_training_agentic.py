@@ -1,5 +1,6 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
+import weakref
 from typing import NoReturn
 
 import numpy as np
@@ -184,6 +185,14 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
+
+
+def test_a_released_model_is_loaded_again_when_needed():
+    trainer = AgenticTrainer("ladder-30k", ENV, AgenticConfig(max_response_length=40))
+    before, policy = trainer.test_inference(["3x + 7 = 16"]), weakref.ref(trainer.setup_model().model)
+    trainer.release()
+    assert policy() is None
+    assert trainer.test_inference(["3x + 7 = 16"]) == before
 
 
 def test_a_pretrained_model_gets_the_small_adapter(tmp_path):

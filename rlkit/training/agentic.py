@@ -1,5 +1,6 @@
 """Offline training of a model on episodes, weighted by their rewards."""
 
+import gc
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -100,6 +101,13 @@ class AgenticTrainer:
         if self._policy is None:
             self._policy = load_policy(self.model, seed=self.seed, device=self.device)
         return self._policy
+
+    def release(self) -> None:
+        """Drop the model and give its memory back; what was trained and not saved is lost."""
+        self._policy = None
+        gc.collect()
+        if self.device == "cuda":
+            torch.cuda.empty_cache()
 
     def prepare_training_data(self, trajectories: Sequence[Trajectory]) -> list[Example]:
         """Episodes as ids with a weight on every action token; the mean weight of an action token is 1.

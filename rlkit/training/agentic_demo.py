@@ -185,6 +185,7 @@ def math_demo(
     if demo.online_steps:
         say(f"Acting in the environment and learning from it: {demo.online_steps} steps.")
         config = demo.online(str(folder / "offline"), trainer.device, _longest(trainer, held_out) + MARGIN)
+        trainer.release()
         run = train(config, root=root)
         save_model(open_saved(run.folder).policy, folder / "online")
         write_environments(folder / "online", [environment])
