@@ -5,7 +5,7 @@ import json
 import math
 import threading
 from itertools import pairwise
-from typing import NoReturn
+from typing import ClassVar, Literal, NoReturn
 
 import httpx
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from rlkit.config import Model
-from rlkit.environments import BaseEnvironment, environments
+from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.models import load_policy
@@ -338,6 +338,52 @@ def test_metrics_and_the_schema_are_served(policy):
     assert "rlkit_active_episodes 0.0" in metrics.text
     assert {"/solve", "/solve/batch", "/solve/stream", "/healthz", "/metrics"} <= set(schema.json()["paths"])
     assert nowhere.status_code == 404
+
+
+class Faulty(BaseEnvironment):
+    """Its only action breaks the contract as told, or never ends the episode."""
+
+    actions: ClassVar[dict[str, str]] = {"go": "somewhere"}
+    kind: Literal["faulty"] = "faulty"
+    fault: str = "never"
+
+    def problem(self, rng):
+        return {"n": int(rng.integers(9))}
+
+    def begin(self, problem):
+        return "3x = 9"  # which the scripted sampler can read
+
+    def act(self, action, params):
+        if self.fault == "raises":
+            raise ZeroDivisionError
+        answers = {"nan": float("nan"), "type": "one"}
+        return ActionResult("3x = 9", answers.get(self.fault, 0.5), False)  # type: ignore[arg-type]
+
+    def parse_action(self, text):
+        return "go", {}
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "words"),
+    [
+        ("nan", 422, "the reward nan: a reward is a finite number."),
+        ("type", 422, "the reward 'one'"),
+        ("raises", 500, "The server failed: ZeroDivisionError."),
+        ("never", 200, ""),
+    ],
+)
+def test_a_broken_environment_is_one_answer_and_disturbs_nobody(policy, fault, status, words):
+    async def go():
+        _, app, client = server(policy)
+        app.state.solver.domains["faulty"] = Faulty(fault=fault, max_steps=3)
+        broken = {"domain": "faulty", "problem": {"n": 3}}
+        return await asyncio.gather(client.post("/solve", json=broken), client.post("/solve", json=GOOD))
+
+    broken, good = run(go())
+    assert broken.status_code == status and words in broken.json().get("error", "")
+    if fault == "never":
+        assert (len(broken.json()["actions"]), broken.json()["success"]) == (3, False)
+    assert good.status_code == 200 and good.json()["success"]
 
 
 def breaks(*_, **__) -> NoReturn:
