@@ -61,13 +61,18 @@ def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.nda
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """Set `reward` on every rollout that has none: the sampled text goes through the router.
 
-    Only tokens that the policy sampled are read, so that text printed by an environment is never graded.
+    Only tokens that the policy sampled are read, so that text printed by an environment is never graded. Equal
+    answers to a task, of which the samples of a group have many, are graded once, unless by a function of the
+    user's own, which may ask a judge that does not say the same twice.
     """
     open_ = [r for r in rollouts if r.reward is None]
     texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in open_]) if open_ else []
-    answers = [(r.task, text) for r, text in zip(open_, texts, strict=True)]
-    for rollout, reward in zip(open_, router.grade(answers), strict=True):
-        rollout.reward = reward
+    own = router.config.custom_reward_function is not None
+    keys = [(i if own else id(r.task), text) for i, (r, text) in enumerate(zip(open_, texts, strict=True))]
+    answers = {key: (r.task, key[1]) for key, r in zip(keys, open_, strict=True)}
+    rewards = dict(zip(answers, router.grade(list(answers.values())), strict=True))
+    for rollout, key in zip(open_, keys, strict=True):
+        rollout.reward = rewards[key]
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
