@@ -9,11 +9,13 @@ from transformers import LlamaConfig, LlamaForCausalLM
 from typer.testing import CliRunner
 
 from rlkit.cli import app
+from rlkit.config import load
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 from rlkit.export import open_saved
 from rlkit.models.tokenizer import byte_tokenizer
-from rlkit.training import agentic_demo
+from rlkit.training import agentic, agentic_demo
+from rlkit.training.agentic import named_model
 from rlkit.training.agentic_demo import MathDemo, math_demo
 
 SMALL = {"episodes": 12, "online_steps": 1, "problems": 2}
@@ -75,13 +77,38 @@ def test_settings_that_make_no_sense_are_refused_before_anything_is_loaded(setti
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.filterwarnings("ignore:step")
-def test_a_folder_of_ones_own_goes_the_whole_way_and_is_not_trained_twice(llama, tmp_path, monkeypatch):
-    environment = Mathematics(
-        families=("linear",), max_steps=3, instructions="brief"
-    )  # short prompts and episodes
+def small_world(monkeypatch) -> Mathematics:
+    """The demonstration with short prompts, turns and episodes."""
+    environment = Mathematics(families=("linear",), max_steps=3, instructions="brief")
     monkeypatch.setattr(MathDemo, "environment", property(lambda _: environment))
     monkeypatch.setattr(agentic_demo, "TURN", 4)
+    return environment
+
+
+@pytest.mark.filterwarnings("ignore:step")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_in_bfloat16_the_adapter_learns_and_every_model_computes_in_it(llama, tmp_path, monkeypatch, device):
+    small_world(monkeypatch)
+
+    def on_gpu(path: str, _: str):
+        return named_model(path, "cuda")
+
+    for module in (agentic, agentic_demo):
+        monkeypatch.setattr(module, "device_of", lambda _: device)
+        monkeypatch.setattr(module, "named_model", on_gpu)
+    settings: dict[str, Any] = {**SMALL, "episodes": 320, "model": str(llama)}
+    result = math_demo(root=tmp_path, say=lambda _: None, **settings)
+    assert result.training.last_loss < result.training.first_loss and len(result.training.losses) == 20
+    assert result.run is not None and result.run.status == "finished"
+    assert load(result.run.folder / "config.yaml").model.dtype == "bfloat16"
+    online = MathDemo(**settings).folder(tmp_path) / "online"
+    assert agentic_demo._saved(MathDemo(**settings), online).setup_model().dtype == torch.bfloat16
+    assert open_saved(result.run.folder).policy.dtype == torch.bfloat16
+
+
+@pytest.mark.filterwarnings("ignore:step")
+def test_a_folder_of_ones_own_goes_the_whole_way_and_is_not_trained_twice(llama, tmp_path, monkeypatch):
+    environment = small_world(monkeypatch)
     said: list[str] = []
     root = tmp_path / "out"
     settings: dict[str, Any] = {**SMALL, "model": str(llama)}
