@@ -252,7 +252,8 @@ class Actor(Section):
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
     micro_batch_tokens: Positive | None = None
     """Tokens a forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches,
-    and 32,768 where passes are captured (`RunConfig.captures`). Never changes the gradient."""
+    32,768 where passes are captured (`RunConfig.captures`), and verl's own 16,384 in a verl run. Never changes the
+    gradient."""
     ppo_epochs: Positive = 1
     """Passes over each batch."""
     clip_ratio: NonNegative = 0.2

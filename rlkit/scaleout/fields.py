@@ -66,8 +66,8 @@ def _or_whole_batch(size: int, c: RunConfig) -> int:
     return size or c.data.train_batch_size
 
 
-def _or_one_sequence(_: int | None, c: RunConfig) -> int:
-    return max(c.actor.tokens_a_pass(), c.data.max_prompt_length + c.data.max_response_length)
+def _or_one_sequence(tokens: int | None, c: RunConfig) -> int:
+    return max(tokens or 16_384, c.data.max_prompt_length + c.data.max_response_length)
 
 
 def _or_last_step(frequency: int, c: RunConfig) -> int:
