@@ -147,7 +147,10 @@ def test_open_intervals_leave_the_panel_and_not_the_table():
     for ax in drawing.figure.axes:
         low, high = ax.get_xlim()
         values = drawing.table.loc[drawing.table["parameter"] == ax.get_title(), "value"]
-        assert low <= values.min() and values.max() <= high <= 31 * values.max()
+        assert low <= values.min() and values.max() <= high <= 40 * values.max()
+    assert {ax.get_title(): ax.get_xscale() for ax in drawing.figure.axes}[
+        "C_mid"
+    ] == "log"  # open, far and positive
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():

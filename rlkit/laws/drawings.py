@@ -143,7 +143,7 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
     """Estimates with their intervals, a panel a parameter and a row a fit (groups, forms, cuts).
 
     Ends beyond thirty times the largest estimate, open ones among them, leave the panel. The axis of positive estimates
-    that are far apart is logarithmic.
+    whose panel is wide is logarithmic.
     """
     rows = []
     for label, fit in fits.items():
@@ -162,13 +162,12 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
             error = np.maximum([part["value"] - low, high - part["value"]], 0)
             ax.errorbar(part["value"], place, xerr=error, fmt="o", elinewidth=0.8, capsize=2)
             least, size = part["value"].min(), part["value"].abs().max()
-            if least > 0 and size > 30 * least:
+            start, end = max(low.min(), -30 * size), min(high.max(), 30 * size)
+            if least > 0 and end > 30 * least:
                 ax.set_xscale("log")
-                ax.set_xlim(max(low.min(), least / 30) / 1.3, min(high.max(), 30 * size) * 1.3)
+                ax.set_xlim(max(start, least / 30) / 1.3, end * 1.3)
             else:
-                ax.set_xlim(
-                    max(low.min(), -30 * size) - 0.05 * size, min(high.max(), 30 * size) + 0.05 * size
-                )
+                ax.set_xlim(start - 0.05 * size, end + 0.05 * size)
             ax.set_yticks(range(len(labels)), labels if ax is axes[0] else [""] * len(labels))
             ax.set_ylim(-0.5, len(labels) - 0.5)
             ax.set_title(name)
