@@ -1,4 +1,4 @@
-"""rlkit beside TRL and vLLM on one GPU: GRPO steps, decoding, syncs, packed runs, and the gap between sampler and
+"""rlkit beside TRL, vLLM and verl on one GPU: GRPO steps, decoding, syncs, packed runs, and the gap between sampler and
 trainer.
 
     pip install --no-deps --target /tmp/trl trl==1.16.0
@@ -6,8 +6,9 @@ trainer.
 
 Each system runs in a process of its own, one after the other on the same card. A step is rollout, reward,
 update, the copy of the weights to the sampler and logging; medians are compared. The Qwen2.5 shapes have random
-weights: only time and memory are measured with them. --dry runs every case at a size that a CPU does in seconds, to
-see that it runs. Prints a table and, last, one JSON line.
+weights: only time and memory are measured with them. verl (step-3m-verl) starts for minutes, and not beside TRL: give
+it --timeout 600 and no PYTHONPATH. --dry runs every other case at a size that a CPU does in seconds, to see that it runs.
+Prints a table and, last, one JSON line.
 """
 
 import argparse
@@ -32,6 +33,7 @@ from gpu_systems import (
     policy_prompt,
     step_rlkit,
     step_trl,
+    step_verl,
     wait,
 )
 
@@ -39,6 +41,7 @@ HERE = Path(__file__).resolve()
 LORA = {"lora": 32, "dtype": "bfloat16", "tokens": 512}
 CASES = {
     "step-3m": {"model": "ladder-3m", "tokens": 32, "systems": ["rlkit", "trl"]},
+    "step-3m-verl": {"model": "ladder-3m", "tokens": 32, "steps": 4, "systems": ["rlkit", "verl"]},
     "step-smollm2": {
         "model": "smollm2-135m-instruct", "tokens": 128, "lora": 16, "dtype": "bfloat16",
         "systems": ["rlkit", "rlkit-vllm", "trl-vllm"],
@@ -63,7 +66,7 @@ CASES = {
     "sync-7b": {"model": "qwen2.5-7b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
     "pack-3m": {"model": "ladder-3m", "tokens": 32, "steps": 20, "systems": ["1", "2", "4", "8"]},
 }  # fmt: skip
-LONG = ("step-3b", "step-7b", "sync-7b")
+LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
 
 
@@ -149,6 +152,8 @@ def measure(name: str, system: str, dry: bool = False) -> dict:
     """One system on one case, in this process."""
     case: dict[str, Any] = CASES[name] | (DRY if dry else {}) | {"name": name}
     kind = name.partition("-")[0]
+    if system == "verl":
+        return step_verl(case)
     if kind == "step" and system.startswith("trl"):
         return step_trl(case, vllm=system.endswith("vllm"))
     if kind == "step":

@@ -262,6 +262,18 @@ def step_trl(case: dict, vllm: bool) -> dict:
     return {"seconds": statistics.median(b - a for a, b in pairwise(ends[1:])), "peak_gib": peak_gib()}
 
 
+def step_verl(case: dict) -> dict:
+    """Seconds of the same steps by verl's own trainer, and those before its first answer."""
+    import rlkit
+
+    config = config_of(case, **{"trainer.backend": "verl", "model.dtype": "bfloat16"})
+    with tempfile.TemporaryDirectory() as root:
+        run = rlkit.train(config, root=root, progress=False)
+        table, info = rlkit.read(run.folder), json.loads((run.folder / "run.json").read_text())
+    steps = table[(table.metric == "timing_s/step") & (table.step > 2)].value
+    return {"seconds": float(steps.median()), "startup_seconds": info["startup_seconds"]}
+
+
 def decode(case: dict, system: str) -> dict:
     """Tokens a second of one sampler at prompts × 8 sequences of full length, best of three calls."""
     import numpy as np
