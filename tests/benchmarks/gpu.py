@@ -7,7 +7,7 @@ trainer.
 Each system runs in a process of its own, one after the other on the same card. A step is rollout, reward,
 update, the copy of the weights to the sampler and logging; medians are compared. The Qwen2.5 shapes have random
 weights: only time and memory are measured with them. verl (step-3m-verl) starts for minutes, and not beside TRL: give
-it --timeout 600 and no PYTHONPATH. --dry runs every other case at a size that a CPU does in seconds, to see that it runs.
+it --timeout 600 and no PYTHONPATH. --dry runs every other case at a size that a CPU does in seconds: does it run?
 Prints a table and, last, one JSON line.
 """
 
