@@ -158,10 +158,11 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
         for ax, name in zip(axes, names, strict=True):
             part = table[table["parameter"] == name].reset_index(drop=True)
             place = [labels.index(label) for label in part["fit"]]
-            low, high = (part[end].clip(-1e300, 1e300) for end in ("low", "high"))
+            least, size = part["value"].min(), part["value"].abs().max()
+            far = 1e3 * size  # outside the panel, and yet a number
+            low, high = part["low"].clip(-far, far), part["high"].clip(-far, far)
             error = np.maximum([part["value"] - low, high - part["value"]], 0)
             ax.errorbar(part["value"], place, xerr=error, fmt="o", elinewidth=0.8, capsize=2)
-            least, size = part["value"].min(), part["value"].abs().max()
             start, end = max(low.min(), -30 * size), min(high.max(), 30 * size)
             if least > 0 and end > 30 * least:
                 ax.set_xscale("log")
