@@ -90,6 +90,8 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
         "state_answer 3",
     ]
     assert [a["reward"] for a in body["actions"]] == [1.5, 2.0, 2.0, 3.0] and body["total_reward"] == 8.5
+    taken = [a["seconds"] for a in body["actions"]]
+    assert min(taken) > 0 and sum(taken) <= body["seconds"]
     assert not body["cached"] and again.json()["cached"] and again.json()["actions"] == body["actions"]
 
 

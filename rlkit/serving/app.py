@@ -14,9 +14,8 @@ from pydantic import BaseModel, Field
 from rlkit import __version__
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.model_agent import Batcher, LanguageModelAgent
-from rlkit.environments.trajectory import Transition
 from rlkit.serving.http import BodyLimit, Edge, authorised, broken, handle_errors, logger
-from rlkit.serving.solver import Metrics, Problem, Refused, Settings, Solution, Solver, action_of
+from rlkit.serving.solver import Action, Metrics, Problem, Refused, Settings, Solution, Solver
 
 
 def create_app(
@@ -70,10 +69,10 @@ def create_app(
         """Solve one problem, with every action as a server-sent event while it happens."""
         if known := solver.cached(request):
             return _stream(_replayed(known))
-        steps: asyncio.Queue[Transition | None] = asyncio.Queue()
-        task = solver.start(request, steps.put_nowait)
-        task.add_done_callback(lambda _: steps.put_nowait(None))
-        return _stream(_live(steps, task))
+        actions: asyncio.Queue[Action | None] = asyncio.Queue()
+        task = solver.start(request, actions.put_nowait)
+        task.add_done_callback(lambda _: actions.put_nowait(None))
+        return _stream(_live(actions, task))
 
     @app.get("/healthz")
     async def healthz() -> dict[str, Any]:
@@ -111,10 +110,10 @@ async def _replayed(solution: Solution) -> AsyncIterator[str]:
     yield _event("solution", solution)
 
 
-async def _live(steps: asyncio.Queue[Transition | None], task: asyncio.Task[Solution]) -> AsyncIterator[str]:
+async def _live(actions: asyncio.Queue[Action | None], task: asyncio.Task[Solution]) -> AsyncIterator[str]:
     try:
-        while (step := await steps.get()) is not None:
-            yield _event("action", action_of(step))
+        while (action := await actions.get()) is not None:
+            yield _event("action", action)
         yield _event("solution", await task)
     except Exception as error:  # the status has been sent: the last event says what happened
         yield _event("error", _item(error))

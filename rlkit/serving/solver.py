@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.model_agent import LanguageModelAgent
-from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.environments.trajectory import Transition
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash
 
@@ -69,12 +69,13 @@ class Problem(BaseModel):
 
 
 class Action(BaseModel):
-    """One step of the chain."""
+    """One step of the chain, and the seconds since the one before."""
 
     action: str
     reward: float
     valid: bool
     observation: str
+    seconds: float
 
 
 class Solution(BaseModel):
@@ -171,12 +172,12 @@ class Solver:
         return await asyncio.shield(task)
 
     def start(
-        self, request: Problem, on_step: Callable[[Transition], Any] | None = None
+        self, request: Problem, on_action: Callable[[Action], Any] = lambda _: None
     ) -> asyncio.Task[Solution]:
         """Begin an episode whose solution is kept. Raises Refused where it cannot begin."""
         environment = self.environment(request.domain)
         self.require_room([request])
-        task = asyncio.create_task(self._play(environment, request, on_step))
+        task = asyncio.create_task(self._play(environment, request, on_action))
         self._running.add(task)
         task.add_done_callback(lambda done: self._finished(request.key, done))
         self.metrics.active.set(len(self._running))
@@ -197,9 +198,24 @@ class Solver:
                 self._cache.popitem(last=False)
 
     async def _play(
-        self, environment: BaseEnvironment, request: Problem, on_step: Callable[[Transition], Any] | None
+        self, environment: BaseEnvironment, request: Problem, on_action: Callable[[Action], Any]
     ) -> Solution:
         began = time.perf_counter()
+        actions: list[Action] = []
+
+        def on_step(step: Transition) -> None:
+            passed = time.perf_counter() - began - sum(a.seconds for a in actions)
+            actions.append(
+                Action(
+                    action=step.text,
+                    reward=step.reward,
+                    valid=step.valid,
+                    observation=step.next_state,
+                    seconds=passed,
+                )
+            )
+            on_action(actions[-1])
+
         try:
             async with asyncio.timeout(self.settings.timeout):
                 trajectory = await self.agent.run_episode(environment, request.problem, on_step=on_step)
@@ -214,21 +230,11 @@ class Solver:
         seconds = time.perf_counter() - began
         self.metrics.seconds.observe(seconds)
         self.metrics.reward.inc(max(trajectory.total_reward, 0.0))
-        return solution_of(trajectory, request.domain, seconds)
-
-
-def solution_of(trajectory: Trajectory, domain: str, seconds: float) -> Solution:
-    """An episode as the answer to a request."""
-    return Solution(
-        solution=trajectory.solution,
-        success=trajectory.success,
-        total_reward=trajectory.total_reward,
-        actions=[action_of(t) for t in trajectory.transitions],
-        domain=domain,
-        seconds=seconds,
-    )
-
-
-def action_of(step: Transition) -> Action:
-    """A step as part of an answer."""
-    return Action(action=step.text, reward=step.reward, valid=step.valid, observation=step.next_state)
+        return Solution(
+            solution=trajectory.solution,
+            success=trajectory.success,
+            total_reward=trajectory.total_reward,
+            actions=actions,
+            domain=request.domain,
+            seconds=seconds,
+        )
