@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import cast
 
 import nbformat
 import psutil
@@ -19,6 +19,7 @@ import pytest
 
 import rlkit
 from rlkit.errors import UserError
+from rlkit.executors import Job
 from rlkit.studies import StudyFailed, make_plan, study
 
 TRAIN = """
@@ -343,7 +344,7 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
     plan = make_plan("params/tiny.yaml")
     deaf, obedient = Deaf(), Obedient()
     scheduler = Scheduler(plan)
-    scheduler._running = {plan.runs[0]: deaf, plan.runs[1]: obedient}  # type: ignore[dict-item]
+    scheduler._running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
 
     def state(folder: Path) -> SimpleNamespace:
         deaf.step += 3 if folder.name == plan.runs[0].id else 0
@@ -372,7 +373,7 @@ def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
     plan = make_plan("params/tiny.yaml")
     small0, small1, big0, big1 = plan.runs
     scheduler = Scheduler(plan)
-    scheduler._running = dict.fromkeys([big0], Any)
+    scheduler._running = {big0: cast(Job, None)}
     assert scheduler._order([big1, small0, small1]) == [small0, small1, big1]
     assert scheduler._order([big1]) == [big1]  # better to wait than to do nothing
     with RunStore.open(big0.config) as store:
