@@ -11,6 +11,7 @@ import rlkit
 from rlkit.config import Model, Optimizer
 from rlkit.environments import Trajectory, Transition
 from rlkit.environments.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
+from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import (
     action_table,
@@ -25,7 +26,7 @@ from rlkit.environments.trajectory import load_trajectories, save_trajectories
 from rlkit.errors import UserError
 from rlkit.training import agentic
 from rlkit.training.agentic import AgenticTrainer, named_model
-from rlkit.training.agentic_data import AgenticConfig, step_weights
+from rlkit.training.agentic_data import AgenticConfig, encode, step_weights
 
 ENV = Mathematics(instructions="brief", families=("linear",))
 
@@ -185,6 +186,25 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
+
+
+@pytest.mark.parametrize("method", ["reward_weighted", "advantage_weighted", "filtered"])
+def test_every_method_makes_the_experts_moves_likelier_than_the_noise(method):
+    """Half of the actions are random: after training, the expert's are the more probable ones."""
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.5), ENV, ENV.problems("train", 150))
+    config = AgenticConfig(
+        method=method, temperature=0.5, epochs=3, batch_size=16, optim=Optimizer(lr=5e-3, lr_warmup_steps=5)
+    )
+    trainer = AgenticTrainer("ladder-30k", ENV, config)
+    result = trainer.train(trainer.prepare_training_data(episodes))
+    assert result.loss_reduction > 0.2
+    problems = ENV.problems("test", 20)
+    losses = {}
+    for name, agent in {"expert": ExpertAgent(), "random": RandomAgent()}.items():
+        played = run_episodes(agent, ENV, problems)
+        chat = ChatTokens(trainer.setup_model())
+        losses[name] = trainer.loss([encode(chat, t, np.ones(len(t))) for t in played])
+    assert losses["expert"] < losses["random"] - 0.3
 
 
 def test_a_released_model_is_loaded_again_when_needed():
