@@ -186,6 +186,10 @@ def test_tasks_of_an_environment_are_a_source(policy):
     assert task == source.task(3) and task.id != source.task(4).id
     assert environments.parse(dict(task.extra_info["environment"])).instructions == "brief"
     assert task.data_source == "environment__mathematics" and task.prompt[-1]["role"] == "user"
+    env = source.environment
+    assert {env.split_of(source.task(i).ground_truth) for i in range(100)} == {"train"}
+    held_out = [env.split_of(p) for p in env.problems("test", 20)]
+    assert held_out == ["test"] * 20
     assert rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)[0].turns >= 1
 
 

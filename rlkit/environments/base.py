@@ -217,7 +217,7 @@ class BaseEnvironment(Component):
             if len(found) == n:
                 return found
             problem = self.problem(generator("environment", self.kind_name, seed, i))
-            if self._in_test(problem) == (split == "test"):
+            if self.split_of(problem) == split:
                 found.append(problem)
         if len(found) < n:
             raise UserError(
@@ -225,9 +225,10 @@ class BaseEnvironment(Component):
             )
         return found
 
-    def _in_test(self, problem: Any) -> bool:
+    def split_of(self, problem: Problem) -> Split:
+        """The split that a problem belongs to, by its content. Raises UserError where it is no JSON mapping."""
         try:
-            return int(content_hash(dict(problem)), 16) % TEST_ONE_IN == 0
+            return "train" if int(content_hash(dict(problem)), 16) % TEST_ONE_IN else "test"
         except (TypeError, ValueError) as error:
             raise UserError(f"A problem of {self.kind_name!r} is no JSON mapping: {error}.") from None
 
