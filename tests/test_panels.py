@@ -311,6 +311,15 @@ def test_moving_a_parameter_moves_the_law_and_not_the_fit():
     assert (table["tried"] > table["prediction"]).all()
 
 
+def test_the_explorer_shows_an_error_up_to_1():
+    N = np.geomspace(1e4, 1e5, 6)
+    table = pd.DataFrame({"N": N, "error": [1.0, 0.8, 0.95, 0.6, 0.7, 0.4]})
+    fitted = rlkit.fit(table, "power", y="error", x="N", loss="ls", bootstrap=100, resample="residual")
+    drawing = Exploration(fitted).drawing()  # type: ignore[arg-type]
+    low, high = drawing.figure.axes[0].get_ylim()
+    assert drawing.table["high"].max() > 1.02 and 0 < low < high <= 1.02
+
+
 def test_a_budget_has_its_best_size_and_data():
     found = exploration()
     best = found.optimum(1e20)

@@ -43,11 +43,11 @@ def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes
 
 def label_axes(ax: "Axes", x: str, y: str) -> None:
     """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped. An axis of a share
-    ends where shares do."""
+    ends where shares do; its scale is to be set before."""
     for name, limits, limit in ((x, ax.get_xlim, ax.set_xlim), (y, ax.get_ylim, ax.set_ylim)):
-        if name in SHARES:
-            low, high = limits()
-            limit(max(low, -0.02), min(high, 1.02))  # with room for a marker at the end
+        low, high = limits() if name in SHARES else (0.0, 1.0)
+        if low < -0.02 or high > 1.02:  # with room for a marker at the end
+            limit(max(low, -0.02), min(high, 1.02))
     ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
     ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
 
