@@ -207,7 +207,8 @@ class BaseEnvironment(Component):
         return result
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
-        """`n` generated problems. Splits are disjoint for any seeds: a problem's content decides its split.
+        """`n` problems, generated independently, so that a small world repeats some. Splits are disjoint for any
+        seeds: a problem's content decides its split.
 
         Raises:
             UserError: the environment's options leave one split (almost) empty, or a problem is no JSON mapping.

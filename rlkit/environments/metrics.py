@@ -11,7 +11,7 @@ import numpy as np
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.seeds import generator
+from rlkit.seeds import content_hash, generator
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +57,7 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
 def episode_metrics(
     groups: Mapping[str, Sequence[Trajectory]], experts: Sequence[Trajectory] | None = None, *, seed: int = 0
 ) -> "pd.DataFrame":
-    """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap), n.
+    """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
 
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions,
     completed (the environment ended it, no limit did), calibration_error of the last action's probability in
@@ -84,8 +84,10 @@ def episode_metrics(
             values["structure"] = [structure(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
                 values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
+        problems = [content_hash(dict(t.problem)) for t in episodes]
         for metric, column in values.items():
-            interval = bootstrap_mean(column, rng=generator("episode metrics", metric, seed), draws=2000)
+            rng = generator("episode metrics", metric, seed)
+            interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
         stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None and not t.truncated]
         if stated:
