@@ -61,6 +61,8 @@ def _about(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> st
     Args:
         busy: processes that already compete for the cores.
     """
+    if not left:
+        return "trained, only their notebooks are missing"
     flops = sum(cost["flops"] for cost in left)
     if not math.isfinite(flops):
         return "the cost is unknown where the model is not on this machine yet"

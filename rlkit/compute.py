@@ -162,10 +162,13 @@ class Ledger:
             setattr(self, name, value)
 
 
+_START, _STEP = 15.0, 0.015  # seconds of a start, and of a step of the smallest models, measured on a CPU
+
+
 def estimate(config: RunConfig) -> dict[str, float]:
     """FLOPs and seconds that a run will take here, from its config: every response at half its limit, a
-    matrix product timed now on the threads of `trainer.num_threads`, a third of its speed reached. Good to a factor
-    of two on a machine that does nothing else.
+    matrix product timed now on the threads of `trainer.num_threads`, a third of its speed reached, and what starting
+    and each step take however small the model is. Good to a factor of two on a machine that does nothing else.
 
     Builds the model's shape only (no weights); for a hub id that is not cached, both numbers are NaN.
     """
@@ -194,7 +197,8 @@ def estimate(config: RunConfig) -> dict[str, float]:
     size, k = config.evaluation.size, config.evaluation.n
     held = Work.of([s] * size, [(s, t)] * (size * k))
     flops = train + evaluations * shape.forward(held)
-    return {"flops": flops, "seconds": flops / (matmul_speed(config.trainer.num_threads) / 3) + 15}
+    speed = matmul_speed(config.trainer.num_threads) / 3
+    return {"flops": flops, "seconds": flops / speed + _STEP * steps + _START}
 
 
 @lru_cache(8)

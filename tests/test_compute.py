@@ -1,4 +1,4 @@
-"""The FLOPs ledger against torch's own counter."""
+"""The FLOPs ledger against torch's own counter, and what a run is estimated to take."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlkit.compute import Ledger, Shape, Work
+from rlkit.compute import Ledger, Shape, Work, estimate
+from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training.forward import Rows, token_logprobs
@@ -100,3 +101,12 @@ def test_totals_survive_a_checkpoint():
     copy.add("update", 1.0)
     assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total
     assert copy.metrics()["training/optimizer_steps"] == 3
+
+
+def test_the_estimate_has_a_start_and_the_least_time_of_a_step(monkeypatch):
+    monkeypatch.setattr("rlkit.compute.matmul_speed", lambda threads: 3e12 * (threads or 1))
+    run: dict = {"model": {"path": "ladder-10k"}, "trainer": {"total_training_steps": 1000, "test_freq": 0}}
+    found = estimate(RunConfig.model_validate(run))
+    assert found["seconds"] == pytest.approx(15 + 1000 * 0.015 + found["flops"] / 1e12)
+    run["trainer"]["num_threads"] = 4
+    assert estimate(RunConfig.model_validate(run))["seconds"] == pytest.approx(30 + found["flops"] / 4e12)

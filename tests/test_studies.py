@@ -227,6 +227,7 @@ def test_a_busy_machine_takes_longer(monkeypatch):
     costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
     assert _about(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
     assert _about(costs, 2, 3.0).endswith("This one is busy (load 3.0 on 2 cores), so rather 25 min")
+    assert _about([], 2, 3.0) == "trained, only their notebooks are missing"
     assert _about([{"flops": float("nan"), "seconds": float("nan")}], 2, 0.0).startswith(
         "the cost is unknown"
     )
