@@ -42,7 +42,7 @@ class RunState:
         updated: when it last wrote anything, seconds since the epoch.
         device: what it trains on.
         reason: why it stopped or failed, a sentence.
-        phase: what is being started, on verl; empty once it samples.
+        phase: what is being prepared or started; empty once it samples.
     """
 
     status: str = "waiting"

@@ -33,17 +33,22 @@ def status_table(path: str | Path) -> Table:
     """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left, device
     and how long ago each wrote. Runs that a study's file asks for and that have not begun are waiting."""
     states = {folder: run_state(folder) for folder in _folders(Path(path))}
+    names = _names(list(states))
     devices = {state.device for state in states.values() if state.device}
     table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("run", "state", "step", "reward", "pass@1", "left", "updated"):
+    for name in ("run", "state", "step", "reward", "pass@1", "left", "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
+    words = [len(word) for name in names for word in name.plain.split()]
+    table.columns[0].min_width = max(words, default=0)  # an id is there to copy
     if len(devices) > 1:
         table.add_column("device")
     several, study = len({folder.parent.parent for folder in states}) > 1, None
-    for name, (folder, state) in zip(_names(list(states)), states.items(), strict=True):
+    for name, (folder, state) in zip(names, states.items(), strict=True):
         if several and folder.parent.parent != study:
             study = folder.parent.parent
             table.add_row(Text(study.name, style="bold"))
+        if state.phase:
+            name.append(f"\n{state.phase}", style="dim")
         step = "" if state.step is None else f"{state.step}/{state.total}"
         reward = "" if state.reward is None else f"{state.reward:.3f}"
         left = "" if state.left is None else duration(state.left)

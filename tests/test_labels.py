@@ -1,6 +1,9 @@
 """Runs made by hand are named by what differs between their configurations."""
 
+import io
+
 import pytest
+from rich.console import Console
 from study_folder import config, write_run
 
 import rlkit
@@ -8,6 +11,7 @@ from rlkit.figures.study import StudyData, drawn
 from rlkit.labels import labels
 from rlkit.report import status_table
 from rlkit.results import flatten
+from rlkit.store import RunStore
 
 
 def named(*runs) -> list[str]:
@@ -74,6 +78,27 @@ def test_the_status_of_a_run_made_by_hand_has_words_and_its_id(by_hand):
     assert {name.partition("\n")[0] for name in names} == {
         "optim.lr = 0.001, seed 0", "optim.lr = 0.0001, seed 0", "optim.lr = 0.0001, seed 1",
     }  # fmt: skip
+
+
+def test_an_id_is_whole_in_a_narrow_terminal_beside_running_and_starting_runs(tmp_path):
+    rates = (1e-3, 1e-4)
+    runs = [
+        config(model, actor={"optim": {"lr": rate}})
+        for model in ("ladder-10k", "ladder-300k")
+        for rate in rates
+    ]
+    for i, run in enumerate(runs):
+        folder = write_run(tmp_path, run, 10_000)
+        with RunStore.open(run, tmp_path) as store:  # now running
+            store.update(phase="" if i else "warm start 100/240")
+            if not i:
+                (folder / "metrics.jsonl").unlink()
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "sizes"))
+    text = capture.get()
+    assert all(run.id in text for run in runs) and max(map(len, text.splitlines())) <= 80
+    assert text.count("running") == 5 and "warm start 100/240" in text and "→" in text
 
 
 def test_the_status_of_several_studies_groups_them(by_hand):

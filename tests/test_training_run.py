@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import threading
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,8 +13,9 @@ import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
-from rlkit.store import read_jsonl
+from rlkit.store import RunStore, read_jsonl
 from rlkit.training import checkpoint, warm_start
+from rlkit.training.session import Session
 from rlkit.training.verify import differences, verify_resume
 
 TINY = {
@@ -213,6 +215,22 @@ def test_a_matched_warm_start_stops_at_its_target(tmp_path):
     assert started is not None and abs(started.pass_rate - 0.1) <= 0.02
     with pytest.raises(RunStopped, match="not within 0.02 of model.warm_start.target 0.9"):
         warm_start.warm_start(config(model__warm_start={**section, "target": 0.9, "steps": 20}))
+
+
+def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatch):
+    told, clock, update = [], iter([0.0, 0.5, 1.5]), RunStore.update
+
+    def listen(store, **fields):
+        told.extend([fields["phase"]] if "phase" in fields else [])
+        update(store, **fields)
+
+    monkeypatch.setattr(RunStore, "update", listen)
+    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
+    monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 10})
+    monkeypatch.setattr("rlkit.training.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
+    with Session.open(c, tmp_path, progress=False):
+        assert told == ["preparing the model", "warm start 10/30", "warm start 30/30", ""]
 
 
 def test_the_warm_start_never_sees_a_held_out_task():

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ class Session:
         self.device = device_of(config)
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
-        started = warm_start(config, self._warm_start_bar())
+        store.update(phase="preparing the model")
+        started = warm_start(config, self._show_warm_start())
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         self.shape = Shape.of(self.policy.model)
@@ -71,7 +72,7 @@ class Session:
         store.update(
             **parameter_counts(self.policy.model), **facts, scorer=config.reward.scorer, scorer_version=SCORER_VERSION,
             held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
-            sampler=why,
+            sampler=why, phase="",
         )  # fmt: skip
 
     @classmethod
@@ -333,16 +334,21 @@ class Session:
         if self.bar is not None:
             self.bar.close()
 
-    def _warm_start_bar(self):
-        if not self.progress:
-            return None
+    def _show_warm_start(self) -> Callable[[int, int, float], None]:
+        """What tells how far a warm start is: run.json, at most once a second, and a bar."""
         bar: Any = None
+        written = -math.inf
 
         def show(step: int, steps: int, rate: float) -> None:
-            nonlocal bar
+            nonlocal bar, written
+            if (now := time.monotonic()) - written >= 1:
+                self.store.update(phase=f"warm start {step}/{steps}")
+                written = now
             if bar is None:
-                name = f"warm start {self.config.model.path}"
-                bar = tqdm(desc=name, unit="step", dynamic_ncols=True, leave=False)
+                bar = tqdm(
+                    desc=f"warm start {self.config.model.path}", unit="step", dynamic_ncols=True, leave=False,
+                    disable=not self.progress,
+                )  # fmt: skip
             bar.total = steps
             bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
             bar.update(step - bar.n)
