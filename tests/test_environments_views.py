@@ -30,6 +30,11 @@ def test_reward_by_step_sums_to_the_mean_return(groups):
     assert sums["random"] == pytest.approx(sum(e.total_reward for e in groups["random"]) / 5)
 
 
+def test_steps_of_an_episode_are_whole(groups):
+    (ax,) = views.reward_by_step(groups).figure.axes
+    assert all(float(tick).is_integer() for tick in ax.get_xticks())
+
+
 def test_the_transition_map_keeps_the_counts_it_draws(groups):
     drawing = views.transition_map(groups["expert"], list(ENV.actions))
     counts = drawing.table.set_index("action")

@@ -16,6 +16,7 @@ def reward_by_step(groups: Mapping[str, Sequence[Trajectory]], venue: str = "neu
     """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
     its group's mean return."""
     import pandas as pd
+    from matplotlib.ticker import MaxNLocator
 
     from rlkit.figures import Drawing, label_axes, new_axes, styled
 
@@ -28,6 +29,7 @@ def reward_by_step(groups: Mapping[str, Sequence[Trajectory]], venue: str = "neu
             ax.plot(table["step"], table["reward"], marker="o", label=f"{name} (return {sums.sum():.2f})")
             tables.append(table)
         ax.axhline(0, color="0.7", linewidth=0.6)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
         label_axes(ax, "step of the episode", "reward, mean over episodes")
         ax.legend()
     return Drawing(fig, pd.concat(tables, ignore_index=True))
