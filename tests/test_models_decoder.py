@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import tiny
 import torch
+from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
@@ -14,6 +16,7 @@ from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import GroupedAttention, interleaved, rotate
 from rlkit.models.decoder import Decoder, rms_norm
 from rlkit.models.layout import Layout
+from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
 from rlkit.training.forward import Rows, token_logprobs
@@ -263,3 +266,19 @@ def test_rms_norm_has_the_values_and_gradients_of_torchs_own():
         *(torch.autograd.grad((y**grad).sum(), (x, weight)) for y in (ours, theirs)), strict=True
     ):
         torch.testing.assert_close(mine, own)
+
+
+def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(monkeypatch, caplog):
+    asked = []
+
+    def unreachable(self, repo, **options):
+        asked.append((repo, options["timeout"]))
+        raise httpx.ConnectError("Name or service not known")
+
+    monkeypatch.setattr(HfApi, "model_info", unreachable)
+    with pytest.raises(
+        UserError, match=r"'someone/nothing'.*ladder-30k …\), smollm2-135m-instruct, or a folder"
+    ):
+        load_model("someone/nothing")
+    assert asked == [("someone/nothing", 5.0)]
+    assert not caplog.records

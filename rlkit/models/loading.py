@@ -5,9 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+import httpx
 import numpy as np
 import torch
 import transformers
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -25,6 +28,7 @@ from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
 transformers.utils.logging.disable_progress_bar()  # a bar a weight shard drowns the run's own
+_HUB_SECONDS = 5.0  # until the hub counts as out of reach
 
 
 @dataclass
@@ -101,18 +105,22 @@ def load_model(
         return built.to(dtype), byte_tokenizer()
     folder = packaged.convert(path) if path in packaged.PACKAGED else path
     check_path(str(folder))
+    cached = {"local_files_only": not Path(folder).is_dir() and not _hub_answers(str(folder))}
     try:
-        config = AutoConfig.from_pretrained(folder)
+        config = AutoConfig.from_pretrained(folder, **cached)
         if not decoder.supported(config):
             raise UserError(
                 f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
                 f"{', '.join(decoder.FAMILIES)} without sliding windows."
             )
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="sdpa")
+        tokenizer = AutoTokenizer.from_pretrained(folder, **cached)
+        model = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, attn_implementation="sdpa", **cached
+        )
     except OSError as error:
         raise UserError(
-            f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]}"
+            f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
+            f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
         ) from error
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
@@ -120,6 +128,17 @@ def load_model(
             "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.tokenizer.CHATML)."
         )
     return model, tokenizer
+
+
+def _hub_answers(path: str) -> bool:
+    """Whether the hub can be reached: asked once, where the loaders of transformers try for half a minute."""
+    try:
+        HfApi().model_info(path, timeout=_HUB_SECONDS)
+    except (HfHubHTTPError, HFValidationError):  # it has no such model: the loader says so in its words
+        return True
+    except (httpx.TransportError, OSError):
+        return False
+    return True
 
 
 def check_path(path: str) -> None:
