@@ -164,6 +164,8 @@ def _sentence(model: type[Any], problem: Any) -> str:
     if not path:
         key = "." in text.split(" ", 1)[0]  # a sentence that begins with a key keeps its spelling
         return (text if key else text[0].upper() + text[1:]) + ("" if text.endswith(".") else ".")
+    if problem["type"] in ("tuple_type", "list_type"):
+        text = f"write it as a list, {path}=[{value}]"
     return f"{path} is {value!r}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
 
 
