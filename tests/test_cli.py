@@ -36,7 +36,10 @@ def params(tmp_path):
         ("- a", "must hold a mapping"),
         ("actor: {optim: {lr: -1}}", "actor.optim.lr is -1"),
         ("data: {train_batch_size: 6}\nactor: {ppo_mini_batch_size: 4}", "use one of 1, 2, 3, 6"),
-        ("data: {train: arithmetic}", "data.train is 'arithmetic': write it as a list, data.train=[arithmetic]."),
+        (
+            "data: {train: arithmetic}",
+            "data.train is 'arithmetic': write it as a list, data.train=[arithmetic].",
+        ),
         ("evaluation: {n: 2, pass_at: [4]}", "evaluation.pass_at has k = 4, above evaluation.n = 2"),
     ],
 )
