@@ -6,17 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.seeds import generator
 from rlkit.store import plain, read_json
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from rlkit.laws import LawFit
 
 
-def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
+def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
 
     The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
@@ -39,9 +37,8 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95, seed: int = 0) -> "
     for when, end in (("before", "min"), ("after", "max")):
         chosen = evals[evals["step"] == evals["run"].map(ends[end])]
         for cell, part in chosen.groupby("cell"):
-            rng = generator("before_after", seed, str(cell), when)
             steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
-            rows.append({"cell": cell, "when": when, **_pass_rate(part, rng, level), **steps})
+            rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
     order = ["parameters_non_embedding", "cell", "when"]
     table = pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
     table.attrs["sources"] = sources(evals)["runs"]
@@ -58,7 +55,7 @@ def unequal_steps(change: "pd.DataFrame") -> str:
     return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
 
 
-def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95, seed: int = 0) -> "pd.DataFrame":
+def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95) -> "pd.DataFrame":
     """pass@1 of every value of `by` at every evaluated step, as `before_after` pools and resamples.
 
     Returns:
@@ -68,20 +65,15 @@ def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95, see
 
     rows = []
     for (name, step), part in evals.groupby([by, "step"]):
-        rng = generator("pass_rates", seed, str(name), str(step))
-        rows.append({by: name, "step": step, **_pass_rate(part, rng, level, draws=2000)})
+        rows.append({by: name, "step": step, **_pass_rate(part, level)})
     return pd.DataFrame(rows)
 
 
-def _pass_rate(
-    part: "pd.DataFrame", rng: "np.random.Generator", level: float, draws: int = 10_000
-) -> dict[str, Any]:
-    from rlkit.evaluation.passk import bootstrap_mean
+def _pass_rate(part: "pd.DataFrame", level: float) -> dict[str, Any]:
+    from rlkit.evaluation.passk import pass_rate
 
     graded = part[part["correct"].notna()]
-    mean = bootstrap_mean(
-        graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), rng=rng, draws=draws, level=level
-    )
+    mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
     return {
         "pass@1": mean.value,
         "low": mean.low,
@@ -215,6 +207,8 @@ def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
         predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
         lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
+        if not row["low"] <= row["observed"] <= row["high"]:
+            lines.append(f"  caution: {row['cell']} lies outside the interval that the law foretold for it.")
     return lines + [f"  caution: {warning}" for warning in fit.warnings]
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from rlkit.config import Evaluation, Model, RewardConfig
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import Interval, bootstrap_mean, pass_at_k
-from rlkit.seeds import derive, generator
+from rlkit.evaluation.passk import Interval, pass_at_k, pass_rate
+from rlkit.seeds import derive
 from rlkit.types import Rollout, Sampler, Task
 
 
@@ -87,7 +87,7 @@ def measure(
     )
     grade(rollouts, router, policy)
     rows = [_row(rollout, i % section.n, policy) for i, rollout in enumerate(rollouts)]
-    return summarise(rows, section.pass_at, seed)
+    return summarise(rows, section.pass_at)
 
 
 def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
     }
 
 
-def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int], seed: int) -> EvaluationResult:
+def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationResult:
     """Metrics of evaluation rows. Samples that could not be graded are in no pass rate; a task left with
     fewer than k graded samples is in no pass@k."""
     metrics: dict[str, float] = {
@@ -129,6 +129,5 @@ def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int], seed: int) -> 
     graded = [r for r in rows if r["correct"] is not None]
     interval = None
     if graded:
-        values, prompts = [float(r["correct"]) for r in graded], [r["task_id"] for r in graded]
-        interval = bootstrap_mean(values, prompts, rng=generator("eval interval", seed), draws=2_000)
+        interval = pass_rate([float(r["correct"]) for r in graded], [r["task_id"] for r in graded])
     return EvaluationResult(rows, metrics, interval)

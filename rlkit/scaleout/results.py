@@ -21,7 +21,6 @@ from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.scaleout.answers import AnswerReader
 from rlkit.scaleout.layout import Files
 from rlkit.scaleout.tail import Tail
-from rlkit.seeds import derive
 from rlkit.store import RunStore, read_jsonl
 from rlkit.training.batches import comparable, rollout_summary
 from rlkit.training.tracking import Trackers
@@ -189,7 +188,7 @@ class Results:
             for task in self.held_out
             for k in range(self.config.evaluation.n)
         ]
-        result = summarise(rows, self.config.evaluation.pass_at, derive("eval", self.config.seed, step))
+        result = summarise(rows, self.config.evaluation.pass_at)
         self.store.log_evals(step, result.rows)
         if result.pass_at_1:
             value, low, high, prompts = result.pass_at_1
