@@ -5,9 +5,15 @@ is a name and the module that defines it. Add yours here; tests/test_public_name
 """
 
 import importlib
+import os
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Threads of torch (GNU OpenMP) wait for each other spinning, for milliseconds: where another program wants their core,
+# a step of a small model takes ten times as long. A tenth of a millisecond loses nothing. Read when torch is loaded.
+if "OMP_WAIT_POLICY" not in os.environ:
+    os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 _PUBLIC = {
     # Configure and run.

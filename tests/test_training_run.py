@@ -136,6 +136,29 @@ def _train_until(c, root, step):
         Session.begin_step = begin
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypatch, number):
+    def interrupted(*_):
+        os.kill(os.getpid(), number)
+        raise AssertionError("the warm start went on")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(warm_start, "CACHE", tmp_path / "warm")
+        patch.setattr(warm_start._Trainer, "_step", interrupted)
+        run = rlkit.train(config(), root=tmp_path, progress=False)
+    assert run.status == "stopped" and run.summary == {"steps": 0}
+    info = json.loads((run.folder / "run.json").read_text())
+    assert info["status"] == "stopped" and info["reason"] == "interrupted before the first step"
+    assert (
+        rlkit.train(config(), root=tmp_path, progress=False).status == "finished"
+    )  # nothing stands in the way
+
+
+def test_a_signal_in_a_step_says_that_the_step_is_finished_first(tmp_path, capfd):
+    assert _train_until(config(), tmp_path, 2).status == "stopped"
+    assert capfd.readouterr().err.count("Stopping after this step") == 1
+
+
 def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path):
     whole = rlkit.train(config(), root=tmp_path / "whole", progress=False)
     _train_until(config(), tmp_path / "hurt", 5)

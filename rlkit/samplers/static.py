@@ -7,7 +7,7 @@ runs as it is, which is how it is tested.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -124,7 +124,7 @@ class StaticDecoding:
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
         self.graphs: dict[tuple, Callable[[], None] | None] = {}
-        self.pool: tuple[int, int] | None = None  # memory that all graphs share
+        self.pool: Any = None  # memory that all graphs share
 
     def decode(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings

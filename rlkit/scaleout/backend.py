@@ -120,6 +120,7 @@ class _VerlRun:
         facts = {"scorer": self.config.reward.scorer, "scorer_version": SCORER_VERSION}
         self.store.update(**counts, **facts, held_out_hash=content_hash([t.id for t in held]))
         results = Results(self.config, self.store, files, shape, held)
+        interrupt.defer()
         try:
             results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
             with launcher.turn(lambda: interrupt.requested, self._wait) as mine:

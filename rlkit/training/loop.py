@@ -6,8 +6,8 @@ from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
-from rlkit.training import algorithms
-from rlkit.training.interrupt import Interrupt
+from rlkit.training import algorithms, checkpoint
+from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.session import Session
 
 
@@ -49,25 +49,37 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 
         return train_on_verl(config, root=root, progress=progress)
     algorithms.check(config)
-    with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
-        if session.finished:
-            return session.result("finished")
-        if session.step == 0:
-            session.evaluate()
-        while session.step < config.trainer.total_training_steps:
-            if interrupt.requested:
-                session.save()
-                return session.result("stopped")
-            session.begin_step()
-            rollouts = session.rollout()
-            session.learn(rollouts)
-            session.sync()
-            if session.due(config.trainer.test_freq):
-                session.evaluate()
-            session.end_step()
-            if session.due(config.trainer.save_freq):
-                session.save()
+    try:
+        with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
+            return _steps(session, interrupt)
+    except Interrupted:
+        folder = Path(root) / config.study / "runs" / config.id
+        kept = max(checkpoint.steps(folder / "checkpoints"), default=0)
+        return Run(config.id, folder, "stopped", {"steps": kept})
+
+
+def _steps(session: Session, interrupt: Interrupt) -> Run:
+    """The steps that are left, with their evaluations and checkpoints."""
+    trainer = session.config.trainer
+    if session.finished:
         return session.result("finished")
+    if session.step == 0:
+        session.evaluate()
+    interrupt.defer()
+    while session.step < trainer.total_training_steps:
+        if interrupt.requested:
+            session.save()
+            return session.result("stopped")
+        session.begin_step()
+        rollouts = session.rollout()
+        session.learn(rollouts)
+        session.sync()
+        if session.due(trainer.test_freq):
+            session.evaluate()
+        session.end_step()
+        if session.due(trainer.save_freq):
+            session.save()
+    return session.result("finished")
 
 
 __all__ = ["Run", "RunStopped", "train"]

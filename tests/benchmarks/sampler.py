@@ -12,7 +12,9 @@ import argparse
 import json
 import statistics
 import time
+from typing import Any, cast
 
+import numpy as np
 import torch
 
 from rlkit.config import RunConfig
@@ -36,7 +38,8 @@ def systems(size: str, setting: str, tokens: int) -> dict:
         },
     )  # fmt: skip
     policy = load_policy(config.model, path=None)
-    prompts = policy.encode_all([t.prompt for t in TaskStream(config, held_out(config)).batch(1)])
+    tasks, model = TaskStream(config, held_out(config)).batch(1), cast(Any, policy.model)
+    prompts = [np.array(ids) for ids in policy.encode_all([t.prompt for t in tasks])]
     stops = list(range(0, len(policy.tokenizer), 10)) if setting == "stops" else []
     sampler = TorchSampler(policy.model, stops, policy.pad_id)
     ids, mask = (
@@ -50,7 +53,7 @@ def systems(size: str, setting: str, tokens: int) -> dict:
     @torch.inference_mode()
     def generate(seed: int) -> int:
         torch.manual_seed(seed)
-        out = policy.model.generate(
+        out = model.generate(
             input_ids=ids, attention_mask=mask.long(), do_sample=True, temperature=1.0, top_p=1.0, top_k=0,
             num_return_sequences=SAMPLES, max_new_tokens=tokens, eos_token_id=stops or None, pad_token_id=policy.pad_id,
         )  # fmt: skip
@@ -73,7 +76,7 @@ def compare(size: str, setting: str, tokens: int, rounds: int) -> dict:
             if i >= 2:
                 seconds[name].append(time.perf_counter() - start)
                 drawn[name].append(count)
-    row = {"size": size, "setting": setting}
+    row: dict[str, Any] = {"size": size, "setting": setting}
     for name in drawers:
         row |= {name: statistics.median(seconds[name]), f"{name}_tokens": statistics.mean(drawn[name])}
     return row | {"ratio": row["generate"] / row["rlkit"]}
