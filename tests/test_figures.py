@@ -107,6 +107,16 @@ def test_held_out_error_is_prediction_minus_observation():
     assert row["error"] == pytest.approx(expected - observed)
 
 
+def test_a_held_out_cell_outside_its_interval_is_a_caution():
+    points = summary.final(metrics())
+    fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
+    missed = summary.held_out_error(fit, points)
+    said = ["\n".join(summary._law_lines(fit, missed.assign(observed=missed[end] * by)))
+            for end, by in (("high", 1.01), ("low", 0.99), ("prediction", 1))]  # fmt: skip
+    caution = "caution: large lies outside the interval that the law foretold for it."
+    assert [caution in text for text in said] == [True, True, False]
+
+
 def test_a_metric_that_was_not_logged_is_one_sentence():
     with pytest.raises(UserError, match="'eval/pass@9' was not logged"):
         figures.learning_curves(metrics(), metric="eval/pass@9")

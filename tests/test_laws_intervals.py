@@ -97,6 +97,19 @@ def test_an_asymptote_that_the_data_reach_is_not_warned_of():
     assert fit.interval()["A"][1] - fit.interval()["A"][0] < 0.03
 
 
+@pytest.mark.parametrize(("bend", "least", "most"), [(0.0, 0.0, 0.1), (0.1, 0.95, 1.0)])
+def test_residuals_that_curve_are_warned_of_and_those_of_a_power_law_are_not(bend, least, most):
+    sizes = np.repeat([1e4, 3e4, 6e4, 1e5], 2)
+    straight, arc = 2 - 0.2 * np.log(sizes), bend * np.log(sizes / 3e4) ** 2
+    found = []
+    for seed in range(100):
+        noise = 0.03 * np.random.default_rng(seed).standard_normal(len(sizes))
+        df = pd.DataFrame({"N": sizes, "error": np.exp(straight - arc + noise)})
+        fit = rlkit.fit(df, "power", y="error", x="N", loss="ls")
+        found.append(any(w.startswith("Residuals curve along N") for w in fit.warnings))
+    assert least <= np.mean(found) <= most
+
+
 def test_small_designs_are_warned_of_in_words():
     rng = np.random.default_rng(0)
     rows = [

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def warnings(fit: LawFit) -> list[str]:
     """One sentence a finding, most basic first."""
-    checks = (_design, _bounds, _identified, _flat, _search, _noise, _runs)
+    checks = (_design, _bounds, _curved, _identified, _flat, _search, _noise, _runs)
     return [text for check in checks for text in check(fit)] + list(fit.notes)
 
 
@@ -47,6 +47,29 @@ def _bounds(fit: LawFit) -> list[str]:
         f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
         for name, bound in fit.at_bound.items()
     ]
+
+
+def _curved(fit: LawFit) -> list[str]:
+    """A straight line in logarithms whose residuals are an arc: the t test of a quadratic term at 5 %.
+
+    Regressed on 1, ln x and (ln x)², the residuals of a power law give the quadratic term the t that ln y gives it,
+    n - 3 degrees of freedom, whatever the loss. Rows count as independent. Other laws bend by themselves and are not
+    tested.
+    """
+    if fit.law.name != "power" or fit.space != "log":
+        return []
+    x, r = np.log(fit.table.columns["x"]), fit.residuals
+    if len(r) < 4 or len(np.unique(x)) < 3 or np.std(r) < 1e-6 * fit.spread:
+        return []
+    import statsmodels.api as sm
+
+    scaled = (x - x.mean()) / x.std()
+    p = sm.WLS(r, np.vander(scaled, 3), weights=fit.table.weights).fit().pvalues[0]
+    name = fit.table.names["x"]
+    return [
+        f"Residuals curve along {name} (p = {p:.2g} of a quadratic term in logarithms): a power law does not "
+        "describe these values well, and what it foretells beyond them is not to be trusted."
+    ] * bool(p < 0.05)
 
 
 def _identified(fit: LawFit) -> list[str]:
