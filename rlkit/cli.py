@@ -162,13 +162,18 @@ def figures(
     venue: Annotated[str, typer.Option(help="neurips, iclr, icml, icml-text, acl, jmlr …")] = "neurips",
     out: Annotated[Path | None, typer.Option(help="Default: the study's figures folder.")] = None,
     law: Annotated[str, typer.Option(help="A law over the runs; default: that of the analysis.")] = "",
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say why figures are left out.")] = False,
 ) -> None:
     """Write all figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
     from rlkit.figures.study import render
 
     files, missing = render(path, venue, out, law)
-    for name, reason in missing.items():
-        typer.echo(f"{name}: left out. {reason}")
+    if missing:
+        names = ", ".join(missing)
+        hint = "" if verbose else "; --verbose says what"
+        typer.echo(f"{len(missing)} figures need what this study does not have: {names}{hint}")
+    for name, reason in missing.items() if verbose else ():
+        typer.echo(f"  {name}: {reason}")
     typer.echo(f"wrote {len(files)} files to {files[0].parent}")
 
 

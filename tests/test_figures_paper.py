@@ -11,8 +11,10 @@ import pytest
 from matplotlib.colors import to_rgb
 from PIL import Image
 from study_folder import SIZES, config, write_run, write_study
+from typer.testing import CliRunner
 
 from rlkit import figures
+from rlkit.cli import app
 from rlkit.errors import UserError
 from rlkit.figures import WIDTHS
 from rlkit.figures.catalogue import FIGURES
@@ -244,6 +246,8 @@ def test_learning_curves_carry_the_interval_of_pass_at_1(rendered):
 def test_tables_are_booktabs_with_intervals(rendered):
     text = (rendered[1] / "before_after.tex").read_text()
     assert all(rule in text for rule in (r"\toprule", r"\midrule", r"\bottomrule"))
+    assert text.count("ladder-300k† &") == 1 and text.count("†") == 2
+    assert "† held out of the law's fit." in text
     rows = [line for line in text.splitlines() if line.startswith("ladder-")]
     assert len(rows) == 4 and all(len(re.findall(r"\[0\.\d{3}, 0\.\d{3}\]", row)) == 2 for row in rows)
 
@@ -289,6 +293,8 @@ def test_figures_and_tables_go_into_a_document_of_the_venue(rendered, tmp_path):
 \\noindent\\includegraphics{{{out}/scaling_law.pdf}}
 
 \\noindent\\input{{{out}/law.tex}}
+
+\\noindent\\resizebox{{\\textwidth}}{{!}}{{\\input{{{out}/before_after.tex}}}}
 \\end{{document}}
 """
     (tmp_path / "paper.tex").write_text(text)
@@ -318,6 +324,13 @@ def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_pat
     assert set(missing) == {"data", "sft_ratio"}
     assert {path.stem for path in files} == {"before_after", "law"}
     assert missing["sft_ratio"] == "This needs 2 values of data.sft_ratio, and the study has 1."
+    said = [
+        CliRunner().invoke(app, ["figures", str(study), "--out", str(tmp_path), *more]).output
+        for more in ([], ["--verbose"])
+    ]
+    line = "2 figures need what this study does not have: data, sft_ratio"
+    assert said[0].splitlines()[0] == f"{line}; --verbose says what" and len(said[0].splitlines()) == 2
+    assert said[1].splitlines()[0] == line and f"  sft_ratio: {missing['sft_ratio']}" in said[1]
 
 
 def test_a_study_without_results_or_a_wrong_law_is_one_sentence(study, tmp_path):

@@ -1,6 +1,7 @@
 """What a fit says, writes and draws; the command line; and the smaller tools of the room."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import frontier, intrinsic_performance, regress, transfer_matrix
+from rlkit.laws.report import _latex_number, _symbol
 
 
 def test_the_summary_states_what_decided_the_fit():
@@ -71,7 +73,17 @@ def test_json_holds_everything_and_no_number_json_does_not_know(tmp_path):
 def test_latex_is_a_table_of_the_estimates():
     text = rlkit.fit(curve("well", 0), "sigmoid", y="rate", loss="ls").to_latex()
     assert text.startswith(r"\begin{tabular}{lrr}") and text.endswith(r"\end{tabular}")
-    assert r"C\_mid & " in text and text.count(r"\\") == 5
+    assert r"sigmoid law: rate against " in text and r"$C_{\mathrm{mid}}$ & $" in text
+    numbers = re.findall(r"\$(-?[\d.]+)(?=[\\$])", text)
+    assert text.count(r"\\") == 6 and len(numbers) >= 4
+    assert all(len(number.strip("-0.").replace(".", "")) <= 3 for number in numbers)
+
+
+def test_latex_has_greek_letters_and_3_digits():
+    text = rlkit.fit(planted("power", noise=0.05), "power", y="y", loss="ls").to_latex()
+    assert re.search(r"^\$\\alpha\$ & \$0\.\d{3,4}\$ & \[\$0\.\d+\$, \$0\.\d+\$\]", text, re.M), text
+    assert _latex_number(7.5153) == "$7.52$" and _latex_number(123456) == r"$1.23\times 10^{5}$"
+    assert _latex_number(-np.inf) == r"$-\infty$" and _symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
 
 
 def test_a_fit_draws_itself():

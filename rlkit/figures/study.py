@@ -128,11 +128,14 @@ def tables(study: StudyData) -> dict[str, str]:
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
     columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
     caution = unequal_steps(study.change)
+    held = joined["held_out before"].astype(bool)
+    joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
+    notes = ["† held out of the law's fit."] * bool(held.any()) + [caution] * bool(caution)
     steps = ["steps after"] if caution else []
     shown = joined[["cell", "runs after", "tasks after", *steps, *columns]]
     shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
-    found = {"before_after": latex_table(shown, pairs, note=caution)}
+    found = {"before_after": latex_table(shown, pairs, note=" ".join(notes))}
     with suppress(UserError):
         found["law"] = study.fit.to_latex() + "\n"
     return found
@@ -152,7 +155,7 @@ def render(
         The files, and for each figure that was left out the reason.
 
     Raises:
-        UserError: no run has been evaluated; an unknown venue or law.
+        UserError: no run has been evaluated; an unknown venue or law; `out` holds another study's figures.
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
@@ -163,6 +166,7 @@ def render(
         study.change,
         study.fit if law else None,
     )  # a study without results, or a law by a wrong name, ends here
+    _keep_others(study, target)
     for name, drawing in draw(study, venue):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)
@@ -172,6 +176,18 @@ def render(
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing
+
+
+def _keep_others(study: StudyData, target: Path) -> None:
+    """Refuse a folder with figures of another study: they have the same names."""
+    own = set(study.metrics["study"])
+    for record in sorted(target.glob("*.json")):
+        found = {run.get("study") for run in read_json(record).get("runs", [])}
+        if found and found.isdisjoint(own):
+            raise UserError(
+                f"{target} holds figures of another study ({record.name} is of {found.pop()}), which would be "
+                f"replaced: choose another folder, e.g. --out {target / study.folder.name}."
+            )
 
 
 def _check_venue(venue: str) -> None:

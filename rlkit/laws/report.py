@@ -21,6 +21,9 @@ CONVENTION = (
 )
 
 
+_GREEK = ("alpha", "beta", "gamma", "delta", "tau")
+
+
 class Criteria(NamedTuple):
     """ln likelihood, AIC and BIC under the loss's own noise model; R² in residual space."""
 
@@ -163,26 +166,39 @@ def _correlations(fit: LawFit) -> list[str]:
 
 
 def to_latex(fit: LawFit, level: float) -> str:
-    """A table environment's tabular; needs booktabs."""
-
-    def escape(text: str) -> str:
-        return text.replace("_", r"\_")
-
+    """A table environment's tabular, numbers with 3 significant digits; needs booktabs."""
+    columns = ", ".join(fit.table.names[c] for c in fit.law.columns)
+    law = fit.law.name.replace("_", " ")
+    title = f"{law} law: {fit.table.names['y']} against {columns}".replace("_", r"\_")
     rows = [
         r"\begin{tabular}{lrr}",
         r"\toprule",
-        rf"{escape(fit.law.name)} & value & {level * 100:g}\,\% interval \\",
+        rf"\multicolumn{{3}}{{l}}{{\footnotesize {title}}} \\",
+        r"\midrule",
+        rf"parameter & value & {level * 100:g}\,\% interval \\",
         r"\midrule",
     ]
     ends = fit.interval(level)
     for name, value in fit.params.items():
-        shown = (
-            "pinned"
-            if name in fit.law.pinned
-            else f"[{_number(ends[name][0])}, {_number(ends[name][1])}]".replace("inf", r"$\infty$")
-        )
-        rows.append(rf"{escape(name)} & {_number(value)} & {shown} \\")
+        interval = [_latex_number(end) for end in ends.get(name, ())]
+        shown = "pinned" if name in fit.law.pinned else f"[{', '.join(interval)}]"
+        rows.append(rf"{_symbol(name)} & {_latex_number(value)} & {shown} \\")
     return "\n".join([*rows, r"\bottomrule", r"\end{tabular}"])
+
+
+def _symbol(name: str) -> str:
+    """A parameter's name in LaTeX: alpha_N is α with the subscript N."""
+    stem, _, index = name.partition("_")
+    stem = rf"\{stem}" if stem in _GREEK else stem
+    return rf"${stem}_{{\mathrm{{{index}}}}}$" if index else f"${stem}$"
+
+
+def _latex_number(value: float) -> str:
+    if np.isinf(value):
+        return r"$\infty$" if value > 0 else r"$-\infty$"
+    digits, _, power = f"{value:#.3g}".partition("e")
+    digits = digits.rstrip(".")
+    return rf"${digits}\times 10^{{{int(power)}}}$" if power else f"${digits}$"
 
 
 def record(fit: LawFit, level: float) -> dict[str, Any]:
