@@ -137,6 +137,20 @@ def test_residuals_and_forms_draw_the_points_that_were_fitted_and_held_out():
     )
 
 
+@pytest.mark.parametrize(("least", "bend", "collapsed"), [(0.2, 0.0, False), (0.0, 0.03, True)])
+def test_forms_name_their_band_and_say_when_an_asymptote_is_zero(least, bend, collapsed):
+    df = points()
+    df["error"] = least + df["error"] * np.exp(-bend * np.log(df["N"] / 1e4) ** 2)
+    drawing = drawings.forms(
+        compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6", loss="ls")
+    )
+    shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
+    assert "95 % band of the curve" in shown
+    assert any(label.startswith("saturating power (E = 0), tail error") for label in shown) == collapsed
+    said = "The saturating power law has the asymptote E = 0, and is the law without one."
+    assert drawing.caption == (said if collapsed else "")
+
+
 def test_open_intervals_leave_the_panel_and_not_the_table():
     seen = {"well": 2000, "hardly": 1200}
     fits = {

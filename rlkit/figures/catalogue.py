@@ -90,8 +90,8 @@ FIGURES: dict[str, Figure] = {
         varied.sample_efficiency,
     ),
     "scaling_law": Figure(
-        "The law through the filled points, with a 95 % band; hollow points were held out of the fit. Where a band "
-        "passes the end of what is possible, it is cut.",
+        "The law through the filled points, with a 95 % band: of a new run for a law of size alone, of the curve for "
+        "others. Hollow points were held out of the fit. Where a band passes the end of what is possible, it is cut.",
         _law,
     ),
     "residuals": Figure(
@@ -103,8 +103,8 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: drawings.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
     ),
     "forms": Figure(
-        "Rival laws fitted to the filled points, with 95 % bands; the tail error is the root of their mean squared "
-        "error on the hollow ones.",
+        "Rival laws fitted to the filled points, with 95 % bands of the curves, outside of which new runs may lie; the "
+        "tail error is the root of their mean squared error on the hollow points, which they did not see.",
         varied.forms,
     ),
     "law_of_size_and_steps": Figure(

@@ -108,7 +108,7 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
     }
     if not tests:
         raise UserError("None of the compared laws has a single column to draw along.")
-    drawn = []
+    drawn, collapsed = [], {name: _collapsed(test.fit) for name, test in tests.items()}
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for i, (name, test) in enumerate(tests.items()):
@@ -118,11 +118,13 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
             part = pd.concat([grid.assign(law=name), test.fit.predict(grid, band="confidence")], axis=1)
             line: Any = look(i) | {
                 "marker": "",
-                "label": f"{name.replace('_', ' ')}, tail error {test.rmse:.2g}",
+                "label": f"{name.replace('_', ' ')}{collapsed[name] and f' ({collapsed[name]})'}, "
+                f"tail error {test.rmse:.2g}",
             }
             ax.plot(part[along], part["prediction"], **line)
             ax.fill_between(part[along], part["low"], part["high"], color=line["color"], alpha=0.12, lw=0)
             drawn.append(part)
+        ax.fill_between([], [], [], color="0.5", alpha=0.3, lw=0, label="95 % band of the curve")
         one = next(iter(tests.values()))
         y, column = one.fit.table.names["y"], one.fit.law.columns[0]
         along = one.fit.table.names[column]
@@ -136,7 +138,18 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
         ax.set_ylim(max(seen.min() - room, ax.get_ylim()[0]), min(seen.max() + room, ax.get_ylim()[1]))
         label_axes(ax, along, y)
         legend(ax)
-    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=one.fit))
+    caption = " ".join(
+        f"The {name.replace('_', ' ')} law has the asymptote {why}, and is the law without one."
+        for name, why in collapsed.items()
+        if why
+    )
+    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=one.fit), caption)
+
+
+def _collapsed(fit: LawFit) -> str:
+    """That the law's asymptote went to zero, which leaves the law without one; empty where it did not."""
+    name = fit.law.asymptote
+    return f"{name} = 0" if name is not None and fit.at_bound.get(name) == 0 else ""
 
 
 def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neurips") -> Drawing:
