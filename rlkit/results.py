@@ -55,14 +55,14 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
 
     Returns:
         The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
-        finish_reason, response) with run, seed, model.path and the facts of run.json. `correct` is null
+        finish_reason, response) with run, study, seed, model.path and the facts of run.json. `correct` is null
         where the answer could not be graded: leave those out of means and say how many there were.
     """
     folders = run_folders(path)
     tables = [evals.assign(run=folder.name) for folder in folders if (evals := _evals(folder)) is not None]
     configs = [_config(folder) for folder in folders]
     chosen = [
-        {**_data_hash(config), **{key: flatten(config).get(key) for key in ("seed", "model.path")}}
+        {**_data_hash(config), **{key: flatten(config).get(key) for key in ("study", "seed", "model.path")}}
         for config in configs
     ]
     known = _facts(folders, configs)

@@ -182,7 +182,7 @@ def _keep_others(study: StudyData, target: Path) -> None:
     """Refuse a folder with figures of another study: they have the same names."""
     own = set(study.metrics["study"])
     for record in sorted(target.glob("*.json")):
-        found = {run.get("study") for run in read_json(record).get("runs", [])}
+        found = {run["study"] for run in read_json(record).get("runs", []) if "study" in run}
         if found and found.isdisjoint(own):
             raise UserError(
                 f"{target} holds figures of another study ({record.name} is of {found.pop()}), which would be "
