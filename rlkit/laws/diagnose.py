@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -63,8 +63,9 @@ def _curved(fit: LawFit) -> list[str]:
         return []
     import statsmodels.api as sm
 
+    weights: Any = fit.table.weights
     scaled = (x - x.mean()) / x.std()
-    p = sm.WLS(r, np.vander(scaled, 3), weights=fit.table.weights).fit().pvalues[0]
+    p = sm.WLS(r, np.vander(scaled, 3), weights=weights).fit().pvalues[0]
     name = fit.table.names["x"]
     return [
         f"Residuals curve along {name} (p = {p:.2g} of a quadratic term in logarithms): a power law does not "
