@@ -171,7 +171,7 @@ def figures(
     if missing:
         names = ", ".join(missing)
         hint = "" if verbose else "; --verbose says what"
-        typer.echo(f"{len(missing)} figures need what this study does not have: {names}{hint}")
+        typer.echo(f"not drawn, for this study lacks what they need ({len(missing)}): {names}{hint}")
     for name, reason in missing.items() if verbose else ():
         typer.echo(f"  {name}: {reason}")
     typer.echo(f"wrote {len(files)} files to {files[0].parent}")

@@ -328,7 +328,7 @@ def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_pat
         CliRunner().invoke(app, ["figures", str(study), "--out", str(tmp_path), *more]).output
         for more in ([], ["--verbose"])
     ]
-    line = "2 figures need what this study does not have: data, sft_ratio"
+    line = "not drawn, for this study lacks what they need (2): data, sft_ratio"
     assert said[0].splitlines()[0] == f"{line}; --verbose says what" and len(said[0].splitlines()) == 2
     assert said[1].splitlines()[0] == line and f"  sft_ratio: {missing['sft_ratio']}" in said[1]
 
