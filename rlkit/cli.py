@@ -6,7 +6,6 @@ UserError for bad input: `main` prints it as one sentence and exits with status 
 """
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -312,8 +311,6 @@ def demo_math(
 @demo.callback()
 def _demo() -> None:
     """Whole examples, from data to a trained model."""
-    # Set before torch is loaded: its threads sleep while they wait, and a busy machine costs no ten times the work.
-    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 @new.command("environment")
@@ -328,7 +325,17 @@ def new_environment(name: str) -> None:
         f"1. Make it your world, and test it: python -m pytest {test}\n"
         f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
         f"   papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
-        f"3. Online training: data.train: [{{kind: environment, environment: {{kind: {source.stem}}}}}]"
+        f"3. Online training of the model that the notebook keeps:\n   {_online(source.stem)}"
+    )
+
+
+def _online(kind: str) -> str:
+    """The command that trains in an environment, sized for a new world: few problems, short episodes."""
+    data = f"'data.train=[{{kind: environment, environment: {{kind: {kind}, instructions: brief}}}}]'"
+    return (
+        f"rlkit run params/train.yaml study={kind} model.path=outputs/{kind}/offline {data} data.train_batch_size=16 "
+        "data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 evaluation.size=6 "
+        "trainer.total_training_steps=20"
     )
 
 

@@ -1,6 +1,7 @@
 """What every environment promises, and that the checker notices when one does not."""
 
 import pickle
+import shlex
 import string
 from typing import Any, ClassVar, Literal
 
@@ -8,11 +9,15 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rlkit.cli import _online
+from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
+from rlkit.params import parse_overrides
+from rlkit.study_file import load_one
 
 KINDS = ("mathematics", "business", "creative_writing")
 
@@ -351,3 +356,12 @@ def test_the_template_is_a_working_environment(tmp_path, monkeypatch):
     for name in ("line_walk", "Not A Name", "mathematics", "class"):
         with pytest.raises(UserError):
             new_environment(name, tmp_path, tmp_path)
+
+
+def test_the_online_run_that_a_new_environment_is_told_of_has_all_keys_it_needs():
+    command, run, params, *overrides = shlex.split(_online("business"))
+    assert (command, run) == ("rlkit", "run")
+    config = load_one(params, parse_overrides(overrides))
+    assert config.model.path == "outputs/business/offline" and config.study == "business"
+    tasks = held_out(config)
+    assert len(tasks) == 6 and {t.data_source for t in tasks} == {"environment__business"}

@@ -75,6 +75,5 @@ def test_texts_of_a_model_are_escaped(groups):
     ],
 )
 def test_the_notebooks_run_with_small_parameters(tmp_path, name, parameters):
-    if name == "agentic_math":
-        parameters = {**parameters, "root": str(tmp_path)}
+    parameters = {**parameters, "root": str(tmp_path)}
     assert notebook.execute(NOTEBOOKS / f"{name}.ipynb", tmp_path / "out.ipynb", parameters).exists()

@@ -141,10 +141,10 @@ def test_the_notebook_of_a_domain_of_ones_own(tmp_path):
         "problems": 4,
         "training": {"epochs": 1, "max_response_length": 60},
     }
-    shown = outputs(
-        execute("notebooks/custom_domain.ipynb", tmp_path / "out.ipynb", {"overrides": overrides})
-    )
+    values = {"overrides": overrides, "root": str(tmp_path)}
+    shown = outputs(execute("notebooks/custom_domain.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 1
+    assert (tmp_path / "business" / "offline" / "model.safetensors").exists()
     assert "torch" in shown[-1]["text/plain"]
 
 
