@@ -35,13 +35,24 @@ Root = Annotated[Path, typer.Option(help="The folder that results are written to
 
 
 @app.command(rich_help_panel="Runs and studies")
-def run(params: Params, overrides: Overrides = None, root: Root = Path("outputs")) -> None:
+def run(
+    params: Params,
+    overrides: Overrides = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    root: Root = Path("outputs"),
+) -> None:
     """Train one run, or continue it where it was ended."""
     from rlkit.params import parse_overrides
-    from rlkit.report import run_end
+    from rlkit.report import run_end, run_plan
     from rlkit.study_file import load_one
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
+    if dry_run:
+        from rlkit.sizing.fit import fit
+        from rlkit.sizing.text import verdict
+
+        typer.echo(f"{run_plan(config, root)}\n{verdict(fit(str(params), parse_overrides(overrides or [])))}")
+        return
     from rlkit.training import train
 
     result = train(config, root=root)

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from rlkit.config import RunConfig
 from rlkit.labels import labels
-from rlkit.progress import ACTIVE, config_of, run_state
+from rlkit.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results import flatten, run_folders
 from rlkit.store import read_json
 
@@ -61,6 +63,27 @@ def status_table(path: str | Path) -> Table:
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
     return table
+
+
+def run_plan(config: RunConfig, root: Path) -> str:
+    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest."""
+    from rlkit.compute import estimate
+
+    folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
+    step, cost = kept_step(folder), estimate(config)
+    flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))
+    about = f"{flops:.1e} FLOPs, about {duration(seconds)} here" if isfinite(flops) else "cost unknown"
+    batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
+    return (
+        f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}\n"
+        f"{_standing(step, total)}: {about}"
+    )
+
+
+def _standing(step: int, total: int) -> str:
+    if step >= total:
+        return "all steps are done"
+    return f"continues at {step}/{total}" if step else "to do"
 
 
 def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:

@@ -142,3 +142,15 @@ def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
     first, second = done.stderr.splitlines()[:2]
     assert first.startswith("config.yaml: Malformed YAML at line 1")
     assert second == "<string>:7: UserWarning: of others"
+
+
+def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp_path):
+    done = rlkit_command(
+        "run", params("study: s"), "rollout.n=4", "--dry-run", "--root", tmp_path / "outputs"
+    )
+    assert done.returncode == 0, done.stderr
+    what, cost, memory = done.stdout.splitlines()
+    assert str(tmp_path / "outputs/s/runs") in what and "4 responses each" in what
+    assert cost.startswith("to do: ") and "FLOPs, about " in cost
+    assert memory.startswith("Fits: ")
+    assert not (tmp_path / "outputs").exists()
