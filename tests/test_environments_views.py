@@ -70,10 +70,10 @@ def test_texts_of_a_model_are_escaped(groups):
         ("agentic_math", {"model": "ladder-30k", "episodes": 12, "online_steps": 0, "problems": 3}),
         (
             "custom_domain",
-            {"model": "ladder-30k", "episodes": 8, "epochs": 1, "problems": 3, "max_response_length": 60},
+            {"model": "ladder-30k", "episodes": 8, "problems": 3, "training": {"epochs": 1}},
         ),
     ],
 )
 def test_the_notebooks_run_with_small_parameters(tmp_path, name, parameters):
-    parameters = {**parameters, "root": str(tmp_path)}
+    parameters = {"overrides": parameters, "root": str(tmp_path)}
     assert notebook.execute(NOTEBOOKS / f"{name}.ipynb", tmp_path / "out.ipynb", parameters).exists()
