@@ -11,7 +11,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Threads of torch (GNU OpenMP) wait for each other spinning, for milliseconds: where another program wants their core,
-# a step of a small model takes ten times as long. A tenth of a millisecond loses nothing. Read when torch is loaded.
+# a step of a small model takes six times as long. A tenth of a millisecond loses nothing. Read when torch is loaded.
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 

@@ -48,10 +48,10 @@ def run(
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
-        from rlkit.sizing.fit import fit
+        from rlkit.sizing.fit import fit_run
         from rlkit.sizing.text import verdict
 
-        typer.echo(f"{run_plan(config, root)}\n{verdict(fit(str(params), parse_overrides(overrides or [])))}")
+        typer.echo(f"{run_plan(config, root)}\n{verdict(fit_run(config))}")
         return
     from rlkit.training import train
 

@@ -16,7 +16,7 @@ def longer(prompts, samples, seed):
     return [np.concatenate([p, s.ids, o]) for p, s, o in zip(prompts, samples, observed, strict=True)]
 
 
-def same(mine, own):
+def assert_same(mine, own):
     for a, b in zip(mine, own, strict=True):
         assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
         np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
@@ -33,13 +33,13 @@ def test_turns_of_a_session_draw_what_whole_prompts_draw(family, buffers):
     options = {"max_tokens": 6, "temperature": 0.8}
     groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))
     samples = [s for group in groups for s in group]
-    same(samples, [s for group in own for s in group])
+    assert_same(samples, [s for group in own for s in group])
     prompts = longer([p for p in first for _ in range(4)], samples, 1)
     for turn in (1, 2, 3):
         kept = range(0, len(prompts), turn)  # some end, and others begin in between
         prompts = [prompts[i] for i in kept] + tiny.prompts(2, seed=10 + turn)
         mine, own = (s.sample(prompts, 1, seed=turn, **options) for s in (session, sampler))
-        same([g[0] for g in mine], [g[0] for g in own])
+        assert_same([g[0] for g in mine], [g[0] for g in own])
         prompts = longer(prompts, [g[0] for g in mine], turn)
 
 
@@ -75,7 +75,7 @@ def test_a_session_that_is_synced_forgets_what_the_old_weights_computed():
     session.sample(prompts, 1, seed=0, max_tokens=3)
     session.sync(new)
     after = session.sample(prompts, 1, seed=0, max_tokens=3)
-    same(
+    assert_same(
         [g[0] for g in after], [g[0] for g in TorchSampler(new, ()).sample(prompts, 1, seed=0, max_tokens=3)]
     )
 

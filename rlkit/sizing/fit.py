@@ -73,11 +73,15 @@ def fit(
         config = load(what, changes)
     else:
         config = validate(RunConfig, override({"model": {"path": what}}, changes))
+    limits = Lengths.limits(config)
+    return fit_run(config, device, Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response))
+
+
+def fit_run(config: RunConfig, device: str = "here", lengths: Lengths | None = None) -> Fit:
+    """`fit` of a RunConfig; on the CPU where it or the machine asks for that."""
     on_gpu = config.trainer.device != "cpu" and (
         bool(hardware()["gpus"]) if device == "here" else device != "cpu"
     )
-    limits = Lengths.limits(config)
-    lengths = Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response)
     return fit_config(config, device if on_gpu else "cpu", on_gpu, lengths)
 
 

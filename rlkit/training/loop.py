@@ -6,7 +6,8 @@ from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
-from rlkit.training import algorithms, checkpoint
+from rlkit.progress import kept_step
+from rlkit.training import algorithms
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.session import Session
 
@@ -54,8 +55,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
             return _steps(session, interrupt)
     except Interrupted:
         folder = Path(root) / config.study / "runs" / config.id
-        kept = max(checkpoint.steps(folder / "checkpoints"), default=0)
-        return Run(config.id, folder, "stopped", {"steps": kept})
+        return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})
 
 
 def _steps(session: Session, interrupt: Interrupt) -> Run:
