@@ -250,7 +250,7 @@ def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatc
     monkeypatch.setattr(RunStore, "update", listen)
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
     monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 10})
-    monkeypatch.setattr("rlkit.training.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(warm_start, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
     with Session.open(c, tmp_path, progress=False):
         assert told == ["preparing the model", "warm start 10/30", "warm start 30/30", ""]

@@ -4,7 +4,7 @@ import copy
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from rlkit.training.health import problems
 from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
 from rlkit.training.update import Updater
-from rlkit.training.warm_start import warm_start
+from rlkit.training.warm_start import progress_shown, warm_start
 from rlkit.types import Rollout
 
 SAMPLES_KEPT = 8
@@ -53,7 +53,7 @@ class Session:
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
-        started = warm_start(config, self._show_warm_start())
+        started = warm_start(config, progress_shown(config, store, progress))
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         self.shape = Shape.of(self.policy.model)
@@ -333,24 +333,3 @@ class Session:
         self.trackers.close()
         if self.bar is not None:
             self.bar.close()
-
-    def _show_warm_start(self) -> Callable[[int, int, float], None]:
-        """What tells how far a warm start is: run.json, at most once a second, and a bar."""
-        bar: Any = None
-        written = -math.inf
-
-        def show(step: int, steps: int, rate: float) -> None:
-            nonlocal bar, written
-            if (now := time.monotonic()) - written >= 1:
-                self.store.update(phase=f"warm start {step}/{steps}")
-                written = now
-            if bar is None:
-                bar = tqdm(
-                    desc=f"warm start {self.config.model.path}", unit="step", dynamic_ncols=True, leave=False,
-                    disable=not self.progress,
-                )  # fmt: skip
-            bar.total = steps
-            bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
-            bar.update(step - bar.n)
-
-        return show

@@ -6,16 +6,20 @@ a law sees afterwards is what reinforcement learning added. Both are determinist
 
 import copy
 import json
+import math
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from filelock import FileLock
+from tqdm.auto import tqdm
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
@@ -24,6 +28,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.seeds import content_hash, derive
+from rlkit.store import RunStore
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch, Task
@@ -64,6 +69,28 @@ def warm_start(
             _train_into(folder, config, progress)
     facts = json.loads((folder / "warm_start.json").read_text())
     return WarmStarted(folder, facts["steps"], facts["tokens"], facts["pass_rate"])
+
+
+def progress_shown(config: RunConfig, store: RunStore, show_bar: bool) -> Callable[[int, int, float], None]:
+    """The `progress` of a run's warm start: told in run.json, at most once a second, and with `show_bar` on a bar."""
+    bar: Any = None
+    written = -math.inf
+
+    def show(step: int, steps: int, rate: float) -> None:
+        nonlocal bar, written
+        if (now := time.monotonic()) - written >= 1:
+            store.update(phase=f"warm start {step}/{steps}")
+            written = now
+        if bar is None:
+            bar = tqdm(
+                desc=f"warm start {config.model.path}", unit="step", dynamic_ncols=True, leave=False,
+                disable=not show_bar,
+            )  # fmt: skip
+        bar.total = steps
+        bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
+        bar.update(step - bar.n)
+
+    return show
 
 
 def cache_key(config: RunConfig) -> str:
