@@ -11,7 +11,7 @@ from rich.table import Table
 
 from rlkit.progress import kept_step, run_state
 from rlkit.provenance import hardware, load, usable_cores
-from rlkit.report import console, duration
+from rlkit.report import console, continuation, duration
 from rlkit.store import read_json
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _standing(plan: "Plan", run: "PlannedRun") -> tuple[str, float]:
     if read_json(folder / "run.json").get("status") == "finished":
         return "trained, without its notebook", 0.0
     step, total = kept_step(folder), run.config.trainer.total_training_steps
-    return (f"continues at {step}/{total}" if step else "to do"), 1 - step / total
+    return continuation(step, total), 1 - step / total
 
 
 def _about(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> str:

@@ -73,16 +73,16 @@ def run_plan(config: RunConfig, root: Path) -> str:
     step, cost = kept_step(folder), estimate(config)
     flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))
     about = f"{flops:.1e} FLOPs, about {duration(seconds)} here" if isfinite(flops) else "cost unknown"
+    standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     return (
         f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}\n"
-        f"{_standing(step, total)}: {about}"
+        f"{standing}: {about}"
     )
 
 
-def _standing(step: int, total: int) -> str:
-    if step >= total:
-        return "all steps are done"
+def continuation(step: int, total: int) -> str:
+    """What is next for a run whose newest checkpoint is of `step`, in words."""
     return f"continues at {step}/{total}" if step else "to do"
 
 
