@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
 from rlkit.store import read_json, read_jsonl
+from rlkit.training import checkpoint
 
 if TYPE_CHECKING:
     import psutil
@@ -99,8 +100,7 @@ def run_state(folder: Path) -> RunState:
 
 def kept_step(folder: Path) -> int:
     """The step of the newest checkpoint of the run in `folder`, from which it continues; 0 where there is none."""
-    names = [path.name.removeprefix("step_") for path in (folder / "checkpoints").glob("step_*")]
-    return max((int(name) for name in names if name.isdigit()), default=0)
+    return max(checkpoint.steps(folder / "checkpoints"), default=0)
 
 
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
