@@ -1,8 +1,9 @@
 """The command line. Every command is a few lines over a public function.
 
-A new command goes under its room's heading below: a function with `@app.command(...)`, its heavy imports
-inside the body (`rlkit --help` imports no torch), its inputs typed, its docstring the help text. Raise
-UserError for bad input: `main` prints it as one sentence and exits with status 2.
+Those of runs, studies and laws are here, the others in the cli.py of a room. A new command goes beside its
+neighbours in `rlkit --help`: a function with `@app.command(...)`, its heavy imports inside the body (`rlkit
+--help` imports no torch), its inputs typed, its docstring the help text. Raise UserError for bad input: `main`
+prints it as one sentence and exits with status 2.
 """
 
 import json
@@ -14,6 +15,8 @@ import typer
 
 from rlkit.data.cli import app as data_app
 from rlkit.errors import RunStopped, UserError, plain_warnings
+from rlkit.rewards.cli import app as rewards_app
+from rlkit.serving.cli import app as agents_app
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
@@ -23,6 +26,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+laws_app = typer.Typer()  # filled below, not in rlkit.laws, which takes a second to import
+app.add_typer(rewards_app)  # score, audit
+app.add_typer(agents_app)  # demo, new, serve, export
+app.add_typer(laws_app)  # fit, plan
+app.add_typer(data_app, name="data", rich_help_panel="Data")
 
 Params = Annotated[Path, typer.Argument(help="A YAML file, e.g. params/quickstart.yaml.")]
 Overrides = Annotated[
@@ -228,168 +236,10 @@ def doctor(
     raise typer.Exit(int(not found.fits))
 
 
-# --- Data ---------------------------------------------------------------------------------------------
-
-app.add_typer(data_app, name="data", rich_help_panel="Data")
-
-# --- Rewards ------------------------------------------------------------------------------------------
-
-Scorer = Annotated[str, typer.Option(help="strict, or guru: what Reasoning360 computes.")]
-Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)]
-
-
-@app.command(rich_help_panel="Rewards")
-def score(
-    answers: Annotated[
-        Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
-    scorer: Scorer = "strict",
-    workers: Workers = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
-    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
-) -> None:
-    """Score a file of answers; an interrupted call goes on where it was."""
-    from rlkit.config import RewardConfig
-    from rlkit.params import validate
-    from rlkit.rewards import score_file
-
-    options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
-    counts = score_file(answers, out, validate(RewardConfig, options))
-    typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
-
-
-@app.command(rich_help_panel="Rewards")
-def audit(
-    data: Annotated[
-        Path | None, typer.Option(help="A data file: each truth against itself and another's.")
-    ] = None,
-    scorer: Scorer = "strict",
-    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path(
-        "outputs/audit.json"
-    ),
-) -> None:
-    """Measure the graders on known right and wrong answers, cheats and hangs."""
-    from rlkit import rewards
-    from rlkit.config import RewardConfig
-    from rlkit.params import validate
-
-    config = validate(RewardConfig, {"scorer": scorer, "timeout": 5.0})
-    result = rewards.audit(config, data, out)
-    typer.echo(result.table())
-    raise typer.Exit(int(bool(result.failures)))
-
-
-# --- Environments and serving -------------------------------------------------------------------------
-
-demo = typer.Typer(help="Whole examples, from data to a trained model.", no_args_is_help=True)
-new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
-app.add_typer(demo, name="demo", rich_help_panel="Environments and serving")
-app.add_typer(new, name="new", rich_help_panel="Environments and serving")
-
-
-@demo.command("math")
-def demo_math(
-    model: Annotated[
-        str, typer.Option(help="Ladder size, packaged model, folder or hub id.")
-    ] = "ladder-100k",
-    episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
-    online_steps: Annotated[
-        int, typer.Option(help="Steps of online RL in the environment; 0 for none.", min=0)
-    ] = 60,
-    problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
-    seed: int = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    root: Root = Path("outputs"),
-) -> None:
-    """Teach a small model to solve equations step by step: offline, then by acting."""
-    from rlkit.environments.metrics import metrics_text
-    from rlkit.params import validate
-    from rlkit.training.agentic_demo import MathDemo, math_demo
-
-    settings = {
-        "model": model, "episodes": episodes, "online_steps": online_steps, "problems": problems, "seed": seed
-    }  # fmt: skip
-    if dry_run:
-        typer.echo(validate(MathDemo, settings).plan(root))
-        return
-    result = math_demo(root=root, say=typer.echo, **settings)
-    typer.echo(metrics_text(result.table).to_string())
-    if result.run is not None:
-        typer.echo(f"Serve it: rlkit serve {result.run.folder}")
-
-
-@demo.callback()
-def _demo() -> None:
-    """Whole examples, from data to a trained model."""
-
-
-@new.command("environment")
-def new_environment(name: str) -> None:
-    """Write a working environment and its test, to be changed into yours."""
-    from rlkit.environments.scaffold import new_environment
-
-    source, test = new_environment(name)
-    overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
-    typer.echo(
-        f"wrote {source}\nwrote {test}\n"
-        f"1. Make it your world, and test it: python -m pytest {test}\n"
-        f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
-        f"   papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
-        f"3. Online training of the model that the notebook keeps:\n   {_online(source.stem)}"
-    )
-
-
-def _online(kind: str) -> str:
-    """The command that trains in an environment, sized for a new world: few problems, short episodes."""
-    data = f"'data.train=[{{kind: environment, environment: {{kind: {kind}, instructions: brief}}}}]'"
-    return (
-        f"rlkit run params/train.yaml study={kind} model.path=outputs/{kind}/offline {data} data.train_batch_size=16 "
-        "data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 evaluation.size=6 "
-        "trainer.total_training_steps=20"
-    )
-
-
-@new.callback()
-def _new() -> None:
-    """Start a file of your own from a working template."""
-
-
-@app.command(rich_help_panel="Environments and serving")
-def serve(
-    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
-    host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
-    max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
-    timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
-) -> None:
-    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest.
-
-    Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
-    """
-    from rlkit.serving import Settings
-    from rlkit.serving import serve as run_server
-
-    settings = Settings(constrained=constrained, max_concurrent=max_concurrent, timeout=timeout)
-    run_server(path, host, port, settings, typer.echo)
-
-
-@app.command("export", rich_help_panel="Environments and serving")
-def export_policy(
-    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
-    folder: Annotated[Path, typer.Argument(help="A new folder.")],
-) -> None:
-    """Write a policy as a Hugging Face folder (adapter merged) with a model card."""
-    from rlkit.export import export
-
-    typer.echo(f"wrote {export(path, folder)}")
-
-
 # --- Laws ---------------------------------------------------------------------------------------------
 
 
-@app.command(rich_help_panel="Laws")
+@laws_app.command(rich_help_panel="Laws")
 def fit(
     data: Annotated[Path, typer.Argument(help="A CSV, Parquet or JSON-lines file, or outputs/<study>.")],
     law: Annotated[str, typer.Option(help="The law, e.g. saturating_power, chinchilla, sigmoid.")],
@@ -411,7 +261,7 @@ def fit(
     typer.echo(fit_file(data, law, y, columns or [], options or [], out, figure))
 
 
-@app.command(rich_help_panel="Laws")
+@laws_app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
     """Plan a study: the best use of a budget, what a design would show, which runs to add; or how many GPUs a
     model needs (a file with `sizing`)."""

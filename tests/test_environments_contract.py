@@ -9,7 +9,6 @@ import gymnasium
 import numpy as np
 import pytest
 
-from rlkit.cli import _online
 from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
@@ -17,6 +16,7 @@ from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
 from rlkit.params import parse_overrides
+from rlkit.serving.cli import _online
 from rlkit.study_file import load_one
 
 KINDS = ("mathematics", "business", "creative_writing")

@@ -1,0 +1,53 @@
+"""`rlkit score` and `rlkit audit`: grade a file of answers, and measure the graders."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+Scorer = Annotated[str, typer.Option(help="strict, or guru: what Reasoning360 computes.")]
+Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)]
+
+
+@app.command(rich_help_panel="Rewards")
+def score(
+    answers: Annotated[
+        Path, typer.Argument(help="JSON lines: data_source, response, ground_truth, extra_info.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
+    scorer: Scorer = "strict",
+    workers: Workers = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
+    sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
+) -> None:
+    """Score a file of answers; an interrupted call goes on where it was."""
+    from rlkit.config import RewardConfig
+    from rlkit.params import validate
+    from rlkit.rewards import score_file
+
+    options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
+    counts = score_file(answers, out, validate(RewardConfig, options))
+    typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
+
+
+@app.command(rich_help_panel="Rewards")
+def audit(
+    data: Annotated[
+        Path | None, typer.Option(help="A data file: each truth against itself and another's.")
+    ] = None,
+    scorer: Scorer = "strict",
+    out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path(
+        "outputs/audit.json"
+    ),
+) -> None:
+    """Measure the graders on known right and wrong answers, cheats and hangs."""
+    from rlkit import rewards
+    from rlkit.config import RewardConfig
+    from rlkit.params import validate
+
+    config = validate(RewardConfig, {"scorer": scorer, "timeout": 5.0})
+    result = rewards.audit(config, data, out)
+    typer.echo(result.table())
+    raise typer.Exit(int(bool(result.failures)))

@@ -1,0 +1,113 @@
+"""`rlkit demo`, `rlkit new`, `rlkit serve` and `rlkit export`: agents, from an environment to answers over HTTP.
+
+Those of environments are here too: importing rlkit.environments would double the time of `rlkit --help`.
+"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+demo = typer.Typer(help="Whole examples, from data to a trained model.", no_args_is_help=True)
+new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
+app.add_typer(demo, name="demo", rich_help_panel="Environments and serving")
+app.add_typer(new, name="new", rich_help_panel="Environments and serving")
+
+
+@demo.command("math")
+def demo_math(
+    model: Annotated[
+        str, typer.Option(help="Ladder size, packaged model, folder or hub id.")
+    ] = "ladder-100k",
+    episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
+    online_steps: Annotated[
+        int, typer.Option(help="Steps of online RL in the environment; 0 for none.", min=0)
+    ] = 60,
+    problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
+    seed: int = 0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    root: Annotated[Path, typer.Option(help="The folder that results are written to.")] = Path("outputs"),
+) -> None:
+    """Teach a small model to solve equations step by step: offline, then by acting."""
+    from rlkit.environments.metrics import metrics_text
+    from rlkit.params import validate
+    from rlkit.training.agentic_demo import MathDemo, math_demo
+
+    settings = {
+        "model": model, "episodes": episodes, "online_steps": online_steps, "problems": problems, "seed": seed
+    }  # fmt: skip
+    if dry_run:
+        typer.echo(validate(MathDemo, settings).plan(root))
+        return
+    result = math_demo(root=root, say=typer.echo, **settings)
+    typer.echo(metrics_text(result.table).to_string())
+    if result.run is not None:
+        typer.echo(f"Serve it: rlkit serve {result.run.folder}")
+
+
+@demo.callback()
+def _demo() -> None:
+    """Whole examples, from data to a trained model."""
+
+
+@new.command("environment")
+def new_environment(name: str) -> None:
+    """Write a working environment and its test, to be changed into yours."""
+    from rlkit.environments.scaffold import new_environment
+
+    source, test = new_environment(name)
+    overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
+    typer.echo(
+        f"wrote {source}\nwrote {test}\n"
+        f"1. Make it your world, and test it: python -m pytest {test}\n"
+        f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
+        f"   papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
+        f"3. Online training of the model that the notebook keeps:\n   {_online(source.stem)}"
+    )
+
+
+def _online(kind: str) -> str:
+    """The command that trains in an environment, sized for a new world: few problems, short episodes."""
+    data = f"'data.train=[{{kind: environment, environment: {{kind: {kind}, instructions: brief}}}}]'"
+    return (
+        f"rlkit run params/train.yaml study={kind} model.path=outputs/{kind}/offline {data} data.train_batch_size=16 "
+        "data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 evaluation.size=6 "
+        "trainer.total_training_steps=20"
+    )
+
+
+@new.callback()
+def _new() -> None:
+    """Start a file of your own from a working template."""
+
+
+@app.command(rich_help_panel="Environments and serving")
+def serve(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
+    constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
+    max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
+    timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
+) -> None:
+    """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest.
+
+    Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
+    """
+    from rlkit.serving import Settings
+    from rlkit.serving import serve as run_server
+
+    settings = Settings(constrained=constrained, max_concurrent=max_concurrent, timeout=timeout)
+    run_server(path, host, port, settings, typer.echo)
+
+
+@app.command("export", rich_help_panel="Environments and serving")
+def export_policy(
+    path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
+    folder: Annotated[Path, typer.Argument(help="A new folder.")],
+) -> None:
+    """Write a policy as a Hugging Face folder (adapter merged) with a model card."""
+    from rlkit.export import export
+
+    typer.echo(f"wrote {export(path, folder)}")
