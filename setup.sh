@@ -50,7 +50,7 @@ else
     say "Setting up .venv with ${python:-uv's Python 3.11} (once; 1-7 minutes)"
     if [ $uv = yes ]; then uv venv --clear --seed --python "${python:-3.11}" .venv; else "$python" -m venv --clear .venv; fi
 fi
-if [ $uv = yes ]; then install="uv pip install -q --python .venv/bin/python"; else install=".venv/bin/python -m pip install -qq"; fi
+if [ $uv = yes ]; then install="uv pip install --python .venv/bin/python"; else install=".venv/bin/python -m pip install"; fi
 
 # Without a GPU: the CPU build of torch, from PyTorch's own index where that answers at once.
 reachable() {
@@ -67,6 +67,6 @@ if [ $gpu = no ]; then
     fi
 fi
 
-say "Installing rlkit and the packages it needs, 2.8 GB in all; errors are shown, the rest is not"
-PIP_DISABLE_PIP_VERSION_CHECK=1 $install -e '.[test,smollm2,docs]'
+say "Installing rlkit and the packages it needs, 2.8 GB in all"
+PIP_DISABLE_PIP_VERSION_CHECK=1 sh setup-progress.sh .venv $install -e '.[test,smollm2,docs]'
 say "Ready after $(($(date +%s) - started)) s"
