@@ -42,7 +42,7 @@ class RunState:
         left: seconds to the last step at the recent pace; None unless it runs and has a pace.
         updated: when it last wrote anything, seconds since the epoch.
         device: what it trains on.
-        reason: why it stopped or failed, a sentence.
+        reason: why it failed or stopped by itself, a sentence.
         phase: what is being prepared or started; empty once it samples.
     """
 

@@ -94,7 +94,9 @@ def run_end(status: str, folder: Path, summary: Mapping[str, Any]) -> str:
         before, after = (f"{e['pass@1']:.3f} [{e['low']:.3f}, {e['high']:.3f}]" for e in (first, last))
         lines.append(f"held-out pass@1 {before} before, {after} after {summary['steps']} steps")
     if status == "stopped":
-        lines.append(f"{summary['steps']} steps are kept: the same command goes on from there")
+        steps = summary.get("steps", kept_step(folder))
+        kept = f"{steps} steps are kept: the same command or cell goes on from there"
+        lines.append(kept if steps else "it has no step yet: the same command or cell begins it again")
     return "\n".join(lines)
 
 

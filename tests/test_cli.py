@@ -123,7 +123,10 @@ def test_a_run_ends_with_what_it_reached_and_a_stopped_one_with_how_it_goes_on(t
     summary = {"steps": 40, "first": first, "last": last}
     text = run_end("finished", tmp_path, summary)
     assert text.endswith("held-out pass@1 0.200 [0.100, 0.300] before, 0.500 [0.400, 0.600] after 40 steps")
-    assert "40 steps are kept: the same command goes on" in run_end("stopped", tmp_path, summary)
+    assert "40 steps are kept: the same command or cell goes on" in run_end("stopped", tmp_path, summary)
+    assert "no step yet: the same command or cell begins it again" in run_end("stopped", tmp_path, {})
+    (tmp_path / "checkpoints" / "step_30").mkdir(parents=True)
+    assert "30 steps are kept" in run_end("stopped", tmp_path, {})
 
 
 SHOWN = """

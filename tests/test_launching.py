@@ -126,6 +126,13 @@ def test_a_run_that_is_stopped_before_it_begins_is_stopped_and_can_begin_again(t
     run.stop()
 
 
+def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path, config):
+    run = launch(config, root=tmp_path, evaluation__size=2000, evaluation__n=20)
+    wait_for(lambda: run.status == "running")
+    assert run.stop().wait().status == "stopped"
+    assert run.state.reason == "" and steps(run.folder) == []
+
+
 def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
     values = {"config": "params/train.yaml", "root": str(tmp_path)}
     with pytest.raises(UserError, match="gdpo"):

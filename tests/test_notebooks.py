@@ -12,9 +12,12 @@ import nbformat
 import pytest
 import yaml
 
+import rlkit
 from rlkit.notebook import execute, parameters_of
 from rlkit.studies import make_plan
 from rlkit.training import train
+from rlkit.training.interrupt import Interrupt, Interrupted
+from rlkit.training.session import Session
 
 ROOT = Path(__file__).parent.parent
 ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -115,6 +118,29 @@ def test_a_notebook_is_parameterized_by_a_file_and_overrides(name):
     for path in (ROOT / "params" / f"{name}.yaml", ROOT / "params" / f"{name}_gpu.yaml"):
         assert yaml.safe_load(path.read_text())
     assert "Qwen/Qwen2.5" in (ROOT / "params" / f"{name}_gpu.yaml").read_text()
+
+
+@pytest.mark.parametrize("evaluated", [False, True])
+def test_a_run_that_is_stopped_before_its_first_step_ends_its_notebook_well(
+    evaluated, tmp_path, monkeypatch, capsys
+):
+    def stop(_):
+        raise Interrupted
+
+    if evaluated:
+        monkeypatch.setattr(Interrupt, "defer", lambda self: setattr(self, "requested", True))
+    else:
+        monkeypatch.setattr(Session, "evaluate", stop)
+    small = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}
+    run = train(rlkit.load("params/train.yaml", {**small, "model.path": "ladder-10k"}), root=tmp_path)
+    cells = [c.source for c in nbformat.read("notebooks/train.ipynb", 4).cells if c.cell_type == "code"]
+    after = 1 + next(i for i, source in enumerate(cells) if "rlkit.train(" in source)
+    shown: list[object] = []
+    names = {"run": run, "display": shown.append}
+    for source in [cells[1].partition("notebook.at_project_root()")[0], *cells[after:]]:
+        exec(source, names)
+    assert run.status == "stopped" and len(shown) == (2 if evaluated else 0)
+    assert "no step yet: the same command or cell begins it again" in capsys.readouterr().out
 
 
 def test_the_analysis_notebook_reads_any_study(tmp_path):

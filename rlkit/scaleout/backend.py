@@ -47,8 +47,11 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         try:
             return _VerlRun(config, store, progress).train(interrupt)
         except BaseException as error:
-            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            store.update(status=status, reason=str(error) or type(error).__name__)
+            asked = isinstance(error, KeyboardInterrupt)
+            store.update(
+                status="stopped" if asked else "failed",
+                reason=None if asked else str(error) or type(error).__name__,
+            )
             raise
 
 

@@ -87,9 +87,10 @@ class Session:
                 session._restore()
                 yield session
             except BaseException as error:
-                stopped = isinstance(error, KeyboardInterrupt | RunStopped)
+                asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
                 store.update(
-                    status="stopped" if stopped else "failed", reason=str(error) or type(error).__name__
+                    status="stopped" if asked or isinstance(error, RunStopped) else "failed",
+                    reason=None if asked else str(error) or type(error).__name__,
                 )
                 raise
             finally:
