@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from rlkit.domains import sources as source_registry
+from rlkit.errors import UserError, did_you_mean
 from rlkit.params import override, read_yaml, validate
 from rlkit.seeds import content_hash
 
@@ -540,13 +541,25 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None, /, **sect
 
     `load("params/x.yaml", {"actor.optim.lr": 1e-4}, seed=3)`; keyword arguments set whole top-level
     fields, and a double underscore stands for a dot (`actor__optim__lr=1e-4`). A study's file gives the
-    config that its runs share (its `run:` section).
+    config that its runs share (its `run:` section), with the keys of one of its variants where `variant` names it.
 
     Raises:
         UserError: a missing or malformed file, unknown keys (with the nearest known ones), impossible values.
     """
     content = read_yaml(path)
-    if "run" in content and isinstance(content["run"], dict):
-        content = {"study": content.get("study", Path(path).stem), **content["run"]}
     dotted = {**(overrides or {}), **{k.replace("__", "."): v for k, v in sections.items()}}
+    if "run" in content and isinstance(content["run"], dict):
+        if "variant" in dotted:
+            dotted = {**_variant(path, content, str(dotted.pop("variant"))), **dotted}
+        content = {"study": content.get("study", Path(path).stem), **content["run"]}
     return validate(RunConfig, override(content, dotted), where=str(path))
+
+
+def _variant(path: str | Path, study: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """What a variant of a study's file changes."""
+    variants = study.get("variants") or {}
+    if name not in variants:
+        raise UserError(
+            f"{path} has no variant {name!r}.{did_you_mean(name, variants)} It has: {', '.join(variants) or 'none'}."
+        )
+    return variants[name]

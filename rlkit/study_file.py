@@ -17,6 +17,7 @@ analysis:                  # parameters of the analysis notebook
 
 import itertools
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -118,19 +119,24 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
 
 
 def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
-    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose.
+    """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the
+    keys of its grid and, where it has variants, by `variant`.
 
     Raises:
-        UserError: as `rlkit.load`; a study's file with a key of the grid that is not chosen, since such a run
-            would stand in the study's folder and be none of its runs.
+        UserError: as `rlkit.load`; a study's file with a part of the cell that is not chosen, since such a run
+            would stand in the study's folder and be none of its runs. Overrides that name the study, as those of its
+            own runs do, say where the run belongs.
     """
-    config, content = load(path, overrides), read_yaml(path)
-    grid = (content.get("grid") or {}) if "run" in content else {}
-    if missing := [key for key in grid if key not in (overrides or {})]:
-        cell = {key: grid[key][0] for key in missing}
-        words = " ".join(f"{key}={value}" for key, value in cell.items())
+    config, content, given = load(path, overrides), read_yaml(path), overrides or {}
+    axes = {}
+    if "run" in content and "study" not in given:
+        variants = list(content.get("variants") or {})
+        axes = {**({"variant": variants} if variants else {}), **(content.get("grid") or {})}
+    if any(key not in given for key in axes):
+        cell = {key: given.get(key, values[0]) for key, values in axes.items()}
+        words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())
         raise UserError(
-            f"{path} is a study over {', '.join(grid)}: rlkit study {path} trains all its runs; for one, choose its "
+            f"{path} is a study over {', '.join(axes)}: rlkit study {path} trains all its runs; for one, choose its "
             f"cell, e.g. rlkit run {path} {words}, in Python by the overrides {cell}."
         )
     return config

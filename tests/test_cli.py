@@ -9,7 +9,9 @@ import yaml
 
 import rlkit
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.report import run_end
+from rlkit.studies import make_plan
 from rlkit.study_file import load_one
 
 
@@ -101,6 +103,32 @@ def test_a_run_of_a_study_file_has_to_choose_its_cell(params):
     assert (done.returncode, done.stdout) == (2, "")
     assert f"rlkit run {path} model.path=ladder-10k" in done.stderr and len(done.stderr.splitlines()) == 1
     assert load_one(path, {"model.path": "ladder-30k"}).study == "sizes"
+
+
+VARIANTS = (
+    "run: {trainer: {total_training_steps: 1}}\n"
+    "variants: {in turn: {data.order: sequential}, PPO: {algorithm.adv_estimator: gae, rollout.n: 4}}\n"
+)
+
+
+def test_a_run_of_a_study_with_variants_chooses_one_by_name(params):
+    path = params(VARIANTS)
+    done = rlkit_command("run", path)
+    assert done.returncode == 2 and f"rlkit run {path} 'variant=in turn'" in done.stderr
+    planned = {run.variant: run.id for run in make_plan(path).runs}
+    assert {name: load_one(path, {"variant": name}).id for name in planned} == planned
+    assert load_one(path, {"variant": "PPO", "rollout.n": 2}).rollout.n == 2
+    assert load_one(path, {"study": "mine"}).algorithm.adv_estimator == "grpo"
+
+    done = rlkit_command("config", path, "variant=PP")
+    assert done.returncode == 2 and done.stderr.endswith(
+        "has no variant 'PP'. Did you mean 'PPO'? It has: in turn, PPO.\n"
+    )
+    path.write_text(VARIANTS + "grid: {model.path: [ladder-10k, ladder-30k]}\n")
+    with pytest.raises(
+        UserError, match=r"study over variant, model\.path: .*x\.yaml variant=PPO model\.path=ladder-10k,"
+    ):
+        load_one(path, {"variant": "PPO"})
 
 
 def test_a_study_of_a_runs_file_says_which_command_it_is_for(params):
