@@ -97,6 +97,14 @@ def test_a_worker_that_dies_loses_only_the_answer_it_held_and_that_is_an_error(c
     assert "died" in rewards[1].error and rewards[1].value is None
 
 
+def test_quick_answers_are_told_of_together_and_still_only_the_one_that_is_held_is_lost(custom):
+    custom.grade_rows(rows(*["right"] * 400))  # from here on an answer is known to be quick
+    texts = ["right"] * 60 + ["die"] + ["wrong"] * 30 + ["hang"] + ["right"] * 36
+    rewards = custom.grade_rows(rows(*texts))
+    assert [r.correct for r in rewards] == [True] * 60 + [None] + [False] * 31 + [True] * 36
+    assert "died" in rewards[60].error and rewards[91].parts["killed"] == "deadline"
+
+
 def test_a_killed_worker_is_replaced(custom):
     first = custom.grade_rows(rows(*["pid"] * 8))
     for pid in {r.parts["pid"] for r in first}:

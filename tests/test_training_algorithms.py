@@ -168,6 +168,22 @@ def test_grpo_stays_finite_and_small_when_a_group_hardly_differs(rewards):
         assert a.abs().max() < 0.05  # the residue of float32 over the 1e-6 floor
 
 
+@pytest.mark.parametrize("by_std", [True, False])
+@pytest.mark.parametrize("group", [
+    [0] * 8 + [3] * 8, [4, 4, 4, 2, 2, 2], list(range(5)), [0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1], [0, 1, 0, 1],
+    [0, 0, 1, 1, 0, 0],
+])  # fmt: skip
+def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
+    generator = torch.Generator().manual_seed(len(group))
+    batch = tiny.batch([3] * len(group))
+    batch.group = np.array(group)
+    batch.rewards[:, 2] = torch.rand(len(group), generator=generator).round(decimals=1)
+    verls = algorithms.core().compute_grpo_outcome_advantage
+    expected, _ = verls(batch.rewards.clone(), batch.mask, batch.group, norm_adv_by_std_in_grpo=by_std)
+    found, returns = advantages(config(algorithm__norm_adv_by_std_in_grpo=by_std), batch)
+    assert torch.equal(found, expected * batch.mask) and torch.equal(returns, found)
+
+
 def test_dr_grpo_only_centres():
     batch = tiny.batch([1, 1])
     batch.rewards[:, 0] = torch.tensor([0.0, 1.0])

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from rlkit.errors import RunStopped
-from rlkit.training.batches import collate, comparable, rollout_summary, token_rewards
+from rlkit.training.batches import collate, comparable, rollout_summary
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")
@@ -52,16 +52,22 @@ def test_the_run_stops_when_too_much_cannot_be_graded():
         comparable(rollouts, n=10, max_error_rate=0.05, step=3)
 
 
+def rewards(*rollouts) -> list[list[float]]:
+    return collate(rollouts, range(len(rollouts)), 0, "cpu").rewards.tolist()
+
+
 def test_the_answers_reward_lies_on_the_last_sampled_token():
-    assert token_rewards(rollout(Reward.of(True, 0.5))).tolist() == [0, 0, 0.5]
-    assert token_rewards(rollout(Reward.of(True), mask=[1, 1, 0])).tolist() == [0, 1, 0]
+    one, two = rollout(Reward.of(True, 0.5)), rollout(Reward.of(True), mask=[1, 1, 0, 0])
+    assert rewards(one, two) == [[0, 0, 0.5, 0], [0, 1, 0, 0]]
+    with pytest.raises(ValueError, match="not graded"):
+        rewards(one, rollout(FAILED))
 
 
 def test_turn_rewards_lie_on_the_last_token_of_each_turn():
     r = rollout(Reward.of(True, 3.0), mask=[1, 1, 0, 0, 1, 0, 1, 1], turn_rewards=[0.5, 1.0, 1.5])
-    assert token_rewards(r).tolist() == [0, 0.5, 0, 0, 1.0, 0, 0, 1.5]
+    assert rewards(r, rollout(Reward.of(True)))[0] == [0, 0.5, 0, 0, 1.0, 0, 0, 1.5]
     with pytest.raises(ValueError, match="2 turn rewards for 3 turns"):
-        token_rewards(rollout(Reward.of(True), mask=[1, 0, 1, 0, 1], turn_rewards=[1.0, 1.0]))
+        rewards(rollout(Reward.of(True), mask=[1, 0, 1, 0, 1], turn_rewards=[1.0, 1.0]))
 
 
 def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():

@@ -31,7 +31,6 @@ def grade(data_source: str, response: str, ground_truth: Any, extra_info: Mappin
         if truth is None:
             return Reward.failed("The ground truth is missing.")
         if settings.custom_reward_function:
-            context.slow()
             return _custom(settings.custom_reward_function, data_source, response, ground_truth, extra)
         scorer = resolve(data_source, settings.scorer)
         if not getattr(scorer, "quick", False):

@@ -8,14 +8,16 @@ nursery reads the end of its control socket and takes every worker with it.
 
 import contextlib
 import json
+import mmap
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rlkit.rewards.wire import Channel
+from rlkit.rewards.wire import HELD, Channel
 
 _BOOT = """import json, sys
 sys.path[:] = json.loads(sys.argv[2])
@@ -59,12 +61,14 @@ class Nursery:
         """A new worker, with `modules` imported. Raises RuntimeError when none can be started."""
         with self._lock:
             ours, theirs = socket.socketpair()
-            with theirs:
+            with theirs, tempfile.TemporaryFile() as shared:
+                shared.truncate(HELD)
+                note = mmap.mmap(shared.fileno(), HELD)
                 request = {"op": "spawn", "settings": self._settings, "modules": sorted(modules)}
                 for attempt in (1, 2):
                     try:
-                        pid = self._ask(request, [theirs.fileno()])
-                        return Worker(self, pid, ours)
+                        pid = self._ask(request, [theirs.fileno(), shared.fileno()])
+                        return Worker(self, pid, ours, note)
                     except OSError:
                         if attempt == 2:
                             raise RuntimeError("No grading process can be started.") from None
@@ -91,12 +95,25 @@ class Nursery:
 
 
 class Worker(Channel):
-    """One grading process, as the router sees it."""
+    """One grading process, as the router sees it.
 
-    def __init__(self, nursery: Nursery, pid: int, sock: socket.socket) -> None:
+    Args:
+        note: shared memory in which it says which answer of a batch it is grading.
+    """
+
+    def __init__(self, nursery: Nursery, pid: int, sock: socket.socket, note: mmap.mmap) -> None:
         super().__init__(sock)
         self.pid = pid
-        self._nursery = nursery
+        self._nursery, self._note = nursery, note
+
+    def give(self, batch: bytes) -> None:
+        """Send a batch of answers."""
+        self._note[:HELD] = bytes(HELD)
+        self.send(batch)
+
+    def held(self) -> int:
+        """The answer of its batch that it is grading, or was when it died."""
+        return int.from_bytes(self._note[:HELD], "big")
 
     def kill(self) -> None:
         self._nursery.kill(self.pid)

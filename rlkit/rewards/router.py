@@ -24,6 +24,7 @@ from rlkit.types import Reward, Task
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
 _CHUNK = 64  # most answers sent to a worker at once
+_WORTH = 2e-3  # seconds of grading that a message to a worker should at least bring
 
 
 class Call:
@@ -57,17 +58,20 @@ class Call:
         from tqdm.auto import tqdm
 
         with tqdm(total=len(self.results), desc="grading", unit="answer") as bar:
-            while not self._finished():
+            while bar.n < len(self.results):
                 with self._changed:
                     self._changed.wait_for(self._finished, 0.2)
                 bar.update(self._done - bar.n)
 
 
 class _Job:
-    __slots__ = ("call", "index", "payload")
+    __slots__ = ("call", "index", "row")
 
-    def __init__(self, call: Call, index: int, payload: bytes) -> None:
-        self.call, self.index, self.payload = call, index, payload
+    def __init__(self, call: Call, index: int, row: list[Any]) -> None:
+        self.call, self.index, self.row = call, index, row
+
+    def fail(self, reason: str) -> None:
+        self.call.finish(self.index, Reward.failed(reason))
 
 
 class Router:
@@ -89,6 +93,7 @@ class Router:
         self._wake = threading.Condition()
         self._closed = False
         self._modules: set[str] = set()  # slow libraries that workers have loaded
+        self._seconds = 1.0  # that an answer takes, by the last ones
         self._lanes: list[threading.Thread] = []
         self._nursery = Nursery(Settings.of(self.config).__dict__)
         atexit.register(self.close)
@@ -123,9 +128,9 @@ class Router:
                 call.finish(index, Reward.failed(row))
                 continue
             try:
-                jobs.append(_Job(call, index, _payload(*row)))
-            except (TypeError, ValueError, RecursionError) as error:
-                call.finish(index, Reward.failed(f"The row cannot be sent to a worker: {error}."))
+                jobs.append(_Job(call, index, _checked(*row)))
+            except (TypeError, ValueError) as error:
+                call.finish(index, Reward.failed(_unsendable(error)))
         with self._wake:
             if self._closed:
                 raise RuntimeError("This Router is closed.")
@@ -139,13 +144,14 @@ class Router:
 
     def _take(self) -> list[_Job]:
         """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
-        the end of the queue, so that all workers finish at about the same time."""
+        the end of the queue, so that all workers finish at about the same time, unless answers are so quick
+        that sending them takes longer."""
         with self._wake:
             self._wake.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            size = max(1, min(_CHUNK, len(self._jobs) // (2 * self._size)))
-            return [self._jobs.popleft() for _ in range(size)]
+            share = max(1, len(self._jobs) // (2 * self._size), int(_WORTH / max(self._seconds, 1e-6)))
+            return [self._jobs.popleft() for _ in range(min(share, _CHUNK, len(self._jobs)))]
 
     def _lane(self) -> None:
         """The life of one worker's thread: take a batch, have it graded, replace the worker if need be."""
@@ -156,8 +162,7 @@ class Router:
             except (RuntimeError, OSError, ValueError) as error:
                 _fail(batch, f"No grading process can be started: {error}")
                 continue
-            left = self._serve(worker, batch)
-            if left is not None:
+            if (left := self._serve(worker, batch)) is not None:
                 self._put_back(left)
                 worker.kill()
                 worker = None
@@ -174,28 +179,33 @@ class Router:
     def _serve(self, worker: Worker, batch: list[_Job]) -> list[_Job] | None:
         """Have a batch graded. None when the worker lives on, else the jobs that are still to be done:
         none of them if it has only grown too big."""
+        batch, text = _encoded(batch)
         number, patience = 0, self.config.timeout
         try:
-            worker.send(b"[" + b",".join(job.payload for job in batch) + b"]")
+            worker.give(text)
             while True:
-                index, *outcome = worker.receive(patience + _GRACE)
-                if index == END:
-                    return [] if outcome[0] else None
-                if index == LOADING:  # a library, which takes none of the answer's time
-                    patience, module = outcome
+                kind, *outcomes = worker.receive(patience + _GRACE)
+                if kind == END:
+                    return [] if outcomes[0] else None
+                if kind == LOADING:  # a library, which takes none of the answer's time
+                    patience, module = outcomes
                     self._modules |= {module} - {""}
                     continue
-                value, correct, parts, error, seconds = outcome
-                job, patience = batch[number], self.config.timeout
-                job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
-                number += 1
+                patience = self.config.timeout
+                for value, correct, parts, error, seconds in outcomes:
+                    job = batch[number]
+                    job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
+                    self._seconds += (seconds - self._seconds) / 16
+                    number += 1
         except TimeoutError:
             outcome = Reward.of(False, killed="deadline")
-        except (EOFError, OSError, ValueError, TypeError):
+        except (EOFError, OSError, ValueError, TypeError, LookupError):
             outcome = Reward.failed("The grading process died while it held this answer.")
-        for job in batch[number : number + 1]:
+        worker.kill()
+        held = min(max(worker.held(), number), len(batch) - 1)  # those before it are graded, but not told of
+        for job in batch[held : held + 1]:
             job.call.finish(job.index, outcome, self.config.timeout)
-        return batch[number + 1 :]
+        return batch[number:held] + batch[held + 1 :]
 
     def close(self) -> None:
         """End the workers; answers that are still being graded become errors."""
@@ -218,17 +228,40 @@ class Router:
 
 def _fail(jobs: Iterable[_Job], reason: str) -> None:
     for job in jobs:
-        job.call.finish(job.index, Reward.failed(reason))
+        job.fail(reason)
 
 
-def _payload(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> bytes:
+def _checked(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> list[Any]:
+    """The row as workers expect it."""
     if not isinstance(data_source, str) or not data_source:
         raise TypeError(f"data_source is {data_source!r}, not a name")
     if isinstance(response, bytes):
         response = response.decode()
     if not isinstance(response, str):
         raise TypeError(f"response is a {type(response).__name__}, not text")
-    return encode([data_source, response, ground_truth, extra_info])
+    return [data_source, response, ground_truth, extra_info]
+
+
+def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
+    """The batch as JSON, without the rows that have no JSON form: those become errors."""
+    try:
+        return batch, encode([job.row for job in batch])
+    except (TypeError, ValueError, RecursionError):
+        sendable = [job for job in batch if _sendable(job)]
+        return sendable, encode([job.row for job in sendable])
+
+
+def _sendable(job: _Job) -> bool:
+    try:
+        encode(job.row)
+        return True
+    except (TypeError, ValueError, RecursionError) as error:
+        job.fail(_unsendable(error))
+        return False
+
+
+def _unsendable(error: Exception) -> str:
+    return f"The row cannot be sent to a worker: {error}."
 
 
 _shared: dict[tuple[int, str], Router] = {}

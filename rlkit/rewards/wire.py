@@ -10,9 +10,10 @@ import time
 from typing import Any
 
 _HEADER = 4  # bytes of big-endian length
-LOADING, END = -1, -2
-"""In place of an answer's index: [LOADING, seconds to wait, module], and [END, whether the worker has grown
-too big] behind the last outcome of a batch."""
+GRADED, LOADING, END = range(3)
+"""What a worker says: [GRADED, outcome, …] of the batch's next answers, [LOADING, seconds to wait, module], and
+[END, whether it has grown too big] behind the last outcome of a batch."""
+HELD = 4  # bytes of the shared memory in which a worker notes the number of the answer that it is grading
 
 
 def _plain(value: Any) -> Any:

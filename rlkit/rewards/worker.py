@@ -1,12 +1,14 @@
 """The nursery process and the workers that it forks (children of rlkit.rewards.nursery).
 
-A worker reads batches of answers, grades them one after another and sends each outcome at once, so the
-router always knows which answer a worker that died or hung was holding.
+A worker reads batches of answers, grades them one after another and sends the outcomes, those of quick answers
+together. It notes in shared memory which answer it is grading, so the router always knows which one a worker that
+died or hung was holding.
 """
 
 import ctypes
 import importlib
 import json
+import mmap
 import os
 import resource
 import signal
@@ -19,7 +21,7 @@ from typing import Any
 from rlkit.rewards import context
 from rlkit.rewards.grading import grade
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.wire import END, LOADING, Channel, encode, frame
+from rlkit.rewards.wire import END, GRADED, HELD, LOADING, Channel, encode
 
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
@@ -33,12 +35,12 @@ def main(descriptor: int) -> None:
     _adopt_orphans()
     children: set[int] = set()
     while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 65536, 1)
+        message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
         if not message:
             break
         request = json.loads(message)
         if request["op"] == "spawn":
-            reply = _spawn(request, control, descriptors[0])
+            reply = _spawn(request, control, *descriptors)
             children.add(reply)
         else:
             reply = request["pid"]
@@ -55,18 +57,20 @@ def main(descriptor: int) -> None:
         time.sleep(0.005)
 
 
-def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int) -> int:
+def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, note: int) -> int:
     for module in request["modules"]:
         importlib.import_module(module)  # once here instead of in every worker that is forked from now on
     nursery = os.getpid()
     pid = os.fork()
     if pid:
         os.close(descriptor)
+        os.close(note)
         return pid
     try:
         control.close()
         _die_with_parent(nursery)
-        serve(Channel(socket.socket(fileno=descriptor)), context.Settings(**request["settings"]))
+        settings = context.Settings(**request["settings"])
+        serve(Channel(socket.socket(fileno=descriptor)), mmap.mmap(note, HELD), settings)
     except BaseException:
         traceback.print_exc()
     finally:
@@ -99,7 +103,7 @@ def _die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def serve(channel: Channel, settings: context.Settings) -> None:
+def serve(channel: Channel, note: mmap.mmap, settings: context.Settings) -> None:
     """Grade batches until the router closes the socket."""
     context.settings = settings
     if settings.custom_reward_function is None:  # a custom function may need any amount of memory
@@ -110,21 +114,20 @@ def serve(channel: Channel, settings: context.Settings) -> None:
             batch = channel.receive()
         except EOFError:
             break
-        _grade(batch, channel)
+        _grade(batch, channel, note)
         channel.send(encode([END, _resident() > _RECYCLE]))
     programs.close()
 
 
-def _grade(batch: list[Any], channel: Channel) -> None:
-    """Grade a batch. Outcomes wait at most a moment, and never while a slow answer is being graded: the
-    first answer without an outcome is the one that a killed worker was holding."""
-    waiting = bytearray()
+def _grade(batch: list[Any], channel: Channel, note: mmap.mmap) -> None:
+    """Grade a batch. Outcomes wait at most a moment, and not while an answer that is known to be slow is graded."""
+    waiting: list[list[Any]] = []
     flushed = time.perf_counter()
 
     def flush() -> None:
         nonlocal flushed
         if waiting:
-            channel.sock.sendall(waiting)
+            channel.send(_encode(waiting))
             waiting.clear()
         flushed = time.perf_counter()
 
@@ -135,22 +138,31 @@ def _grade(batch: list[Any], channel: Channel) -> None:
     context.slow, context.announce = flush, announce
     context.batch = batch
     for index, answer in enumerate(batch):
+        note[:HELD] = index.to_bytes(HELD, "big")
         start = time.perf_counter()
         reward = grade(*answer)
         end = time.perf_counter()
-        outcome = [index, reward.value, reward.correct, dict(reward.parts), reward.error, end - start]
-        waiting += frame(_encode(outcome))
+        waiting.append([reward.value, reward.correct, dict(reward.parts), reward.error, end - start])
         if end - flushed > _PATIENCE:
             flush()
     flush()
 
 
-def _encode(outcome: list[Any]) -> bytes:
+def _encode(outcomes: list[list[Any]]) -> bytes:
     try:
-        return encode(outcome)
+        return encode([GRADED, *outcomes])
     except (TypeError, ValueError):
-        outcome[3] = {name: str(value) for name, value in outcome[3].items()}  # a scorer's odd facts
-        return encode(outcome)
+        for outcome in outcomes:  # a scorer's odd facts
+            outcome[2] = {name: value if _plain(value) else str(value) for name, value in outcome[2].items()}
+        return encode([GRADED, *outcomes])
+
+
+def _plain(value: Any) -> bool:
+    try:
+        encode(value)
+        return True
+    except (TypeError, ValueError):
+        return False
 
 
 def _resident() -> int:

@@ -67,19 +67,19 @@ def collate(
             prompts.append(rollout.prompt_ids)
     prompt_ids, prompt_mask = pad_right(prompts, pad_id)
     response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
-    width = response_ids.shape[1]
-    mask = torch.from_numpy(_padded([r.mask for r in rollouts], width))
-    logprobs = torch.from_numpy(_padded([r.logprobs for r in rollouts], width))
-    rewards = torch.from_numpy(_padded([token_rewards(r) for r in rollouts], width))
+    there = present.numpy()
+    mask = _padded([r.mask for r in rollouts], there)
+    logprobs = _padded([r.logprobs for r in rollouts], there)
+    rewards = _token_rewards(rollouts, mask)
     return Batch(
         prompt_ids=prompt_ids.to(device),
         prompt_mask=prompt_mask.to(device),
         prompt_index=torch.tensor([first[g] for g in groups], device=device),
         response_ids=response_ids.to(device),
-        mask=mask.to(device),
+        mask=torch.from_numpy(mask).to(device),
         attention=present.float().to(device),
-        rewards=rewards.to(device),
-        sampler_logprobs=logprobs.to(device),
+        rewards=torch.from_numpy(rewards).to(device),
+        sampler_logprobs=torch.from_numpy(logprobs).to(device),
         group=np.asarray(groups),
     )
 
@@ -99,26 +99,32 @@ def _extended(rollout: Rollout, pad_id: int) -> Rollout:
     )
 
 
-def token_rewards(rollout: Rollout) -> np.ndarray:
-    """(T,) rewards by token: of each turn on its last sampled token, or of the answer on the very last one."""
-    rewards = np.zeros(len(rollout.mask), np.float32)
-    sampled = np.flatnonzero(rollout.mask)
-    if rollout.reward is None or rollout.reward.value is None:
+def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:
+    """(B, T) rewards by token: of each turn on its last sampled token, or of the answer on the very last one.
+
+    Args:
+        mask: (B, T) 1 where the policy sampled the token.
+    """
+    values = [r.reward.value if r.reward else None for r in rollouts]
+    if None in values:
         raise ValueError("a rollout that was not graded has no reward to train on")
-    if rollout.turn_rewards is None:
-        rewards[sampled[-1]] = rollout.reward.value
-        return rewards
-    ends = sampled[np.append(np.diff(sampled) > 1, True)]
-    if len(ends) != len(rollout.turn_rewards):
-        raise ValueError(f"{len(rollout.turn_rewards)} turn rewards for {len(ends)} turns")
-    rewards[ends] = rollout.turn_rewards
+    rewards = np.zeros_like(mask)
+    rewards[np.arange(len(mask)), mask.shape[1] - 1 - mask[:, ::-1].argmax(1)] = values
+    for row, rollout in enumerate(rollouts):
+        if rollout.turn_rewards is not None:
+            sampled = np.flatnonzero(rollout.mask)
+            ends = sampled[np.append(np.diff(sampled) > 1, True)]
+            if len(ends) != len(rollout.turn_rewards):
+                raise ValueError(f"{len(rollout.turn_rewards)} turn rewards for {len(ends)} turns")
+            rewards[row] = 0
+            rewards[row, ends] = rollout.turn_rewards
     return rewards
 
 
-def _padded(rows: Sequence[np.ndarray], width: int) -> np.ndarray:
-    result = np.zeros((len(rows), width), np.float32)
-    for i, row in enumerate(rows):
-        result[i, : len(row)] = row
+def _padded(rows: Sequence[np.ndarray], there: np.ndarray) -> np.ndarray:
+    """The rows' numbers, in order, where `there` (B, T) is true; zero elsewhere."""
+    result = np.zeros(there.shape, np.float32)
+    result[there] = np.concatenate(rows)
     return result
 
 
