@@ -109,12 +109,11 @@ def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes):
     assert len({g["weights"] for g in gaps}) == 6  # every step changed the weights that were synced
 
 
-@pytest.mark.parametrize(
-    ("dtype", "rank", "within"), [("float32", 0, 1e-5), ("float32", 4, 1e-5), ("bfloat16", 0, 5e-2)]
-)
-def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, within):
+@pytest.mark.parametrize(("dtype", "rank"), [("float32", 0), ("float32", 4), ("bfloat16", 0)])
+def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank):
     monkeypatch.setattr(captured, "FEWEST", 2)
     model = (tiny.adapted() if rank else tiny.model()).cuda()
+    exact = Decoder(model)
     model.compute_dtype = getattr(torch, dtype)
     decoder, batch = Decoder(model), on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
     batch.prompt_mask[0, 3:] = False
@@ -128,20 +127,25 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
         logprobs, _ = forward(part)
         (logprobs * torch.arange(logprobs.numel(), device="cuda").view_as(logprobs)).sum().backward()
 
-    def gradient(forward) -> list:
+    def gradient(forward) -> torch.Tensor:
         for parameter in optimizer.parameters:
             parameter.grad = None
         for part in parts:
             backward(forward, part)
             optimizer.keep_gradients()
-        return [p.grad for p in optimizer.parameters]
+        return torch.cat([p.grad.flatten() for p in optimizer.parameters])
 
     for _ in range(3):  # the first pass runs as it is, the second is captured, all others are replayed
-        replayed, packed = gradient(passes), gradient(lambda part: token_logprobs(decoder, part, 0.7))
-        for a, b in zip(replayed, packed, strict=True):
-            assert (
-                a - b
-            ).norm() <= within * b.norm()  # in bfloat16 another attention kernel is another rounding
+        replayed, packed, true = (
+            gradient(forward)
+            for forward in (
+                passes,
+                lambda part: token_logprobs(decoder, part, 0.7),
+                lambda part: token_logprobs(exact, part, 0.7),
+            )
+        )
+        # Another attention kernel rounds otherwise, in bfloat16 visibly; it must not round worse.
+        assert (replayed - true).norm() <= 2 * (packed - true).norm() + 1e-5 * true.norm()
         with torch.no_grad():  # in place, as an optimizer does: the graphs read the new weights
             for parameter in optimizer.parameters:
                 parameter.add_(0.01 * torch.randn_like(parameter))

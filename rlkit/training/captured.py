@@ -99,7 +99,7 @@ class CapturedPasses:
         if self.run is None or size != self.size:
             self.run, self.size = self._captured(arguments), size
         logprobs, entropy = (x[:, :t].where(rows.present, 0.0) for x in self.run(*arguments))
-        return logprobs, entropy
+        return logprobs, entropy.detach()
 
     def _captured(self, arguments: tuple[Tensor, ...]) -> Callable[..., Any]:
         """A pass bound to the shapes of its arguments."""
@@ -109,4 +109,7 @@ class CapturedPasses:
         if not self.capture:
             return run
         torch.cuda.empty_cache()
+        # The parameters' gradients were first accumulated on the stream of the capture; the wait that torch warns of
+        # is right, and short.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
         return torch.cuda.make_graphed_callables(run, arguments, allow_unused_input=True)
