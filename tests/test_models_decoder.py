@@ -1,5 +1,6 @@
 """The shared-prompt forward pass against the models' own."""
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -11,6 +12,8 @@ from huggingface_hub import HfApi
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
+import rlkit
+from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import GroupedAttention, interleaved, rotate
@@ -19,6 +22,7 @@ from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
+from rlkit.scaleout.models import check_prompts, describe
 from rlkit.training.forward import Rows, token_logprobs
 
 
@@ -268,7 +272,16 @@ def test_rms_norm_has_the_values_and_gradients_of_torchs_own():
         torch.testing.assert_close(mine, own)
 
 
-def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(monkeypatch, caplog):
+ASKS = {
+    "to train": lambda: load_model("someone/nothing"),
+    "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
+    "for verl's prompts": lambda: check_prompts("someone/nothing", 8, Path("nowhere")),
+    "for a check of data": lambda: _tokenizer("someone/nothing"),
+}
+
+
+@pytest.mark.parametrize("purpose", ASKS)
+def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(purpose, monkeypatch, caplog):
     asked = []
 
     def unreachable(self, repo, **options):
@@ -277,8 +290,8 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(mo
 
     monkeypatch.setattr(HfApi, "model_info", unreachable)
     with pytest.raises(
-        UserError, match=r"'someone/nothing'.*ladder-30k …\), smollm2-135m-instruct, or a folder"
+        UserError, match=r"is 'someone/nothing'.*ladder-30k …\), smollm2-135m-instruct, or a folder"
     ):
-        load_model("someone/nothing")
+        ASKS[purpose]()
     assert asked == [("someone/nothing", 5.0)]
     assert not caplog.records

@@ -121,10 +121,10 @@ def _tokenizer(name: str) -> Any:
         return byte_tokenizer()
     from transformers import AutoTokenizer
 
-    try:
-        return AutoTokenizer.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UserError(f"Cannot load the tokenizer {name!r}: {str(error).splitlines()[0]}") from None
+    from rlkit.models.loading import pretrained
+
+    with pretrained(name, "--tokenizer") as found:
+        return AutoTokenizer.from_pretrained(**found)
 
 
 def _print(renderable: Any) -> None:

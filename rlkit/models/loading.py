@@ -1,6 +1,7 @@
 """From `model.path` to a policy that trains: a ladder size, a folder, a hub id or a packaged model."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -103,31 +104,43 @@ def load_model(
     if path.startswith("ladder-") and not Path(path).exists():
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
         return built.to(dtype), byte_tokenizer()
-    folder = packaged.convert(path) if path in packaged.PACKAGED else path
-    check_path(str(folder))
-    cached = {"local_files_only": not Path(folder).is_dir() and not _hub_answers(str(folder))}
-    try:
-        config = AutoConfig.from_pretrained(folder, **cached)
+    check_path(path)
+    with pretrained(path) as found:
+        config = AutoConfig.from_pretrained(**found)
         if not decoder.supported(config):
             raise UserError(
                 f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
                 f"{', '.join(decoder.FAMILIES)} without sliding windows."
             )
-        tokenizer = AutoTokenizer.from_pretrained(folder, **cached)
-        model = AutoModelForCausalLM.from_pretrained(
-            folder, dtype=dtype, attn_implementation="sdpa", **cached
-        )
-    except OSError as error:
-        raise UserError(
-            f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
-            f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
-        ) from error
+        tokenizer = AutoTokenizer.from_pretrained(**found)
+        model = AutoModelForCausalLM.from_pretrained(**found, dtype=dtype, attn_implementation="sdpa")
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
             f"model.path is {path!r}, whose tokenizer has no chat template: use the instruct model, or save the "
             "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.tokenizer.CHATML)."
         )
     return model, tokenizer
+
+
+@contextmanager
+def pretrained(path: str, field: str = "model.path") -> Iterator[dict[str, Any]]:
+    """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments: the last in
+    the cache alone where the hub does not answer.
+
+    Raises:
+        UserError: what a loader within the block says, in one sentence about `field`.
+    """
+    where = str(packaged.convert(path) if path in packaged.PACKAGED else path)
+    cached = not Path(where).is_dir() and not _hub_answers(where)
+    try:
+        yield {"pretrained_model_name_or_path": where, "local_files_only": cached}
+    except UserError:
+        raise
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{field} is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
+            f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
+        ) from error
 
 
 def _hub_answers(path: str) -> bool:
@@ -144,7 +157,7 @@ def _hub_answers(path: str) -> bool:
 def check_path(path: str) -> None:
     """Refuse a model path that is a missing folder (a hub id has exactly one slash and no leading dot)."""
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
-    if looks_local and not Path(path).is_dir():
+    if looks_local and path not in packaged.PACKAGED and not Path(path).is_dir():
         raise UserError(
             f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
         )

@@ -115,11 +115,11 @@ class _VerlRun:
         check_packages()
         check_gpus(self.config)
         self.store.update(phase="preparing the model and the rows")
+        shape, counts = models.describe(self.config)  # first: there may be no such model
         held = held_out(self.config)
         files = self._prepare()
         done = models.checkpoint_step(files)
         self._check_resume(files, done)
-        shape, counts = models.describe(self.config)
         facts = {"scorer": self.config.reward.scorer, "scorer_version": SCORER_VERSION}
         self.store.update(**counts, **facts, held_out_hash=content_hash([t.id for t in held]))
         results = Results(self.config, self.store, files, shape, held)

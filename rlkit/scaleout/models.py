@@ -31,32 +31,38 @@ def path_of(config: RunConfig) -> str:
 
 def prepare(config: RunConfig) -> str:
     """`path_of`, with the model made where it is not there: a warm start, random weights, a conversion."""
-    from rlkit.models.loading import check_path, load_policy, save_model
+    from rlkit.models.loading import load_policy, save_model
     from rlkit.training.warm_start import warm_start
 
     path, folder = config.model.path, path_of(config)
+    ladder = path.startswith("ladder-") and not Path(path).exists()
     if path in packaged.PACKAGED:
         packaged.convert(path)
-    elif path.startswith("ladder-") and not Path(path).exists():
-        if warm_start(config) is None and not (Path(folder) / "config.json").exists():
-            plain = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
-            save_model(load_policy(plain, seed=config.seed), Path(folder))
-    else:
-        check_path(path)
+    elif ladder and warm_start(config) is None and not (Path(folder) / "config.json").exists():
+        plain = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
+        save_model(load_policy(plain, seed=config.seed), Path(folder))
     return folder
 
 
 def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
-    """The shape for the ledger and the parameter counts of what trains, without loading weights."""
+    """The shape for the ledger and the parameter counts of what trains, without loading weights.
+
+    Raises:
+        UserError: there is no such model.
+    """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from rlkit.models.ladder import LADDER, ladder_config, parameter_counts
-    from rlkit.models.loading import add_lora
+    from rlkit.models.loading import add_lora, check_path, pretrained
 
     path = config.model.path
-    folder = packaged.convert(path) if path in packaged.PACKAGED else path
-    hf = ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(folder)
+    if path in LADDER:
+        hf = ladder_config(path)
+    else:
+        check_path(path)
+        with pretrained(path) as found:
+            hf = AutoConfig.from_pretrained(**found)
     with torch.device("meta"):
         built: Any = AutoModelForCausalLM.from_config(hf)
         if config.model.lora_rank:
@@ -69,8 +75,10 @@ def check_prompts(model: str, limit: int, folder: Path) -> None:
     from transformers import AutoTokenizer
 
     from rlkit.data import rows
+    from rlkit.models.loading import pretrained
 
-    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    with pretrained(model) as found:
+        tokenizer: Any = AutoTokenizer.from_pretrained(**found)
     for name in ("train.parquet", "test.parquet"):
         for _, row in rows.read(folder / name):
             ids = tokenizer.apply_chat_template(
