@@ -9,6 +9,7 @@ import subprocess
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
 from PIL import Image
 from study_folder import SIZES, config, write_run, write_study
 from typer.testing import CliRunner
@@ -47,7 +48,7 @@ def test_every_figure_is_written_in_every_format(rendered):
         for name in set(FIGURES) - NOT_VARIED
         for kind in ("pdf", "svg", "png", "csv", "json")
     }
-    assert names | {"before_after.tex", "law.tex"} == {path.name for path in files}
+    assert names | {"before_after.tex", "law.tex", "figures.tex"} == {path.name for path in files}
     assert all((out / name).stat().st_size > 20 for name in names)
 
 
@@ -217,7 +218,7 @@ def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
         "equal_compute",
     ):
         monkeypatch.delitem(FIGURES, name)
-    (files, _), (again, _) = (render(study, "acl", tmp_path / name, law="power") for name in "ab")
+    (files, _), (again, _) = (render(study, "acl", tmp_path / name / "figures", law="power") for name in "ab")
     assert len(files) == len(again) > 30
     assert [p.name for p, q in zip(again, files, strict=True) if p.read_bytes() != q.read_bytes()] == []
 
@@ -280,6 +281,23 @@ def test_runs_of_unequal_steps_side_by_side_come_with_a_caution(study, venue):
     assert "Caution" not in drawn(StudyData(study), "before_after", venue)["before_after"].caption
 
 
+def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
+    _, out, _ = rendered
+    text = (out / "figures.tex").read_text()
+    drawings = sorted(path.stem for path in out.glob("*.pdf"))
+    assert sorted(re.findall(r"\\label{fig:(\w+)}", text)) == drawings
+    assert sorted(re.findall(rf"\\includegraphics{{{out.name}/(\w+).pdf}}", text)) == drawings
+    assert r"\caption{Estimates of the law's parameters with 95 \% intervals.}" in text
+
+
+def test_a_caption_is_escaped_and_a_figure_over_both_columns_is_wide():
+    text = figures.Drawing(Figure(), pd.DataFrame(), caption=r"a_b < 5 % \ ~").to_latex(
+        "f/x_1.pdf", wide=True
+    )
+    assert r"\caption{a\_b $<$ 5 \% \textbackslash{} \textasciitilde{}}" in text
+    assert text.startswith("\\begin{figure*}\n") and text.endswith("\\label{fig:x_1}\n\\end{figure*}\n")
+
+
 @pytest.mark.skipif(
     not shutil.which("pdflatex"), reason="needs pdflatex: apt-get install texlive-latex-recommended"
 )
@@ -295,6 +313,9 @@ def test_figures_and_tables_go_into_a_document_of_the_venue(rendered, tmp_path):
 \\noindent\\input{{{out}/law.tex}}
 
 \\noindent\\resizebox{{\\textwidth}}{{!}}{{\\input{{{out}/before_after.tex}}}}
+
+\\graphicspath{{{{{out.parent}/}}}}
+\\input{{{out}/figures.tex}}
 \\end{{document}}
 """
     (tmp_path / "paper.tex").write_text(text)
@@ -322,7 +343,7 @@ def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_pat
         monkeypatch.delitem(FIGURES, name)
     files, missing = render(study, out=tmp_path)
     assert set(missing) == {"data", "sft_ratio"}
-    assert {path.stem for path in files} == {"before_after", "law"}
+    assert {path.stem for path in files} == {"before_after", "law", "figures"}
     assert missing["sft_ratio"] == "This needs 2 values of data.sft_ratio, and the study has 1."
     said = [
         CliRunner().invoke(app, ["figures", str(study), "--out", str(tmp_path), *more]).output

@@ -25,6 +25,16 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
     "png": {"Software": None},
 }
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "%&#$_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+    }
+)
 _FACTS = (
     "study", "seed", "cell", "held_out", "model.path", "status", "commit", "data_hash", "held_out_hash",
     "scorer", "scorer_version",
@@ -70,6 +80,19 @@ class Drawing:
         }
         write_text(record, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
         return targets
+
+    def to_latex(self, file: str, wide: bool = False) -> str:
+        """A figure environment with the caption and the label `fig:<name>`; needs graphicx.
+
+        Args:
+            file: the PDF, as the paper finds it.
+            wide: over both columns.
+        """
+        environment = "figure*" if wide else "figure"
+        return (
+            f"\\begin{{{environment}}}\n\\centering\n\\includegraphics{{{file}}}\n"
+            f"\\caption{{{self.caption.translate(_LATEX)}}}\n\\label{{fig:{Path(file).stem}}}\n\\end{{{environment}}}\n"
+        )
 
     def png(self, dpi: int = 150) -> bytes:
         """The picture as a notebook shows it."""

@@ -116,7 +116,7 @@ def drawn(study: StudyData, name: str, venue: str) -> dict[str, Drawing]:
         f"{name}_{key}".strip("_"): replace(
             one,
             sources={**sources(study.metrics), **one.sources},
-            caption=f"{FIGURES[name].caption} {one.caption}".strip(),
+            caption=f"{key and f'{key}: '}{FIGURES[name].caption} {one.caption}".strip(),
         )
         for key, one in several.items()
     }
@@ -144,7 +144,8 @@ def tables(study: StudyData) -> dict[str, str]:
 def render(
     folder: str | Path, venue: str = "neurips", out: str | Path | None = None, law: str = ""
 ) -> tuple[list[Path], dict[str, str]]:
-    """Write every figure and table of a study; equal results give equal bytes.
+    """Write every figure and table of a study, and figures.tex, which has each figure with its caption and label to
+    paste into a paper; equal results give equal bytes.
 
     Args:
         folder: outputs/<study>. venue: one of `rlkit.figures.WIDTHS`.
@@ -161,6 +162,7 @@ def render(
     target = Path(out) if out else study.folder / "figures"
     files: list[Path] = []
     missing: dict[str, str] = {}
+    environments: list[str] = []
     _check_venue(venue)
     _ = (
         study.change,
@@ -172,7 +174,9 @@ def render(
             missing[name] = str(drawing)
         else:
             files += drawing.save(target / name)
-    for name, text in tables(study).items():
+            file = f"{target.resolve().name}/{name}.pdf"
+            environments.append(drawing.to_latex(file, wide=venue.endswith("-text")))
+    for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing
