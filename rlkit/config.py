@@ -562,4 +562,4 @@ def _variant(path: str | Path, study: Mapping[str, Any], name: str) -> Mapping[s
         raise UserError(
             f"{path} has no variant {name!r}.{did_you_mean(name, variants)} It has: {', '.join(variants) or 'none'}."
         )
-    return variants[name]
+    return variants[name] or {}

@@ -61,8 +61,7 @@ def launch(
         root: folder of all studies.
 
     Raises:
-        UserError: the configuration is wrong, a key of a study's grid is not chosen, or the run's folder cannot be
-            written.
+        UserError: the configuration is wrong, a study's cell is not chosen, or the run's folder cannot be written.
     """
     dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
     if isinstance(source, RunConfig):
