@@ -12,7 +12,7 @@ import pytest
 import tiny
 import torch
 
-from rlkit.config import Optimizer, RunConfig
+from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.models.attention import GroupedAttention, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
@@ -20,7 +20,7 @@ from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import captured, train
 from rlkit.training.captured import CapturedPasses
-from rlkit.training.forward import token_logprobs
+from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
@@ -73,6 +73,33 @@ def test_log_probs_of_captured_decoding_are_the_models_own_after_a_sync():
         for sample in group:
             own = tiny.reference_logprobs(other.cpu(), prompt, sample.ids).detach().numpy()
             np.testing.assert_allclose(sample.logprobs, own, atol=1e-3)
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_vllm_engine_that_slept_has_the_new_weights(monkeypatch, rank):
+    pytest.importorskip("vllm", reason="pip install 'rlkit[gpu]'")
+    from rlkit.models.loading import load_policy
+    from rlkit.samplers import vllm
+
+    monkeypatch.setattr(vllm, "SLEEPS_ABOVE", 0)
+    policy = load_policy(Model(path="ladder-100k", lora_rank=rank), device="cuda")
+    sampler = vllm.VllmSampler(policy, max_num_seqs=16, max_model_len=64)
+    prompts = tiny.prompts(3)
+    for step in range(3):
+        samples = sampler.sample(prompts, 4, seed=step, max_tokens=12)
+        batch = text_batch(
+            [p for p in prompts for _ in range(4)], [s.ids for g in samples for s in g], 0, "cuda"
+        )
+        rows = Rows.of(batch, torch.arange(12).cuda())
+        with torch.no_grad():
+            own, _ = token_logprobs(Decoder(policy.model), rows)
+            drawn = np.concatenate([s.logprobs for g in samples for s in g])
+            np.testing.assert_allclose(drawn, own[rows.present].cpu().numpy(), atol=5e-3)
+            sampler.release()
+            for parameter in policy.model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(0.02 * torch.randn_like(parameter))
+        sampler.sync(policy.model)
 
 
 def test_the_ragged_kernel_computes_the_grouped_attention_and_its_gradient():

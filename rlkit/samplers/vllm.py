@@ -26,6 +26,7 @@ from rlkit.types import Sample
 ADAPTER = False
 """Whether a LoRA policy's adapter is served as one. Merged weights decode without the adapter's products; the sync-1.5b
 case of tests/benchmarks/gpu.py times both."""
+MEMORY = ("weights", "kv_cache")  # vLLM's names for the parts of an engine that sleep
 RANKS = (8, 16, 32, 64, 128, 256, 320, 512)  # that vLLM has buffers for
 
 
@@ -61,7 +62,8 @@ class VllmSampler:
         self.vllm = import_vllm()
         self.stop_ids, self.device = policy.stop_ids, policy.device
         on_gpu, weights = self.device.type == "cuda", weight_bytes(policy)
-        self.sleeps, self.asleep = on_gpu and weights > SLEEPS_ABOVE, False
+        self.sleeps = on_gpu and weights > SLEEPS_ABOVE
+        self.asleep: set[str] = set()  # of MEMORY
         options: dict[str, Any] = {
             "enforce_eager": True,
             "gpu_memory_utilization": gpu_memory_utilization or 0.1,
@@ -99,7 +101,7 @@ class VllmSampler:
         top_k: int = 0,
     ) -> list[list[Sample]]:
         """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from."""
-        self._wake()
+        self._wake(*MEMORY)
         parameters = self.vllm.SamplingParams(
             n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, logprobs=0,
             stop_token_ids=list(self.stop_ids), ignore_eos=True, detokenize=False, flat_logprobs=True,
@@ -126,8 +128,7 @@ class VllmSampler:
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Load the policy's weights into the running engine and forget what it cached under the old ones."""
-        if self.asleep:
-            self.engine.wake_up(tags=["weights"])
+        self._wake("weights")
         if self.adapter:
             self.adapter.serve(self.engine, policy)
         else:
@@ -138,12 +139,13 @@ class VllmSampler:
         """Put a large engine to sleep: its cache is dropped, its weights go to the CPU until they are needed."""
         if self.sleeps and not self.asleep:
             self.engine.sleep(level=1)
-            self.asleep = True
+            self.asleep = set(MEMORY)
 
-    def _wake(self) -> None:
-        if self.asleep:
-            self.engine.wake_up()
-            self.asleep = False
+    def _wake(self, *parts: str) -> None:
+        """Bring parts back that sleep: vLLM fails to map memory that is there."""
+        if tags := self.asleep.intersection(parts):
+            self.engine.wake_up(tags=sorted(tags))
+            self.asleep -= tags
 
 
 class Adapter:

@@ -306,6 +306,7 @@ def sampler_of(system: str, policy: Any, config: Any) -> Any:
 
     if system != "offline":
         return make_sampler(policy, config)[0]
+    os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"  # this process has looked at the card already
     from vllm import LLM, SamplingParams
 
     engine = LLM(
