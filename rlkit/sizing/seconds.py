@@ -1,9 +1,10 @@
 """Seconds of a step by phase, from FLOPs, bytes and launches.
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
-kernels at a launch each. The shares are chosen by runs on one H200 (tests/benchmarks/results/gpu_h200.json: whole
-training of ladder-3m in float32, LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %, and assumed for larger
-models: good to a factor of two there. Graders, environments, loading and evaluations are left out.
+kernels at a launch each. The shares are chosen by runs on one H200 (whole training of ladder-3m and ladder-30m in
+float32, of ladder-30m and LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %; LoRA of ladder-100m took a quarter
+longer. They are assumed for larger models: good to a factor of two there. Graders, environments, loading and evaluations
+are left out.
 """
 
 from dataclasses import dataclass
@@ -33,7 +34,7 @@ DRAW = 40
 """Kernels that draw a token."""
 PASSES = 6
 """Times that what a layer keeps is written or read, there and back."""
-HOST = 1.15e-4
+HOST = 7e-5
 """Seconds of Python a sequence and step: texts to tokens and back, batches, losses, logs."""
 
 
