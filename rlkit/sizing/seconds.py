@@ -2,9 +2,9 @@
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on one H200 (whole training of ladder-3m and ladder-30m in
-float32, of ladder-30m and LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %; LoRA of ladder-100m took a quarter
-longer. They are assumed for larger models: good to a factor of two there. Graders, environments, loading and evaluations
-are left out.
+float32, of ladder-30m and LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %; LoRA of ladder-100m took a
+quarter longer. They are assumed for larger models: good to a factor of two there. Graders, environments, loading and
+evaluations are left out.
 """
 
 from dataclasses import dataclass
