@@ -144,6 +144,7 @@ class VllmSampler:
     def _wake(self, *parts: str) -> None:
         """Bring parts back that sleep: vLLM fails to map memory that is there."""
         if tags := self.asleep.intersection(parts):
+            torch.cuda.empty_cache()  # vLLM maps memory beside torch's allocator, which keeps what the update left
             self.engine.wake_up(tags=sorted(tags))
             self.asleep -= tags
 
