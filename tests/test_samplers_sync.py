@@ -100,3 +100,21 @@ def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(monkeypat
     sampler.release()
     sampler.sample(prompt, 2, seed=0, max_tokens=4)  # an evaluation in which nothing was learnt
     sampler.sync(policy.model)
+
+
+def test_a_seed_is_that_of_either_of_vllms_model_runners():
+    """V1 draws from torch's generators; V2, which 0.24 takes for Llama and Qwen3, draws a request's seed by numpy."""
+
+    def drawn(seed: int) -> tuple[float, int]:
+        with vllm.seeded(seed, torch.device("cpu")):
+            return float(torch.rand(())), int(np.random.randint(-(2**63), 2**63 - 1))
+
+    torch.manual_seed(7), np.random.seed(7)
+    expected = float(torch.rand(())), float(np.random.rand())
+    torch.manual_seed(7), np.random.seed(7)
+    first, again, other = drawn(2**62 + 5), drawn(2**62 + 5), drawn(6)
+    assert first == again and not set(first) & set(other)
+    assert expected == (
+        float(torch.rand(())),
+        float(np.random.rand()),
+    )  # the trainer's own randomness goes on

@@ -225,8 +225,13 @@ def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """torch's global generators at `seed`, and afterwards where they were."""
-    devices = [device] if device.type == "cuda" else []
+    """The global generators at `seed`, and afterwards where they were: torch's, of which vLLM draws for Qwen2, and
+    numpy's, of which its newer model runner (Llama, Qwen3) draws each request's seed."""
+    devices, numpys = [device] if device.type == "cuda" else [], np.random.get_state()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
-        yield
+        np.random.seed(seed % 2**32)
+        try:
+            yield
+        finally:
+            np.random.set_state(numpys)
