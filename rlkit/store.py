@@ -18,6 +18,7 @@ import math
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, SupportsFloat
@@ -44,6 +45,23 @@ _EVAL_TYPES = {
     "response": "string",
 }
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run and where it stands.
+
+    Attributes:
+        id: the config's id, and the name of the folder.
+        folder: outputs/<study>/runs/<id>.
+        status: "finished", or "stopped" (ended at a step border; call `train` again to continue).
+        summary: steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters.
+    """
+
+    id: str
+    folder: Path
+    status: str
+    summary: dict[str, Any] = field(default_factory=dict)
 
 
 class RunStore:

@@ -30,7 +30,7 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    from rlkit.figures import sources
+    from rlkit.figures.drawing import sources
 
     ends = evals.groupby("run")["step"].agg(["min", "max"])
     rows = []

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
 from tqdm.auto import tqdm
@@ -24,16 +24,13 @@ from rlkit.scaleout.ray_executor import knock, use_token
 from rlkit.scaleout.results import Results
 from rlkit.scaleout.startup import Startup
 from rlkit.seeds import content_hash
-from rlkit.store import RunStore
+from rlkit.store import Run, RunStore
 from rlkit.training.interrupt import Interrupt
-
-if TYPE_CHECKING:
-    from rlkit.training.loop import Run
 
 WAITING = "waiting for another verl run of this machine to end"
 
 
-def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> "Run":
+def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
     """Train one run on verl, or continue it from verl's last checkpoint; a finished run returns at once.
 
     Ctrl-C ends it at once; what was done since the last checkpoint (`trainer.save_freq`) is done again.
@@ -108,7 +105,7 @@ class _VerlRun:
         self.total = config.trainer.total_training_steps
         self.bar: Any = None
 
-    def train(self, interrupt: Interrupt) -> "Run":
+    def train(self, interrupt: Interrupt) -> Run:
         summary = self.store.info.get("summary") or {}
         if summary.get("steps") == self.total and models.merged_step(self.store) == self.total:
             return self._result("finished", summary)
@@ -229,9 +226,7 @@ class _VerlRun:
             **counts,
         }
 
-    def _result(self, status: str, summary: dict[str, Any]) -> "Run":
-        from rlkit.training.loop import Run
-
+    def _result(self, status: str, summary: dict[str, Any]) -> Run:
         if status == "finished" and summary["steps"] < self.total:
             warnings.warn(
                 f"verl ended after step {summary['steps']} of {self.total}; run it again to continue.",

@@ -23,9 +23,9 @@ from rlkit.models.loading import check_path, device_of, save_model
 from rlkit.models.packaged import PACKAGED
 from rlkit.params import validate
 from rlkit.seeds import content_hash
-from rlkit.store import read_json
+from rlkit.store import Run, read_json
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult, is_ladder, named_model
-from rlkit.training.loop import Run, train
+from rlkit.training.loop import train
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,32 +1,13 @@
 """The RL loop, top to bottom: rollout, reward, advantages, update, sync, evaluate, checkpoint."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rlkit.config import RunConfig
-from rlkit.errors import RunStopped
 from rlkit.progress import kept_step
+from rlkit.store import Run
 from rlkit.training import algorithms
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.session import Session
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run and where it stands.
-
-    Attributes:
-        id: the config's id, and the name of the folder.
-        folder: outputs/<study>/runs/<id>.
-        status: "finished", or "stopped" (ended at a step border; call `train` again to continue).
-        summary: steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters.
-    """
-
-    id: str
-    folder: Path
-    status: str
-    summary: dict[str, Any] = field(default_factory=dict)
 
 
 def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
@@ -80,6 +61,3 @@ def _steps(session: Session, interrupt: Interrupt) -> Run:
         if session.due(trainer.save_freq):
             session.save()
     return session.result("finished")
-
-
-__all__ = ["Run", "RunStopped", "train"]

@@ -27,7 +27,7 @@ from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import content_hash, derive
 from rlkit.sizing.packing import keep_to_share
-from rlkit.store import RunStore
+from rlkit.store import Run, RunStore
 from rlkit.training import algorithms, checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
 from rlkit.training.critic import Critic
@@ -306,10 +306,8 @@ class Session:
         if self.step not in checkpoint.steps(self.store.checkpoints):
             checkpoint.save(self.store.checkpoints, self.step, lambda folder: state.write(self, folder), keep)
 
-    def result(self, status: str) -> Any:
+    def result(self, status: str) -> Run:
         """Close the books: status and summary in run.json, and the Run."""
-        from rlkit.training.loop import Run
-
         evaluations = self.store.info.get("evaluations", {})
         order = sorted(evaluations, key=int)
         summary = {
