@@ -42,6 +42,21 @@ def test_the_largest_micro_batch_fits_and_twice_as_much_does_not():
     assert not fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": 2 * largest}, "a100-40gb").fits
 
 
+def test_a_vllm_engine_takes_its_share_of_the_card_and_a_large_one_sleeps_during_the_update():
+    lora = LARGE | {"model.lora_rank": 32, "evaluation.size": 2}
+    small = fit("qwen2.5-0.5b", lora | {"rollout.max_num_seqs": 64}, "h100").memory
+    large = fit("qwen2.5-0.5b", lora | {"data.max_response_length": 16_384}, "h100").memory
+    assert "vLLM" in small.held and "vLLM" not in small.rollout
+    assert "vLLM" in large.rollout and "vLLM" not in large.held  # by its cache: the weights are the same
+    told = fit("qwen2.5-0.5b", lora | {"rollout.gpu_memory_utilization": 0.5}, "h100")
+    assert told.memory.rollout["vLLM"] == int(
+        told.device.memory_gb * 1e9 / 2
+    )  # beside what the trainer holds
+    few, many = (fit("qwen2.5-0.5b", lora | {"rollout.n": n}, "h200").memory for n in (8, 16))
+    sequence = (256 + 512) * 2 * 24 * 2 * 64 * 2  # is cached, and its next token is drawn
+    assert many.rollout["vLLM"] - few.rollout["vLLM"] == 64 * 8 * (sequence + 18 * 151_936)
+
+
 def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
     run = LARGE | {"model.lora_rank": 32, "algorithm.adv_estimator": "gae"}
     adapter = fit("qwen2.5-7b", run, "h100")

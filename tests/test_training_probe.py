@@ -12,6 +12,7 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.params import validate
 from rlkit.samplers import vllm
 from rlkit.samplers.torch import TorchSampler
+from rlkit.sizing.run import beside_cache
 from rlkit.training import train
 from rlkit.training.update import Updater
 
@@ -66,13 +67,17 @@ def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypa
     gib = 2**30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 80 * gib))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * gib)
-    share = vllm.memory_share(weights=3 * gib, kv=28_672, tokens=512 * 768, fewest=256 * 768)
-    assert share == pytest.approx((3 + 2 + 28_672 * 512 * 768 / gib + 20) / 80, abs=1e-3)
-    assert vllm.memory_share(3 * gib, 28_672, 10**8, 1) == pytest.approx((0.92 * 60 + 20) / 80, abs=1e-3)
+    sequence, beside = 28_672 * 768, beside_cache(3 * gib, rows=512, vocab=151_936)
+    found = vllm.memory_options(beside, sequence, rows=512)
+    assert found["kv_cache_memory_bytes"] == 512 * sequence
+    assert found["gpu_memory_utilization"] == pytest.approx((beside + 512 * sequence) / (80 * gib))
+    filled = vllm.memory_options(beside, sequence, rows=10**5)
+    assert filled["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * 60)  # vLLM refuses more than is free
+    assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * gib - beside)
     with pytest.raises(
         UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held by this run, about 15.0"
     ):
-        vllm.memory_share(weights=64 * gib, kv=2**20, tokens=2048, fewest=1024)
+        vllm.memory_options(beside=66 * gib, sequence=2**30, rows=1)
 
 
 def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):

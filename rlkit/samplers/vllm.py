@@ -20,7 +20,7 @@ from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, save_model
 from rlkit.sizing.devices import GIB
 from rlkit.sizing.packing import granted
-from rlkit.sizing.run import ENGINE, FREE, SLEEPS_ABOVE, TALLEST
+from rlkit.sizing.run import FREE, SLEEPS_ABOVE, TALLEST, beside_cache
 from rlkit.types import Sample
 
 ADAPTER = False
@@ -37,8 +37,9 @@ class VllmSampler:
         policy: the trainer's policy; the engine gets a merged copy of its weights.
         max_num_seqs: most sequences decoded together.
         max_model_len: most tokens of a prompt and its response.
-        gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine; 0 computes
-            it from what is free and what `max_num_seqs` sequences can use (a tenth, on a CPU).
+        gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine, beside what the
+            trainer holds; 0 computes it from what is free and what `max_num_seqs` sequences can use (a tenth, on a
+            CPU).
         adapter: serve a LoRA policy's adapter beside the frozen base instead of merging it.
 
     Raises:
@@ -61,19 +62,15 @@ class VllmSampler:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         self.vllm = import_vllm()
         self.stop_ids, self.device = policy.stop_ids, policy.device
-        on_gpu, weights = self.device.type == "cuda", weight_bytes(policy)
-        self.sleeps = on_gpu and weights > SLEEPS_ABOVE
+        self.sleeps, on_gpu = False, self.device.type == "cuda"
         self.asleep: set[str] = set()  # of MEMORY
-        options: dict[str, Any] = {
-            "enforce_eager": True,
-            "gpu_memory_utilization": gpu_memory_utilization or 0.1,
-        }
+        options: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization or 0.1}
         if on_gpu:
-            tokens = max_num_seqs * max_model_len
-            share = gpu_memory_utilization or memory_share(
-                weights, kv_bytes(policy), tokens, min(TALLEST, max_num_seqs) * max_model_len
-            )
-            options = {"gpu_memory_utilization": share, "enable_sleep_mode": self.sleeps}
+            if not gpu_memory_utilization:
+                beside = beside_cache(weight_bytes(policy), max_num_seqs, policy.base.config.vocab_size)
+                options = memory_options(beside, kv_bytes(policy) * max_model_len, max_num_seqs)
+            total = torch.cuda.mem_get_info()[1]
+            self.sleeps = options["gpu_memory_utilization"] * total > SLEEPS_ABOVE
         self.adapter = Adapter(policy) if adapter and policy.model is not policy.base else None
         if self.adapter:
             options |= self.adapter.options
@@ -84,7 +81,8 @@ class VllmSampler:
             self.engine = self.vllm.LLM(
                 model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
                 max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
-                logprobs_mode="processed_logprobs", disable_log_stats=True, **options,
+                logprobs_mode="processed_logprobs", disable_log_stats=True, enforce_eager=not on_gpu,
+                enable_sleep_mode=self.sleeps, **options,
             )  # fmt: skip
         if self.adapter:
             self.adapter.serve(self.engine, policy.model)
@@ -199,28 +197,31 @@ def kv_bytes(policy: Policy) -> int:
     return 2 * c.num_hidden_layers * c.num_key_value_heads * head_dim * policy.dtype.itemsize
 
 
-def memory_share(weights: int, kv: int, tokens: int, fewest: int) -> float:
-    """Share of the card for the engine: weights, overhead and keys and values of `tokens` tokens, or what is free.
+def memory_options(beside: int, sequence: int, rows: int) -> dict[str, Any]:
+    """vLLM's options for its memory: what it takes `beside` its cache, and keys and values of `rows` sequences of
+    `sequence` bytes, or as many as what is free holds.
 
-    vLLM counts what the process already holds as its own, so that is added.
+    The cache is told in bytes. vLLM would find them by what becomes less on the card while it starts, which another
+    run on the same card changes.
 
     Raises:
-        UserError: not even `fewest` tokens would fit beside what is on the card.
+        UserError: not even TALLEST sequences would fit beside what is on the card.
     """
+    torch.cuda.empty_cache()  # what torch keeps of earlier passes is free
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()
     room = int(FREE * min(free, max(0, (granted() or total) - ours)))
-    least = weights + ENGINE + kv * fewest
+    least = beside + sequence * min(TALLEST, rows)
     if least > room:
         others = max(0, total - free - ours)
         raise UserError(
             f"rollout.name is 'vllm', which needs {least / GIB:.1f} GiB of GPU memory for this model, but "
             f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free ({ours / GIB:.1f} held by this run, about "
-            f"{others / GIB:.1f} by other processes): free the card, lower data.max_response_length, set "
-            "model.lora_rank, or set rollout.name to torch."
+            f"{others / GIB:.1f} by other processes): free the card, lower rollout.max_num_seqs or "
+            "data.max_response_length, set model.lora_rank, or set rollout.name to torch."
         )
-    wanted = min(room, weights + ENGINE + kv * tokens)
-    return round((wanted + total - free) / total, 3)
+    cache = min(room - beside, sequence * rows)
+    return {"kv_cache_memory_bytes": cache, "gpu_memory_utilization": (beside + cache) / total}
 
 
 @contextmanager

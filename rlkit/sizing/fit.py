@@ -16,7 +16,7 @@ from rlkit.sizing.seconds import StepTime, seconds_of
 from rlkit.sizing.shapes import ModelShape, shape_of
 
 CHECKPOINTING, LORA = {"model.enable_gradient_checkpointing": True}, {"model.lora_rank": 32}
-BFLOAT16 = {"model.dtype": "bfloat16"}
+BFLOAT16, FEWER = {"model.dtype": "bfloat16"}, {"rollout.max_num_seqs": 128}
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,9 @@ def _options(config: RunConfig) -> Iterator[dict[str, Any]]:
     mild = [{}] if config.model.enable_gradient_checkpointing else [{}, CHECKPOINTING]
     half = [{}] if config.model.dtype == "bfloat16" else [{}, BFLOAT16]
     adapter = [{}] if config.model.lora_rank else [{}, LORA]
-    for lora, precision, checkpoint in itertools.product(adapter, half, mild):
-        yield lora | precision | checkpoint
+    seqs = [{}] if config.rollout.max_num_seqs <= 128 else [{}, FEWER]
+    for lora, precision, checkpoint, fewer in itertools.product(adapter, half, mild, seqs):
+        yield lora | precision | checkpoint | fewer
 
 
 def _changes(config: RunConfig, lengths: Lengths, fits: Any) -> dict[str, Any] | None:

@@ -8,10 +8,13 @@ from rlkit.sizing.devices import GIB, Device
 from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, pass_parts, weights
 from rlkit.sizing.shapes import ModelShape
 
-SLEEPS_ABOVE = 2 * GIB
-"""Weights of a model whose vLLM engine sleeps during the update; a smaller one hardly fills the GPU."""
+SLEEPS_ABOVE = 8 * GIB
+"""Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
 ENGINE = 2 * GIB
 """vLLM's activations of the largest batch and its CUDA graphs."""
+LOGITS = 18
+"""Bytes a sequence and word of the vocabulary while vLLM draws: logits in bfloat16 and float32, their log-probs,
+probabilities and noise."""
 TALLEST = 256
 """Sequences that must fit at once for a vLLM engine to be worth starting."""
 FREE = 0.92
@@ -140,17 +143,23 @@ def together(config: RunConfig) -> int:
     return min(max(config.data.train_batch_size * r.n, e.size * e.n), r.max_num_seqs)
 
 
+def beside_cache(weights: int, rows: int, vocab: int) -> int:
+    """Bytes that a vLLM engine of `rows` sequences takes besides its cache of keys and values."""
+    return weights + ENGINE + LOGITS * rows * vocab
+
+
 def _vllm(
     config: RunConfig, s: Setting, device: Device, lengths: Lengths, held: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The engine's memory: what it wants, as far as there is room, and no less than it starts with
     (rlkit.samplers.vllm). A large one is asleep during the update."""
-    copy, width = s.item * s.shape.parameters, lengths.prompt + lengths.response
     rows, total = together(config), device.memory_gb * 1e9
+    beside = beside_cache(s.item * s.shape.parameters, rows, s.shape.vocab)
+    sequence = (lengths.prompt + lengths.response) * cache_bytes(s)
     share = config.rollout.gpu_memory_utilization
-    least, wanted = (copy + ENGINE + k * width * cache_bytes(s) for k in (min(TALLEST, rows), rows))
-    engine = int(share * total - held if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
-    return ({}, {"vLLM": engine}) if copy > SLEEPS_ABOVE else ({"vLLM": engine}, {})
+    least, wanted = (beside + k * sequence for k in (min(TALLEST, rows), rows))
+    engine = int(share * total if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
+    return ({}, {"vLLM": engine}) if engine > SLEEPS_ABOVE else ({"vLLM": engine}, {})
 
 
 def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> tuple[dict[str, int], dict[str, int]]:

@@ -65,8 +65,9 @@ def verdict(fit: "Fit") -> str:
     start = f"Does not fit: {peak:.1f} GiB are needed and {room:.1f} can be filled."
     if fit.changes is None:
         return (
-            f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing and the smallest micro-batch: take a "
-            "larger device, shorter responses, or trainer.backend=verl on several GPUs (rlkit plan)."
+            f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing, the smallest micro-batch and fewer "
+            "sequences sampled at a time: take a larger device, shorter responses, or trainer.backend=verl on several "
+            "GPUs (rlkit plan)."
         )
     words = " ".join(f"{key}={str(value).lower()}" for key, value in fit.changes.items())
     return f"{start} What would fit: {words}"
