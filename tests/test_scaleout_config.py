@@ -125,6 +125,21 @@ def test_values_that_verl_spells_otherwise():
     assert verl.actor_rollout_ref.actor.optim.clip_grad == math.inf
 
 
+def test_an_adapter_of_all_linear_layers_names_them_to_verl():
+    """Handed all-linear, verl gives vLLM an adapter without layers."""
+    import tiny
+    from peft import LoraConfig, get_peft_model
+
+    key = "actor_rollout_ref.model.target_modules"
+    found = settings(on_verl(model={"lora_rank": 4}))[key]
+    adapted = get_peft_model(tiny.model(), LoraConfig(r=4, target_modules="all-linear"))
+    named = {
+        name.rpartition(".")[2] for name, module in adapted.named_modules() if hasattr(module, "base_layer")
+    }
+    assert set(found) == named
+    assert settings(on_verl(model={"lora_rank": 4, "target_modules": ["q_proj"]}))[key] == ["q_proj"]
+
+
 @pytest.mark.parametrize("kind", ["constant", "cosine"])
 def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind):
     import torch

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.sizing.shapes import LINEAR
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,11 @@ def _optimizer(ours: str, theirs: str) -> dict[str, To | By | Refused]:
     }
 
 
+def _by_name(modules: str | tuple[str, ...], _: RunConfig) -> list[str]:
+    """verl that is told all-linear hands vLLM an adapter without layers."""
+    return list(LINEAR if modules == "all-linear" else modules)
+
+
 def _or_whole_batch(size: int, c: RunConfig) -> int:
     return size or c.data.train_batch_size
 
@@ -91,7 +97,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "model.lora_rank": to(f"{ARR}model.lora_rank"),
     "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
     "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
-    "model.target_modules": to(f"{ARR}model.target_modules", value=lambda m, _: m if isinstance(m, str) else list(m)),
+    "model.target_modules": to(f"{ARR}model.target_modules", value=_by_name),
     **{f"model.warm_start.{k}": _WARM for k in ("kind", "steps", "batch_size", "lr", "target", "tolerance", "seed")},
     "data.train": _DATA,
     "data.train_batch_size": to("data.train_batch_size"),
