@@ -51,12 +51,14 @@ class Engine:
     takes memory from the card, where torch's allocator keeps what was freed until its cache is emptied."""
 
     kept = False
+    free = 20 * 2**30
 
     def __init__(self, **_) -> None:
         self.awake = {"weights", "kv_cache"}
 
     def sleep(self, level: int) -> None:
         self.awake = set()
+        Engine.free += 30 * 2**30
 
     def wake_up(self, tags: list[str] | None = None) -> None:
         if Engine.kept:
@@ -77,29 +79,52 @@ class Engine:
         pass
 
 
-def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(monkeypatch):
+@pytest.fixture
+def sampler(monkeypatch) -> vllm.VllmSampler:
+    """Over an `Engine` that sleeps, as a large model's does on a GPU."""
     parameters = SimpleNamespace(RequestOutputKind=SimpleNamespace(FINAL_ONLY=0))
     module = SimpleNamespace(LLM=Engine, SamplingParams=dict, sampling_params=parameters)
     monkeypatch.setattr(vllm, "import_vllm", lambda: module)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: setattr(Engine, "kept", False))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (Engine.free, 80 * 2**30))
     monkeypatch.setattr(Engine, "kept", False)
-    policy = load_policy(Model(path="ladder-10k", lora_rank=4))
-    sampler = vllm.VllmSampler(policy, max_num_seqs=4, max_model_len=32)
-    sampler.sleeps = True  # on a GPU, a large model's does
-    prompt = [np.array([1, 2])]
+    monkeypatch.setattr(Engine, "free", Engine.free)
+    made = vllm.VllmSampler(
+        load_policy(Model(path="ladder-10k", lora_rank=4)), max_num_seqs=4, max_model_len=32
+    )
+    made.sleeps = True
+    return made
+
+
+def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(sampler):
+    policy, prompt = tiny.adapted(), [np.array([1, 2])]
     for _ in range(2):
         sampler.sample(prompt, 2, seed=0, max_tokens=4)
-        sampler.release(), sampler.release()
+        sampler.release()
+        sampler.release()
         assert sampler.engine.awake == set()
         Engine.kept = True  # what the update's passes left
-        sampler.sync(policy.model)
+        sampler.sync(policy)
         assert sampler.engine.awake == {"weights"}  # nothing is cached before it is read
-        sampler.sync(policy.model)
+        sampler.sync(policy)
         Engine.kept = True  # what merging left
     sampler.sample(prompt, 2, seed=0, max_tokens=4)
     sampler.release()
     sampler.sample(prompt, 2, seed=0, max_tokens=4)  # an evaluation in which nothing was learnt
-    sampler.sync(policy.model)
+    sampler.sync(policy)
+
+
+def test_a_run_that_shares_a_card_has_the_memory_of_its_engine_while_that_sleeps(monkeypatch, sampler):
+    """torch refuses what is above its share of the card, and counts an engine that sleeps as if it were there."""
+    shares: list[float] = []
+    monkeypatch.setenv("RLKIT_GPU_MEMORY", str(40 * 2**30))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", shares.append)
+    sampler.release()
+    assert shares == [(40 + 30) / 80]
+    sampler.sync(tiny.adapted())
+    sampler.sample([np.array([1, 2])], 1, seed=0, max_tokens=2)
+    assert shares[-1] == 40 / 80
 
 
 def test_a_seed_is_that_of_either_of_vllms_model_runners():
@@ -109,9 +134,13 @@ def test_a_seed_is_that_of_either_of_vllms_model_runners():
         with vllm.seeded(seed, torch.device("cpu")):
             return float(torch.rand(())), int(np.random.randint(-(2**63), 2**63 - 1))
 
-    torch.manual_seed(7), np.random.seed(7)
-    expected = float(torch.rand(())), float(np.random.rand())
-    torch.manual_seed(7), np.random.seed(7)
+    def uniform() -> tuple[float, float]:
+        return float(torch.rand(())), float(np.random.rand())
+
+    states = torch.random.get_rng_state(), np.random.get_state()
+    expected = uniform()
+    torch.random.set_rng_state(states[0])
+    np.random.set_state(states[1])
     first, again, other = drawn(2**62 + 5), drawn(2**62 + 5), drawn(6)
     assert first == again and not set(first) & set(other)
     assert expected == (

@@ -19,7 +19,7 @@ import torch
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, save_model
 from rlkit.sizing.devices import GIB
-from rlkit.sizing.packing import granted
+from rlkit.sizing.packing import granted, keep_to_share
 from rlkit.sizing.run import FREE, SLEEPS_ABOVE, TALLEST, beside_cache
 from rlkit.types import Sample
 
@@ -136,8 +136,11 @@ class VllmSampler:
     def release(self) -> None:
         """Put a large engine to sleep: its cache is dropped, its weights go to the CPU until they are needed."""
         if self.sleeps and not self.asleep:
+            torch.cuda.empty_cache()
+            free = torch.cuda.mem_get_info()[0]
             self.engine.sleep(level=1)
             self.asleep = set(MEMORY)
+            keep_to_share(asleep=torch.cuda.mem_get_info()[0] - free)
 
     def _wake(self, *parts: str) -> None:
         """Bring parts back that sleep: vLLM fails to map memory that is there."""
@@ -145,6 +148,8 @@ class VllmSampler:
             torch.cuda.empty_cache()  # vLLM maps memory beside torch's allocator, which keeps what the update left
             self.engine.wake_up(tags=sorted(tags))
             self.asleep -= tags
+            if not self.asleep:
+                keep_to_share()
 
 
 class Adapter:

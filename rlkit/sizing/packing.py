@@ -106,10 +106,15 @@ def granted() -> int | None:
     return int(value) if value.isdigit() else None
 
 
-def keep_to_share() -> None:
-    """Let torch allocate no more of the GPU than this process was granted."""
+def keep_to_share(asleep: int = 0) -> None:
+    """Let torch allocate no more of the GPU than this process was granted.
+
+    Args:
+        asleep: bytes that torch counts as allocated and that are not on the card, of an engine that sleeps.
+    """
     import torch
 
     share = granted()
     if share is not None and torch.cuda.is_available():
-        torch.cuda.set_per_process_memory_fraction(min(1.0, share / torch.cuda.mem_get_info()[1]))
+        total = torch.cuda.mem_get_info()[1]
+        torch.cuda.set_per_process_memory_fraction(min(1.0, (share + asleep) / total))
