@@ -16,7 +16,7 @@ from rlkit.store import read_json
 
 if TYPE_CHECKING:
     from rlkit.sizing.throughput import Throughput
-    from rlkit.studies import Plan, PlannedRun
+    from rlkit.study_plan import Plan, PlannedRun
 
 _LOOK = 1.0  # seconds between two looks at the logs of running runs
 

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
-from rlkit.errors import UserError, did_you_mean
 from rlkit.progress import last_lines
 from rlkit.provenance import hardware, usable_cores
 
@@ -75,47 +74,6 @@ class Executor(Protocol):
     def start(self, work: Work) -> Job | None:
         """Start it; None where there is no room for it until another has ended."""
         ...
-
-
-def make_executor(
-    name: str, workers: int | Literal["auto"], runs: int, options: Mapping[str, Any] | None = None
-) -> Executor:
-    """The executor of a name: local, ray or slurm.
-
-    Args:
-        workers: runs at a time; 0 is what there is room for, one a core or GPU; auto is as many on each GPU of this
-            machine as its memory holds.
-        runs: how many there are to execute at most.
-        options: of ray: address, num_cpus, num_gpus; of slurm: submitit's parameters (slurm_partition,
-            timeout_min, gpus_per_node …) and cluster.
-
-    Raises:
-        UserError: an unknown name or option, or no cluster.
-    """
-    options = dict(options or {})
-    if name == "local":
-        if options:
-            raise UserError(
-                f"--option {next(iter(options))} is for ray and slurm: the local executor has none."
-            )
-        if workers == "auto" and visible_gpus():
-            from rlkit.sizing.packing import PackedExecutor
-
-            return PackedExecutor(runs)
-        return LocalExecutor(0 if workers == "auto" else workers, runs)
-    if workers == "auto":
-        raise UserError(f"--workers auto is for the local executor: give {name} a number, or 0.")
-    if name == "ray":
-        from rlkit.scaleout.ray_executor import RayExecutor
-
-        return RayExecutor(workers, runs, options)
-    if name == "slurm":
-        from rlkit.scaleout.slurm_executor import SlurmExecutor
-
-        return SlurmExecutor(workers, runs, options)
-    raise UserError(
-        f"--executor is {name!r}.{did_you_mean(name, ('local', 'ray', 'slurm'))} Use local, ray or slurm."
-    )
 
 
 class LocalExecutor:

@@ -6,10 +6,11 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rlkit.board import Board
-from rlkit.executors import Executor, Job, LocalExecutor, Work
+from rlkit.errors import UserError, did_you_mean
+from rlkit.executors import Executor, Job, LocalExecutor, Work, visible_gpus
 from rlkit.notebook import parameters_of
 from rlkit.progress import run_state
 from rlkit.report import console
@@ -17,10 +18,49 @@ from rlkit.seeds import content_hash
 from rlkit.sizing.packing import PackedExecutor
 from rlkit.sizing.throughput import ALONE, PATIENCE, Throughput, throughput
 from rlkit.store import read_json
-from rlkit.studies import Plan, PlannedRun
+from rlkit.study_plan import Plan, PlannedRun
 
 _HEARD = 1.0  # seconds after which a run that is to end has begun its last step
 _LOSSES = 3  # times that a run may be lost with its machine without getting a step further
+
+
+def make_executor(
+    name: str, workers: int | Literal["auto"], runs: int, options: Mapping[str, Any] | None = None
+) -> Executor:
+    """The executor of a name: local, ray or slurm.
+
+    Args:
+        workers: runs at a time; 0 is what there is room for, one a core or GPU; auto is as many on each GPU of this
+            machine as its memory holds.
+        runs: how many there are to execute at most.
+        options: of ray: address, num_cpus, num_gpus; of slurm: submitit's parameters (slurm_partition,
+            timeout_min, gpus_per_node …) and cluster.
+
+    Raises:
+        UserError: an unknown name or option, or no cluster.
+    """
+    options = dict(options or {})
+    if name == "local":
+        if options:
+            raise UserError(
+                f"--option {next(iter(options))} is for ray and slurm: the local executor has none."
+            )
+        if workers == "auto" and visible_gpus():
+            return PackedExecutor(runs)
+        return LocalExecutor(0 if workers == "auto" else workers, runs)
+    if workers == "auto":
+        raise UserError(f"--workers auto is for the local executor: give {name} a number, or 0.")
+    if name == "ray":
+        from rlkit.scaleout.ray_executor import RayExecutor
+
+        return RayExecutor(workers, runs, options)
+    if name == "slurm":
+        from rlkit.scaleout.slurm_executor import SlurmExecutor
+
+        return SlurmExecutor(workers, runs, options)
+    raise UserError(
+        f"--executor is {name!r}.{did_you_mean(name, ('local', 'ray', 'slurm'))} Use local, ray or slurm."
+    )
 
 
 class Scheduler:

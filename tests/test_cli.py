@@ -11,8 +11,8 @@ import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.report import run_end
-from rlkit.studies import make_plan
 from rlkit.study_file import load_one
+from rlkit.study_plan import make_plan
 
 
 def rlkit_command(*arguments: object) -> subprocess.CompletedProcess[str]:

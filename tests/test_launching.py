@@ -208,7 +208,7 @@ def test_a_process_that_ended_before_its_run_began_is_a_failure(tmp_path, config
 
 
 def test_the_status_of_a_study_shows_runs_that_have_not_begun(tmp_path):
-    from rlkit.studies import make_plan
+    from rlkit.study_plan import make_plan
 
     plan = make_plan("params/pass_at_k.yaml", root=tmp_path)
     plan.record()

@@ -14,7 +14,7 @@ import yaml
 
 import rlkit
 from rlkit.notebook import execute, parameters_of
-from rlkit.studies import make_plan
+from rlkit.study_plan import make_plan
 from rlkit.training import train
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.session import Session

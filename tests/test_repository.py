@@ -10,7 +10,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from rlkit.notebook import parameters_of
-from rlkit.studies import make_plan
+from rlkit.study_plan import make_plan
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -14,8 +14,9 @@ import pytest
 import rlkit
 from rlkit import studies
 from rlkit.errors import UserError
-from rlkit.executors import LocalExecutor, make_executor
-from rlkit.studies import make_plan
+from rlkit.executors import LocalExecutor
+from rlkit.scheduler import Scheduler, make_executor
+from rlkit.study_plan import make_plan
 
 STUDY = """
 study: spread
@@ -119,7 +120,6 @@ def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monk
 
 
 def test_a_run_that_is_lost_again_and_again_is_given_up(study_file, monkeypatch):
-    from rlkit.scheduler import Scheduler
 
     class Doomed:
         lost = True

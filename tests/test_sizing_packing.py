@@ -9,8 +9,9 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.executors import LocalExecutor, Work, make_executor
+from rlkit.executors import LocalExecutor, Work
 from rlkit.params import validate
+from rlkit.scheduler import Scheduler, make_executor
 from rlkit.sizing import packing
 from rlkit.sizing.machine import Gpu, mps_runs
 from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, usable_cards
@@ -194,8 +195,7 @@ with RunStore.open(c, root) as store:
 def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, monkeypatch):
     import nbformat
 
-    from rlkit.scheduler import Scheduler
-    from rlkit.studies import make_plan
+    from rlkit.study_plan import make_plan
 
     cells = [
         nbformat.v4.new_code_cell('config = ""\noverrides = {}\nroot = "outputs"'),
