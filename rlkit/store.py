@@ -95,16 +95,23 @@ class RunStore:
                 f"The run {config.id} is open in another process (pid {owner.get('pid', 'unknown')} on "
                 f"{owner.get('host', 'an unknown host')}): wait for it, or end it."
             ) from None
-        store = cls(folder, lock)
-        store._end_last_lines()
-        write_text(folder / "config.yaml", config_yaml(config))
+        try:
+            store = cls(folder, lock)
+            store._begin(config)
+            return store
+        except BaseException:  # a signal, too
+            lock.release()
+            raise
+
+    def _begin(self, config: RunConfig) -> None:
+        self._end_last_lines()
+        write_text(self.folder / "config.yaml", config_yaml(config))
         process = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
-        attempts = [*store.info.get("attempts", []), {**process, **git_state()}]
-        store.update(
+        attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
+        self.update(
             id=config.id, study=config.study, seed=config.seed, status="running", process=process,
             attempts=attempts, git=git_state(), versions=versions(), hardware=hardware(),
         )  # fmt: skip
-        return store
 
     @property
     def checkpoints(self) -> Path:
@@ -193,6 +200,14 @@ def announce(folder: Path, pid: int, status: str) -> None:
     process = {"pid": pid, "host": socket.gethostname(), "started": _now()}
     content = {**read_json(folder / "run.json"), "status": status, "process": process, "updated": _now()}
     write_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+
+
+def say_stopped(folder: Path) -> None:
+    """Where this process opened a run and did not get to say how it ended, as after a signal amid the opening: it was
+    stopped."""
+    info = read_json(folder / "run.json")
+    if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
+        announce(folder, os.getpid(), "stopped")
 
 
 def config_yaml(config: RunConfig) -> str:

@@ -20,7 +20,8 @@ import pytest
 import rlkit
 from rlkit.errors import UserError
 from rlkit.executors import Job
-from rlkit.studies import StudyFailed, make_plan, study
+from rlkit.studies import StudyFailed, study
+from rlkit.study_plan import make_plan
 
 TRAIN = """
 import os, time
@@ -32,9 +33,9 @@ with RunStore.open(c, root) as store:
         file.write(c.id + chr(10))
     if os.path.exists("fail") and c.seed == 1:
         raise RuntimeError("the disk melted")
-    store.log(0, {"eval/pass@1": 0.25})
-    store.update(warnings={"cut": "step 1: half of the responses were cut"})
     try:
+        store.log(0, {"eval/pass@1": 0.25})
+        store.update(warnings={"cut": "step 1: half of the responses were cut"})
         while os.path.exists("wait"):
             time.sleep(0.05)
     except KeyboardInterrupt:

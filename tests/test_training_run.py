@@ -154,6 +154,20 @@ def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypat
     )  # nothing stands in the way
 
 
+def test_a_signal_while_the_run_is_opened_stops_it_too(tmp_path, monkeypatch):
+    def begin(store, config):
+        begun(store, config)
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("the run went on")
+
+    begun = RunStore._begin
+    with monkeypatch.context() as patch:
+        patch.setattr(RunStore, "_begin", begin)
+        run = rlkit.train(config(), root=tmp_path, progress=False)
+    assert run.status == "stopped" == json.loads((run.folder / "run.json").read_text())["status"]
+    assert rlkit.train(config(), root=tmp_path, progress=False).status == "finished"
+
+
 def test_a_signal_in_a_step_says_that_the_step_is_finished_first(tmp_path, capfd):
     assert _train_until(config(), tmp_path, 2).status == "stopped"
     assert capfd.readouterr().err.count("Stopping after this step") == 1
