@@ -9,6 +9,7 @@ import tiny
 import torch
 
 from rlkit.config import Model
+from rlkit.errors import UserError
 from rlkit.models.decoder import Decoder
 from rlkit.models.loading import load_policy
 from rlkit.samplers import vllm
@@ -50,13 +51,16 @@ class Engine:
     """vLLM's engine as far as it sleeps: 0.24 fails to bring back memory that is there, and to read what is not; and it
     takes memory from the card, where torch's allocator keeps what was freed until its cache is emptied."""
 
-    kept = False
+    kept, started = False, False
     free = 20 * 2**30
 
     def __init__(self, **_) -> None:
-        self.awake = {"weights", "kv_cache"}
+        assert not Engine.started, "CuMem allocator can only be used for one instance per process."
+        self.awake, Engine.started = {"weights", "kv_cache"}, True
 
     def sleep(self, level: int) -> None:
+        if len(self.awake) < 2:
+            return  # with a warning
         self.awake = set()
         Engine.free += 30 * 2**30
 
@@ -88,6 +92,7 @@ def sampler(monkeypatch) -> vllm.VllmSampler:
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: setattr(Engine, "kept", False))
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (Engine.free, 80 * 2**30))
     monkeypatch.setattr(Engine, "kept", False)
+    monkeypatch.setattr(Engine, "started", False)
     monkeypatch.setattr(Engine, "free", Engine.free)
     made = vllm.VllmSampler(
         load_policy(Model(path="ladder-10k", lora_rank=4)), max_num_seqs=4, max_model_len=32
@@ -112,6 +117,17 @@ def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(sampler):
     sampler.release()
     sampler.sample(prompt, 2, seed=0, max_tokens=4)  # an evaluation in which nothing was learnt
     sampler.sync(policy)
+    sampler.release()
+    sampler.sync(policy)
+    sampler.release()  # with the weights there, and no cache
+    assert sampler.engine.awake == set()
+
+
+def test_a_second_engine_that_sleeps_in_one_process_is_one_sentence(sampler):
+    with pytest.raises(
+        UserError, match=r"rollout.name is 'vllm', but this process .* in a process of its own"
+    ):
+        vllm.VllmSampler(load_policy(Model(path="ladder-10k")), max_num_seqs=4, max_model_len=32)
 
 
 def test_a_run_that_shares_a_card_has_the_memory_of_its_engine_while_that_sleeps(monkeypatch, sampler):

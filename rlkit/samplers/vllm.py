@@ -78,7 +78,7 @@ class VllmSampler:
             save_model(policy, Path(folder), merged=self.adapter is None)
             if on_gpu:
                 torch.cuda.empty_cache()  # the engine's memory is its own: what merging used must be free
-            self.engine = self.vllm.LLM(
+            self.engine = self._start(
                 model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
                 max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
                 logprobs_mode="processed_logprobs", disable_log_stats=True, enforce_eager=not on_gpu,
@@ -86,6 +86,18 @@ class VllmSampler:
             )  # fmt: skip
         if self.adapter:
             self.adapter.serve(self.engine, policy.model)
+
+    def _start(self, **options: Any) -> Any:
+        """The engine. vLLM frees what sleeps with the process only, and asserts that there is no second."""
+        try:
+            return self.vllm.LLM(**options)
+        except AssertionError as error:
+            if "one instance per process" not in str(error):
+                raise
+            raise UserError(
+                "rollout.name is 'vllm', but this process has trained with a vLLM engine of this size already, and has "
+                "no room for a second: start the run in a process of its own (rlkit run, or a restarted kernel)."
+            ) from None
 
     def sample(
         self,
@@ -135,7 +147,8 @@ class VllmSampler:
 
     def release(self) -> None:
         """Put a large engine to sleep: its cache is dropped, its weights go to the CPU until they are needed."""
-        if self.sleeps and not self.asleep:
+        if self.sleeps and self.asleep != set(MEMORY):
+            self._wake(*MEMORY)  # vLLM puts all of it to sleep or nothing
             torch.cuda.empty_cache()
             free = torch.cuda.mem_get_info()[0]
             self.engine.sleep(level=1)
