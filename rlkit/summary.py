@@ -93,12 +93,22 @@ def _pass_rate(part: "pd.DataFrame", level: float) -> dict[str, Any]:
 def final(df: "pd.DataFrame") -> "pd.DataFrame":
     """One row a run: its metrics at the last step with an evaluation, and its configuration.
 
-    Adds `error` = 1 - pass@1, the quantity that power laws describe.
+    Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
+    in its file have no row: they were made with other settings, and what their file held out, no fit would know.
 
     Args:
         df: from `rlkit.read` of a study.
+
+    Raises:
+        UserError: no run has been evaluated, or the study's file asks for none of those that have.
     """
     whole = df[df["data_source"] == "all"]
+    if "cell" in whole and len(whole):
+        whole = whole.dropna(subset="cell")
+        if whole.empty:
+            raise UserError(
+                "None of these runs is one that the study's file asks for: there is nothing to compare."
+            )
     last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def warnings(fit: LawFit) -> list[str]:
     """One sentence a finding, most basic first."""
-    checks = (_design, _bounds, _curved, _identified, _flat, _search, _noise, _runs)
+    checks = (_design, _bounds, _curved, _identified, _flat, _search, _noise, _runs, _study)
     return [text for check in checks for text in check(fit)] + list(fit.notes)
 
 
@@ -47,6 +47,25 @@ def _bounds(fit: LawFit) -> list[str]:
         f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
         for name, bound in fit.at_bound.items()
     ]
+
+
+def _study(fit: LawFit) -> list[str]:
+    """What the rows of a study say of themselves that the law's columns do not."""
+    together = fit.table.record.get("cells_together", 1)
+    unfinished = fit.table.record.get("unfinished", 0)
+    names = ", ".join(fit.table.names[c] for c in fit.law.columns)
+    found = []
+    if together > 1:
+        found.append(
+            f"Up to {together} cells share one value of {names}: the law does not see what tells them apart, so it "
+            "describes their mixture (use group=, or a law with a column for it)."
+        )
+    if unfinished:
+        found.append(
+            f"{unfinished} of {len(fit.table)} rows are of runs that have not finished: their last evaluation stands "
+            "for their end."
+        )
+    return found
 
 
 def _curved(fit: LawFit) -> list[str]:

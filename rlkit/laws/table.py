@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +16,7 @@ from rlkit.laws.law import Law, Space
 
 HELD_OUT = "held_out"
 HELD_OUT_RULE = {HELD_OUT: [True]}
+UNFINISHED = ("running", "stopped", "failed")  # of a run's status
 
 
 @dataclass(frozen=True)
@@ -23,8 +25,9 @@ class Table:
 
     `cluster` (n,) numbers the clusters that are resampled whole; `series` (n,) the time series within which
     blocks are drawn, `order` (n,) sorts rows by series and time. `rows` are the labels of the caller's rows,
-    `record` what was left out and why, and how many values the columns `run` and `seed` have, if there are
-    any.
+    `record` what was left out and why, and of the columns `run`, `seed`, `cell` and `status` of a study, where there
+    are such: how many values the first two have, how many cells share one value of the law's columns, and, of one row
+    a run, how many are of runs that have not finished.
     """
 
     columns: dict[str, np.ndarray]
@@ -32,7 +35,7 @@ class Table:
     weights: np.ndarray
     names: dict[str, str]
     rows: np.ndarray
-    record: dict[str, object]
+    record: dict[str, Any]
     cluster: np.ndarray | None = None
     series: np.ndarray | None = None
     order: np.ndarray | None = None
@@ -116,6 +119,10 @@ def build(
         )
     for name in ("run", "seed"):
         record[f"{name}s"] = int(kept[name].nunique()) if name in kept.columns else None
+    if "cell" in kept.columns:
+        record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
+    if "status" in kept.columns and record["runs"] == len(kept):
+        record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
     weights = _weights(kept, options.get("weights"))
     cluster = _cluster(kept, options.get("cluster"))
     series, order = _series(kept, options.get("block"), cluster)
@@ -134,8 +141,8 @@ def _copies(df: pd.DataFrame) -> np.ndarray:
     return df[plain].duplicated(keep=False).to_numpy()
 
 
-def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.DataFrame, dict[str, object]]:
-    record: dict[str, object] = {"rows": len(df)}
+def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.DataFrame, dict[str, Any]]:
+    record: dict[str, Any] = {"rows": len(df)}
     gone = np.zeros(len(df), dtype=bool)
     withheld = [rule for rule in rules.split(holdout) if not isinstance(rule, dict) or rule != HELD_OUT_RULE]
     withheld += [HELD_OUT_RULE] if HELD_OUT in df.columns else []
