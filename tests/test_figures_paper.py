@@ -146,7 +146,11 @@ def test_what_a_study_varied_is_drawn(tmp_path):
     assert set(ratio["when"]) == {"before", "after"} and len(ratio) == 12
     assert list(drawn(study, "domains", "acl")) == ["domains_ladder-30k", "domains_ladder-100k"]  # by size
     assert set(drawn(study, "transfer", "acl")) == {"transfer_ladder-30k", "transfer_ladder-100k"}
-    assert drawn(study, "law_of_data", "acl")["law_of_data"].sources["law"]["law"] == "power"
+    laws = drawn(study, "law_of_data", "acl")  # one line through two sizes would be of neither
+    assert list(laws) == ["law_of_data_ladder-30k", "law_of_data_ladder-100k"]
+    for name, law in laws.items():
+        points = law.table[law.table["part"] == "point"]
+        assert set(points["model.path"]) == {name.removeprefix("law_of_data_")} and len(points) == 3
     returns = drawn(study, "marginal_returns", "acl")["marginal_returns"]
     assert set(returns.table["to"]) == {128, 512}
 

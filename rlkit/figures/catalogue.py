@@ -90,7 +90,7 @@ FIGURES: dict[str, Figure] = {
         varied.sample_efficiency,
     ),
     "scaling_law": Figure(
-        "The law through the filled points, with a 95 % band: of a new run for a law of size alone, of the curve for "
+        "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
         "others. Hollow points were held out of the fit. Where a band passes the end of what is possible, it is cut.",
         _law,
     ),

@@ -92,14 +92,26 @@ def marginal_returns(study: "StudyData", venue: str) -> Drawing:
     return contrasts.against(returns, "to", "per_doubling", by="model.path", venue=venue, log=True, zero=True)
 
 
-def law_of_data(study: "StudyData", venue: str) -> Drawing:
-    """The error at the end as a power of unique tasks."""
+def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """The error at the end as a power of unique tasks, a figure a model: one line through two sizes would be of
+    neither."""
     _needs(study, UNIQUE, FOR_LAW)
-    found = fit(
-        study.points, "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual",
-        holdout={"held_out": [True]},
-    )  # fmt: skip
-    return runs.scaling_law(found, study.points, by="cell", venue=venue)  # type: ignore[arg-type]
+    models = {name: study.points[study.points["model.path"] == name] for name in looks(study.points)}
+    seen = {name: part[~part["held_out"].astype(bool)] for name, part in models.items()}
+    if (seen_most := max(part[UNIQUE].nunique() for part in seen.values())) < FOR_LAW:
+        raise UserError(
+            f"This needs {FOR_LAW} values of {UNIQUE} of a model that are not held out, not {seen_most}."
+        )
+    if any(part.groupby(UNIQUE)["cell"].nunique().max() > 1 for part in models.values()):
+        raise UserError(
+            f"The study varies more than model.path and {UNIQUE}, of which this law would know nothing."
+        )
+    found = {}
+    for name in (name for name, part in seen.items() if part[UNIQUE].nunique() >= FOR_LAW):
+        law = fit(models[name], "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual")
+        short = str(name).rsplit("/", 1)[-1] if len(models) > 1 else ""
+        found[short] = runs.scaling_law(law, models[name], by="cell", venue=venue)  # type: ignore[arg-type]
+    return found
 
 
 def sft_ratio(study: "StudyData", venue: str) -> Drawing:
