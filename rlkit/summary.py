@@ -31,6 +31,7 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     import pandas as pd
 
     from rlkit.figures.drawing import sources
+    from rlkit.figures.theme import looks
 
     ends = evals.groupby("run")["step"].agg(["min", "max"])
     rows = []
@@ -39,8 +40,14 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
         for cell, part in chosen.groupby("cell"):
             steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
             rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
-    order = ["parameters_non_embedding", "cell", "when"]
-    table = pd.DataFrame(rows).sort_values(order, ascending=[True, True, False], ignore_index=True)
+    table = pd.DataFrame(rows)
+    order = {cell: place for place, cell in enumerate(looks(table, "cell"))}  # that of every figure
+    table = table.sort_values(
+        ["cell", "when"],
+        ascending=[True, False],
+        key=lambda c: c.map(order) if c.name == "cell" else c,
+        ignore_index=True,
+    )
     table.attrs["sources"] = sources(evals)["runs"]
     return table
 
