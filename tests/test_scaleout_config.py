@@ -115,6 +115,7 @@ def test_values_that_verl_spells_otherwise():
     assert found["algorithm.rollout_correction.rollout_is_threshold"] == 2.0
     assert found["actor_rollout_ref.rollout.val_kwargs.do_sample"] is False
     assert found["actor_rollout_ref.rollout.gpu_memory_utilization"] == 0.5  # verl's own default
+    assert found["actor_rollout_ref.rollout.max_num_seqs"] == 64 * 8  # no more come at a time
     assert found["+actor_rollout_ref.actor.fsdp_config.mixed_precision"]["param_dtype"] == "bf16"
     assert found["actor_rollout_ref.actor.optim.lr"] == pytest.approx(
         1e-3 * (1_002_112 / 1e5) ** -0.5, rel=1e-6

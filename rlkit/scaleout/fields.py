@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlkit.config import RunConfig
+from rlkit.sizing.run import together
 from rlkit.sizing.shapes import LINEAR
 
 
@@ -152,7 +153,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "rollout.top_p": to(f"{ROLLOUT}top_p"),
     "rollout.top_k": to(f"{ROLLOUT}top_k", value=lambda k, _: k or -1),
     "rollout.max_turn_length": By("the agent loop"),
-    "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs"),
+    "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs", value=lambda _, c: together(c)),  # vLLM makes room for all
     "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),
     "rollout.gpu_memory_utilization": to(f"{ROLLOUT}gpu_memory_utilization", value=lambda share, _: share or 0.5),
     "rollout.sync_check_freq": By("verl compares on every batch; above 0, a gap ends the run instead of a warning"),
