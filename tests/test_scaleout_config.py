@@ -126,6 +126,13 @@ def test_values_that_verl_spells_otherwise():
     assert verl.actor_rollout_ref.actor.optim.clip_grad == math.inf
 
 
+def test_the_critic_s_passes_are_as_large_as_the_policy_s():
+    """As verl's V1 trainer makes its worker: from the tokens of inference alone, 32,768 by default."""
+    found = composed(on_verl(algorithm={"adv_estimator": "gae"}, actor={"micro_batch_tokens": 5000}))
+    assert found.actor_rollout_ref.actor.ppo_max_token_len_per_gpu == 5000
+    assert found.critic.ppo_infer_max_token_len_per_gpu == 5000
+
+
 def test_an_adapter_of_all_linear_layers_names_them_to_verl():
     """Handed all-linear, verl gives vLLM an adapter without layers."""
     import tiny

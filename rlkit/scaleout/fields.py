@@ -121,8 +121,10 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "algorithm.rollout_correction": By("rollout_correction.rollout_is and its threshold, where it is above 0"),
     "actor.ppo_mini_batch_size": to(f"{ACTOR}ppo_mini_batch_size", value=_or_whole_batch),
     "actor.ppo_micro_batch_size": By("*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)"),
+    # The critic's own key is not read by verl's V1 trainer, which takes that of its values for its update too.
     "actor.micro_batch_tokens": to(
-        f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu", value=_or_one_sequence
+        f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu",
+        "+critic.ppo_infer_max_token_len_per_gpu", value=_or_one_sequence,
     ),
     "actor.ppo_epochs": to(f"{ACTOR}ppo_epochs"),
     "actor.clip_ratio": to(f"{ACTOR}clip_ratio"),
