@@ -19,6 +19,9 @@ def test_a_32b_model_needs_more_than_eight_gpus_of_80_gb():
     )  # Qwen2.5's card
     assert table().fits.to_dict() == {8: False, 16: True, 32: True, 64: True}
     assert table(lora=True).fits.all()
+    ten = table(gpus=[10], micro_batch_tokens=4096)
+    assert max(ten.trainer_gb[10], ten.sampler_gb[10]) < 72  # asleep in turns, each fits
+    assert not ten.fits[10]  # weights and moments stay while vLLM is awake
 
 
 def test_time_and_memory_scale_with_gpus_and_length():

@@ -1,7 +1,8 @@
 """How many GPUs a model needs, and what a step takes there: `rlkit plan params/scale_32b.yaml`.
 
 Estimates from shapes, for verl's layout: weights, gradients and Adam's moments in float32, sharded over all GPUs
-(FSDP2); bfloat16 compute with recomputed activations; vLLM on the same GPUs, asleep while the trainer works.
+(FSDP2); bfloat16 compute with recomputed activations; vLLM on the same GPUs, asleep while the trainer works, beside
+the weights and moments that stay while it samples.
 FLOPs as in rlkit.compute. Decoding is bound by reading weights and the key-value cache. Not covered: traffic
 between machines, padding, the time of graders and environments. Nothing here was measured beyond what
 docs/scale.md says.
@@ -21,7 +22,8 @@ from rlkit.sizing.devices import Device
 from rlkit.sizing.shapes import ModelShape
 
 Positive = Annotated[int, Field(gt=0)]
-STATE_BYTES = 16  # a parameter: float32 weight, gradient and Adam's two moments
+WEIGHT_BYTES = GRADIENT_BYTES = 4  # a parameter, float32
+MOMENT_BYTES = 8
 GB = 1e9
 
 
@@ -71,24 +73,30 @@ def size(content: Mapping[str, Any], where: str = "") -> Sizing:
 
 def _row(c: SizingConfig, gpus: int) -> dict[str, Any]:
     trainer, sampler = trainer_memory(c, gpus), sampler_memory(c)
+    most = max(trainer, held_memory(c, gpus) + sampler)
     rollout, update = rollout_seconds(c, gpus), update_seconds(c, gpus)
     hours = gpus * (rollout + update) * c.total_training_steps * c.runs / 3600
     price = {} if c.device.per_hour is None else {"price": hours * c.device.per_hour}
     return {
         "gpus": gpus, "trainer_gb": trainer, "sampler_gb": sampler,
-        "fits": max(trainer, sampler) < 0.9 * c.device.memory_gb, "rollout_s": rollout, "update_s": update,
+        "fits": most < 0.9 * c.device.memory_gb, "rollout_s": rollout, "update_s": update,
         "run_h": (rollout + update) * c.total_training_steps / 3600, "study_gpu_h": hours, **price,
     }  # fmt: skip
+
+
+def held_memory(c: SizingConfig, gpus: int) -> float:
+    """GB a GPU of what the trainer keeps while the sampler works: its share of weights and moments."""
+    return (WEIGHT_BYTES + (0 if c.lora else MOMENT_BYTES)) * c.sizing.parameters / gpus / GB
 
 
 def trainer_memory(c: SizingConfig, gpus: int) -> float:
     """GB a GPU: the sharded state, one gathered layer, recomputed activations and the logits of a micro-batch."""
     m = c.sizing
-    state = (4 if c.lora else STATE_BYTES) * m.parameters / gpus
+    gradients = 0 if c.lora else GRADIENT_BYTES * m.parameters / gpus
     gathered = 2 * 2 * (m.layer_weights / m.layers + m.vocab * m.hidden)
     activations = 2 * c.micro_batch_tokens * m.hidden * (m.layers + 20)
     logits = 6 * c.micro_batch_tokens * m.vocab  # bfloat16, and float32 for the log-softmax
-    return (state + gathered + activations + logits) / GB
+    return held_memory(c, gpus) + (gradients + gathered + activations + logits) / GB
 
 
 def sampler_memory(c: SizingConfig) -> float:
