@@ -119,6 +119,17 @@ def test_a_plan_takes_law_parameters_and_noise_from_a_fit(tmp_path):
     cells = {"N": [1e8, 1e9, 1e10], "D": [1e9, 1e10, 1e11]}
     result = plan({"fit": str(tmp_path / "fit.json"), "budget": [1e21], "design": cells, "replicates": 50})
     assert result.params == pytest.approx(fit.params)
+    assert "fitted with N = N, D = D, y = loss" in result.summary()
+
+
+def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
+    table = scattered()
+    fit = rlkit.fit(table, "chinchilla", y="loss")
+    fit.to_json(tmp_path / "fit.json")
+    near, far = (plan({"fit": str(tmp_path / "fit.json"), "budget": [c]}) for c in (1e20, 1e27))
+    assert [text in near.summary() for text in fit.warnings] == [True] * len(fit.warnings)
+    assert "The best N is" not in near.summary() and "costs 6·N·D FLOPs" in near.summary()
+    assert f"and the fit saw {table['N'].min():.3g} to {table['N'].max():.3g}" in far.summary()
 
 
 @pytest.mark.parametrize(

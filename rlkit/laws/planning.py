@@ -84,20 +84,33 @@ class PlanConfig(Section):
 
 @dataclass(frozen=True)
 class PlanResult:
-    """What was planned: `allocation` (None without a budget) and `design` (None without a design)."""
+    """What was planned: `allocation` (None without a budget) and `design` (None without a design).
+
+    Attributes:
+        flops_per_cell: FLOPs a unit of size and unit of data.
+        columns: the table's column behind each of the law's, and y, where the law came from a fit.
+        cautions: what that fit's data do not show, and where the plan leaves them.
+    """
 
     law: str
     params: dict[str, float]
     allocation: pd.DataFrame | None
     design: Design | None
+    flops_per_cell: float
+    columns: Mapping[str, str]
+    cautions: list[str]
 
     def summary(self) -> str:
         """The text that `rlkit plan` prints."""
         lines = [f"{self.law}: " + ", ".join(f"{k} = {v:.5g}" for k, v in self.params.items())]
+        if self.columns:
+            lines.append("fitted with " + ", ".join(f"{k} = {v}" for k, v in self.columns.items()))
         number = "{:.4g}".format
         if self.allocation is not None:
             shown = self.allocation.drop(columns="flops")
-            lines += ["", "Best use of each budget", shown.to_string(index=False, float_format=number)]
+            cost = f"{self.flops_per_cell:g}·N·{shown.columns[2]}"
+            lines += ["", f"Best use of each budget, where a run costs {cost} FLOPs"]
+            lines += [shown.to_string(index=False, float_format=number)]
         if self.design is not None:
             cost = ", ".join(f"{number(v)} {k}" for k, v in self.design.cost.items())
             lines += [
@@ -107,8 +120,12 @@ class PlanResult:
             ]
             lines.append(self.design.intervals.to_string(index=False, float_format=number))
             if len(self.design.additions):
-                lines += ["", "Runs to add, by how much they narrow the intervals a FLOP"]
+                lines += [
+                    "",
+                    "Runs to add, most gained a FLOP first, with the factor that each puts on a width",
+                ]
                 lines.append(self.design.additions.to_string(index=False, float_format=number))
+        lines += ["", *(f"! {text}" for text in self.cautions)] if self.cautions else []
         return "\n".join(lines)
 
 
@@ -143,7 +160,26 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             flops=config.flops, price=price, replicates=config.replicates, level=config.level,
             seed=config.seed,
         )  # fmt: skip
-    return PlanResult(law.name, {p: params[p] for p in law.parameters if p in params}, allocation, simulated)
+    fitted = record if record.get("law") == law.name else {}
+    return PlanResult(
+        law.name, {p: params[p] for p in law.parameters if p in params}, allocation, simulated,
+        config.flops_per_cell, fitted.get("columns", {}), _cautions(fitted, allocation),
+    )  # fmt: skip
+
+
+def _cautions(fitted: Mapping[str, Any], allocation: pd.DataFrame | None) -> list[str]:
+    """The warnings of the fit that a plan starts from, and where the best use of a budget lies beyond its data."""
+    found = list(fitted.get("warnings", []))
+    for column, (low, high) in fitted.get("seen", {}).items():
+        if allocation is None or column not in allocation:
+            continue
+        least, most = allocation[column].min(), allocation[column].max()
+        if least < low or most > high:
+            found.append(
+                f"The best {column} is {least:.3g} to {most:.3g}, and the fit saw {low:.3g} to {high:.3g}: beyond "
+                "that, the plan rests on the law's form alone."
+            )
+    return found
 
 
 def _refuse(key: str) -> Any:

@@ -239,6 +239,7 @@ def record(fit: LawFit, level: float) -> dict[str, Any]:
             float(np.std(fit.residuals)) * np.sqrt(len(fit.table) / (len(fit.table) - int(fit.free.sum())))
         ),
         "columns": fit.table.names,
+        "seen": {c: [float(v.min()), float(v.max())] for c, v in fit.table.columns.items()},
         "left_out": fit.table.record,
         "criteria": {k: plain(v) if isinstance(v, float) else v for k, v in c._asdict().items()}
         | {"convention": CONVENTION},
