@@ -9,6 +9,7 @@ import torch
 from rlkit import samplers
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
+from rlkit.models.loading import load_policy
 from rlkit.params import validate
 from rlkit.samplers import vllm
 from rlkit.samplers.torch import TorchSampler
@@ -63,6 +64,17 @@ def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
         train(config(name="vllm"), root=tmp_path, progress=False)
 
 
+def test_the_sampler_knows_what_the_trainer_will_hold(monkeypatch):
+    found = {}
+    monkeypatch.setattr(vllm, "VllmSampler", lambda _, **options: found.update(options))
+    c = config(name="vllm")
+    policy = load_policy(c.model)
+    samplers.make_sampler(policy, c)
+    parameters = sum(p.numel() for p in policy.model.parameters())
+    assert found["trainer"] == (4 + 8) * parameters  # weights and moments
+    assert (found["max_num_seqs"], found["max_model_len"]) == (8 * 8, 256 + 6)
+
+
 def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypatch):
     gib = 2**30
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 80 * gib))
@@ -74,8 +86,12 @@ def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypa
     filled = vllm.memory_options(beside, sequence, rows=10**5)
     assert filled["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * 60)  # vLLM refuses more than is free
     assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * gib - beside)
+    moments = vllm.memory_options(beside, sequence, rows=10**5, trainer=(5 + 12) * gib)
+    assert moments["gpu_memory_utilization"] * 80 == pytest.approx(
+        0.92 * (60 - 12)
+    )  # they come with the first step
     with pytest.raises(
-        UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held by this run, about 15.0"
+        UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held .* 0.0 more, about 15.0"
     ):
         vllm.memory_options(beside=66 * gib, sequence=2**30, rows=1)
 

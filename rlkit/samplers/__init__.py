@@ -34,13 +34,18 @@ def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]
     name, why = choose(r.name, parameters, policy.device.type == "cuda", installed)
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler
+        from rlkit.sizing.memory import Setting
+        from rlkit.sizing.run import trainer_held
+        from rlkit.sizing.shapes import from_config
 
+        setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
         together = max(d.train_batch_size * r.n, e.size * e.n)
         sampler = VllmSampler(
             policy,
             max_num_seqs=min(r.max_num_seqs, together),
             max_model_len=d.max_prompt_length + d.max_response_length,
             gpu_memory_utilization=r.gpu_memory_utilization,
+            trainer=sum(trainer_held(config, setting).values()),
         )
         return sampler, f"vllm: {why}"
     from rlkit.samplers.torch import TorchSampler

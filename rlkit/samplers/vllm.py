@@ -41,6 +41,7 @@ class VllmSampler:
             trainer holds; 0 computes it from what is free and what `max_num_seqs` sequences can use (a tenth, on a
             CPU).
         adapter: serve a LoRA policy's adapter beside the frozen base instead of merging it.
+        trainer: bytes that the trainer will hold on the card: an optimizer's moments come with its first step.
 
     Raises:
         UserError: vLLM is not installed, or too little of the card's memory is free.
@@ -56,6 +57,7 @@ class VllmSampler:
         max_model_len: int,
         gpu_memory_utilization: float = 0.0,
         adapter: bool = ADAPTER,
+        trainer: int = 0,
     ) -> None:
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine must share the trainer's process
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
@@ -68,7 +70,7 @@ class VllmSampler:
         if on_gpu:
             if not gpu_memory_utilization:
                 beside = beside_cache(weight_bytes(policy), max_num_seqs, policy.base.config.vocab_size)
-                options = memory_options(beside, kv_bytes(policy) * max_model_len, max_num_seqs)
+                options = memory_options(beside, kv_bytes(policy) * max_model_len, max_num_seqs, trainer)
             total = torch.cuda.mem_get_info()[1]
             self.sleeps = options["gpu_memory_utilization"] * total > SLEEPS_ABOVE
         self.adapter = Adapter(policy) if adapter and policy.model is not policy.base else None
@@ -215,9 +217,9 @@ def kv_bytes(policy: Policy) -> int:
     return 2 * c.num_hidden_layers * c.num_key_value_heads * head_dim * policy.dtype.itemsize
 
 
-def memory_options(beside: int, sequence: int, rows: int) -> dict[str, Any]:
+def memory_options(beside: int, sequence: int, rows: int, trainer: int = 0) -> dict[str, Any]:
     """vLLM's options for its memory: what it takes `beside` its cache, and keys and values of `rows` sequences of
-    `sequence` bytes, or as many as what is free holds.
+    `sequence` bytes, or as many as fit beside the `trainer`.
 
     The cache is told in bytes. vLLM would find them by what becomes less on the card while it starts, which another
     run on the same card changes.
@@ -228,15 +230,16 @@ def memory_options(beside: int, sequence: int, rows: int) -> dict[str, Any]:
     torch.cuda.empty_cache()  # what torch keeps of earlier passes is free
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()
-    room = int(FREE * min(free, max(0, (granted() or total) - ours)))
+    later = max(0, trainer - ours)
+    room = int(FREE * max(0, min(free, (granted() or total) - ours) - later))
     least = beside + sequence * min(TALLEST, rows)
     if least > room:
         others = max(0, total - free - ours)
         raise UserError(
             f"rollout.name is 'vllm', which needs {least / GIB:.1f} GiB of GPU memory for this model, but "
-            f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free ({ours / GIB:.1f} held by this run, about "
-            f"{others / GIB:.1f} by other processes): free the card, lower rollout.max_num_seqs or "
-            "data.max_response_length, set model.lora_rank, or set rollout.name to torch."
+            f"{free / GIB:.1f} of {total / GIB:.1f} GiB are free ({ours / GIB:.1f} held by this run, which will take "
+            f"{later / GIB:.1f} more, about {others / GIB:.1f} by other processes): free the card, lower "
+            "rollout.max_num_seqs or data.max_response_length, set model.lora_rank, or set rollout.name to torch."
         )
     cache = min(room - beside, sequence * rows)
     return {"kv_cache_memory_bytes": cache, "gpu_memory_utilization": (beside + cache) / total}

@@ -59,12 +59,7 @@ def memory_of(
     """
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
     p = Pass.of(config, lengths, s)
-    held = {
-        "weights": weights(s),
-        "optimizer": 2 * FLOAT * s.trained,
-        **_reference(config, s),
-        **_critic(config, s),
-    }
+    held = trainer_held(config, s)
     if sampler_of(config, shape, on_gpu) == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
@@ -74,6 +69,16 @@ def memory_of(
         held["captured passes"] = sum(pass_parts(s, p).values())
         update = {"gradients": FLOAT * s.trained}
     return Memory(held | sampler_held, rollout, update)
+
+
+def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
+    """What the trainer holds from its first optimizer step on, by part."""
+    return {
+        "weights": weights(s),
+        "optimizer": 2 * FLOAT * s.trained,
+        **_reference(config, s),
+        **_critic(config, s),
+    }
 
 
 def sampler_of(config: RunConfig, shape: ModelShape, on_gpu: bool) -> str:
