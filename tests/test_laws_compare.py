@@ -38,6 +38,7 @@ def test_a_backtest_predicts_without_and_labels_the_refit():
     np.testing.assert_allclose(
         test.held_out["prediction_error"], test.held_out["loss"] - test.held_out["prediction"]
     )
+    assert f"on {len(test.held_out)} held-out rows: rmse {test.rmse:.4g}" in repr(test)
     with pytest.raises(UserError, match="Nothing is held out"):
         backtest(scattered(), "chinchilla", y="loss")
 
@@ -50,7 +51,11 @@ def test_compare_ranks_the_true_law_first_by_its_tail():
     cut = float(found.tail.removeprefix("C > "))
     assert found.best.table.columns["x"].max() <= cut < df["C"].max()
     assert {"aic", "bic", "r2", "inside"} <= set(found.table.columns)
-    assert "AIC = 2k - 2·ln L" in found.summary()
+    assert "AIC = 2k - 2·ln L" in found.summary() and repr(found) == found.summary()
+    of_a_study = compare(
+        df.assign(held_out=False), ["power", "saturating_power"], y="y", x={"x": "C"}, loss="ls"
+    )
+    assert of_a_study.tail == found.tail  # a study without held-out cells has the column, too
 
 
 def test_a_law_with_a_better_fit_but_a_worse_tail_comes_second():
@@ -106,10 +111,15 @@ def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
     assert width > 1.5 * (high - low)
 
 
-def test_recovery_is_refused_for_counts():
+def test_recovery_is_refused_for_counts_and_for_several_fits():
     df = pd.DataFrame({"n": 100, "c": np.random.default_rng(0).binomial(100, 0.3, 50)})
     with pytest.raises(UserError, match="simulates residuals"):
         recover(rlkit.fit(df, "beta_binomial", y="c"))
+    groups = pd.concat(
+        [planted("power", 20, 0.01).assign(size=size) for size in ("a", "b")], ignore_index=True
+    )
+    with pytest.raises(UserError, match=r"one group at a time: give fit\['a'\]"):
+        recover(rlkit.fit(groups, "power", y="y", group="size"))
 
 
 def test_the_curves_have_the_reach_their_names_promise():

@@ -53,6 +53,12 @@ class Backtest:
                 )
         return pd.DataFrame(rows)
 
+    def __repr__(self) -> str:
+        return (
+            f"{self.fit!r} on {len(self.held_out)} held-out rows: rmse {self.rmse:.4g}, bias {self.bias:+.4g}, "
+            f"{self.inside:.0%} inside the {self.level:.0%} prediction band"
+        )
+
 
 def backtest(
     df: pd.DataFrame,
@@ -134,6 +140,9 @@ class Comparison:
             [*lines, "", f"{CONVENTION}; comparable only between laws in the same residual space."]
         )
 
+    def __repr__(self) -> str:
+        return self.summary()
+
 
 def compare(
     df: pd.DataFrame,
@@ -151,8 +160,8 @@ def compare(
         laws: two or more names or Laws.
         x: column names for all the laws together (each takes those it has), or a mapping of law to such a
             mapping.
-        holdout: the tail. By default the rows in the top quarter (`tail`) of the distinct values of the first
-            law's widest column.
+        holdout: the tail. By default the rows that a study held out, or, where it held none, those in the top quarter
+            (`tail`) of the distinct values of the first law's widest column.
         options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or
             y is not positive.
 
@@ -164,7 +173,8 @@ def compare(
         raise UserError(f"compare needs two laws or more, not {[f.name for f in forms]}.")
     options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
     columns = {f.name: _columns(f, x) for f in forms}
-    if holdout is None and HELD_OUT not in df.columns:
+    frozen = HELD_OUT in df.columns and rules.matches(df, HELD_OUT_RULE, "holdout").any()
+    if holdout is None and not frozen:
         holdout = tail_rule(df, list(mapping(forms[0], columns[forms[0].name]).values()), tail)
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}

@@ -15,7 +15,7 @@ import pandas as pd
 from rlkit.errors import UserError
 from rlkit.laws.fitting import again
 from rlkit.laws.resample import Scheme, draw_noise
-from rlkit.laws.result import LawFit
+from rlkit.laws.result import GroupedFit, LawFit
 from rlkit.laws.solver import to_space
 from rlkit.seeds import generator
 
@@ -56,9 +56,11 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
     """Simulate the fit's own design and state the coverage of its intervals.
 
     Raises:
-        UserError: a likelihood law (its data are counts, not values with residuals), or no replicate could be
-            fitted.
+        UserError: fits of several groups; a likelihood law (its data are counts, not values with residuals); no
+            replicate could be fitted.
     """
+    if isinstance(fit, GroupedFit):
+        raise UserError(f"recover takes one group at a time: give fit[{next(iter(fit))!r}].")
     if fit.law.target:
         raise UserError(
             f"recover simulates residuals, which the likelihood law {fit.law.name!r} does not have."
