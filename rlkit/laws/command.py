@@ -11,6 +11,7 @@ import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.fitting import fit
+from rlkit.laws.law import Law, resolve
 from rlkit.laws.table import numbers
 from rlkit.params import parse_overrides
 
@@ -68,6 +69,17 @@ def _factor(table: pd.DataFrame, text: str) -> Any:
         return numbers(table, text, "--map")
 
 
+def _check_mapped(law: Law, x: dict[str, str], table: pd.DataFrame) -> None:
+    for name in law.columns:
+        if name != law.target and name not in x and name not in table.columns:
+            varied = [c for c in table.select_dtypes("number") if table[c].nunique() > 1]
+            shown = ", ".join(map(str, varied[:12])) + (", …" if len(varied) > 12 else "")
+            raise UserError(
+                f"The law {law.name!r} has a column {name}, and the table has none of that name: say which of its "
+                f"columns that is, --map {name}=COLUMN. Numbers that vary are in: {shown}."
+            )
+
+
 def fit_file(
     data: Path,
     law: str,
@@ -96,6 +108,7 @@ def fit_file(
             raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
     table = load_table(data)
     x = {name: derived(table, column.strip()) for name, _, column in pairs}
+    _check_mapped(resolve(law), x, table)
     result = fit(table, law, y=y, x=x or None, **chosen)
     if out is not None:
         result.to_json(out)
