@@ -1,5 +1,7 @@
 """Intervals: what they cover, when they are open, and the warnings in words."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -261,3 +263,19 @@ def test_resamples_leave_a_bound_that_the_estimate_is_at():
         assert 0.1 < np.mean(fit.draws[:, 0] > 1e-3) < 0.9
         assert fit.interval(method="profile")["E"][0] == 0
         assert 0.01 < fit.interval(method="profile")["E"][1] < 0.6
+
+
+def test_a_bootstrap_that_leaves_the_range_of_floats_says_so_in_words_alone():
+    seen = [  # two sizes, three amounts of data and no law: A and alpha run away together
+        (10432, 64, [0.99, 0.762, 0.987, 0.795]), (10432, 256, [0.957, 0.73, 0.725, 0.988]),
+        (10432, 1024, [0.992, 0.728, 0.705]), (33120, 64, [0.685, 0.952, 0.74, 0.962]),
+        (33120, 256, [0.943, 0.662, 0.675, 0.968]), (33120, 1024, [0.977, 0.98]),
+    ]  # fmt: skip
+    rows = [(N, D, error, i) for N, D, errors in seen for i, error in enumerate(errors)]
+    df = pd.DataFrame(rows, columns=["N", "D", "error", "seed"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit = rlkit.fit(df, "chinchilla", y="error", bootstrap=20)
+    assert any("flat in one direction" in text for text in fit.warnings)
+    with pytest.raises(UserError, match="the data do not determine the 5 parameters of 'chinchilla'"):
+        rlkit.fit(df.replace({"N": {10432: 1e4, 33120: 3e4}}), "chinchilla", y="error", bootstrap=20)

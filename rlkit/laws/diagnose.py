@@ -159,10 +159,11 @@ def _noise(fit: LawFit) -> list[str]:
                 "least absolute deviations, which wastes a third of the data when noise is normal; a "
                 f"delta near {_mad(fit):.2g} would not."
             )
-    if fit.draws is not None and fit.lost > 0.05 * (len(fit.draws) + fit.lost):
+    if fit.draws is not None and fit.scheme and fit.lost > 0.05 * (len(fit.draws) + fit.lost):
+        why = "no optimum" if fit.scheme.draws_noise else "too few distinct points, or no optimum"
         found.append(
-            f"{fit.lost} of {len(fit.draws) + fit.lost} resamples could not be fitted (too few distinct "
-            "points) and are left out of the intervals."
+            f"{fit.lost} of {len(fit.draws) + fit.lost} resamples could not be fitted ({why}) and are left out of the "
+            "intervals."
         )
     return found
 

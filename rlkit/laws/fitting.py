@@ -207,11 +207,16 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
     others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     again = np.concatenate([result.z[None], solved.z[others]])
     solved = _cross_check(problem, losses, solved, again, y, weights)
-    usable &= solved.converged
     if usable.sum() < 2:
         raise UserError(
             f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few "
             "distinct points. Use resample='residual' or more data."
+        )
+    usable &= solved.converged
+    if usable.sum() < 2:
+        raise UserError(
+            f"None of the {count} resamples has an optimum: the data do not determine the {p} parameters of "
+            f"{result.law.name!r}. Use a law with fewer, or more data."
         )
     draws = problem.law.from_z(solved.z[usable])[0]
     return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))
