@@ -1,9 +1,12 @@
 """Every case of tests/benchmarks/gpu.py runs, at sizes that a CPU does in a second; vLLM and TRL by `--dry` alone."""
 
+import argparse
 import sys
 import warnings
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "benchmarks"))
@@ -28,6 +31,25 @@ def test_the_case_runs(name, system, monkeypatch, tmp_path):
     assert found["seconds"] > 0 and found["tokens_per_second"] > 0
     if name.startswith("step"):
         assert {"gen", "reward", "update_actor", "update_weights", "step"} <= set(found["phases"])
+
+
+LEAVES_A_CHILD = """
+import os, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+open(sys.argv[sys.argv.index("--out") + 1], "w").write('{"child": %d}' % child.pid)
+os._exit(0)
+"""
+
+
+def test_what_a_system_leaves_running_is_ended(monkeypatch, tmp_path):
+    """As vLLM's engine in a process of its own is: it would hold the card against the next system."""
+    script = tmp_path / "leaves.py"
+    script.write_text(LEAVES_A_CHILD)
+    monkeypatch.setattr(gpu, "HERE", script)
+    options = argparse.Namespace(out=tmp_path / "gpu.json", timeout=60, dry=False)
+    child = gpu.in_a_process("decode-1.5b", "offline", options)["child"]
+    with suppress(psutil.NoSuchProcess):
+        assert psutil.Process(child).wait(10) is None  # no longer there, and no child of ours
 
 
 def test_the_filler_words_of_a_large_vocabulary_are_text_and_prompts_stay_bytes():

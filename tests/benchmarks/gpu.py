@@ -15,11 +15,13 @@ import argparse
 import importlib.util
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -191,17 +193,17 @@ def in_a_process(name: str, system: str, options: argparse.Namespace) -> dict:
         *(["--dry"] if options.dry else []),
     ]
     with log.open("w") as file:
+        process = subprocess.Popen(
+            command, stdout=file, stderr=file, stdin=subprocess.DEVNULL, start_new_session=True
+        )
         try:
-            subprocess.run(
-                command,
-                stdout=file,
-                stderr=file,
-                stdin=subprocess.DEVNULL,
-                timeout=options.timeout,
-                check=False,
-            )
+            process.wait(options.timeout)
         except subprocess.TimeoutExpired:
             file.write(f"\nended after {options.timeout} s\n")
+        finally:
+            with suppress(ProcessLookupError):  # an engine in a process of its own would keep the card
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
     return (
         json.loads(part.read_text())
         if part.exists()

@@ -43,7 +43,7 @@ def wait() -> None:
 
 
 def peak_gib() -> float:
-    """Most memory that torch held, GiB."""
+    """Most memory that torch held, GiB: engines that slept meanwhile are counted."""
     import torch
 
     return torch.cuda.max_memory_reserved() / 2**30 if torch.cuda.is_available() else 0.0
@@ -166,7 +166,7 @@ def step_rlkit(case: dict, sampler: str) -> dict:
 
     config, rows, updates = config_of(case, **{"rollout.name": sampler}), [], []
     with open_session(config) as session:
-        chosen = session.store.info["sampler"]
+        chosen, sleeps = session.store.info["sampler"], getattr(session.sampler, "sleeps", False)
         for _ in range(config.trainer.total_training_steps):
             before = session.ledger.flops["update"]
             session.begin_step()
@@ -198,10 +198,9 @@ def step_rlkit(case: dict, sampler: str) -> dict:
     card = torch.cuda.get_device_name()
     peak = next((v for k, v in PEAK.items() if k in card), float("nan"))
     predicted = memory_of(config, shape_of(config.model.path), device_named("here"), True, longest)
-    result |= {
-        "predicted_gib": predicted.peak / 2**30,
-        "allocated_gib": torch.cuda.max_memory_allocated() / 2**30,
-    }
+    result |= {"predicted_gib": predicted.peak / 2**30}
+    if not sleeps:  # otherwise torch counts the engine and the update together
+        result |= {"allocated_gib": torch.cuda.max_memory_allocated() / 2**30}
     return result | {
         "card": card,
         "update_mfu": statistics.median(updates[2:]) / phases["update_actor"] / peak,
