@@ -66,9 +66,15 @@ def status_table(path: str | Path) -> Table:
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
-    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest."""
+    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest.
+
+    Raises:
+        UserError: a file that it would train on is not there.
+    """
     from rlkit.compute import estimate
 
+    for source in config.data.train:
+        source.check()
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost = kept_step(folder), estimate(config)
     flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))

@@ -143,7 +143,8 @@ def make_plan(
         overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
 
     Raises:
-        UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters.
+        UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
+            or a law that there is not.
     """
     path = Path(path)
     config = read_study(path, overrides or {})
@@ -159,7 +160,15 @@ def make_plan(
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
         raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
+    for run in runs:
+        for source in run.config.data.train:
+            source.check()
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
     plan = Plan(config, path, runs, Path(root), overrides or {})
-    _ = plan.analysis  # a wrong parameter is an error before the first run
+    from rlkit.laws.law import resolve
+
+    laws = plan.analysis  # a wrong parameter is an error before the first run
+    for law in (laws.get("law"), laws.get("training_law"), *laws.get("forms", [])):
+        if law:
+            resolve(law)
     return plan

@@ -185,3 +185,6 @@ def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp
     assert cost.startswith("to do: ") and "FLOPs, about " in cost
     assert memory.startswith("Fits: ")
     assert not (tmp_path / "outputs").exists()
+    train = "data.train=[{kind: file, path: no.parquet}]"
+    lost = rlkit_command("run", params("study: s"), train, "--dry-run", "--root", tmp_path / "outputs")
+    assert lost.returncode == 2 and "no.parquet" in lost.stderr and not lost.stdout

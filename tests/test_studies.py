@@ -178,6 +178,8 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
             r"no notebook .*trian\.ipynb\. Did you mean 'train",
         ),
         ("study: tiny", "analysis: {lwa: power}", r"no parameter 'lwa'\. Did you mean 'law'"),
+        ("study: tiny", "analysis: {law: powr}", r"Unknown law 'powr'\. Did you mean 'power'"),
+        ("steps: 3}", "steps: 3}, data: {train: [{kind: file, path: no.parquet}]}", r"no\.parquet"),
         ("study: tiny", "analysis: {law: 3}", r"parameter 'law' .* is 3: give a str"),
         ("run: {trainer: {total_training_steps: 3}}", "", "run is"),
     ],

@@ -65,3 +65,6 @@ class Source(Component):
     def total(self) -> int | None:
         """How many tasks there are; None for a generator, which never ends."""
         return None
+
+    def check(self) -> None:
+        """Before anything runs: a UserError where what the source reads is not there. A generator reads nothing."""

@@ -24,6 +24,11 @@ class File(Source):
     def total(self) -> int:
         return len(_chosen(self.path, self.data_sources))
 
+    def check(self) -> None:
+        from rlkit.data import rows
+
+        rows.count(self.path)
+
     def task(self, index: int) -> Task:
         from rlkit.data.rows import to_task
 
