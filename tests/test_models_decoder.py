@@ -16,7 +16,7 @@ import rlkit
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import GroupedAttention, interleaved, rotate
+from rlkit.models.attention import GroupedAttention, interleaved, rotary
 from rlkit.models.decoder import Decoder, rms_norm
 from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
@@ -251,10 +251,13 @@ def test_rotary_of_interleaved_channels_is_the_half_split_form(dtype):
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
     a, b = x[:, :2].chunk(2, -1)
     want = torch.cat((torch.cat((a * cos - b * sin, b * cos + a * sin), -1), x[:, 2:]), 1)
-    turned = rotate(interleaved(x, 8, -1).to(dtype), torch.polar(torch.ones_like(angles), angles), 2)
+    given, turn = interleaved(x, 8, -1).to(dtype), torch.polar(torch.ones_like(angles), angles)
+    turned = rotary(given, turn, 2)
     assert (turned.double() - interleaved(want, 8, -1)).abs().max() < (
         1e-12 if dtype == torch.float64 else 0.03
     )
+    with torch.no_grad():  # without a gradient in place, to the same bits
+        assert rotary(given, turn, 2) is given and torch.equal(given, turned)
 
 
 def test_rms_norm_has_the_values_and_gradients_of_torchs_own():

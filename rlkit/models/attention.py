@@ -29,18 +29,21 @@ def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
     return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
 
 
-def rotate(x: Tensor, turn: Tensor, heads: int) -> Tensor:
+def rotate(x: Tensor, turn: Tensor, heads: int, out: Tensor) -> Tensor:
     """Rotary position embedding of the first `heads` of x (n, *, D), channels interleaved, by the complex
-    numbers `turn` (n, D/2) of modulus 1; the rest is copied."""
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    numbers `turn` (n, D/2) of modulus 1, written to `out`, which may be x; what is behind them is not touched."""
     pairs, turned = (y[:, :heads].unflatten(-1, (-1, 2)) for y in (x, out))
     turn = turn[:, None]
     if x.dtype == turn.real.dtype:
         torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
     else:  # bfloat16 has no complex numbers
         turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
-    out[:, heads:] = x[:, heads:]
     return out
+
+
+def rotary(qkv: Tensor, turn: Tensor, heads: int) -> Tensor:
+    """`rotate` with its gradient; in place where nothing asks for one."""
+    return Rotary.apply(qkv, turn, heads) if torch.is_grad_enabled() else rotate(qkv, turn, heads, out=qkv)
 
 
 class Rotary(torch.autograd.Function):
@@ -50,12 +53,18 @@ class Rotary(torch.autograd.Function):
     def forward(ctx, x: Tensor, turn: Tensor, heads: int) -> Tensor:
         ctx.save_for_backward(turn)
         ctx.heads = heads
-        return rotate(x, turn, heads)
+        return Rotary._rotated(x, turn, heads)
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
         (turn,) = ctx.saved_tensors
-        return rotate(grads[0], turn.conj().resolve_conj(), ctx.heads), None, None
+        return Rotary._rotated(grads[0], turn.conj().resolve_conj(), ctx.heads), None, None
+
+    @staticmethod
+    def _rotated(x: Tensor, turn: Tensor, heads: int) -> Tensor:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        out[:, heads:] = x[:, heads:]
+        return rotate(x, turn, heads, out)
 
 
 @dataclass
@@ -276,9 +285,8 @@ def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Te
     q, k = q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2)
     # Scores of 10 rounded to bfloat16 would move log-probs by hundredths: their sums are kept.
     exact: Any = {"out_dtype": torch.float32} if q.is_cuda and q.dtype == torch.bfloat16 else {}
-    scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end).mul_(d**-0.5)
-    if bias is not None:
-        scores += bias
+    scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end)
+    scores = scores.mul_(d**-0.5) if bias is None else torch.add(bias, scores, alpha=d**-0.5)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
     weights = weights.to(values.dtype).view(a * kv, h // kv, end)
     return torch.bmm(weights, values.flatten(0, 1)[:, :end]).view(a, h, d)

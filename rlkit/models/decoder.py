@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.errors import UserError
-from rlkit.models.attention import Rotary, attention, interleaved
+from rlkit.models.attention import attention, interleaved, rotary
 from rlkit.models.layout import Layout, spread
 from rlkit.models.logprobs import logits_of
 from rlkit.models.products import Product, SwiGLU, merged_weight
@@ -87,7 +87,12 @@ class Block:
 def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:
     """A norm's weight, `interleaved` where it is that of heads, and epsilon."""
     weight = interleaved(module.weight, head_dim) if head_dim else module.weight
-    return (weight.detach().clone() if frozen else weight), module.variance_epsilon
+    return (_frozen(weight) if frozen else weight), module.variance_epsilon
+
+
+def _frozen(weight: Tensor) -> Tensor:
+    """A copy, in the precision that norms are computed in."""
+    return weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
 
 
 class RMSNorm(torch.autograd.Function):
@@ -249,6 +254,6 @@ class Decoder:
         if block.q_norm is not None and block.k_norm is not None:  # Qwen3
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
             qkv = torch.cat((rms_norm(block.q_norm, q, q.dtype), rms_norm(block.k_norm, k, k.dtype), v), 1)
-        qkv = Rotary.apply(qkv, turn, self.heads + self.kv_heads)
+        qkv = rotary(qkv, turn, self.heads + self.kv_heads)
         x = x + block.output(attend(i, qkv).flatten(1))
         return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x, self.dtype))))
