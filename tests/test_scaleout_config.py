@@ -166,6 +166,11 @@ def test_verl_s_learning_rate_is_the_local_one_at_every_step(kind):
         theirs.step()
 
 
+def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
+    few = {"model": {"path": "qwen2.5-1.5b"}, "trainer": {"n_gpus_per_node": 4}}  # 12 heads, 2 key heads
+    limits.check(on_verl(**few, rollout={"tensor_model_parallel_size": 4}))
+
+
 REFUSED = [
     ({"model": {"lora_rank": 4, "lora_dropout": 0.1}}, r"model\.lora_dropout is 0\.1"),
     ({"data": {"order": "adaptive"}}, r"data\.order is 'adaptive'"),
@@ -175,7 +180,18 @@ REFUSED = [
     ),
     ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
     ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),
-    ({"rollout": {"tensor_model_parallel_size": 2}}, r"rollout\.tensor_model_parallel_size is 2"),
+    (
+        {"rollout": {"tensor_model_parallel_size": 2}},
+        r"rollout\.tensor_model_parallel_size is 2, which does not",
+    ),
+    (
+        {
+            "model": {"path": "Qwen/Qwen2.5-0.5B-Instruct"},
+            "trainer": {"n_gpus_per_node": 4},
+            "rollout": {"tensor_model_parallel_size": 4},
+        },
+        r"size is 4, over which vLLM cannot divide the 14 attention heads of 'Qwen",
+    ),
     (
         {"trainer": {"n_gpus_per_node": 2}, "actor": {"policy_loss": {"loss_mode": "kl_cov"}}},
         r"actor\.policy_loss\.loss_mode is 'kl_cov'",

@@ -3,6 +3,7 @@
 from rlkit.config import Optimizer, RunConfig
 from rlkit.errors import UserError
 from rlkit.scaleout.fields import FIELDS, Refused, value_at
+from rlkit.sizing.shapes import shape_of
 
 UNSUPPORTED = {
     "remax": "the greedy baseline that verl's V1 trainer does not sample",
@@ -51,6 +52,11 @@ def _check_splits(config: RunConfig) -> None:
             f"rollout.tensor_model_parallel_size is {tensor}, which does not divide the {gpus} GPUs of "
             "trainer.nnodes and trainer.n_gpus_per_node: use a divisor."
         )
+    if tensor > 1 and (heads := _unshared_heads(config, tensor)):
+        raise UserError(
+            f"rollout.tensor_model_parallel_size is {tensor}, over which vLLM cannot divide the {heads} of "
+            f"{config.model.path!r}: use a divisor."
+        )
     mini = (config.actor.ppo_mini_batch_size or config.data.train_batch_size) * n
     if mini % gpus:
         raise UserError(
@@ -63,6 +69,18 @@ def _check_splits(config: RunConfig) -> None:
             f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs "
             "the gradient would be another one. Use one GPU, or another loss."
         )
+
+
+def _unshared_heads(config: RunConfig, gpus: int) -> str:
+    """The attention heads that `gpus` cannot share; empty where they can, or where the model is not known here."""
+    try:
+        shape = shape_of(config.model.path)
+    except UserError:
+        return ""
+    if shape.heads % gpus:
+        return f"{shape.heads} attention heads"
+    few, many = sorted((shape.kv_heads, gpus))  # a key head of fewer is copied
+    return f"{shape.kv_heads} key heads" if many % few else ""
 
 
 def _check_schedules(config: RunConfig) -> None:
