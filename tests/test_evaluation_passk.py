@@ -6,11 +6,11 @@ from math import comb
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import norm
+from scipy.stats import binomtest, norm
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_at_k_curve
+from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_at_k_curve, pass_rate
 from rlkit.laws import fit_coverage
 
 
@@ -104,6 +104,15 @@ def test_macro_and_micro_averages_differ_where_prompts_have_different_numbers_of
     micro = bootstrap_mean(values, prompts, rng=np.random.default_rng(0), average="micro")
     assert macro.value == 0.5
     assert micro.value == pytest.approx(6 / 7)
+
+
+@pytest.mark.parametrize("problems", [3, 200])
+def test_no_success_and_no_failure_are_no_certainty(problems):
+    names, one = np.repeat(np.arange(problems), 2), binomtest(0, problems).proportion_ci(0.95, "exact").high
+    value, low, high, _ = pass_rate(np.zeros(2 * problems), names)
+    assert (value, low) == (0, 0) and high == pytest.approx(one)
+    value, low, high, _ = pass_rate(np.ones(2 * problems), names)
+    assert (value, high) == (1, 1) and low == pytest.approx(1 - one)
 
 
 def test_missing_outcomes_are_not_zeros():

@@ -117,12 +117,20 @@ def pass_rate(
     correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray, level: float = 0.95
 ) -> Interval:
     """pass@1 of graded samples as a run, a table and a figure give it: the order of the samples and who asks change
-    no digit of the interval (`bootstrap_mean` with one seed, over the prompts in their own order)."""
+    no digit of the interval (`bootstrap_mean` with one seed, over the prompts in their own order).
+
+    Where all samples are right, or all wrong, resamples are all alike and would claim certainty: the open end is then
+    the exact binomial one (Clopper-Pearson) of as many trials as prompts.
+    """
     correct, prompts = np.asarray(correct, dtype=float), np.asarray(prompts)
     order = np.argsort(prompts, kind="stable")
-    return bootstrap_mean(
+    found = bootstrap_mean(
         correct[order], prompts[order], rng=generator("pass rate"), draws=2_000, level=level
     )
+    reach = 1 - ((1 - level) / 2) ** (1 / found.prompts)
+    if found.value in (0.0, 1.0):
+        return found._replace(low=min(found.low, 1 - reach), high=max(found.high, reach))
+    return found
 
 
 def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
