@@ -56,7 +56,7 @@ class Engine:
 
     def __init__(self, **_) -> None:
         assert not Engine.started, "CuMem allocator can only be used for one instance per process."
-        self.awake, Engine.started = {"weights", "kv_cache"}, True
+        self.awake, self.busy, Engine.started = {"weights", "kv_cache"}, False, True
 
     def sleep(self, level: int) -> None:
         if len(self.awake) < 2:
@@ -79,8 +79,8 @@ class Engine:
     def apply_model(self, load) -> None:
         assert "weights" in self.awake
 
-    def reset_prefix_cache(self) -> None:
-        pass
+    def reset_prefix_cache(self) -> bool:
+        return not self.busy
 
 
 @pytest.fixture
@@ -121,6 +121,12 @@ def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(sampler):
     sampler.sync(policy)
     sampler.release()  # with the weights there, and no cache
     assert sampler.engine.awake == set()
+
+
+def test_a_cache_that_vllm_keeps_under_new_weights_ends_the_run(sampler):
+    sampler.engine.busy = True  # a request still holds blocks: vLLM says so by its answer alone
+    with pytest.raises(RuntimeError, match="under the old weights"):
+        sampler.sync(tiny.adapted())
 
 
 def test_a_second_engine_that_sleeps_in_one_process_is_one_sentence(sampler):

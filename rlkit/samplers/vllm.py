@@ -145,7 +145,8 @@ class VllmSampler:
             self.adapter.serve(self.engine, policy)
         else:
             self.engine.apply_model(lambda model: model.load_weights(adapted_weights(policy)) and None)
-        self.engine.reset_prefix_cache()
+        if not self.engine.reset_prefix_cache():
+            raise RuntimeError("vLLM kept keys and values that it computed under the old weights")
 
     def release(self) -> None:
         """Put a large engine to sleep: its cache is dropped, its weights go to the CPU until they are needed."""
