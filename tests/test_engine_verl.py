@@ -29,7 +29,12 @@ SIZES = {
 }
 
 
-def test_verl_trains_two_steps_into_the_run_store(tmp_path, monkeypatch):
+LETTERS = Path(__file__).parent / "benchmarks" / "gpu_systems.py"  # a reward that varies within groups
+
+
+@pytest.fixture
+def configured(monkeypatch):
+    """A config of the sizes with changes, in an environment in which verl runs on the CPU."""
     pytest.importorskip("transfer_queue")
     import verl_on_cpu
 
@@ -37,7 +42,26 @@ def test_verl_trains_two_steps_into_the_run_store(tmp_path, monkeypatch):
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     monkeypatch.setattr(backend, "check_gpus", lambda config: None)
-    config = rlkit.load("params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES})
+    return lambda **changes: rlkit.load(
+        "params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES, **changes}
+    )
+
+
+def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
+    from rlkit.export import open_saved
+
+    reward = {"reward.custom_reward_function": f"{LETTERS}:compute_score"}
+    config = configured(**reward, **{"model.lora_rank": 8, "actor.optim.lr": 1e-2})
+    run = rlkit.train(config, root=tmp_path, progress=False)
+    table = rlkit.read(run.folder)
+    gaps = table[table.metric == "rollout_corr/log_ppl_abs_diff"].value
+    assert run.status == "finished" and gaps.max() < 5e-3  # vLLM has the adapter of the second step
+    adapters = [p for n, p in open_saved(run.folder).policy.model.named_parameters() if "lora_B" in n]
+    assert len(adapters) == 2 * 7 and all(p.detach().abs().max() > 0.01 for p in adapters)
+
+
+def test_verl_trains_two_steps_into_the_run_store(tmp_path, configured):
+    config = configured()
     run = rlkit.train(config, root=tmp_path, progress=False)
     assert run.status == "finished" and run.summary["steps"] == 2
     table = rlkit.read(run.folder)
