@@ -32,13 +32,15 @@ console = Console(soft_wrap=True, highlight=False)
 
 
 def status_table(path: str | Path) -> Table:
-    """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left, device
-    and how long ago each wrote. Runs that a study's file asks for and that have not begun are waiting."""
+    """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left (where one is
+    running), device and how long ago each wrote. Runs that a study's file asks for and that have not begun are
+    waiting."""
     states = {folder: run_state(folder) for folder in _folders(Path(path))}
     names = _names(list(states))
     devices = {state.device for state in states.values() if state.device}
     table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in ("run", "state", "step", "reward", "pass@1", "left", "ago"):
+    running = any(state.left is not None for state in states.values())
+    for name in ("run", "state", "step", "reward", "pass@1", *["left"] * running, "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
     table.columns[0].min_width = max(words, default=0)  # an id is there to copy
@@ -53,12 +55,12 @@ def status_table(path: str | Path) -> Table:
             name.append(f"\n{state.phase}", style="dim")
         step = "" if state.step is None else f"{state.step}/{state.total}"
         reward = "" if state.reward is None else f"{state.reward:.3f}"
-        left = "" if state.left is None else duration(state.left)
+        left = ["" if state.left is None else duration(state.left)] * running
         ago = "" if state.updated is None else duration(max(0.0, time.time() - state.updated))
         status = Text(state.status, style=_COLOURS.get(state.status, ""))
         passed = state.passed().removeprefix("pass@1 ")
         device = [state.device] if len(devices) > 1 else []
-        table.add_row(name, status, step, reward, passed, left, ago, *device)
+        table.add_row(name, status, step, reward, passed, *left, ago, *device)
     counts = Counter(state.status for state in states.values())
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where

@@ -1,10 +1,12 @@
 """Runs made by hand are named by what differs between their configurations."""
 
 import io
+import os
+import time
 
 import pytest
 from rich.console import Console
-from study_folder import config, write_run
+from study_folder import config, write_run, write_study
 
 import rlkit
 from rlkit.figures.study import StudyData, drawn
@@ -99,6 +101,18 @@ def test_an_id_is_whole_in_a_narrow_terminal_beside_running_and_starting_runs(tm
     text = capture.get()
     assert all(run.id in text for run in runs) and max(map(len, text.splitlines())) <= 80
     assert text.count("running") == 5 and "warm start 100/240" in text and "→" in text
+
+
+def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(tmp_path):
+    folder = write_study(tmp_path)
+    longer = config(trainer={"total_training_steps": 1000, "test_freq": 10})
+    write_run(tmp_path, longer, 10_000)  # no longer in the study's file: it is shown with its id
+    for file in folder.glob("runs/*/*"):
+        os.utime(file, (time.time() - 28 * 60,) * 2)
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(folder))
+    assert capture.get().count("28 min") == 9 and "left" not in capture.get()
 
 
 def test_the_status_of_several_studies_groups_them(by_hand):
