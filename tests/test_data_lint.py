@@ -205,6 +205,8 @@ def test_the_page_stands_alone_and_lists_what_was_found(tmp_path):
     assert len(frame) == len(report.findings) and set(frame.check) <= set(CHECKS)
     assert sources_frame(report).query("domain == 'math'").rows.sum() >= 300
     assert table(report).row_count == len(CHECKS)
+    first = next(finding for finding in report.findings if finding.check == "schema")
+    assert f"row {first.row}: {first.detail}" in " ".join(map(str, table(report).columns[4].cells))
 
 
 def test_a_page_escapes_what_rows_contain(tmp_path):

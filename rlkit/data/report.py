@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.table import Table
+from rich.text import Text
 
 from rlkit.data.guru import domain
 from rlkit.data.linter import CHECKS, Finding, Report
@@ -28,21 +29,15 @@ img{{max-width:100%}}.error{{color:#b00020}}.warning{{color:#8a5a00}}</style>
 
 
 def table(report: Report) -> Table:
-    """One line a check: severity, findings, an example."""
+    """One line a check: severity, findings, and where and what the first one is."""
     counts = report.counts()
     title = f"{len(report.sources):,} rows, {len(set(report.sources))} data sources"
     result = Table("check", "severity", "rows", "meaning", "first", title=title)
     for check, (severity, meaning) in CHECKS.items():
         first = next((f for f in report.findings if f.check == check), None)
-        place = (
-            ""
-            if first is None
-            else f"{Path(first.file).name}, row {first.row}"
-            if first.row >= 0
-            else first.data_source
-        )
+        example = "" if first is None else f"{_place(first)}: {first.detail}"
         style = {"error": "red", "warning": "yellow"}[severity] if first else "dim"
-        result.add_row(check, severity, f"{counts[check]:,}", meaning, place, style=style)
+        result.add_row(check, severity, f"{counts[check]:,}", meaning, Text(example), style=style)
     return result
 
 
