@@ -112,8 +112,8 @@ FIGURES: dict[str, Figure] = {
         varied.law_of_size_and_steps,
     ),
     "training_law": Figure(
-        "The sigmoid of held-out pass@1 in the compute of training (arXiv 2510.13786) of each cell: its start R0, end "
-        "A, half-way compute C_mid and steepness B, with 95 % intervals.",
+        "The sigmoid of held-out pass@1 in the compute of training (arXiv 2510.13786) of each cell that is not held "
+        "out: its start R0, end A, half-way compute C_mid and steepness B, with 95 % intervals.",
         varied.training_law,
     ),
     "data": Figure(
