@@ -166,7 +166,12 @@ def _sentence(model: type[Any], problem: Any) -> str:
         return (text if key else text[0].upper() + text[1:]) + ("" if text.endswith(".") else ".")
     if problem["type"] in ("tuple_type", "list_type"):
         text = f"write it as a list, {path}=[{value}]"
-    return f"{path} is {value!r}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
+    if problem["type"] == "too_short":
+        text = f"list at least {problem['ctx']['min_length']}"
+    given = (
+        path if isinstance(value, Mapping) else f"{path} is {value!r}"
+    )  # of a section, the text names the key
+    return f"{given}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
 
 
 def _nearest(model: type[Any], path: str) -> str:

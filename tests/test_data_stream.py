@@ -239,7 +239,7 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
 @pytest.mark.parametrize(
     "data, sentence",
     [
-        ({"train": []}, "train is empty"),
+        ({"train": []}, "^data: train is empty: name at least one source.$"),
         ({"train": [{"kind": "arithmetic", "weight": 0}]}, "weights of train sum to 0"),
         ({"train": [{"kind": "arithmetic", "weight": -1}]}, "weight"),
         ({"train": ["arithmetic", {"kind": "ohm", "count": 5}]}, "some sources of train have a count"),
