@@ -117,6 +117,16 @@ def test_a_held_out_cell_outside_its_interval_is_a_caution():
     assert [caution in text for text in said] == [True, True, False]
 
 
+def test_numbers_of_a_legend_are_those_of_the_axis_or_short():
+    assert [figures.short(n) for n in (1024.0, 0.0003, 64, 10_432, 1.5e6)] == [
+        "1024",
+        "0.0003",
+        "64",
+        "10.4k",
+        "1.5M",
+    ]
+
+
 def test_runs_that_the_study_no_longer_asks_for_are_no_final_points():
     df = metrics()
     old = df[df["model.path"] == "large"].assign(run=lambda t: "old-" + t["run"], cell=None, held_out=None)

@@ -196,9 +196,11 @@ def _distinct(places: Sequence[int]) -> list[int]:
 
 
 def short(value: float) -> str:
-    """A number for a legend: 107k, 1.5M, 0.0003."""
+    """A number for a legend: 107k, 1.5M, 0.0003; a whole one of four digits, as an axis has it: 1024."""
     from matplotlib.ticker import EngFormatter
 
+    if value == int(value) and abs(value) < 10_000:
+        return str(int(value))
     if abs(value) < 1000:
         return f"{value:.3g}"
     return EngFormatter(sep="")(float(f"{value:.3g}"))
