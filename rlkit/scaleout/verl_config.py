@@ -94,6 +94,7 @@ def _fixed(config: RunConfig, files: Files) -> dict[str, Any]:
         "critic.model.path": files.model,
         f"{ARR}model.use_remove_padding": False,  # needs flash-attn, which is no dependency
         "critic.model.use_remove_padding": False,
+        f"{ARR}model.use_fused_kernels": True,  # without flash-attn, verl loops over tokens in Python otherwise
         f"+{ARR}model.override_config.attn_implementation": "sdpa",
         "+critic.model.override_config.attn_implementation": "sdpa",
         f"{ACTOR}strategy": "fsdp2",
