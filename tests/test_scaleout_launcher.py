@@ -74,6 +74,10 @@ def test_a_failure_of_vllm_after_which_verl_waits_is_not_waited_for(tmp_path, mo
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
             "a worker ran out of GPU memory",
         ),
+        (
+            "ValueError: No available memory for the cache blocks. Try",
+            r"raise rollout\.gpu_memory_utilization",
+        ),
         ("ValueError: Total available GPUs 1 is less than total desired GPUs 4", "fewer free GPUs"),
         ("ModuleNotFoundError: No module named 'transfer_queue'", r"pip install 'rlkit\[gpu\]'"),
         ("ConnectionError: ray could not connect to GCS", "Ray could not be started"),

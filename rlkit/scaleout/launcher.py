@@ -42,6 +42,11 @@ REASONS = (
         "actor_rollout_ref.rollout.gpu_memory_utilization, or use more GPUs",
     ),
     (
+        r"No available memory for the cache blocks",
+        "vLLM's share of the GPU does not hold the weights and a cache: raise rollout.gpu_memory_utilization, lower "
+        "rollout.max_num_seqs, or use more GPUs (rollout.tensor_model_parallel_size)",
+    ),
+    (
         r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory",
         "a worker ran out of the machine's memory",
     ),
