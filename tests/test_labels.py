@@ -107,8 +107,9 @@ def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(
     folder = write_study(tmp_path)
     longer = config(trainer={"total_training_steps": 1000, "test_freq": 10})
     write_run(tmp_path, longer, 10_000)  # no longer in the study's file: it is shown with its id
+    before = time.time() - 28 * 60
     for file in folder.glob("runs/*/*"):
-        os.utime(file, (time.time() - 28 * 60,) * 2)
+        os.utime(file, (before, before))
     console = Console(width=80, file=io.StringIO())
     with console.capture() as capture:
         console.print(status_table(folder))
