@@ -12,7 +12,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.forward import Rows, micro_batches
+from rlkit.training.forward import Passes, Rows
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
@@ -37,6 +37,7 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
         self.decoder = Decoder(self.model, checkpointing=config.model.enable_gradient_checkpointing)
         self.shape = Shape.of(self.model)
+        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())
         total = config.trainer.total_training_steps * config.critic.ppo_epochs
         self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total)
 
@@ -44,31 +45,31 @@ class Critic(nn.Module):
         """(b, t) values; zero where there is no token."""
         return rows.spread(self.head(rows.states(self.decoder).float())[:, 0])
 
-    @torch.no_grad()
     def values(self, batch: Batch, ledger: Ledger) -> Tensor:
         """(B, T) values of a batch."""
-        result = torch.zeros_like(batch.mask)
-        for part in self._parts(batch):
-            result[part.rows, : part.width] = self.predict(part)
-            ledger.add("critic", self.shape.forward(part.work()))
+        rows = torch.arange(len(batch), device=batch.mask.device)
+
+        @torch.no_grad()
+        def work() -> tuple[Tensor, float]:
+            result, flops = torch.zeros_like(batch.mask), 0.0
+            for part in self.passes.parts(batch, rows):
+                result[part.rows, : part.width] = self.predict(part)
+                flops += self.shape.forward(part.work())
+            return result, flops
+
+        result, flops = self.passes.retried(work, batch, rows)
+        ledger.add("critic", flops)
         return result
 
     def update(self, batch: Batch, ledger: Ledger) -> dict[str, float]:
         """Fit the values to `batch.returns`; one optimizer step an epoch."""
         assert batch.returns is not None and batch.values is not None
-        section = self.config.critic
-        scale = algorithms.Scale.of(batch.mask, self.config.actor, self.config.data.max_response_length)
+        section, rows = self.config.critic, torch.arange(len(batch), device=batch.mask.device)
         losses, norm, rate = 0.0, 0.0, 0.0
         for _ in range(section.ppo_epochs):
-            for part in self._parts(batch):
-                rows, width = part.rows, part.width
-                loss, _ = algorithms.value_loss(
-                    self.predict(part), batch.returns[rows, :width], batch.values[rows, :width],
-                    batch.mask[rows, :width], section.cliprange_value, scale,
-                )  # fmt: skip
-                loss.backward()
-                losses += float(loss.detach()) / section.ppo_epochs
-                ledger.add("critic", self.shape.training(part.work()))
+            loss, flops = self.passes.retried(lambda: self._gradient(batch, rows), batch, rows)
+            losses += loss / section.ppo_epochs
+            ledger.add("critic", flops)
             norm, rate = self.stepper.step()
         sampled = batch.mask > 0
         returns, values = batch.returns[sampled], batch.values[sampled]
@@ -83,6 +84,23 @@ class Critic(nn.Module):
             "critic/vf_explained_var": 1 - residual / spread_ if spread_ > 0 else float("nan"),
         }
 
+    def _gradient(self, batch: Batch, rows: Tensor) -> tuple[float, float]:
+        """Accumulate the gradient of the whole batch; the loss, and the FLOPs."""
+        assert batch.returns is not None and batch.values is not None
+        scale = algorithms.Scale.of(batch.mask, self.config.actor, self.config.data.max_response_length)
+        losses, flops = 0.0, 0.0
+        self.zero_grad()  # of a try that did not fit
+        for part in self.passes.parts(batch, rows):
+            mine, width = part.rows, part.width
+            loss, _ = algorithms.value_loss(
+                self.predict(part), batch.returns[mine, :width], batch.values[mine, :width],
+                batch.mask[mine, :width], self.config.critic.cliprange_value, scale,
+            )  # fmt: skip
+            loss.backward()
+            losses += float(loss.detach())
+            flops += self.shape.training(part.work())
+        return losses, flops
+
     def trained(self) -> dict[str, Tensor]:
         """The weights that train, by name: what a checkpoint holds."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
@@ -92,11 +110,6 @@ class Critic(nn.Module):
         """Take over the weights that `trained` gave."""
         for name, parameter in self.trained().items():
             parameter.copy_(weights[name])
-
-    def _parts(self, batch: Batch):
-        rows = torch.arange(len(batch), device=batch.mask.device)
-        actor = self.config.actor
-        return micro_batches(batch, rows, actor.ppo_micro_batch_size, actor.tokens_a_pass())
 
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:

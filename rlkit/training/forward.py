@@ -1,9 +1,11 @@
 """Log-probabilities of given tokens under a policy, in micro-batches that share prompts."""
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -11,11 +13,14 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.compute import Work
+from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
 from rlkit.models.logprobs import CHUNK, SelectedLogProbs, logits_of
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,54 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
     for start, end in pairwise([*ends, len(rows)]):
         if end > start:
             yield Rows.of(batch, rows[start:end])
+
+
+@dataclass
+class Passes:
+    """How large a run's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller for
+    the rest of the run where the GPU's memory does not hold one."""
+
+    size: int
+    tokens: int
+
+    def parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
+        """`rows` in passes."""
+        return micro_batches(batch, rows, self.size, self.tokens)
+
+    def retried(
+        self, work: Callable[[], T], batch: Batch, rows: Tensor, freed: Callable[[], bool] = lambda: False
+    ) -> T:
+        """What `work` returns, which makes passes over `rows`: where memory runs out it starts again, in halves.
+
+        Args:
+            freed: called before; whether it could free something else, so that another try is worth it.
+
+        Raises:
+            RunStopped: not even single sequences fit.
+        """
+        while True:
+            try:
+                return work()
+            except torch.cuda.OutOfMemoryError as error:
+                reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory
+            torch.cuda.empty_cache()
+            if freed():
+                continue
+            if next(self.parts(batch, rows)).rows.numel() == 1:
+                raise too_large(reason)
+            self.size //= 2  # at 0 the tokens decide
+            self.tokens //= 2
+            warnings.warn(
+                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
+            )
+
+
+def too_large(reason: str) -> RunStopped:
+    """The end of a run whose smallest forward pass does not fit."""
+    return RunStopped(
+        f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
+        "model.enable_gradient_checkpointing, use model.lora_rank, or lower data.max_response_length."
+    )
 
 
 def token_logprobs(decoder: Decoder, rows: Rows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:

@@ -43,6 +43,7 @@ class SyncProbe:
             self.prompts, 1, seed=derive("probe", c.seed), temperature=c.rollout.temperature,
             max_tokens=min(TOKENS, c.data.max_response_length),
         )  # fmt: skip
+        sampler.release()  # a large engine fills the card, where the trainer's pass needs a part
         samples = [group[0] for group in groups]
         device = self.policy.device
         batch = text_batch(self.prompts, [s.ids for s in samples], self.policy.pad_id, str(device))

@@ -5,7 +5,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -327,8 +327,10 @@ class Session:
         return Run(self.config.id, self.store.folder, status, summary)
 
     def close(self) -> None:
-        """Release workers, trackers and the bar."""
+        """Release workers, the sampler's memory, trackers and the bar."""
         self.router.close()
+        with suppress(RuntimeError):  # of a GPU that has failed, whose own error is on its way
+            self.sampler.release()
         self.trackers.close()
         if self.bar is not None:
             self.bar.close()

@@ -1,7 +1,6 @@
 """One update: old and reference log-probs, KL in the reward, advantages, and optimizer steps."""
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,13 +10,19 @@ from torch import Tensor
 
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
-from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
-from rlkit.training.forward import Rows, entropy_with_gradient, micro_batches, token_logprobs
+from rlkit.training.forward import (
+    Passes,
+    Rows,
+    entropy_with_gradient,
+    micro_batches,
+    token_logprobs,
+    too_large,
+)
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
@@ -79,8 +84,7 @@ class Updater:
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
         captures = config.captures(on_gpu, parameters)
         self.captured = CapturedPasses(self.decoder, config.rollout.temperature) if captures else None
-        self.micro_batch_size = config.actor.ppo_micro_batch_size
-        self.micro_batch_tokens = config.actor.tokens_a_pass(captures)
+        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass(captures))
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
         self.controller = algorithms.KLController(config)
@@ -150,26 +154,39 @@ class Updater:
         with self.reference() if self.reference else nullcontext():
             return self._logprobs(batch, self.decoder, "ref")
 
-    @torch.no_grad()
     def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
         """(B, T) log-probs of every response token."""
-        result = torch.zeros_like(batch.mask)
-        for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
-            logprobs, _ = token_logprobs(decoder, part, self.config.rollout.temperature)
-            result[part.rows, : part.width] = logprobs.to(result.dtype)
-            self.ledger.add(phase, self.shape.forward(part.work()))
-        return result
 
-    @torch.no_grad()
+        def logprobs(part: Rows) -> Tensor:
+            return token_logprobs(decoder, part, self.config.rollout.temperature)[0]
+
+        return self._board(batch, logprobs, phase)
+
     def _sum_pi_squared(self, batch: Batch) -> Tensor | None:
         """(B, T) sum over the vocabulary of squared probabilities, where the estimator asks for it."""
+
+        def squares(part: Rows) -> Tensor:
+            logits = self.decoder.head(part.states(self.decoder)).float() / self.config.rollout.temperature
+            return part.spread(logits.softmax(-1).square().sum(-1))
+
         if self.config.algorithm.adv_estimator not in algorithms.OPTIMAL_BASELINE:
             return None
-        result = torch.zeros_like(batch.mask)
-        for part in self._parts(batch, torch.arange(len(batch), device=batch.mask.device)):
-            logits = self.decoder.head(part.states(self.decoder)).float() / self.config.rollout.temperature
-            result[part.rows, : part.width] = part.spread(logits.softmax(-1).square().sum(-1))
-            self.ledger.add("old_log_prob", self.shape.forward(part.work()))
+        return self._board(batch, squares, "old_log_prob")
+
+    def _board(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
+        """(B, T) of what a pass gives for its part of the batch, without a gradient."""
+        rows = torch.arange(len(batch), device=batch.mask.device)
+
+        @torch.no_grad()
+        def work() -> tuple[Tensor, float]:
+            result, flops = torch.zeros_like(batch.mask), 0.0
+            for part in self.passes.parts(batch, rows):
+                result[part.rows, : part.width] = of(part).to(result.dtype)
+                flops += self.shape.forward(part.work())
+            return result, flops
+
+        result, flops = self.passes.retried(work, batch, rows)
+        self.ledger.add(phase, flops)
         return result
 
     def _update_policy(self, batch: Batch, step: int) -> dict[str, float]:
@@ -193,18 +210,17 @@ class Updater:
         Raises:
             RunStopped: not even single sequences fit, or the loss cannot be split.
         """
-        while True:
-            measured, needed = copy.deepcopy(metrics), self._with_gradient(batch, rows)
-            try:
-                flops = self._passes(batch, rows, needed, scale, measured)
-            except torch.cuda.OutOfMemoryError as error:
-                self._halve(batch, needed, error)
-                continue
-            vars(metrics).update(vars(measured))
-            self.ledger.add("update", flops)
-            return
+        needed = self._with_gradient(batch, rows)
 
-    def _passes(
+        def work() -> tuple[float, Metrics]:
+            measured = copy.deepcopy(metrics)
+            return self._backward_all(batch, rows, needed, scale, measured), measured
+
+        flops, measured = self.passes.retried(work, batch, needed, self._freed)
+        vars(metrics).update(vars(measured))
+        self.ledger.add("update", flops)
+
+    def _backward_all(
         self, batch: Batch, rows: Tensor, needed: Tensor, scale: algorithms.Scale, metrics: Metrics
     ) -> float:
         """Forward and backward passes over a mini-batch; the FLOPs of the sequences `needed`.
@@ -213,9 +229,7 @@ class Updater:
         is not counted, so that a run's compute does not depend on where it ran.
         """
         parts = (
-            self.captured.parts(batch, rows, self.micro_batch_tokens)
-            if self.captured and len(needed)
-            else None
+            self.captured.parts(batch, rows, self.passes.tokens) if self.captured and len(needed) else None
         )
         whole = self.config.actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
         if parts is None or (whole and len(parts) > 1):
@@ -231,29 +245,20 @@ class Updater:
                 self.stepper.keep_gradients()
         return self.shape.training(Rows.of(batch, needed).work())
 
-    def _halve(self, batch: Batch, rows: Tensor, error: Exception) -> None:
-        """Make forward passes need less for the rest of the run: nothing captured, then half as large."""
+    def _freed(self) -> bool:
+        """After a pass that did not fit: its gradients go, and for the rest of the run what was captured.
+
+        Raises:
+            RunStopped: the loss cannot be split into smaller passes.
+        """
         self.model.zero_grad()
         if self.captured is not None:
             self.captured = None
             torch.cuda.empty_cache()
-            return
-        actor = self.config.actor
-        if (
-            actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
-            or next(self._parts(batch, rows)).rows.numel() == 1
-        ):
-            raise RunStopped(
-                "The GPU's memory does not hold the smallest forward pass of the update "
-                f"({str(error).splitlines()[0]}): set model.enable_gradient_checkpointing, use model.lora_rank, or "
-                "lower data.max_response_length."
-            ) from error
-        torch.cuda.empty_cache()
-        self.micro_batch_size //= 2  # at 0 the tokens decide
-        self.micro_batch_tokens //= 2
-        warnings.warn(
-            "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
-        )
+            return True
+        if self.config.actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE:
+            raise too_large(f"{self.config.actor.policy_loss.loss_mode} needs a mini-batch in one")
+        return False
 
     def _mini_rows(self, batch: Batch, step: int, epoch: int) -> Iterator[Tensor]:
         """Rows of each optimizer step: whole groups, shuffled anew every epoch."""
@@ -278,11 +283,10 @@ class Updater:
         return rows[(batch.advantages[rows] != 0).any(-1)]
 
     def _parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
-        actor = self.config.actor
-        whole = actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE and torch.is_grad_enabled()
-        return micro_batches(
-            batch, rows, len(batch) if whole else self.micro_batch_size, self.micro_batch_tokens
-        )
+        """The passes of a loss over `rows`: one, where it cannot be split."""
+        if self.config.actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE:
+            return micro_batches(batch, rows, len(batch), 0)
+        return self.passes.parts(batch, rows)
 
     def _backward(
         self,
