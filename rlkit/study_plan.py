@@ -146,6 +146,8 @@ def make_plan(
         UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
             or a law that there is not.
     """
+    from rlkit.laws.law import resolve  # seconds, which other commands do without
+
     path = Path(path)
     config = read_study(path, overrides or {})
     shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
@@ -165,8 +167,6 @@ def make_plan(
             source.check()
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
     plan = Plan(config, path, runs, Path(root), overrides or {})
-    from rlkit.laws.law import resolve
-
     laws = plan.analysis  # a wrong parameter is an error before the first run
     for law in (laws.get("law"), laws.get("training_law"), *laws.get("forms", [])):
         if law:

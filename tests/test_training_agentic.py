@@ -330,6 +330,19 @@ def test_intervals_know_that_episodes_of_one_problem_are_alike():
     assert values == [0.5, 0.5] and (lows[1], highs[1]) == (0, 1) and highs[0] - lows[0] < 0.4
 
 
+def test_a_share_of_none_or_all_is_not_certain():
+    wrong = [episode(-1.0, success=False, problem=i) for i in range(4)]
+    table = episode_metrics({"x": wrong}).set_index("metric")
+    assert table.loc["success", ["value", "low", "high"]].tolist() == pytest.approx(
+        [0.0, 0.0, 0.602], abs=5e-4
+    )
+    assert (
+        table.loc["completed", "low"] == pytest.approx(0.398, abs=5e-4)
+        and table.loc["completed", "high"] == 1
+    )
+    assert table.loc["return", ["low", "high"]].tolist() == [-1.0, -1.0]  # no share: its spread is its own
+
+
 def test_measures_at_their_ends():
     assert calibration_error([1.0, 1.0], [True, True]) == 0.0
     assert calibration_error([0.5] * 4, [True, True, False, False]) == 0.0

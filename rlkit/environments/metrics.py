@@ -10,7 +10,7 @@ import numpy as np
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean
+from rlkit.evaluation.passk import bootstrap_mean, of_a_share
 from rlkit.seeds import content_hash, generator
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
     "completed": lambda t: float(not t.truncated),
 }
+_SHARES = ("success", "completed")
 
 
 def episode_metrics(
@@ -88,6 +89,7 @@ def episode_metrics(
         for metric, column in values.items():
             rng = generator("episode metrics", metric, seed)
             interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
+            interval = of_a_share(interval) if metric in _SHARES else interval
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
         stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None and not t.truncated]
         if stated:

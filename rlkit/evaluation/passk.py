@@ -117,16 +117,21 @@ def pass_rate(
     correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray, level: float = 0.95
 ) -> Interval:
     """pass@1 of graded samples as a run, a table and a figure give it: the order of the samples and who asks change
-    no digit of the interval (`bootstrap_mean` with one seed, over the prompts in their own order).
+    no digit of the interval (`bootstrap_mean` with one seed, over the prompts in their own order)."""
+    correct, prompts = np.asarray(correct, dtype=float), np.asarray(prompts)
+    order = np.argsort(prompts, kind="stable")
+    rng = generator("pass rate")
+    return of_a_share(
+        bootstrap_mean(correct[order], prompts[order], rng=rng, draws=2_000, level=level), level
+    )
+
+
+def of_a_share(found: Interval, level: float = 0.95) -> Interval:
+    """A bootstrap interval of the share of right samples that is open where it must be.
 
     Where all samples are right, or all wrong, resamples are all alike and would claim certainty: the open end is then
     the exact binomial one (Clopper-Pearson) of as many trials as prompts.
     """
-    correct, prompts = np.asarray(correct, dtype=float), np.asarray(prompts)
-    order = np.argsort(prompts, kind="stable")
-    found = bootstrap_mean(
-        correct[order], prompts[order], rng=generator("pass rate"), draws=2_000, level=level
-    )
     reach = 1 - ((1 - level) / 2) ** (1 / found.prompts)
     if found.value in (0.0, 1.0):
         return found._replace(low=min(found.low, 1 - reach), high=max(found.high, reach))
