@@ -9,7 +9,7 @@ from pydantic import Field
 
 from rlkit.compute import Shape
 from rlkit.config import Section
-from rlkit.errors import UserError
+from rlkit.errors import UserError, did_you_mean
 from rlkit.models.rungs import LADDER, VOCABULARY
 from rlkit.sizing.published import PUBLISHED
 
@@ -114,8 +114,8 @@ def shape_of(path: str) -> ModelShape:
     if cached := _cached(path):
         return from_config(json.loads(cached.read_text()), path)
     raise UserError(
-        f"model.path is {path!r}, whose shape is not known here: give a folder with a config.json, one of "
-        f"{', '.join(PUBLISHED)}, or a ladder size ({', '.join(LADDER)})."
+        f"model.path is {path!r}, whose shape is not known here.{did_you_mean(path, [*LADDER, *PUBLISHED])} Give a "
+        f"folder with a config.json, one of {', '.join(PUBLISHED)}, or a ladder size ({', '.join(LADDER)})."
     )
 
 
