@@ -60,6 +60,16 @@ def test_curves_of_one_shape_collapse():
     assert table["progress"].max() == pytest.approx(1.0) and table["share"].max() == 1.0
 
 
+def test_a_run_that_hardly_changes_is_left_out_of_the_collapse_and_counted():
+    data = metrics()
+    [one, *others] = data["run"].unique()
+    mine = (data["run"] == one) & (data["metric"] == "eval/pass@1")
+    data.loc[mine, "value"] = 0.5 + 0.003 * (np.arange(mine.sum()) % 2 == 0)  # noise alone
+    drawing = efficiency.collapse(data, "compute/total_flops")
+    assert set(drawing.table["run"]) == set(others)
+    assert drawing.caption == f"1 of {len(others) + 1} runs, which hardly change, are left out."
+
+
 def test_flat_curves_cannot_collapse():
     flat = metrics()
     flat.loc[flat["metric"] == "eval/pass@1", "value"] = 0.5

@@ -12,11 +12,16 @@ from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.runs import curve_table
 from rlkit.figures.theme import LABELS, look, looks, short, styled
 
+HARDLY = 0.1  # of the largest change of a run
+
 
 def collapse(
     df: pd.DataFrame, x: str, metric: str = "eval/pass@1", by: str = "cell", venue: str = "neurips"
 ) -> Drawing:
     """Learning curves as shares of their own end: those of a family with one shape fall on one curve.
+
+    Runs that change by less than HARDLY of what the others do have no shape of their own, only noise many times as
+    high: they are left out, and the caption says how many.
 
     Args:
         df: from `rlkit.read`. x: a metric that grows along training, e.g. compute.
@@ -27,11 +32,15 @@ def collapse(
     table = curve_table(df, x, metric, by).sort_values("step")
     runs = table.groupby("run")
     first, last = runs[metric].transform("first"), runs[metric].transform("last")
-    progress = (table[metric] - first) / (last - first)
-    table = table.assign(share=table[x] / runs[x].transform("max"), progress=progress)
-    table = table[np.isfinite(table["progress"]) & ((last - first).abs() > 1e-9)]
+    change = (last - first).abs()
+    table = table.assign(
+        share=table[x] / runs[x].transform("max"), progress=(table[metric] - first) / (last - first)
+    )
+    table = table[np.isfinite(table["progress"]) & (change > max(1e-9, HARDLY * change.max()))]
     if table.empty:
         raise UserError(f"No run changes {metric} between its first and last evaluation.")
+    flat = runs.ngroups - table["run"].nunique()
+    caption = f"{flat} of {runs.ngroups} runs, which hardly change, are left out." if flat else ""
     styles = looks(df, by)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
@@ -47,7 +56,7 @@ def collapse(
             f"share of its change of {LABELS.get(metric, metric)}",
         )
         legend(ax)
-    return Drawing(fig, table, sources(df))
+    return Drawing(fig, table, sources(df), caption)
 
 
 def frontier(
