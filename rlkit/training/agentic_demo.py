@@ -20,7 +20,6 @@ from rlkit.environments.trajectory import Trajectory, save_trajectories
 from rlkit.export import open_saved, write_environments
 from rlkit.files import write_text
 from rlkit.models.loading import check_path, device_of, save_model
-from rlkit.models.packaged import PACKAGED
 from rlkit.params import validate
 from rlkit.seeds import content_hash
 from rlkit.store import Run, read_json
@@ -113,7 +112,7 @@ class MathDemo(Section):
 
     def plan(self, root: str | Path = "outputs") -> str:
         """What would be done, in words, without loading the model. Raises UserError for a folder that is missing."""
-        if not self.small and self.model not in PACKAGED:
+        if not self.small:
             check_path(self.model)
         device, offline, folder = device_of(RunConfig.model_validate({})), self.offline, self.folder(root)
         section, run = named_model(self.model, device), self.online("offline", device, 0)
