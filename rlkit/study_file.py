@@ -120,7 +120,7 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
 
 def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:
     """The RunConfig of one run: of a run's file, or of the cell of a study's file that overrides choose by the
-    keys of its grid and, where it has variants, by `variant`.
+    keys of its grid and, where it has variants, by `variant`. A variant that changes nothing need not be named.
 
     Raises:
         UserError: as `rlkit.load`; a study's file with a part of the cell that is not chosen, since such a run
@@ -130,8 +130,9 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     config, content, given = load(path, overrides), read_yaml(path), overrides or {}
     axes = {}
     if "run" in content and "study" not in given:
-        variants = list(content.get("variants") or {})
-        axes = {**({"variant": variants} if variants else {}), **(content.get("grid") or {})}
+        variants = content.get("variants") or {}
+        named = bool(variants) and all(variants.values())
+        axes = {**({"variant": list(variants)} if named else {}), **(content.get("grid") or {})}
     if any(key not in given for key in axes):
         cell = {key: given.get(key, values[0]) for key, values in axes.items()}
         words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())

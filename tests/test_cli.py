@@ -131,6 +131,12 @@ def test_a_run_of_a_study_with_variants_chooses_one_by_name(params):
         load_one(path, {"variant": "PPO"})
 
 
+def test_a_variant_that_changes_nothing_is_meant_where_none_is_named(params):
+    path = params("run: {seed: 0}\nvariants: {base: {}, wide: {rollout.n: 16}}\n")
+    planned = {run.variant: run.id for run in make_plan(path).runs}
+    assert load_one(path).id == load_one(path, {"variant": "base"}).id == planned["base"] != planned["wide"]
+
+
 def test_a_study_of_a_runs_file_says_which_command_it_is_for(params):
     path = params("model: {path: ladder-10k}")
     done = rlkit_command("study", path, "--dry-run")
