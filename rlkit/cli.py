@@ -56,10 +56,15 @@ def run(
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
+        from rlkit.scaleout import limits
         from rlkit.sizing.fit import fit_run
         from rlkit.sizing.text import verdict
+        from rlkit.training import algorithms
 
-        typer.echo(f"{run_plan(config, root)}\n{verdict(fit_run(config))}")
+        on_verl = config.trainer.backend == "verl"
+        (limits if on_verl else algorithms).check(config)
+        more = "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else verdict(fit_run(config))
+        typer.echo(f"{run_plan(config, root)}\n{more}")
         return
     from rlkit.training import train
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
+from rlkit.scaleout.layout import Files
 from rlkit.store import read_json, read_jsonl
 from rlkit.training import checkpoint
 
@@ -99,8 +100,9 @@ def run_state(folder: Path) -> RunState:
 
 
 def kept_step(folder: Path) -> int:
-    """The step of the newest checkpoint of the run in `folder`, from which it continues; 0 where there is none."""
-    return max(checkpoint.steps(folder / "checkpoints"), default=0)
+    """The step of the newest checkpoint of the run in `folder`, verl's own included, from which it continues; 0 where
+    there is none."""
+    return max([*checkpoint.steps(folder / "checkpoints"), Files.of(folder, "").kept_step])
 
 
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":

@@ -80,7 +80,9 @@ def run_plan(config: RunConfig, root: Path) -> str:
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost = kept_step(folder), estimate(config)
     flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))
-    about = f"{flops:.1e} FLOPs, about {duration(seconds)} here" if isfinite(flops) else "cost unknown"
+    about = f"{flops:.1e} FLOPs" if isfinite(flops) else "cost unknown"
+    if isfinite(flops) and config.trainer.backend == "local":
+        about += f", about {duration(seconds)} here"
     standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     return (

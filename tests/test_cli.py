@@ -194,3 +194,23 @@ def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp
     train = "data.train=[{kind: file, path: no.parquet}]"
     lost = rlkit_command("run", params("study: s"), train, "--dry-run", "--root", tmp_path / "outputs")
     assert lost.returncode == 2 and "no.parquet" in lost.stderr and not lost.stdout
+
+
+def test_a_dry_run_refuses_what_the_run_would(params):
+    unknown = rlkit_command("run", params("study: s"), "algorithm.adv_estimator=grpoo", "--dry-run")
+    assert unknown.returncode == 2 and "Did you mean 'grpo'" in unknown.stderr and not unknown.stdout
+    verl = rlkit_command(
+        "run", params("trainer: {backend: verl}"), "algorithm.adv_estimator=remax", "--dry-run"
+    )
+    assert verl.returncode == 2 and "which needs the greedy baseline" in verl.stderr and not verl.stdout
+
+
+def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):
+    path, root = params("trainer: {backend: verl, total_training_steps: 20}"), tmp_path / "outputs"
+    kept = root / "x" / "runs" / load_one(path, {"study": "x"}).id / "verl" / "checkpoints"
+    kept.mkdir(parents=True)
+    (kept / "latest_checkpointed_iteration.txt").write_text("10")
+    done = rlkit_command("run", path, "study=x", "--dry-run", "--root", root)
+    _, cost, more = done.stdout.splitlines()
+    assert cost.startswith("continues at 10/20: ") and cost.endswith(" FLOPs")
+    assert "rlkit verl" in more

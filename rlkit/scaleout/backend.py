@@ -115,7 +115,7 @@ class _VerlRun:
         shape, counts = models.describe(self.config)  # first: there may be no such model
         held = held_out(self.config)
         files = self._prepare()
-        done = models.checkpoint_step(files)
+        done = files.kept_step
         self._check_resume(files, done)
         facts = {"scorer": self.config.reward.scorer, "scorer_version": SCORER_VERSION}
         self.store.update(**counts, **facts, held_out_hash=content_hash([t.id for t in held]))

@@ -34,6 +34,14 @@ class Files:
         return self.folder / "checkpoints"
 
     @property
+    def kept_step(self) -> int:
+        """The step of verl's newest whole checkpoint; 0 without one."""
+        try:
+            return int((self.checkpoints / "latest_checkpointed_iteration.txt").read_text())
+        except (OSError, ValueError):
+            return 0
+
+    @property
     def loops(self) -> Path:
         """The agent loop's options."""
         return self.folder / "agent_loops.yaml"

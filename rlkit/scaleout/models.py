@@ -92,14 +92,6 @@ def check_prompts(model: str, limit: int, folder: Path) -> None:
                 )
 
 
-def checkpoint_step(files: Files) -> int:
-    """The step of verl's newest whole checkpoint; 0 without one."""
-    try:
-        return int((files.checkpoints / "latest_checkpointed_iteration.txt").read_text())
-    except (OSError, ValueError):
-        return 0
-
-
 def merged_step(store: RunStore) -> int:
     """The step of the newest merged checkpoint; 0 without one."""
     return max(checkpoint.steps(store.checkpoints), default=0)
@@ -110,7 +102,7 @@ def merge(config: RunConfig, store: RunStore, files: Files) -> None:
 
     verl's merger writes bfloat16. Raises RunStopped when it fails.
     """
-    step = checkpoint_step(files)
+    step = files.kept_step
     if not step or merged_step(store) == step:
         return
 
