@@ -58,7 +58,7 @@ class Model(Section):
     path: str = Field(
         default="ladder-100k", examples=["ladder-30k", "ladder-100k", "ladder-300k", "Qwen/Qwen2.5-0.5B"]
     )
-    """A ladder size (ladder-30k … ladder-300m), a folder, or a Hugging Face hub id."""
+    """A ladder size (ladder-10k … ladder-300m), smollm2-135m-instruct, a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Precision of the forward and backward pass. Weights that train stay in float32."""
     enable_gradient_checkpointing: bool = False
@@ -323,14 +323,15 @@ class RolloutConfig(Section):
     max_turn_length: Annotated[int, Field(ge=0)] = 0
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     max_num_seqs: Positive = 4096
-    """Sequences decoded together."""
+    """Most sequences decoded together."""
     gpu_memory_utilization: Share = 0.0
-    """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need."""
+    """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need, and
+    is 0.5 in a verl run."""
     tensor_model_parallel_size: Positive = 1
     """GPUs that share one copy of the sampler's weights, in a verl run."""
     max_logprob_gap: Annotated[float, Field(gt=0)] | None = None
     """Largest mean |log-prob difference| a token between sampler and trainer, in nats. Unset is 0.02, and 0.05 in
-    bfloat16, whose rounding alone moves log-probs by about 0.02."""
+    bfloat16, whose rounding alone moves log-probs by 0.02 to 0.03."""
     sync_check_freq: Annotated[int, Field(ge=0)] = 0
     """Steps between comparisons of sampler and trainer on fixed prompts, which end the run above
     max_logprob_gap; 0 compares on the sampled batch only, and warns."""
