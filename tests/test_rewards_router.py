@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -25,10 +27,18 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         os._exit(1)
     if solution_str == "slow":
         time.sleep(30)
+    if solution_str in ("late", "nap"):
+        time.sleep(1.5 if solution_str == "late" else 0.4)
     if solution_str == "grow":
         globals()["kept"] = bytearray(1200 << 20)
         kept[:: 4096] = b"x" * len(kept[::4096])
         return 1.0
+    if solution_str == "truncate":
+        for descriptor in range(3, 64):
+            try:
+                os.ftruncate(descriptor, 0)
+            except OSError:
+                pass
     if solution_str == "pid":
         return {"score": 1.0, "pid": os.getpid()}
     return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
@@ -91,6 +101,15 @@ def test_a_sleeping_answer_is_killed_too(custom):
     assert custom.grade_rows(rows("slow", "right"))[1].correct is True
 
 
+def test_an_answer_that_ends_while_its_worker_is_about_to_be_killed_is_the_one_that_is_late(custom):
+    custom.grade_rows(rows(*["right"] * 400))
+    kill = custom._nursery.kill
+    custom._nursery.kill = lambda pid: (time.sleep(0.5), kill(pid))  # busy with another worker
+    rewards = custom.grade_rows(rows("right", "late", "nap", "right"))
+    assert [r.correct for r in rewards] == [True, False, False, True]
+    assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
+
+
 def test_a_worker_that_dies_loses_only_the_answer_it_held_and_that_is_an_error(custom):
     rewards = custom.grade_rows(rows("right", "die", "right", "right"))
     assert [r.correct for r in rewards] == [True, None, True, True]
@@ -103,6 +122,22 @@ def test_quick_answers_are_told_of_together_and_still_only_the_one_that_is_held_
     rewards = custom.grade_rows(rows(*texts))
     assert [r.correct for r in rewards] == [True] * 60 + [None] + [False] * 31 + [True] * 36
     assert "died" in rewards[60].error and rewards[91].parts["killed"] == "deadline"
+
+
+def test_the_trainer_survives_a_worker_that_cuts_the_shared_note_short_and_needs_no_tmpdir(custom_file):
+    code = f"""if True:
+        import tempfile
+        tempfile.tempdir = "/nowhere"
+        from rlkit.config import RewardConfig
+        from rlkit.rewards import Router
+
+        config = RewardConfig(num_workers=1, custom_reward_function="{custom_file}:compute_score")
+        with Router(config) as router:
+            answers = ["right", "truncate", "right", "right"]
+            print([r.correct for r in router.grade_rows([("any", a, "right", None) for a in answers])])
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, "[True, False, True, True]"), done.stderr
 
 
 def test_a_killed_worker_is_replaced(custom):
@@ -285,9 +320,6 @@ def test_score_uses_one_router_and_both_scorers():
 
 
 def test_importing_the_router_imports_no_torch():
-    import subprocess
-    import sys
-
     code = (
         "import sys; from rlkit.rewards.worker import main; from rlkit.rewards import Router; "
         "from rlkit.rewards.routing import resolve; resolve('math__x'); "

@@ -7,15 +7,16 @@ nursery reads the end of its control socket and takes every worker with it.
 """
 
 import contextlib
+import fcntl
 import json
-import mmap
+import os
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import IO, Any
 
 from rlkit.rewards.wire import HELD, Channel
 
@@ -61,13 +62,12 @@ class Nursery:
         """A new worker, with `modules` imported. Raises RuntimeError when none can be started."""
         with self._lock:
             ours, theirs = socket.socketpair()
-            with theirs, tempfile.TemporaryFile() as shared:
-                shared.truncate(HELD)
-                note = mmap.mmap(shared.fileno(), HELD)
+            note = _memory()
+            with theirs:
                 request = {"op": "spawn", "settings": self._settings, "modules": sorted(modules)}
                 for attempt in (1, 2):
                     try:
-                        pid = self._ask(request, [theirs.fileno(), shared.fileno()])
+                        pid = self._ask(request, [theirs.fileno(), note.fileno()])
                         return Worker(self, pid, ours, note)
                     except OSError:
                         if attempt == 2:
@@ -94,27 +94,44 @@ class Nursery:
             self._stop()
 
 
+def _memory() -> IO[bytes]:
+    """HELD bytes that two processes share. The router reads and writes them as a file: in memory that is
+    mapped, a file that was cut short, or a full disk, would be a bus error and so the trainer's end."""
+    if sys.platform == "linux":  # needs no disk, and its size can be sealed
+        file = open(os.memfd_create("rlkit-note", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING), "r+b", buffering=0)  # noqa: SIM115
+        file.write(bytes(HELD))
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW)
+    else:
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
+        file.write(bytes(HELD))
+    return file
+
+
 class Worker(Channel):
     """One grading process, as the router sees it.
 
     Args:
-        note: shared memory in which it says which answer of a batch it is grading.
+        note: file in memory in which it says which answer of a batch it is grading.
     """
 
-    def __init__(self, nursery: Nursery, pid: int, sock: socket.socket, note: mmap.mmap) -> None:
+    def __init__(self, nursery: Nursery, pid: int, sock: socket.socket, note: IO[bytes]) -> None:
         super().__init__(sock)
         self.pid = pid
         self._nursery, self._note = nursery, note
 
     def give(self, batch: bytes) -> None:
         """Send a batch of answers."""
-        self._note[:HELD] = bytes(HELD)
+        os.pwrite(self._note.fileno(), bytes(HELD), 0)
         self.send(batch)
 
     def held(self) -> int:
         """The answer of its batch that it is grading, or was when it died."""
-        return int.from_bytes(self._note[:HELD], "big")
+        return int.from_bytes(os.pread(self._note.fileno(), HELD, 0), "big")
 
     def kill(self) -> None:
         self._nursery.kill(self.pid)
         self.close()
+
+    def close(self) -> None:
+        super().close()
+        self._note.close()
