@@ -14,6 +14,7 @@ import rlkit
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards import Router
+from rlkit.rewards.router import Call, _Job
 from rlkit.types import Reward, Task
 
 CUSTOM = """
@@ -39,6 +40,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
                 os.ftruncate(descriptor, 0)
             except OSError:
                 pass
+    if solution_str == "odd":
+        return {"score": 1.0, ("a", 1): 10**5000}
     if solution_str == "pid":
         return {"score": 1.0, "pid": os.getpid()}
     return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
@@ -138,6 +141,52 @@ def test_the_trainer_survives_a_worker_that_cuts_the_shared_note_short_and_needs
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, "[True, False, True, True]"), done.stderr
+
+
+def test_facts_that_have_no_json_form_cost_no_answer_its_outcome(custom):
+    custom.grade_rows(rows(*["right"] * 400))
+    rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
+    assert [r.error for r in rewards] == [None] * 41
+    assert rewards[20].parts == {"('a', 1)": "a int"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        ([[2, False]], 0),  # the end, with outcomes missing
+        ([[0] + [[1.0, True, {}, None, 0.1]] * 2, EOFError], 2),  # death behind the last outcome
+        ([[0] + [[1.0, True, {}, None, 0.1]] * 3], 2),
+        ([[0, [1.0, True, {}, None, "x"]]], 0),
+        ([[0, [1.0, True, {}, None, float("nan")]], [2, False]], 1),
+        ([[1, float("inf"), ""], OverflowError], 0),
+        ([RecursionError], 0),
+    ],
+)
+def test_whatever_a_worker_says_each_answer_has_one_outcome(sent, told):
+    class Fake:
+        give = kill = held = lambda self, *_: 0
+
+        def receive(self, timeout):
+            word = words.pop(0)
+            if isinstance(word, type) and issubclass(word, Exception):
+                raise word
+            return word
+
+    words = [*sent]
+    with Router(RewardConfig(num_workers=1)) as router:
+        call = Call(2)
+        batch = [_Job(call, i, ["any", "x", "y", None]) for i in range(2)]
+        left = router._serve(Fake(), batch)
+        assert left is not None and call._done + len(left) == 2
+        assert [r and r.value for r in call.results[:told]] == [1.0] * told
+
+
+def test_a_closed_router_starts_no_process(custom_file):
+    router = Router(RewardConfig(num_workers=1))
+    router.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        router._nursery.spawn()
+    assert router._nursery._process.poll() is not None
 
 
 def test_a_killed_worker_is_replaced(custom):

@@ -36,6 +36,7 @@ class Nursery:
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
         self._lock = threading.Lock()
+        self._closed = False
         self._start()
 
     def _start(self) -> None:
@@ -61,6 +62,8 @@ class Nursery:
     def spawn(self, modules: Iterable[str] = ()) -> "Worker":
         """A new worker, with `modules` imported. Raises RuntimeError when none can be started."""
         with self._lock:
+            if self._closed:  # or it would be started again, for nobody
+                raise RuntimeError("The router was closed.")
             ours, theirs = socket.socketpair()
             note = _memory()
             with theirs:
@@ -91,6 +94,7 @@ class Nursery:
 
     def close(self) -> None:
         with self._lock:
+            self._closed = True
             self._stop()
 
 

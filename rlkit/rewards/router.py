@@ -23,6 +23,7 @@ from rlkit.rewards.wire import END, LOADING, encode
 from rlkit.types import Reward, Task
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
+_LONG = 3600.0  # seconds; no answer counts as longer
 _CHUNK = 64  # most answers sent to a worker at once
 _WORTH = 2e-3  # seconds of grading that a message to a worker should at least bring
 
@@ -186,6 +187,8 @@ class Router:
             while True:
                 kind, *outcomes = worker.receive(patience + _GRACE)
                 if kind == END:
+                    if number < len(batch):
+                        raise ValueError("outcomes are missing")
                     return [] if outcomes[0] else None
                 if kind == LOADING:  # a library, which takes none of the answer's time
                     patience, module = outcomes
@@ -193,18 +196,19 @@ class Router:
                     continue
                 patience = self.config.timeout
                 for value, correct, parts, error, seconds in outcomes:
-                    job = batch[number]
-                    job.call.finish(job.index, Reward(value, correct, parts, error), seconds)
-                    self._seconds += (seconds - self._seconds) / 16
-                    number += 1
+                    job, reward = batch[number], Reward(value, correct, parts, error)
+                    self._seconds += (min(max(0.0, seconds), _LONG) - self._seconds) / 16
+                    number += 1  # before it is told: whatever fails, no answer is told of twice
+                    job.call.finish(job.index, reward, seconds)
         except TimeoutError:
             outcome = Reward.of(False, killed="deadline")
-        except (EOFError, OSError, ValueError, TypeError, LookupError):
+        except Exception:  # of any kind: a worker may send anything, and this thread must go on
             outcome = Reward.failed("The grading process died while it held this answer.")
-        held = min(max(worker.held(), number), len(batch) - 1)  # those before it are graded, but not told of
-        for job in batch[held : held + 1]:  # as of now: until it is killed, a late worker may begin another
+        left = batch[number:]  # nothing, if it died behind its last outcome
+        held = min(max(worker.held() - number, 0), len(left) - 1)  # those before it are graded, but not told of
+        for job in left[held : held + 1]:  # as of now: until it is killed, a late worker may begin another
             job.call.finish(job.index, outcome, self.config.timeout)
-        return batch[number:held] + batch[held + 1 :]
+        return left[:held] + left[held + 1 :] if left else []
 
     def close(self) -> None:
         """End the workers; answers that are still being graded become errors."""

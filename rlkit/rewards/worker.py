@@ -151,17 +151,24 @@ def _grade(batch: list[Any], channel: Channel, note: mmap.mmap) -> None:
 def _encode(outcomes: list[list[Any]]) -> bytes:
     try:
         return encode([GRADED, *outcomes])
-    except (TypeError, ValueError):
-        for outcome in outcomes:  # a scorer's odd facts
-            outcome[2] = {name: value if _plain(value) else str(value) for name, value in outcome[2].items()}
+    except Exception:  # a scorer's odd facts, which must not cost the other answers theirs
+        for outcome in outcomes:
+            outcome[2] = {_text(name): v if _plain(v) else _text(v) for name, v in outcome[2].items()}
         return encode([GRADED, *outcomes])
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value)
+    except Exception:  # of any kind: it is the scorer's
+        return f"a {type(value).__name__}"
 
 
 def _plain(value: Any) -> bool:
     try:
         encode(value)
         return True
-    except (TypeError, ValueError):
+    except Exception:  # of any kind: it is the scorer's
         return False
 
 
