@@ -189,6 +189,16 @@ def test_a_closed_router_starts_no_process(custom_file):
     assert router._nursery._process.poll() is not None
 
 
+def test_slow_answers_behind_quick_ones_are_spread_over_the_workers():
+    with Router(RewardConfig(num_workers=8)) as router:
+        for source, seconds in (("quick", 1e-5), ("slow", 1.0), ("quick", 2e-5)):
+            router._learn(source, seconds)
+        sources = ["quick"] * 20 + ["slow"] * 40
+        router._jobs.extend(_Job(Call(1), 0, [source, "x", "y", None]) for source in sources)
+        assert [job.row[0] for job in router._take()] == ["quick"] * 20
+        assert len(router._take()) == 2
+
+
 def test_a_killed_worker_is_replaced(custom):
     first = custom.grade_rows(rows(*["pid"] * 8))
     for pid in {r.parts["pid"] for r in first}:

@@ -94,7 +94,7 @@ class Router:
         self._wake = threading.Condition()
         self._closed = False
         self._modules: set[str] = set()  # slow libraries that workers have loaded
-        self._seconds = 1.0  # that an answer takes, by the last ones
+        self._seconds: dict[str, float] = {}  # that an answer of a data source takes: the slow ones of late
         self._lanes: list[threading.Thread] = []
         self._nursery = Nursery(Settings.of(self.config).__dict__)
         atexit.register(self.close)
@@ -145,14 +145,19 @@ class Router:
 
     def _take(self) -> list[_Job]:
         """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
-        the end of the queue, so that all workers finish at about the same time, unless answers are so quick
-        that sending them takes longer."""
+        the end of the queue, so that all workers finish at about the same time, unless the next answers
+        are so quick that sending them takes longer."""
         with self._wake:
             self._wake.wait_for(lambda: self._jobs or self._closed)
             if self._closed:
                 return []
-            share = max(1, len(self._jobs) // (2 * self._size), int(_WORTH / max(self._seconds, 1e-6)))
-            return [self._jobs.popleft() for _ in range(min(share, _CHUNK, len(self._jobs)))]
+            share, batch, total = max(1, len(self._jobs) // (2 * self._size)), [], 0.0
+            while self._jobs and len(batch) < _CHUNK:
+                total += self._seconds.get(self._jobs[0].row[0], 1.0)
+                if len(batch) >= share and total > _WORTH:
+                    break
+                batch.append(self._jobs.popleft())
+            return batch
 
     def _lane(self) -> None:
         """The life of one worker's thread: take a batch, have it graded, replace the worker if need be."""
@@ -197,7 +202,7 @@ class Router:
                 patience = self.config.timeout
                 for value, correct, parts, error, seconds in outcomes:
                     job, reward = batch[number], Reward(value, correct, parts, error)
-                    self._seconds += (min(max(0.0, seconds), _LONG) - self._seconds) / 16
+                    self._learn(job.row[0], min(max(0.0, seconds), _LONG))
                     number += 1  # before it is told: whatever fails, no answer is told of twice
                     job.call.finish(job.index, reward, seconds)
         except TimeoutError:
@@ -205,10 +210,18 @@ class Router:
         except Exception:  # of any kind: a worker may send anything, and this thread must go on
             outcome = Reward.failed("The grading process died while it held this answer.")
         left = batch[number:]  # nothing, if it died behind its last outcome
-        held = min(max(worker.held() - number, 0), len(left) - 1)  # those before it are graded, but not told of
+        held = min(
+            max(worker.held() - number, 0), len(left) - 1
+        )  # those before it are graded, but not told of
         for job in left[held : held + 1]:  # as of now: until it is killed, a late worker may begin another
             job.call.finish(job.index, outcome, self.config.timeout)
         return left[:held] + left[held + 1 :] if left else []
+
+    def _learn(self, data_source: str, seconds: float) -> None:
+        """A slow answer counts at once and for a while: many of its kind in one batch would leave the other
+        workers idle."""
+        known = self._seconds.get(data_source, seconds)
+        self._seconds[data_source] = max(seconds, known + (seconds - known) / 16)
 
     def close(self) -> None:
         """End the workers; answers that are still being graded become errors."""
