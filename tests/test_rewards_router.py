@@ -40,6 +40,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
                 os.ftruncate(descriptor, 0)
             except OSError:
                 pass
+    if solution_str == "fork":
+        os.fork()
     if solution_str == "odd":
         return {"score": 1.0, ("a", 1): 10**5000}
     if solution_str == "pid":
@@ -197,6 +199,18 @@ def test_slow_answers_behind_quick_ones_are_spread_over_the_workers():
         router._jobs.extend(_Job(Call(1), 0, [source, "x", "y", None]) for source in sources)
         assert [job.row[0] for job in router._take()] == ["quick"] * 20
         assert len(router._take()) == 2
+
+
+def test_a_scorer_that_forks_speaks_once(custom):
+    custom.grade_rows(rows(*["right"] * 400))
+    rewards = custom.grade_rows(rows(*["right"] * 60, "fork", *["wrong"] * 60))
+    assert [r.correct for r in rewards] == [True] * 60 + [False] * 61
+    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
+
+
+def test_a_library_that_cannot_be_imported_keeps_no_worker_from_starting(custom):
+    custom._modules |= {"no_such_module"}
+    assert custom.grade_rows(rows("right"))[0].correct
 
 
 def test_a_killed_worker_is_replaced(custom):

@@ -5,6 +5,7 @@ together. It notes in shared memory which answer it is grading, so the router al
 died or hung was holding.
 """
 
+import contextlib
 import ctypes
 import importlib
 import json
@@ -59,7 +60,8 @@ def main(descriptor: int) -> None:
 
 def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, note: int) -> int:
     for module in request["modules"]:
-        importlib.import_module(module)  # once here instead of in every worker that is forked from now on
+        with contextlib.suppress(Exception):  # one that is not installed is told of where it is asked for
+            importlib.import_module(module)  # once here instead of in every worker that is forked from now on
     nursery = os.getpid()
     pid = os.fork()
     if pid:
@@ -137,10 +139,13 @@ def _grade(batch: list[Any], channel: Channel, note: mmap.mmap) -> None:
 
     context.slow, context.announce = flush, announce
     context.batch = batch
+    own = os.getpid()
     for index, answer in enumerate(batch):
         note[:HELD] = index.to_bytes(HELD, "big")
         start = time.perf_counter()
         reward = grade(*answer)
+        if os.getpid() != own:  # the scorer forked: only one of the two may speak
+            os._exit(0)
         end = time.perf_counter()
         waiting.append([reward.value, reward.correct, dict(reward.parts), reward.error, end - start])
         if end - flushed > _PATIENCE:
