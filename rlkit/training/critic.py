@@ -47,17 +47,7 @@ class Critic(nn.Module):
 
     def values(self, batch: Batch, ledger: Ledger) -> Tensor:
         """(B, T) values of a batch."""
-        rows = torch.arange(len(batch), device=batch.mask.device)
-
-        @torch.no_grad()
-        def work() -> tuple[Tensor, float]:
-            result, flops = torch.zeros_like(batch.mask), 0.0
-            for part in self.passes.parts(batch, rows):
-                result[part.rows, : part.width] = self.predict(part)
-                flops += self.shape.forward(part.work())
-            return result, flops
-
-        result, flops = self.passes.retried(work, batch, rows)
+        result, flops = self.passes.board(batch, self.predict, self.shape)
         ledger.add("critic", flops)
         return result
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from rlkit.compute import Work
+from rlkit.compute import Shape, Work
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
@@ -109,6 +109,20 @@ class Passes:
     def parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
         """`rows` in passes."""
         return micro_batches(batch, rows, self.size, self.tokens)
+
+    def board(self, batch: Batch, of: Callable[[Rows], Tensor], shape: Shape) -> tuple[Tensor, float]:
+        """(B, T) of what `of` gives (b, t) for each pass over the batch, without a gradient, and the passes' FLOPs."""
+        rows = torch.arange(len(batch), device=batch.mask.device)
+
+        @torch.no_grad()
+        def work() -> tuple[Tensor, float]:
+            result, flops = torch.zeros_like(batch.mask), 0.0
+            for part in self.parts(batch, rows):
+                result[part.rows, : part.width] = of(part).to(result.dtype)
+                flops += shape.forward(part.work())
+            return result, flops
+
+        return self.retried(work, batch, rows)
 
     def retried(
         self, work: Callable[[], T], batch: Batch, rows: Tensor, freed: Callable[[], bool] = lambda: False

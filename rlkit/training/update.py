@@ -174,18 +174,8 @@ class Updater:
         return self._board(batch, squares, "old_log_prob")
 
     def _board(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
-        """(B, T) of what a pass gives for its part of the batch, without a gradient."""
-        rows = torch.arange(len(batch), device=batch.mask.device)
-
-        @torch.no_grad()
-        def work() -> tuple[Tensor, float]:
-            result, flops = torch.zeros_like(batch.mask), 0.0
-            for part in self.passes.parts(batch, rows):
-                result[part.rows, : part.width] = of(part).to(result.dtype)
-                flops += self.shape.forward(part.work())
-            return result, flops
-
-        result, flops = self.passes.retried(work, batch, rows)
+        """(B, T) of what a pass gives for its part of the batch, without a gradient, counted as `phase`."""
+        result, flops = self.passes.board(batch, of, self.shape)
         self.ledger.add(phase, flops)
         return result
 
