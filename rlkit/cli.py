@@ -9,7 +9,7 @@ prints it as one sentence and exits with status 2.
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -17,6 +17,9 @@ from rlkit.data.cli import app as data_app
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.rewards.cli import app as rewards_app
 from rlkit.serving.cli import app as agents_app
+
+if TYPE_CHECKING:
+    from rlkit.config import RunConfig
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
@@ -51,11 +54,11 @@ def run(
 ) -> None:
     """Train one run, or continue it where it was ended."""
     from rlkit.params import parse_overrides
-    from rlkit.report import run_end, run_plan
     from rlkit.study_file import load_one
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
+        from rlkit.report import run_plan
         from rlkit.scaleout import limits
         from rlkit.sizing.fit import fit_run
         from rlkit.sizing.text import verdict
@@ -66,6 +69,12 @@ def run(
         more = "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else verdict(fit_run(config))
         typer.echo(f"{run_plan(config, root)}\n{more}")
         return
+    _train(config, root)
+
+
+def _train(config: "RunConfig", root: Path) -> None:
+    """Train a run, and say how it ended."""
+    from rlkit.report import run_end
     from rlkit.training import train
 
     result = train(config, root=root)
@@ -85,14 +94,13 @@ def verl(
     import shlex
 
     from rlkit.params import parse_overrides
-    from rlkit.scaleout import backend
     from rlkit.study_file import load_one
 
     config = load_one(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
     if not dry_run:
-        result = backend.train(config, root=root)
-        typer.echo(f"{result.status}: {result.folder}")
-        raise typer.Exit(130 if result.status == "stopped" else 0)
+        return _train(config, root)
+    from rlkit.scaleout import backend
+
     command, written = backend.dry_run(config, root)
     typer.echo(shlex.join(command))
     typer.echo(f"wrote {written}", err=True)

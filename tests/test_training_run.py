@@ -13,8 +13,10 @@ import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
+from rlkit.scaleout import backend
 from rlkit.store import RunStore, read_jsonl
 from rlkit.training import checkpoint, warm_start
+from rlkit.training.interrupt import Interrupted
 from rlkit.training.session import Session
 from rlkit.training.verify import differences, verify_resume
 
@@ -166,6 +168,17 @@ def test_a_signal_while_the_run_is_opened_stops_it_too(tmp_path, monkeypatch):
         run = rlkit.train(config(), root=tmp_path, progress=False)
     assert run.status == "stopped" == json.loads((run.folder / "run.json").read_text())["status"]
     assert rlkit.train(config(), root=tmp_path, progress=False).status == "finished"
+
+
+def test_a_run_on_verl_that_a_signal_ends_early_is_a_stopped_run_as_here(tmp_path, monkeypatch):
+    def interrupted(c, root, progress):
+        with RunStore.open(c, root):
+            raise Interrupted("interrupted before the first step")
+
+    monkeypatch.setattr(backend, "train", interrupted)
+    verl = config().trainer.model_copy(update={"backend": "verl"})
+    run = rlkit.train(config().model_copy(update={"trainer": verl}), root=tmp_path, progress=False)
+    assert run.status == "stopped" == json.loads((run.folder / "run.json").read_text())["status"]
 
 
 def test_a_signal_in_a_step_says_that_the_step_is_finished_first(tmp_path, capfd):
