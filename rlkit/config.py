@@ -385,6 +385,8 @@ class Trainer(Section):
     """Seconds without a sign of progress after which a verl run is ended."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto is the GPU where there is one."""
+    tf32: bool = False
+    """Float32 products on a GPU's tensor cores, which round their factors to 10 bits: faster and less exact."""
     num_threads: Annotated[int, Field(ge=0)] = 0
     """CPU threads of this run; 0 is all cores."""
 

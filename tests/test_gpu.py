@@ -17,7 +17,7 @@ from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.models.attention import GroupedAttention, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
-from rlkit.params import validate
+from rlkit.params import override, validate
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import captured, train
 from rlkit.training.captured import CapturedPasses
@@ -144,15 +144,14 @@ def test_the_ragged_kernel_computes_the_grouped_attention_and_its_gradient():
     torch.testing.assert_close(half.grad.float(), exact.grad, atol=6e-2, rtol=6e-2)
 
 
-@pytest.mark.parametrize("changes", [
-    {}, {"dtype": "bfloat16"}, {"dtype": "bfloat16", "lora_rank": 8, "enable_gradient_checkpointing": True},
+@pytest.mark.parametrize(("changes", "tf32", "bound"), [
+    ({}, False, 1e-3), ({}, True, 5e-3), ({"dtype": "bfloat16"}, False, 0.02),
+    ({"dtype": "bfloat16", "lora_rank": 8, "enable_gradient_checkpointing": True}, False, 0.02),
 ])  # fmt: skip
-def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes):
-    c = config(rollout={"sync_check_freq": 1})
-    run = train(
-        c.model_copy(update={"model": c.model.model_copy(update=changes)}), root=tmp_path, progress=False
-    )
-    bound = 1e-3 if not changes else 0.02
+def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes, tf32, bound):
+    c = override(config().model_dump(mode="json"), {"rollout.sync_check_freq": 1, "trainer.tf32": tf32})
+    c = validate(RunConfig, override(c, {f"model.{key}": value for key, value in changes.items()}))
+    run = train(c, root=tmp_path, progress=False)
     gaps = [json.loads(line) for line in (run.folder / "sync.jsonl").read_text().splitlines()]
     assert run.status == "finished" and len(gaps) == 6
     assert (

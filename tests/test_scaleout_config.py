@@ -179,6 +179,7 @@ REFUSED = [
         for name in sorted(limits.UNSUPPORTED)
     ),
     ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
+    ({"trainer": {"tf32": True}}, r"trainer\.tf32 is True"),
     ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),
     (
         {"rollout": {"tensor_model_parallel_size": 2}},

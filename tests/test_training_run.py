@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 import rlkit
 from rlkit.config import RunConfig
@@ -46,6 +47,14 @@ def own_cache(tmp_path_factory, monkeypatch):
 
 def metrics_of(run) -> list[dict]:
     return list(read_jsonl(run.folder / "metrics.jsonl"))
+
+
+def test_products_are_in_tf32_for_the_runs_that_ask_for_it_alone(tmp_path):
+    rounded = []
+    for tf32 in (True, False):
+        with Session.open(config(trainer__tf32=tf32), tmp_path, progress=False):
+            rounded.append(torch.backends.cuda.matmul.allow_tf32)
+    assert rounded == [True, False]
 
 
 def test_a_run_leaves_all_its_parts(tmp_path):

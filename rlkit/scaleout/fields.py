@@ -176,6 +176,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "trainer.logger": By("rlkit's trackers, under the names of the run store; verl itself logs to console and file"),
     "trainer.backend": By("verl"),
     "trainer.device": By("GPUs; cpu is refused"),
+    "trainer.tf32": Refused(False, "verl has no key for it: use false, or model.dtype bfloat16"),
     "trainer.num_threads": By("OMP_NUM_THREADS of verl's processes"),
     "trainer.nnodes": to("trainer.nnodes"),
     "trainer.n_gpus_per_node": to("trainer.n_gpus_per_node"),

@@ -50,6 +50,7 @@ class Session:
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.device = device_of(config)
+        torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")

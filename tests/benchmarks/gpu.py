@@ -43,6 +43,7 @@ HERE = Path(__file__).resolve()
 LORA = {"lora": 32, "dtype": "bfloat16", "tokens": 512}
 CASES = {
     "step-3m": {"model": "ladder-3m", "tokens": 32, "systems": ["rlkit", "trl"]},
+    "step-3m-tf32": {"model": "ladder-3m", "tokens": 32, "tf32": True, "systems": ["rlkit", "trl"]},
     "step-3m-verl": {"model": "ladder-3m", "tokens": 32, "steps": 4, "systems": ["rlkit", "verl"]},
     "step-smollm2": {
         "model": "smollm2-135m-instruct", "tokens": 128, "lora": 16, "dtype": "bfloat16",

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import statistics
 import tempfile
 import time
@@ -40,6 +41,13 @@ def wait() -> None:
 
     if torch.cuda.is_available():
         torch.cuda.synchronize()
+
+
+def free_port() -> int:
+    """A port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 def peak_gib() -> float:
@@ -129,6 +137,7 @@ def config_of(case: dict, **changes) -> Any:
         "reward": {"custom_reward_function": f"{HERE}:compute_score"},
         "trainer": {
             "total_training_steps": case.get("steps", 8) + 2, "test_freq": 0, "save_freq": 0, "device": device(),
+            "tf32": case.get("tf32", False),
         },
         "evaluation": {"size": 16, "n": 1},
     }  # fmt: skip
@@ -217,7 +226,7 @@ def step_trl(case: dict, vllm: bool) -> dict:
     from rlkit.data import TaskStream, held_out
     from rlkit.models.loading import load_policy, save_model
 
-    alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=29511)
+    alone = dict(RANK=0, LOCAL_RANK=0, WORLD_SIZE=1, MASTER_ADDR="127.0.0.1", MASTER_PORT=free_port())
     for name, value in alone.items():
         os.environ.setdefault(name, str(value))
     config, ends = config_of(case), []
@@ -243,7 +252,8 @@ def step_trl(case: dict, vllm: bool) -> dict:
     arguments = GRPOConfig(
         output_dir=str(folder / "out"), per_device_train_batch_size=part, num_generations=SAMPLES,
         gradient_accumulation_steps=total // part, max_completion_length=case["tokens"], temperature=1.0, beta=0.0,
-        learning_rate=1e-5, bf16=half, gradient_checkpointing=case.get("checkpointing", False), report_to=[],
+        learning_rate=1e-5, bf16=half, tf32=case.get("tf32", False),
+        gradient_checkpointing=case.get("checkpointing", False), report_to=[],
         save_strategy="no", logging_steps=1, max_steps=config.trainer.total_training_steps, disable_tqdm=True,
         use_cpu=device() == "cpu", model_init_kwargs={"dtype": "bfloat16" if half else "float32"}, **colocated,
     )  # fmt: skip
