@@ -23,7 +23,7 @@ from rlkit.environments.metrics import (
     transition_counts,
 )
 from rlkit.environments.trajectory import load_trajectories, save_trajectories
-from rlkit.errors import UserError
+from rlkit.errors import RunStopped, UserError
 from rlkit.training import agentic
 from rlkit.training.agentic import AgenticTrainer, named_model
 from rlkit.training.agentic_data import AgenticConfig, encode, step_weights
@@ -135,17 +135,32 @@ def test_a_pass_that_a_gpu_has_no_memory_for_is_halved_and_gives_the_same_gradie
 
     loss, wanted = gradients(trainer)
     monkeypatch.setattr(agentic, "token_logprobs", little_memory)
-    again, found = gradients(poor)
+    with pytest.warns(UserWarning, match="going on with half of it"):
+        again, found = gradients(poor)
     assert len(passes) > 4 and again == pytest.approx(loss, rel=1e-5)
     for a, b in zip(found, wanted, strict=True):
         assert torch.allclose(a, b, atol=1e-5)
     monkeypatch.setattr(agentic, "token_logprobs", raises_out_of_memory)
-    with pytest.raises(torch.cuda.OutOfMemoryError):
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(RunStopped, match=r"not even for one.* lower config.max_length"),
+    ):
         poor.loss(data)
 
 
 def raises_out_of_memory(*_) -> NoReturn:
     raise torch.cuda.OutOfMemoryError("not even for one")
+
+
+def test_a_model_section_decides_whether_activations_are_kept():
+    def kept(checkpointing: bool) -> int:
+        trainer = AgenticTrainer(Model(path="ladder-30k", enable_gradient_checkpointing=checkpointing), ENV)
+        data, sizes = trainer.prepare_training_data([episode(*[1.0] * 20)]), []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+            trainer._loss(data, backward=True)
+        return sum(sizes)
+
+    assert kept(True) < 0.5 * kept(False)
 
 
 def test_episodes_that_are_too_long_are_left_out_and_counted():

@@ -24,7 +24,7 @@ from rlkit.models.loading import Policy, device_of, load_policy, save_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights
-from rlkit.training.forward import micro_batches, text_batch, token_logprobs
+from rlkit.training.forward import Passes, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
@@ -84,7 +84,7 @@ class AgenticTrainer:
         self._environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
         self._policy: Policy | None = None
-        self._pass_tokens = PASS_TOKENS[self.device]
+        self._passes = Passes(0, PASS_TOKENS[self.device], limit="config.max_length")
         self.left_out = 0
 
     @property
@@ -139,6 +139,7 @@ class AgenticTrainer:
 
         Raises:
             UserError: no examples, or a loss that is no longer a finite number.
+            RunStopped: the GPU's memory does not hold a single episode.
         """
         if not dataset:
             raise UserError("There are no examples to train on: prepare_training_data makes them.")
@@ -184,20 +185,9 @@ class AgenticTrainer:
         return self._loss(dataset, backward=False)
 
     def _loss(self, examples: Sequence[Example], backward: bool) -> float:
-        """As `loss`; with `backward`, gradients are added. Passes that a GPU has no memory for are halved."""
-        while True:
-            try:
-                return self._pass(examples, backward)
-            except torch.cuda.OutOfMemoryError:
-                if self._pass_tokens <= max(len(e.prompt_ids) + len(e.response_ids) for e in examples):
-                    raise
-            self._pass_tokens //= 2
-            self.setup_model().model.zero_grad()
-            torch.cuda.empty_cache()
-
-    def _pass(self, examples: Sequence[Example], backward: bool) -> float:
+        """As `loss`; with `backward`, the gradients are its own. Passes that a GPU has no memory for are halved."""
         policy = self.setup_model()
-        decoder = Decoder(policy.model)
+        decoder = Decoder(policy.model, checkpointing=self.model.enable_gradient_checkpointing)
         ordered = sorted(examples, key=lambda e: len(e.response_ids))  # short ones share a forward pass
         batch = text_batch(
             [e.prompt_ids for e in ordered], [e.response_ids for e in ordered], policy.pad_id, self.device
@@ -205,15 +195,21 @@ class AgenticTrainer:
         width = batch.response_ids.shape[1]
         padded = np.stack([np.pad(e.weights, (0, width - len(e.weights))) for e in ordered])
         weights = torch.from_numpy(padded).float().to(self.device)  # (B, T)
-        tokens, total = float((weights > 0).sum()), 0.0
+        tokens = float((weights > 0).sum())
         rows = torch.arange(len(ordered), device=self.device)
-        for part in micro_batches(batch, rows, 0, self._pass_tokens):
-            logprobs, _ = token_logprobs(decoder, part)
-            loss = -(logprobs * weights[part.rows, : part.width]).sum() / tokens
-            if backward:
-                loss.backward()
-            total += float(loss.detach())
-        return total
+
+        def work() -> float:
+            policy.model.zero_grad()  # of a try that did not fit
+            total = 0.0
+            for part in self._passes.parts(batch, rows):
+                logprobs, _ = token_logprobs(decoder, part)
+                loss = -(logprobs * weights[part.rows, : part.width]).sum() / tokens
+                if backward:
+                    loss.backward()
+                total += float(loss.detach())
+            return total
+
+        return self._passes.retried(work, batch, rows)
 
     def test_inference(
         self,

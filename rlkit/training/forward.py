@@ -101,10 +101,12 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
 @dataclass
 class Passes:
     """How large a run's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller for
-    the rest of the run where the GPU's memory does not hold one."""
+    the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence, to be
+    named where not even one fits."""
 
     size: int
     tokens: int
+    limit: str = "data.max_response_length"
 
     def parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
         """`rows` in passes."""
@@ -144,7 +146,7 @@ class Passes:
             if freed():
                 continue
             if next(self.parts(batch, rows)).rows.numel() == 1:
-                raise too_large(reason)
+                raise too_large(reason, self.limit)
             self.size //= 2  # at 0 the tokens decide
             self.tokens //= 2
             warnings.warn(
@@ -152,11 +154,11 @@ class Passes:
             )
 
 
-def too_large(reason: str) -> RunStopped:
+def too_large(reason: str, limit: str = Passes.limit) -> RunStopped:
     """The end of a run whose smallest forward pass does not fit."""
     return RunStopped(
         f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
-        "model.enable_gradient_checkpointing, use model.lora_rank, or lower data.max_response_length."
+        f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {limit}."
     )
 
 
