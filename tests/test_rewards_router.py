@@ -1,12 +1,14 @@
 """The router: order, deadlines, crashes, call contexts and bad input."""
 
 import asyncio
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -377,6 +379,27 @@ def test_an_async_custom_function_and_one_that_returns_no_number(custom_file):
 def test_a_custom_function_without_a_name_is_refused_at_once():
     with pytest.raises(UserError, match="module:function"):
         Router(RewardConfig(custom_reward_function="some_module"))
+
+
+def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_alone(router):
+    assert router.grade_rows([("math__x", "1", "1", None)])[0].correct  # its threads run, here alone
+
+    def child(parent: int) -> None:
+        words = f"of process {parent}, of which process {os.getpid()} is a fork: make a Router"
+        with pytest.raises(RuntimeError, match=words):
+            router.grade_rows([("math__x", "1", "1", None)])
+        router.close()
+        with Router(router.config) as own:
+            assert own.grade_rows([("math__x", "1", "1", None)])[0].correct
+
+    with ThreadPoolExecutor(1) as other:
+        other.submit(router._wake.acquire).result()  # a thread that the child does not have holds the lock
+        process = multiprocessing.get_context("fork").Process(target=child, args=(os.getpid(),), daemon=True)
+        process.start()
+        other.submit(router._wake.release).result()
+    process.join(60)
+    assert process.exitcode == 0
+    assert router.grade_rows([("math__x", "1", "1", None)])[0].correct
 
 
 def test_a_closed_router_refuses_and_closing_twice_is_fine():

@@ -76,7 +76,8 @@ class _Job:
 
 
 class Router:
-    """Grades answers in worker processes; a context manager.
+    """Grades answers in worker processes; a context manager. It belongs to the process that made it: a forked one has
+    none of its threads.
 
     Args:
         config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
@@ -92,7 +93,7 @@ class Router:
         self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
-        self._closed = False
+        self._closed, self._owner = False, os.getpid()
         self._modules: set[str] = set()  # slow libraries that workers have loaded
         self._seconds: dict[str, float] = {}  # that an answer of a data source takes: the slow ones of late
         self._lanes: list[threading.Thread] = []
@@ -122,7 +123,16 @@ class Router:
 
     def submit(self, rows: Sequence[tuple[Any, ...] | str]) -> Call:
         """`grade_rows` without waiting: rows are graded while the caller goes on. A text in place of a
-        row is the reason why there is none, and becomes its error."""
+        row is the reason why there is none, and becomes its error.
+
+        Raises:
+            RuntimeError: the router is closed, or of another process.
+        """
+        if os.getpid() != self._owner:
+            raise RuntimeError(
+                f"This Router is of process {self._owner}, of which process {os.getpid()} is a fork: make a Router in "
+                "the process that grades."
+            )
         call, jobs = Call(len(rows)), []
         for index, row in enumerate(rows):
             if isinstance(row, str):
@@ -224,7 +234,9 @@ class Router:
         self._seconds[data_source] = max(seconds, known + (seconds - known) / 16)
 
     def close(self) -> None:
-        """End the workers; answers that are still being graded become errors."""
+        """End the workers; answers that are still being graded become errors. Does nothing in a forked process."""
+        if os.getpid() != self._owner:  # which may have got the lock as another thread held it
+            return
         with self._wake:
             if self._closed:
                 return
