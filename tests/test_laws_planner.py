@@ -76,13 +76,18 @@ def test_the_simulated_interval_is_that_of_the_information_matrix():
 
 def test_two_sizes_cannot_show_an_exponent_and_a_third_can():
     runs = grid([1e8, 1e9], [1e9, 1e10, 1e11])
-    candidates = pd.DataFrame({"N": [1e9, 1e10], "D": [3e11, 1e10]})
+    candidates = pd.DataFrame({"N": [1e9, 3e10, 1e9, 1e10], "D": [3e11, 1e10, 1e12, 1e10]})
     found = design("chinchilla", runs, params=CHINCHILLA, noise=0.005, candidates=candidates, replicates=200)
     table = found.intervals.set_index("parameter")
     assert np.isinf(table.loc[["E", "A", "alpha"], "width"]).all()
     assert np.isfinite(table.loc[["B", "beta"], "width"]).all()
-    assert found.additions["N"].iloc[0] == 1e10  # a third size, not more data at the second
-    assert found.additions["alpha width"].iloc[0] < 0.01
+    added = found.additions  # a third size, the cheaper first, before more data at the second
+    assert list(zip(added["N"], added["D"], strict=True))[:2] == [(1e10, 1e10), (3e10, 1e10)]
+    assert list(added["alpha width"]) == [0, 0, 1, 1]  # infinite widths become finite, or stay
+    assert (
+        list(added["gain_per_flop"])[:3] == [np.inf, np.inf, 1.0] and 0 < added["gain_per_flop"].iloc[3] < 1
+    )
+    assert (added["beta width"] < 1).all()
 
 
 def test_more_seeds_narrow_and_run_noise_widens():

@@ -168,8 +168,8 @@ class Design:
             at a bound; 1, with an infinite width, where the design cannot tell the parameter from others at
             all.
         additions: one row a candidate run: its columns, flops, the factor by which it multiplies each
-            parameter's width, and gain_per_flop, the mean fall in ln width a FLOP relative to the best
-            candidate's.
+            parameter's width (0 where an infinite one becomes finite), and gain_per_flop, the mean fall in ln width
+            a FLOP relative to the largest finite one. Infinite gains come first, the cheapest of them at the top.
         cost: flops, gpu_hours and money of the design.
     """
 
@@ -244,18 +244,18 @@ def _additions(
     for i in range(0 if candidates is None else len(candidates)):
         extra = candidates.iloc[[i]]  # type: ignore[union-attr]
         more = widths(pd.concat([runs, extra], ignore_index=True))["width"].to_numpy()
-        with np.errstate(invalid="ignore"):
-            ratio = more / base
-        ratio = np.clip(np.where(np.isnan(ratio), 1.0, ratio), 1e-3, None)  # infinite both times: no change
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = more / base  # 0 where it was infinite
+            ratio[np.isnan(ratio)] = 1.0  # infinite both times: no change
+            fall = -np.log(ratio).mean()
         cost = float(_flops(extra, flops)[0])
         shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
-        gain = -np.log(ratio).mean() / cost
-        rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": gain})
+        rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": fall / cost})
     if not rows:
         return pd.DataFrame()
     table = pd.DataFrame(rows)
-    table["gain_per_flop"] /= table["gain_per_flop"].abs().max() or 1.0
-    return table.sort_values("gain_per_flop", ascending=False, ignore_index=True)
+    table["gain_per_flop"] /= table["gain_per_flop"].abs().replace(np.inf, 0.0).max() or 1.0
+    return table.sort_values(["gain_per_flop", "flops"], ascending=[False, True], ignore_index=True)
 
 
 def _flops(rows: pd.DataFrame, rule: str | Callable[[pd.DataFrame], np.ndarray]) -> np.ndarray:

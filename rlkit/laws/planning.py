@@ -122,7 +122,8 @@ class PlanResult:
             if len(self.design.additions):
                 lines += [
                     "",
-                    "Runs to add, most gained a FLOP first, with the factor that each puts on a width",
+                    "Runs to add, most gained a FLOP first, with the factor that each puts on a width (0 where an "
+                    "infinite one becomes finite)",
                 ]
                 lines.append(self.design.additions.to_string(index=False, float_format=number))
         lines += ["", *(f"! {text}" for text in self.cautions)] if self.cautions else []
