@@ -1,10 +1,13 @@
 """Sizing: parameters as published, memory and time that scale as they must."""
 
 import pytest
+import torch
+from live_bytes import LiveBytes
 
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
-from rlkit.scaleout.sizing import size
+from rlkit.scaleout.sizing import logprob_bytes, size
+from rlkit.sizing.shapes import ModelShape
 
 FILE = "params/scale_32b.yaml"
 
@@ -35,6 +38,22 @@ def test_time_and_memory_scale_with_gpus_and_length():
     assert one.trainer_gb[8] - one.trainer_gb[16] == pytest.approx(state / 16, rel=0.01)
     assert table(runs=10).study_gpu_h[16] == pytest.approx(10 * one.study_gpu_h[16])
     assert one.price[16] == pytest.approx(2.5 * one.study_gpu_h[16])
+
+
+@pytest.mark.parametrize("vocab, hidden", [(30_000, 64), (8000, 1024)])
+def test_the_backward_pass_of_log_probs_holds_what_is_planned_whatever_the_tokens(vocab, hidden):
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+
+    shape = ModelShape(layers=1, hidden=hidden, intermediate=1, heads=1, kv_heads=1, head_dim=1, vocab=vocab)
+    weight = torch.randn(vocab, hidden, dtype=torch.bfloat16, requires_grad=True)
+    for tokens in (1024, 3072):
+        states = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
+        targets = torch.randint(0, vocab, (1, tokens))
+        with LiveBytes(states, weight, targets) as live:
+            logprobs, _ = FusedLinearForPPO()(states, weight, targets, temperature=0.7)
+            live.peak = before = live.now
+            logprobs.sum().backward()
+        assert live.peak - before == pytest.approx(logprob_bytes(shape), rel=0.1)
 
 
 def test_a_misspelt_key_is_named():

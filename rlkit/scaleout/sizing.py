@@ -24,6 +24,8 @@ from rlkit.sizing.shapes import ModelShape
 Positive = Annotated[int, Field(gt=0)]
 WEIGHT_BYTES = GRADIENT_BYTES = 4  # a parameter, float32
 MOMENT_BYTES = 8
+CHUNK = 512
+"""Tokens whose logits verl's fused log-probs hold at a time."""
 GB = 1e9
 
 
@@ -90,13 +92,18 @@ def held_memory(c: SizingConfig, gpus: int) -> float:
 
 
 def trainer_memory(c: SizingConfig, gpus: int) -> float:
-    """GB a GPU: the sharded state, one gathered layer, recomputed activations and the logits of a micro-batch."""
+    """GB a GPU: the sharded state, one gathered layer, recomputed activations and the log-probs' backward pass."""
     m = c.sizing
     gradients = 0 if c.lora else GRADIENT_BYTES * m.parameters / gpus
     gathered = 2 * 2 * (m.layer_weights / m.layers + m.vocab * m.hidden)
     activations = 2 * c.micro_batch_tokens * m.hidden * (m.layers + 20)
-    logits = 6 * c.micro_batch_tokens * m.vocab  # bfloat16, and float32 for the log-softmax
-    return held_memory(c, gpus) + (gradients + gathered + activations + logits) / GB
+    return held_memory(c, gpus) + (gradients + gathered + activations + logprob_bytes(m)) / GB
+
+
+def logprob_bytes(m: ModelShape) -> int:
+    """Bytes of the backward pass of log-probs: five boards of a chunk's logits in float32, and in bfloat16 its part of
+    the head's gradient beside their sum."""
+    return 5 * 4 * CHUNK * m.vocab + 2 * 2 * m.vocab * m.hidden
 
 
 def sampler_memory(c: SizingConfig) -> float:
