@@ -277,6 +277,9 @@ class Actor(Section):
     """Its estimator. k1 has no gradient in expectation; a trailing + takes k2's gradient (unbiased)."""
     entropy_coeff: NonNegative = 0.0
     """Coefficient of the entropy bonus."""
+    use_torch_compile: bool = False
+    """Compile what stands between the matrix products of the update's passes: fewer kernels, for some seconds of
+    compiling. For models whose passes a GPU computes for longer than it takes to launch them."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 

@@ -16,6 +16,7 @@ import torch
 from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.models.attention import GroupedAttention, ragged_attention
 from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.layout import Layout
 from rlkit.params import override, validate
 from rlkit.samplers.torch import TorchSampler
@@ -161,13 +162,16 @@ def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes, tf32, bound)
     assert len({g["weights"] for g in gaps}) == 6  # every step changed the weights that were synced
 
 
-@pytest.mark.parametrize(("dtype", "rank"), [("float32", 0), ("float32", 4), ("bfloat16", 0)])
-def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank):
+@pytest.mark.parametrize(("dtype", "rank", "compile_"), [
+    ("float32", 0, False), ("float32", 4, False), ("bfloat16", 0, False), ("bfloat16", 4, True),
+])  # fmt: skip
+def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, compile_):
     monkeypatch.setattr(captured, "FEWEST", 2)
     model = (tiny.adapted() if rank else tiny.model()).cuda()
     exact = Decoder(model)
     model.compute_dtype = getattr(torch, dtype)
-    decoder, batch = Decoder(model), on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
+    decoder = Decoder(model, kernels=compiled() if compile_ else EAGER)
+    batch = on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
     batch.prompt_mask[0, 3:] = False
     passes, rows = CapturedPasses(decoder, 0.7), torch.arange(8).cuda()
     parts = passes.parts(batch, rows, 3 * (5 + 2 * 9))

@@ -1,5 +1,6 @@
 """The shared-prompt forward pass against the models' own."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ import rlkit
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import GroupedAttention, interleaved, rotary
-from rlkit.models.decoder import Decoder, rms_norm
+from rlkit.models.attention import GroupedAttention
+from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import compiled, interleaved, rms_norm, rotary
 from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
+from rlkit.models.products import AdaptedLinear
 from rlkit.samplers.torch import pad_right
 from rlkit.scaleout.models import check_prompts, describe
 from rlkit.training.forward import Rows, token_logprobs
@@ -273,6 +276,55 @@ def test_rms_norm_has_the_values_and_gradients_of_torchs_own():
         *(torch.autograd.grad((y**grad).sum(), (x, weight)) for y in (ours, theirs)), strict=True
     ):
         torch.testing.assert_close(mine, own)
+
+
+@pytest.mark.parametrize("outputs", [9, 4])  # more and fewer than the inputs
+def test_the_gradient_of_an_adapted_product_is_that_of_its_parts(outputs):
+    torch.manual_seed(0)
+    x, down, up = (torch.randn(*s, dtype=torch.float64) for s in ((5, 6), (2, 6), (outputs, 2)))
+    weight, bias = torch.randn(outputs, 6, dtype=torch.float64), torch.randn(outputs, dtype=torch.float64)
+    wanted = [t.requires_grad_() for t in (x, down, up)]
+    grad = torch.randn(5, outputs, dtype=torch.float64)
+    plain = x @ (weight + up @ down).t() + bias
+    ours = AdaptedLinear.apply(x, weight, bias, down, up)
+    torch.testing.assert_close(ours, plain)
+    for a, b in zip(*(torch.autograd.grad(y, wanted, grad) for y in (ours, plain)), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+@pytest.mark.parametrize(("family", "dtype", "checkpointing"), [
+    ("qwen2", "float32", True), ("qwen3", "bfloat16", False),
+])  # fmt: skip
+def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, family, dtype, checkpointing):
+    monkeypatch.setattr(logprobs_module, "CHUNK", 8 * tiny.VOCAB)  # in chunks too
+    model, batch = tiny.model(family), tiny.batch([1, 9, 2, 7, 3, 9, 8, 1])
+
+    def computed(decoder: Decoder, rows: Rows) -> torch.Tensor:
+        """Log-probs, entropies and the gradient."""
+        model.zero_grad()
+        logprobs, entropy = token_logprobs(decoder, rows, 0.7)
+        (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
+        gradients = [p.grad.flatten() for p in model.parameters() if p.grad is not None]
+        return torch.cat((logprobs.detach().flatten(), entropy.flatten(), *gradients))
+
+    for some in (range(8), range(3, 6)):  # another shape, by the same kernels
+        rows = Rows.of(batch, torch.tensor(list(some)))
+        model.compute_dtype = None
+        exact = computed(Decoder(model), rows)
+        model.compute_dtype = getattr(torch, dtype)
+        eager = computed(Decoder(model), rows)
+        ours = computed(Decoder(model, checkpointing=checkpointing, kernels=compiled()), rows)
+        assert not torch.equal(ours, eager)  # another way it was
+        assert (ours - exact).norm() <= 1.2 * (eager - exact).norm() + 1e-5 * exact.norm()
+
+
+def test_without_a_compiler_nothing_is_compiled(monkeypatch):
+    compiled.cache_clear()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    with pytest.raises(UserError, match=r"actor\.use_torch_compile is true, which needs a C\+\+ compiler"):
+        compiled()
 
 
 ASKS = {

@@ -18,55 +18,6 @@ from torch import Tensor
 from rlkit.models.layout import FullLayout, Layout, spread
 
 
-def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
-    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `Rotary` turns.
-
-    Done to the rows of the query and key weights it costs nothing beside the activations, and scores do not
-    change with the order of channels.
-    """
-    pairs = x.unflatten(dim, (-1, 2, head_dim // 2))
-    first = dim % x.ndim
-    return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
-
-
-def rotate(x: Tensor, turn: Tensor, heads: int, out: Tensor) -> Tensor:
-    """Rotary position embedding of the first `heads` of x (n, *, D), channels interleaved, by the complex
-    numbers `turn` (n, D/2) of modulus 1, written to `out`, which may be x; what is behind them is not touched."""
-    pairs, turned = (y[:, :heads].unflatten(-1, (-1, 2)) for y in (x, out))
-    turn = turn[:, None]
-    if x.dtype == turn.real.dtype:
-        torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
-    else:  # bfloat16 has no complex numbers
-        turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
-    return out
-
-
-def rotary(qkv: Tensor, turn: Tensor, heads: int) -> Tensor:
-    """`rotate` with its gradient; in place where nothing asks for one."""
-    return Rotary.apply(qkv, turn, heads) if torch.is_grad_enabled() else rotate(qkv, turn, heads, out=qkv)
-
-
-class Rotary(torch.autograd.Function):
-    """`rotate` with its gradient, which is the rotation back."""
-
-    @staticmethod
-    def forward(ctx, x: Tensor, turn: Tensor, heads: int) -> Tensor:
-        ctx.save_for_backward(turn)
-        ctx.heads = heads
-        return Rotary._rotated(x, turn, heads)
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor):
-        (turn,) = ctx.saved_tensors
-        return Rotary._rotated(grads[0], turn.conj().resolve_conj(), ctx.heads), None, None
-
-    @staticmethod
-    def _rotated(x: Tensor, turn: Tensor, heads: int) -> Tensor:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        out[:, heads:] = x[:, heads:]
-        return rotate(x, turn, heads, out)
-
-
 @dataclass
 class Tile:
     """Queries, keys and values of the prompts (P, K, ...) and of the responses (P, K, G, ...), K key heads.

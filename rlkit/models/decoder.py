@@ -20,10 +20,11 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.errors import UserError
-from rlkit.models.attention import attention, interleaved, rotary
+from rlkit.models.attention import attention
+from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
 from rlkit.models.layout import Layout, spread
 from rlkit.models.logprobs import logits_of
-from rlkit.models.products import Product, SwiGLU, merged_weight
+from rlkit.models.products import Product, merged_weight
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 
@@ -43,9 +44,6 @@ class Prefix:
     values: list[Tensor]
     mask: Tensor  # (P, S) bool
     lengths: Tensor  # (P,)
-
-
-Norm = tuple[Tensor, float]  # weight and epsilon
 
 
 @dataclass
@@ -95,38 +93,6 @@ def _frozen(weight: Tensor) -> Tensor:
     return weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
 
 
-class RMSNorm(torch.autograd.Function):
-    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes.
-
-    torch has one fused kernel for this on a GPU; on a CPU it is five passes and eight back.
-    """
-
-    @staticmethod
-    def forward(ctx, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
-        inverse = torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(epsilon).rsqrt_()[..., None]
-        normed = x * inverse
-        ctx.save_for_backward(normed, inverse, weight)
-        return normed * weight
-
-    @staticmethod
-    def backward(ctx, *grads: Tensor):
-        normed, inverse, weight = ctx.saved_tensors
-        product = grads[0] * normed
-        to_weight = product.flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
-        mean = (product @ weight).div_(-len(weight))[..., None]
-        return (grads[0] * weight).addcmul_(normed, mean).mul_(inverse), to_weight, None
-
-
-def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
-    """RMSNorm; statistics in at least float32 as in the original."""
-    dtype = torch.promote_types(x.dtype, torch.float32)
-    x, weight = x.to(dtype), norm[0].to(dtype)
-    normed = (
-        F.rms_norm(x, (x.shape[-1],), weight, norm[1]) if x.is_cuda else RMSNorm.apply(x, weight, norm[1])
-    )
-    return normed.to(to)
-
-
 Attend = Callable[[int, Tensor], Tensor]
 """attend(layer, qkv) for rotated qkv (N, H + 2K, D), H query and K key heads: the output (N, H, D)."""
 
@@ -142,9 +108,12 @@ class Decoder:
         frozen: hold detached, fused copies of the weights as they are now (a sampler's view) instead of
             reading the modules at every call (the trainer's view, with gradients).
         checkpointing: keep only the input of each layer for the backward pass and compute the rest again.
+        kernels: what computes norms, rotary embedding and SwiGLU.
     """
 
-    def __init__(self, model: Any, frozen: bool = False, checkpointing: bool = False) -> None:
+    def __init__(
+        self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER
+    ) -> None:
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         if not supported(base.config):
             raise UserError(
@@ -152,6 +121,7 @@ class Decoder:
                 f"It runs {', '.join(FAMILIES)} without sliding windows."
             )
         self.base, self.core, self.frozen, self.checkpointing = base, base.model, frozen, checkpointing
+        self.kernels = kernels
         config = base.config
         self.dtype = getattr(base, "compute_dtype", None) or self.core.embed_tokens.weight.dtype
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -241,7 +211,7 @@ class Decoder:
         turn = torch.complex(cos, sin)  # (N, D/2)
         for i, block in enumerate(blocks):
             x = self._checkpointed(i, block, x, turn, attend)
-        return rms_norm(last_norm, x, self.dtype)
+        return self.kernels.norm(last_norm, x, self.dtype)
 
     def _checkpointed(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend):
         """A layer, whose activations are computed again in the backward pass where that is asked for."""
@@ -250,10 +220,11 @@ class Decoder:
         return checkpoint(self._layer, i, block, x, turn, attend, use_reentrant=False)
 
     def _layer(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
-        qkv = block.qkv(rms_norm(block.input_norm, x, self.dtype)).view(len(x), -1, self.head_dim)
+        norm, rotary, swiglu = self.kernels.norm, self.kernels.rotary, self.kernels.swiglu
+        qkv = block.qkv(norm(block.input_norm, x, self.dtype)).view(len(x), -1, self.head_dim)
         if block.q_norm is not None and block.k_norm is not None:  # Qwen3
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
-            qkv = torch.cat((rms_norm(block.q_norm, q, q.dtype), rms_norm(block.k_norm, k, k.dtype), v), 1)
+            qkv = torch.cat((norm(block.q_norm, q, q.dtype), norm(block.k_norm, k, k.dtype), v), 1)
         qkv = rotary(qkv, turn, self.heads + self.kv_heads)
         x = x + block.output(attend(i, qkv).flatten(1))
-        return x + block.down(SwiGLU.apply(block.gate_up(rms_norm(block.post_norm, x, self.dtype))))
+        return x + block.down(swiglu(block.gate_up(norm(block.post_norm, x, self.dtype))))

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlkit.models.kernels import EAGER
+
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
 
 
@@ -34,17 +36,19 @@ class SelectedLogProbs(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0):
+    def forward(
+        ctx, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, softmax=EAGER.softmax
+    ):
         rows = max(1, CHUNK // len(weight))
         whole, wanted = len(hidden) <= rows, any(ctx.needs_input_grad)
         selected, entropy, kept = [], [], []
         for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
-            logprobs = logits_of(h, weight, temperature).log_softmax(-1)  # (n, V)
-            selected.append(logprobs.gather(-1, t[:, None])[:, 0])
-            p = logprobs.exp()
-            entropy.append(-(logprobs.mul_(p)).sum(-1))
+            logits = logits_of(h, weight, temperature)  # (n, V)
+            logprobs, entropies, p = softmax(logits, t, logits.dtype if whole else h.dtype)
+            selected.append(logprobs)
+            entropy.append(entropies)
             if wanted:
-                kept.append(p if whole else direction(p, t, weight, h.dtype))
+                kept.append(p if whole else direction(p, t, weight))
         if wanted:
             ctx.save_for_backward(hidden, weight, targets, torch.cat(kept))
             ctx.whole, ctx.rows, ctx.temperature = whole, rows, temperature
@@ -59,7 +63,7 @@ class SelectedLogProbs(torch.autograd.Function):
         if ctx.whole:
             d = logit_gradient(kept, targets, grad).to(hidden.dtype)
             to_weight = (d.t() @ hidden).to(weight.dtype) if ctx.needs_input_grad[1] else None
-            return d @ weight.to(hidden.dtype), to_weight, None, None
+            return d @ weight.to(hidden.dtype), to_weight, None, None, None
         to_weight = None
         if ctx.needs_input_grad[1]:
             to_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
@@ -68,7 +72,7 @@ class SelectedLogProbs(torch.autograd.Function):
                 p = logits_of(h, weight, ctx.temperature).softmax(-1)
                 to_weight += logit_gradient(p, t, g).to(h.dtype).t() @ h
             to_weight = to_weight.to(weight.dtype)
-        return (kept * grad[:, None]).to(hidden.dtype), to_weight, None, None
+        return (kept * grad[:, None]).to(hidden.dtype), to_weight, None, None, None
 
 
 def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor) -> Tensor:
@@ -78,6 +82,6 @@ def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor) -> Tensor:
     return out
 
 
-def direction(p: Tensor, targets: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+def direction(p: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
     """(onehot − p) · weight, (n, d): the gradient of a log-prob to its state, before the temperature."""
-    return weight[targets].float() - (p.to(dtype) @ weight.to(dtype)).float()
+    return weight[targets].float() - (p @ weight.to(p.dtype)).float()

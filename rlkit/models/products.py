@@ -7,7 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from rlkit.models.attention import interleaved
+from rlkit.models.kernels import interleaved
+
+RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: tensor cores ask for it
 
 
 class Product:
@@ -53,11 +55,9 @@ class Product:
     def __call__(self, x: Tensor) -> Tensor:
         if self.modules:
             return self._side_by_side([m(x) for m in self.modules], -1)
-        y = F.linear(x, self.weight, self.bias)
-        if not any(a is not None for a in self.adapters):
-            return y
-        down, up = self._fused_adapters()
-        return y.addmm_(F.linear(x, down), up.t())  # no layer keeps its output, so adding in place is safe
+        if any(a is not None for a in self.adapters):
+            return AdaptedLinear.apply(x, self.weight, self.bias, *self._fused_adapters())
+        return F.linear(x, self.weight, self.bias)
 
     def _fused_adapters(self) -> tuple[Tensor, Tensor]:
         """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
@@ -66,27 +66,36 @@ class Product:
             a, b, scaling = adapter or (None, self.weight.new_zeros(size, 0), 1.0)
             downs += [] if a is None else [a]
             ups.append((interleaved(b, head_dim) if head_dim and a is not None else b) * scaling)
-        return torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
+        down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
+        filler = -len(down) % RANKS
+        return F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
 
 
-class SwiGLU(torch.autograd.Function):
-    """silu(gate) · up of side-by-side products (N, 2I) → (N, I); keeps its input only, and writes one gradient."""
+class AdaptedLinear(torch.autograd.Function):
+    """x (N, in) · (weight + up · down)ᵀ + bias, for a frozen weight (out, in), down (r, in) and up (out, r).
+
+    A product with few columns costs what it reads and writes, so nothing wide is touched twice for the adapter's
+    sake: where there are more outputs than inputs, the r columns of x · downᵀ stand beside x in one product with
+    (weight up), and so does their gradient.
+    """
 
     @staticmethod
-    def forward(ctx, gate_up: Tensor) -> Tensor:
-        ctx.save_for_backward(gate_up)
-        gate, up = gate_up.chunk(2, -1)
-        return F.silu(gate).mul_(up)
+    def forward(ctx, x: Tensor, weight: Tensor, bias: Tensor | None, down: Tensor, up: Tensor) -> Tensor:
+        inner = F.linear(x, down)  # (N, r)
+        ctx.save_for_backward(x, inner, weight, down, up)
+        if len(weight) > x.shape[1]:
+            return F.linear(torch.cat((x, inner), 1), torch.cat((weight, up), 1), bias)
+        return F.linear(x, weight, bias).addmm_(inner, up.t())
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        (gate_up,) = ctx.saved_tensors
-        gate, up = gate_up.chunk(2, -1)
-        result = torch.empty_like(gate_up)
-        to_gate, to_up = result.chunk(2, -1)
-        torch.mul(grads[0], F.silu(gate), out=to_up)
-        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=to_gate)
-        return result
+        x, inner, weight, down, up = ctx.saved_tensors
+        (grad,) = grads
+        if len(weight) > x.shape[1]:
+            to_x, to_inner = (grad @ torch.cat((weight, up), 1)).split((x.shape[1], len(down)), 1)
+        else:
+            to_x, to_inner = grad @ weight, grad @ up
+        return to_x.addmm_(to_inner, down), None, None, to_inner.t() @ x, grad.t() @ inner
 
 
 def adapter_of(module: Any) -> Any:

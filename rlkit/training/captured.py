@@ -44,8 +44,10 @@ class PaddedPass(nn.Module):
         index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
         layout = FullLayout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool))
         states = self.decoder.states(prompts, responses, layout)
-        weight, targets = self.decoder.head_weight, layout.targets(responses)
-        logprobs, entropy = SelectedLogProbs.apply(states, weight, targets, self.temperature)
+        weight, targets, softmax = (
+            self.decoder.head_weight, layout.targets(responses), self.decoder.kernels.softmax,
+        )  # fmt: skip
+        logprobs, entropy = SelectedLogProbs.apply(states, weight, targets, self.temperature, softmax)
         return layout.board(logprobs), layout.board(entropy)
 
 

@@ -168,8 +168,8 @@ def token_logprobs(decoder: Decoder, rows: Rows, temperature: float = 1.0) -> tu
     Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
     The entropy carries no gradient.
     """
-    states = rows.states(decoder)
-    logprobs, entropy = SelectedLogProbs.apply(states, decoder.head_weight, rows.targets, temperature)
+    states, weight, softmax = rows.states(decoder), decoder.head_weight, decoder.kernels.softmax
+    logprobs, entropy = SelectedLogProbs.apply(states, weight, rows.targets, temperature, softmax)
     return rows.spread(logprobs), rows.spread(entropy)
 
 

@@ -20,6 +20,7 @@ from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
 from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import SCORER_VERSION, Router
@@ -50,6 +51,8 @@ class Session:
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
         self.device = device_of(config)
+        if config.actor.use_torch_compile:
+            compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())

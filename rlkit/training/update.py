@@ -11,6 +11,7 @@ from torch import Tensor
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import EAGER, compiled
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
@@ -79,7 +80,11 @@ class Updater:
             critic,
             ledger,
         )
-        self.decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing)
+        self.decoder = Decoder(
+            model,
+            checkpointing=config.model.enable_gradient_checkpointing,
+            kernels=compiled() if config.actor.use_torch_compile else EAGER,
+        )
         self.shape = Shape.of(model)
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
         captures = config.captures(on_gpu, parameters)

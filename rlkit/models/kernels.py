@@ -1,0 +1,200 @@
+"""What stands between a model's matrix products: norm, rotary embedding, SwiGLU, softmax over the vocabulary.
+
+`EAGER` runs them operation by operation, with gradients written by hand where that saves passes over the activations.
+`compiled()` has torch.compile make one kernel of each, and one of its gradient: worth the seconds of compiling where
+passes are large.
+"""
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from rlkit.errors import UserError
+
+Norm = tuple[Tensor, float]  # weight and epsilon
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """One implementation of each.
+
+    Attributes:
+        norm: RMSNorm of x (..., d) with statistics in at least float32: (norm, x, dtype of the result).
+        rotary: rotary position embedding of the first heads of qkv (N, H, D), channels `interleaved`:
+            (qkv, complex numbers (N, D/2) of modulus 1, heads).
+        swiglu: silu(gate) · up of side-by-side products (N, 2I) → (N, I).
+        softmax: log-probs (N,) of targets (N,), entropies (N,), and probabilities (N, V): (logits (N, V) in float32,
+            targets, dtype of the probabilities). The logits may be overwritten.
+    """
+
+    norm: Callable[[Norm, Tensor, torch.dtype], Tensor]
+    rotary: Callable[[Tensor, Tensor, int], Tensor]
+    swiglu: Callable[[Tensor], Tensor]
+    softmax: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor]]
+
+
+class RMSNorm(torch.autograd.Function):
+    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes.
+
+    torch has one fused kernel for this on a GPU; on a CPU it is five passes and eight back.
+    """
+
+    @staticmethod
+    def forward(ctx, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+        inverse = torch.linalg.vecdot(x, x).div_(x.shape[-1]).add_(epsilon).rsqrt_()[..., None]
+        normed = x * inverse
+        ctx.save_for_backward(normed, inverse, weight)
+        return normed * weight
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        normed, inverse, weight = ctx.saved_tensors
+        product = grads[0] * normed
+        to_weight = product.flatten(0, -2).sum(0) if ctx.needs_input_grad[1] else None
+        mean = (product @ weight).div_(-len(weight))[..., None]
+        return (grads[0] * weight).addcmul_(normed, mean).mul_(inverse), to_weight, None
+
+
+def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
+    """RMSNorm; statistics in at least float32 as in the original."""
+    dtype = torch.promote_types(x.dtype, torch.float32)
+    x, weight = x.to(dtype), norm[0].to(dtype)
+    normed = (
+        F.rms_norm(x, (x.shape[-1],), weight, norm[1]) if x.is_cuda else RMSNorm.apply(x, weight, norm[1])
+    )
+    return normed.to(to)
+
+
+def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
+    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `Rotary` turns.
+
+    Done to the rows of the query and key weights it costs nothing beside the activations, and scores do not
+    change with the order of channels.
+    """
+    pairs = x.unflatten(dim, (-1, 2, head_dim // 2))
+    first = dim % x.ndim
+    return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
+
+
+def rotate(x: Tensor, turn: Tensor, heads: int, out: Tensor) -> Tensor:
+    """Rotary position embedding of the first `heads` of x (n, *, D), channels interleaved, by the complex
+    numbers `turn` (n, D/2) of modulus 1, written to `out`, which may be x; what is behind them is not touched."""
+    pairs, turned = (y[:, :heads].unflatten(-1, (-1, 2)) for y in (x, out))
+    turn = turn[:, None]
+    if x.dtype == turn.real.dtype:
+        torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
+    else:  # bfloat16 has no complex numbers
+        turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
+    return out
+
+
+def rotary(qkv: Tensor, turn: Tensor, heads: int) -> Tensor:
+    """`rotate` with its gradient; in place where nothing asks for one."""
+    return Rotary.apply(qkv, turn, heads) if torch.is_grad_enabled() else rotate(qkv, turn, heads, out=qkv)
+
+
+class Rotary(torch.autograd.Function):
+    """`rotate` with its gradient, which is the rotation back."""
+
+    @staticmethod
+    def forward(ctx, x: Tensor, turn: Tensor, heads: int) -> Tensor:
+        ctx.save_for_backward(turn)
+        ctx.heads = heads
+        return Rotary._rotated(x, turn, heads)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (turn,) = ctx.saved_tensors
+        return Rotary._rotated(grads[0], turn.conj().resolve_conj(), ctx.heads), None, None
+
+    @staticmethod
+    def _rotated(x: Tensor, turn: Tensor, heads: int) -> Tensor:
+        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+        out[:, heads:] = x[:, heads:]
+        return rotate(x, turn, heads, out)
+
+
+class SwiGLU(torch.autograd.Function):
+    """silu(gate) · up of side-by-side products (N, 2I) → (N, I); keeps its input only, and writes one gradient."""
+
+    @staticmethod
+    def forward(ctx, gate_up: Tensor) -> Tensor:
+        ctx.save_for_backward(gate_up)
+        gate, up = gate_up.chunk(2, -1)
+        return F.silu(gate).mul_(up)
+
+    @staticmethod
+    def backward(ctx, *grads: Tensor):
+        (gate_up,) = ctx.saved_tensors
+        gate, up = gate_up.chunk(2, -1)
+        result = torch.empty_like(gate_up)
+        to_gate, to_up = result.chunk(2, -1)
+        torch.mul(grads[0], F.silu(gate), out=to_up)
+        torch.ops.aten.silu_backward.grad_input(grads[0] * up, gate, grad_input=to_gate)
+        return result
+
+
+def softmax(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+    """See `Kernels`; the same text is compiled."""
+    logprobs = logits.log_softmax(-1)
+    selected, p = logprobs.gather(-1, targets[:, None])[:, 0], logprobs.exp()
+    return selected, -logprobs.mul_(p).sum(-1), p.to(dtype)
+
+
+EAGER = Kernels(rms_norm, rotary, SwiGLU.apply, softmax)
+
+
+def _norm(weight: Tensor, epsilon: float, x: Tensor, to: torch.dtype) -> Tensor:
+    x = x.to(torch.promote_types(x.dtype, torch.float32))
+    inverse = (x.square().mean(-1, keepdim=True) + epsilon).rsqrt()
+    return (x * inverse * weight.to(x.dtype)).to(to)
+
+
+def _rotary(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
+    a, b = qkv[:, :heads].unflatten(-1, (-1, 2)).to(cos.dtype).unbind(-1)  # (N, heads, D/2)
+    cos, sin = cos[:, None], sin[:, None]
+    turned = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
+    return torch.cat((turned.to(qkv.dtype), qkv[:, heads:]), 1)
+
+
+def _swiglu(gate_up: Tensor) -> Tensor:
+    gate, up = gate_up.chunk(2, -1)
+    return F.silu(gate) * up
+
+
+@cache
+def compiled() -> Kernels:
+    """The same by torch.compile, for any shape: compiled at the first pass, and kept on disk by torch.
+
+    Raises UserError where there is nothing to compile with.
+    """
+    if torch.cuda.is_available():
+        there, missing = find_spec("triton") is not None, "Triton: pip install triton"
+    else:
+        there, missing = (
+            any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))),
+            "a C++ compiler",
+        )
+    if not there:
+        raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
+    norm, turn = _compiled(_norm), _compiled(_rotary)
+    return Kernels(
+        norm=lambda weights, x, to: norm(*weights, x, to),
+        rotary=lambda qkv, by, heads: turn(
+            qkv, by.real, by.imag, heads
+        ),  # it makes no kernels of complex numbers
+        swiglu=_compiled(_swiglu),
+        softmax=_compiled(softmax),
+    )
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return torch.compile(function, dynamic=True)
