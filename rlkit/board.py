@@ -31,7 +31,10 @@ def show_plan(plan: "Plan", workers: int, here: bool = True) -> None:
         console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
         return
     table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    left: list[dict[str, float]] = []
+    left: list[dict[str, float]] = list(plan.warm_starts.values())
+    for name, cost in plan.warm_starts.items():
+        about = f"{cost['flops']:.1e}", duration(cost["seconds"])
+        table.add_row(f"warm start of {name}", "", *about, "made once")
     for run in plan.runs:
         status, share = _standing(plan, run)
         cost = {key: share * value for key, value in plan.costs.get(run.name, {}).items()}

@@ -172,25 +172,11 @@ def estimate(config: RunConfig) -> dict[str, float]:
 
     Builds the model's shape only (no weights); for a hub id that is not cached, both numbers are NaN.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from rlkit.models.ladder import LADDER, ladder_config
-
-    path = config.model.path
     try:
-        hf = (
-            ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path, local_files_only=True)
-        )
+        shape, s, t = _assumed(config)
     except OSError:
         return {"flops": float("nan"), "seconds": float("nan")}
-    with torch.device("meta"):
-        shape = Shape.of(AutoModelForCausalLM.from_config(hf))
     prompts, n, steps = config.data.train_batch_size, config.rollout.n, config.trainer.total_training_steps
-    s, t = (
-        min(config.data.max_prompt_length, 16 if path in LADDER else 256),
-        config.data.max_response_length // 2 + 1,
-    )
     work = Work.of([s] * prompts, [(s, t)] * (prompts * n))
     train = (shape.forward(work) + shape.training(work)) * steps
     evaluations = 2 + steps // config.trainer.test_freq if config.trainer.test_freq else 2
@@ -201,18 +187,45 @@ def estimate(config: RunConfig) -> dict[str, float]:
     return {"flops": flops, "seconds": flops / speed + _STEP * steps + _START}
 
 
+def estimate_warm_start(config: RunConfig) -> dict[str, float]:
+    """FLOPs and seconds of a ladder run's warm start, which is made on the CPU, as `estimate` has those of its run; of
+    a matched one, the most that it may take."""
+    shape, s, t = _assumed(config)
+    size, steps = config.model.warm_start.batch_size, config.model.warm_start.steps
+    flops = steps * shape.training(Work.of([s] * size, [(s, t)] * size))
+    speed = matmul_speed(config.trainer.num_threads, "cpu") / 3
+    return {"flops": flops, "seconds": flops / speed + _STEP * steps}
+
+
+def _assumed(config: RunConfig) -> tuple[Shape, int, int]:
+    """The model's shape, and tokens of a prompt and of a response. Raises OSError for a hub id that is not cached."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from rlkit.models.ladder import LADDER, ladder_config
+
+    path = config.model.path
+    hf = ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path, local_files_only=True)
+    with torch.device("meta"):
+        shape = Shape.of(AutoModelForCausalLM.from_config(hf))
+    s = min(config.data.max_prompt_length, 16 if path in LADDER else 256)
+    return shape, s, config.data.max_response_length // 2 + 1
+
+
 @lru_cache(8)
-def matmul_speed(threads: int = 0) -> float:
-    """FLOPs a second of a 512 × 512 float32 product on the device that a run would use (a tenth of a second).
+def matmul_speed(threads: int = 0, device: str = "") -> float:
+    """FLOPs a second of a 512 × 512 float32 product (a tenth of a second).
 
     Args:
         threads: of a CPU; 0 is as many as torch uses.
+        device: default: that which a run would use.
     """
     import time
 
     import torch
 
-    device, before = "cuda" if torch.cuda.is_available() else "cpu", torch.get_num_threads()
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     a = torch.randn(512, 512, device=device)
     best = float("inf")

@@ -87,7 +87,22 @@ def run_plan(config: RunConfig, root: Path) -> str:
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     return (
         f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}\n"
-        f"{standing}: {about}"
+        f"{standing}: {about}{_warm_start(config) if step < total else ''}"
+    )
+
+
+def _warm_start(config: RunConfig) -> str:
+    """What a run's warm start will take, in words that follow; nothing where it has none or it is made."""
+    from rlkit.compute import estimate_warm_start
+    from rlkit.training.warm_start import to_make
+
+    folder = to_make(config)
+    if folder is None:
+        return ""
+    cost, steps = estimate_warm_start(config), config.model.warm_start.steps
+    return (
+        f"\nbefore that a warm start of {steps} steps: {cost['flops']:.1e} FLOPs, about {duration(cost['seconds'])} "
+        f"here; it is kept in {folder.parent} for the runs that share it"
     )
 
 

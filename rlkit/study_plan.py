@@ -108,6 +108,24 @@ class Plan:
             if not self.is_finished(run)
         }
 
+    @cached_property
+    def warm_starts(self) -> dict[str, dict[str, float]]:
+        """The estimated `flops` and `seconds` of each warm start that is to be made, under the first cell of those that
+        share it."""
+        from rlkit.compute import estimate_warm_start
+        from rlkit.training.warm_start import to_make
+
+        threads = {"trainer.num_threads": self.threads}
+        cells = {run.name: run for run in self.runs if not self.is_finished(run)}
+        first: dict[Path, PlannedRun] = {}
+        for run in cells.values():
+            if folder := to_make(run.config):
+                first.setdefault(folder, run)
+        return {
+            run.name: estimate_warm_start(load(self.params, {**threads, **run.overrides}))
+            for run in first.values()
+        }
+
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.
 

@@ -182,13 +182,16 @@ def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
 
 
 def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp_path):
+    unmade = "model.warm_start.steps=77"  # by whatever ran here before
     done = rlkit_command(
-        "run", params("study: s"), "rollout.n=4", "--dry-run", "--root", tmp_path / "outputs"
+        "run", params("study: s"), "rollout.n=4", unmade, "--dry-run", "--root", tmp_path / "outputs"
     )
     assert done.returncode == 0, done.stderr
-    what, cost, memory = done.stdout.splitlines()
+    what, cost, warm, memory = done.stdout.splitlines()
     assert str(tmp_path / "outputs/s/runs") in what and "4 responses each" in what
     assert cost.startswith("to do: ") and "FLOPs, about " in cost
+    assert warm.startswith("before that a warm start of 77 steps: ")
+    assert " here; it is kept in data/models/warm for the runs that share it" in warm
     assert memory.startswith("Fits: ")
     assert not (tmp_path / "outputs").exists()
     train = "data.train=[{kind: file, path: no.parquet}]"
@@ -206,11 +209,13 @@ def test_a_dry_run_refuses_what_the_run_would(params):
 
 
 def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):
-    path, root = params("trainer: {backend: verl, total_training_steps: 20}"), tmp_path / "outputs"
+    text = "trainer: {backend: verl, total_training_steps: 20}\nmodel: {warm_start: {steps: 77}}"
+    path, root = params(text), tmp_path / "outputs"
     kept = root / "x" / "runs" / load_one(path, {"study": "x"}).id / "verl" / "checkpoints"
     kept.mkdir(parents=True)
     (kept / "latest_checkpointed_iteration.txt").write_text("10")
     done = rlkit_command("run", path, "study=x", "--dry-run", "--root", root)
-    _, cost, more = done.stdout.splitlines()
+    _, cost, warm, more = done.stdout.splitlines()
     assert cost.startswith("continues at 10/20: ") and cost.endswith(" FLOPs")
+    assert "warm start" in warm  # which is made here, on the CPU
     assert "rlkit verl" in more

@@ -7,9 +7,10 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlkit.compute import Ledger, Shape, Work, estimate
+from rlkit.compute import Ledger, Shape, Work, estimate, estimate_warm_start
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
+from rlkit.models.loading import load_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training.forward import Rows, token_logprobs
 
@@ -110,3 +111,16 @@ def test_the_estimate_has_a_start_and_the_least_time_of_a_step(monkeypatch):
     assert found["seconds"] == pytest.approx(15 + 1000 * 0.015 + found["flops"] / 1e12)
     run["trainer"]["num_threads"] = 4
     assert estimate(RunConfig.model_validate(run))["seconds"] == pytest.approx(30 + found["flops"] / 4e12)
+
+
+def test_a_warm_start_is_estimated_on_the_cpu_that_makes_it(monkeypatch):
+    asked = []
+    monkeypatch.setattr("rlkit.compute.matmul_speed", lambda *where: asked.append(where) or 3e12)
+    warm = {"steps": 100, "batch_size": 32}
+    run = {"model": {"path": "ladder-10k", "warm_start": warm}, "data": {"max_response_length": 12}}
+    found = estimate_warm_start(RunConfig.model_validate({**run, "trainer": {"num_threads": 4}}))
+    model, _ = load_model("ladder-10k")
+    work = Work.of([16] * 32, [(16, 7)] * 32)
+    assert found["flops"] == pytest.approx(100 * Shape.of(model).training(work))
+    assert found["seconds"] == pytest.approx(100 * 0.015 + found["flops"] / 1e12)
+    assert asked == [(4, "cpu")]

@@ -72,6 +72,7 @@ def project(tmp_path, monkeypatch) -> Path:
     (tmp_path / "params" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("rlkit.compute.estimate", lambda config: {"flops": 1e9, "seconds": 1.0})
+    monkeypatch.setattr("rlkit.compute.estimate_warm_start", lambda config: {"flops": 0.0, "seconds": 0.0})
     return tmp_path
 
 
@@ -216,6 +217,29 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
     assert [row[-1] for row in rows] == ["done", "continues at 2/3", "to do", "to do"]
     assert [row[2] for row in rows] == ["", "3.3e+08", "1.0e+09", "1.0e+09"]
     assert "3 of 4 runs to do: 2.3e+09 FLOPs, about 2 s with 1 at a time on an idle machine." in shown
+
+
+def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, monkeypatch):
+    from rlkit.training.warm_start import place
+
+    monkeypatch.setattr("rlkit.compute.estimate_warm_start", lambda config: {"flops": 5e8, "seconds": 9.0})
+    edit(project, "grid:\n", "grid:\n  actor.optim.lr: [1.0e-3, 1.0e-4]\n")  # cells of one model share it
+
+    def shown() -> tuple[list[str], str]:
+        study("params/tiny.yaml", dry_run=True, workers=1)
+        out = capsys.readouterr().out
+        rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines()]
+        return [row[0] for row in rows if row and row[2] == "5.0e+08"], out
+
+    rows, out = shown()
+    assert rows == ["warm start of 0.001, ladder-30k", "warm start of 0.001, ladder-60k"]
+    assert "8 of 8 runs to do: 9.0e+09 FLOPs, about 26 s" in out
+    folder = place(make_plan("params/tiny.yaml").runs[0].config)
+    assert folder is not None
+    _made(folder / "warm_start.json").touch()
+    rows, out = shown()
+    assert rows == ["warm start of 0.001, ladder-60k"]
+    assert "8 of 8 runs to do: 8.5e+09 FLOPs, about 17 s" in out
 
 
 def _made(path: Path) -> Path:

@@ -34,6 +34,7 @@ from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch, Task
 
 CACHE = Path("data/models/warm")
+FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
 VALIDATION = 512  # tasks that `matched` stops on; none of them is in the held-out set
 CHECK_EVERY = {"fixed": 50, "matched": 10}  # steps between looks at the pass rate
@@ -59,16 +60,28 @@ def warm_start(
     Raises:
         RunStopped: a matched warm start did not reach its target within `model.warm_start.steps`.
     """
-    section = config.model.warm_start
-    if section.kind == "none" or not config.model.path.startswith("ladder-"):
+    folder = place(config)
+    if folder is None:
         return None
-    folder = CACHE / f"{config.model.path}-{cache_key(config)}"
     CACHE.mkdir(parents=True, exist_ok=True)
     with FileLock(CACHE / f".{folder.name}.lock"):
-        if not (folder / "warm_start.json").exists():
+        if not (folder / FACTS).exists():
             _train_into(folder, config, progress)
-    facts = json.loads((folder / "warm_start.json").read_text())
+    facts = json.loads((folder / FACTS).read_text())
     return WarmStarted(folder, facts["steps"], facts["tokens"], facts["pass_rate"])
+
+
+def place(config: RunConfig) -> Path | None:
+    """Where the warm start of a ladder run is kept once it is made; None for other models."""
+    if config.model.warm_start.kind == "none" or not config.model.path.startswith("ladder-"):
+        return None
+    return CACHE / f"{config.model.path}-{cache_key(config)}"
+
+
+def to_make(config: RunConfig) -> Path | None:
+    """`place`, where a run has a warm start that is still to be made."""
+    folder = place(config)
+    return None if folder is None or (folder / FACTS).exists() else folder
 
 
 def progress_shown(config: RunConfig, store: RunStore, show_bar: bool) -> Callable[[int, int, float], None]:
@@ -108,7 +121,7 @@ def _train_into(folder: Path, config: RunConfig, progress) -> None:
     with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
         target = Path(temporary) / "model"
         save_model(policy, target)
-        (target / "warm_start.json").write_text(json.dumps(facts))
+        (target / FACTS).write_text(json.dumps(facts))
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(target, folder)
 
