@@ -38,7 +38,8 @@ def status_table(path: str | Path) -> Table:
     states = {folder: run_state(folder) for folder in _folders(Path(path))}
     names = _names(list(states))
     devices = {state.device for state in states.values() if state.device}
-    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    between = 1 if console.width > 90 else 0  # beside the box's own
+    table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0))
     running = any(state.left is not None for state in states.values())
     for name in ("run", "state", "step", "reward", "pass@1", *["left"] * running, "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")

@@ -116,6 +116,17 @@ def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(
     assert capture.get().count("28 min") == 9 and "left" not in capture.get()
 
 
+def test_all_columns_are_whole_in_80_columns_beside_an_adapted_models_long_id(tmp_path):
+    long = config("smollm2-135m-instruct", study="long")
+    write_run(tmp_path, long, 10_000)
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "long"))
+    text = capture.get()
+    header = next(line for line in text.splitlines() if "pass@1" in line)
+    assert len(long.id) == 38 and long.id in text and header.split()[-1] == "ago" and "→" in text
+
+
 def test_the_status_of_several_studies_groups_them(by_hand):
     write_run(by_hand.parent, config(study="other"), 10_000)
     names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]

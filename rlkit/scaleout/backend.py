@@ -201,6 +201,7 @@ class _VerlRun:
             return
         for name in ended:
             self.bar.write(f"{name}: {startup.seconds[name]:.0f} s", file=sys.stderr)
+            self.bar.unpause()  # the start is no part of its seconds a step
         doing = f"{startup.phase}, {startup.waited:.0f} s" if startup.phase else ""
         self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
         if results.step > self.bar.n:
