@@ -157,17 +157,20 @@ def config(
     overrides: Overrides = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of all keys.")] = False,
 ) -> None:
-    """Show a file's complete configuration with all defaults, or the schema of all keys."""
+    """Show a file's complete configuration with all defaults (of a study: what its runs share), or the schema."""
     from rlkit.config import RunConfig, load
     from rlkit.params import parse_overrides
     from rlkit.store import config_yaml
+    from rlkit.study_file import open_values
 
     if schema:
         typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
     elif params is None:
         raise UserError("Give a YAML file to show, or --schema.")
     else:
-        typer.echo(config_yaml(load(params, parse_overrides(overrides or []))), nl=False)
+        given = parse_overrides(overrides or [])
+        found = load(params, given)
+        typer.echo(open_values(params, given, found) + config_yaml(found), nl=False)
 
 
 @app.command(rich_help_panel="Runs and studies")
