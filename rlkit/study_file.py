@@ -129,14 +129,14 @@ def open_values(path: str | Path, overrides: Mapping[str, Any], config: RunConfi
     if "run" not in read_yaml(path):
         return ""
     study = read_study(Path(path), {})
-    values = {
+    sections = {
         "variants": {} if "variant" in overrides else study.variants,
         "grid": {key: values for key, values in study.grid.items() if key not in overrides},
         "seeds": [] if "seed" in overrides or study.seeds == [config.seed] else study.seeds,
     }
-    if not any(values.values()):
+    shown = {name: section for name, section in sections.items() if section}
+    if not shown:
         return ""
-    shown = {key: value for key, value in values.items() if value}
     text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
     head = "Shared by the runs of a study. Each has its own of these, to be chosen by KEY=VALUE, variant=NAME, seed=N:"
     return "".join(f"# {line}\n" for line in (head, *text.splitlines()))
