@@ -39,6 +39,18 @@ def composed(config: RunConfig) -> Any:
     return composing.compose(settings(config))
 
 
+@pytest.mark.parametrize(
+    ("dtype", "theirs"), [("float32", "fp32"), ("bfloat16", "bf16"), ("float16", "fp16")]
+)
+def test_passes_and_rollouts_have_the_precision_that_is_asked_for(dtype, theirs):
+    import torch
+    from verl.utils.torch_dtypes import PrecisionType
+
+    verl = composed(on_verl(model={"path": "ladder-1m", "dtype": dtype})).actor_rollout_ref
+    assert verl.actor.fsdp_config.mixed_precision.param_dtype == theirs and verl.rollout.dtype == dtype
+    assert PrecisionType.to_dtype(theirs) == getattr(torch, dtype)
+
+
 def test_every_leaf_of_the_config_has_a_place():
     paths = field_paths(RunConfig)
     leaves = {p for p in paths if not any(q.startswith(f"{p}.") for q in paths)}

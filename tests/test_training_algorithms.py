@@ -1,6 +1,7 @@
 """The adapter to verl: denominators, masks, groups, and estimators against enumeration."""
 
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -445,3 +446,27 @@ def test_learning_rates_follow_warm_up_schedule_and_size():
     expected = [5e-4, 1e-3] + [1e-3 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * k / 8))) for k in range(1, 9)]
     assert rates == pytest.approx(expected)
     assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 1.0  # warm-up as long as the run
+
+
+def test_float16_steps_by_scaled_gradients_and_skips_those_that_overflow():
+    from rlkit.config import Optimizer
+    from rlkit.training.optimizer import Stepper
+
+    def trained(dtype: str, scales: list[float]) -> tuple[torch.Tensor, list[float], Stepper]:
+        """The weight, and the loss's scale after each step; an infinite factor overflows."""
+        torch.manual_seed(0)
+        layer, seen = torch.nn.Linear(3, 1, bias=False), []
+        stepper = Stepper(layer, Optimizer(lr=0.1, clip_grad=0.5), 1e5, 10, dtype)
+        for factor in scales:
+            stepper.backward(layer(torch.ones(2, 3)).square().mean() * factor)
+            stepper.step()
+            seen.append(stepper.scale().get("actor/loss_scale", 1.0))
+        return layer.weight.detach(), seen, stepper
+
+    plain, ones, _ = trained("float32", [1e-3, 2e-3])
+    scaled, seen, stepper = trained("float16", [1e-3, math.inf, 2e-3])
+    torch.testing.assert_close(scaled, plain)  # as if the second step had not been
+    assert (ones, seen) == ([1.0, 1.0], [2.0**16, 2.0**15, 2.0**15])
+    other = trained("float16", [1e-3])[2]
+    other.load_state_dict(stepper.state_dict())
+    assert other.scale() == stepper.scale() == {"actor/loss_scale": 2.0**15}

@@ -49,6 +49,17 @@ def metrics_of(run) -> list[dict]:
     return list(read_jsonl(run.folder / "metrics.jsonl"))
 
 
+@pytest.mark.filterwarnings("ignore:step")
+def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
+    gaps, norms = {}, {}
+    for dtype in ("float32", "bfloat16", "float16"):
+        rows = metrics_of(rlkit.train(config(model__dtype=dtype), root=tmp_path, progress=False))
+        gaps[dtype] = max(row.get("policy/logprob_gap", 0.0) for row in rows)
+        norms[dtype] = next(row["actor/grad_norm"] for row in rows if row.get("actor/grad_norm"))
+    assert gaps["float32"] < gaps["float16"] < gaps["bfloat16"] / 3
+    assert norms["float16"] == pytest.approx(norms["float32"], rel=5e-3)  # scaled down again
+
+
 def test_products_are_in_tf32_for_the_runs_that_ask_for_it_alone(tmp_path):
     rounded = []
     for tf32 in (True, False):
@@ -114,8 +125,15 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
         },
         {"model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True},
         {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "adaptive"},
+        {"model__dtype": "float16", "algorithm__adv_estimator": "gae"},
     ],
-    ids=["grpo", "ppo with adaptive kl", "lora with dropout", "mini-batches, adaptive data"],
+    ids=[
+        "grpo",
+        "ppo with adaptive kl",
+        "lora with dropout",
+        "mini-batches, adaptive data",
+        "ppo in float16",
+    ],
 )
 def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, extra):
     """Ended by a signal at a step border, once right after a checkpoint and once in between."""

@@ -3,7 +3,7 @@
 Tokens stand packed: those of the P distinct prompts first, then the inputs of the B responses, row by row,
 without padding. A response token sees its prompt and the response tokens up to itself. Two implementations
 compute this: `GroupedAttention` by matrix products on small padded tiles (any device and precision,
-deterministic, memory quadratic in the response), and torch's variable-length flash kernel (CUDA, bfloat16).
+deterministic, memory quadratic in the response), and torch's variable-length flash kernel (CUDA, 16 bits).
 """
 
 import inspect
@@ -222,7 +222,7 @@ def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
 
 def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     """Attention outputs (N, H, D) of packed, rotated qkv (N, H + 2K, D), K key heads for H query heads."""
-    if qkv.is_cuda and qkv.dtype == torch.bfloat16 and not isinstance(layout, FullLayout):
+    if qkv.is_cuda and qkv.dtype.itemsize == 2 and not isinstance(layout, FullLayout):
         return ragged_attention(qkv, layout, heads)
     return GroupedAttention.apply(qkv, layout, heads)
 
@@ -235,7 +235,7 @@ def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Te
     (a, h, d), kv = q.shape, keys.shape[1]
     q, k = q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2)
     # Scores of 10 rounded to bfloat16 would move log-probs by hundredths: their sums are kept.
-    exact: Any = {"out_dtype": torch.float32} if q.is_cuda and q.dtype == torch.bfloat16 else {}
+    exact: Any = {"out_dtype": torch.float32} if q.is_cuda and q.dtype.itemsize == 2 else {}
     scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end)
     scores = scores.mul_(d**-0.5) if bias is None else torch.add(bias, scores, alpha=d**-0.5)
     weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))

@@ -91,7 +91,7 @@ def rotate(x: Tensor, turn: Tensor, heads: int, out: Tensor) -> Tensor:
     turn = turn[:, None]
     if x.dtype == turn.real.dtype:
         torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
-    else:  # bfloat16 has no complex numbers
+    else:  # 16 bits have no complex numbers
         turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
     return out
 

@@ -11,7 +11,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-HIDDEN_SCORE = -1e30  # finite, so that a padded row, which sees nothing, stays free of NaN
+HIDDEN_SCORE = -3e4  # finite in 16 bits too, so that a padded row, which sees nothing, stays free of NaN
 
 
 @dataclass(frozen=True)

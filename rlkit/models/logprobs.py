@@ -12,11 +12,11 @@ CHUNK = 2**26  # logits held at once: 256 MiB in float32
 def logits_of(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
     """Logits (N, V) of states (N, d), divided by the temperature, in at least float32.
 
-    The products are bfloat16's where the states are, but their sums are kept: rounding logits of 10 or 20 to
+    The products are of 16 bits where the states are, but their sums are kept: rounding logits of 10 or 20 to
     bfloat16 would move log-probs by hundredths.
     """
     weight = weight.to(hidden.dtype)
-    if hidden.dtype == torch.bfloat16:
+    if hidden.dtype.itemsize == 2:
         if hidden.is_cuda and not torch.is_grad_enabled():
             logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
         else:

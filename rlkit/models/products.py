@@ -67,7 +67,7 @@ class Product:
             downs += [] if a is None else [a]
             ups.append((interleaved(b, head_dim) if head_dim and a is not None else b) * scaling)
         down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
-        filler = -len(down) % RANKS
+        filler = -len(down) % RANKS if down.is_cuda else 0
         return F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
 
 
@@ -91,6 +91,8 @@ class AdaptedLinear(torch.autograd.Function):
     def backward(ctx, *grads: Tensor):
         x, inner, weight, down, up = ctx.saved_tensors
         (grad,) = grads
+        if not ctx.needs_input_grad[0]:  # the first layer's
+            return None, None, None, (grad @ up).t() @ x, grad.t() @ inner
         if len(weight) > x.shape[1]:
             to_x, to_inner = (grad @ torch.cat((weight, up), 1)).split((x.shape[1], len(down)), 1)
         else:

@@ -61,7 +61,7 @@ def _precision(dtype: str) -> dict[str, str]:
     """Of the forward and backward pass; the weights that the optimizer moves are float32 (model_dtype), and so
     are sums over GPUs."""
     return {
-        "param_dtype": "fp32" if dtype == "float32" else "bf16",
+        "param_dtype": {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}[dtype],
         "reduce_dtype": "fp32",
         "buffer_dtype": "fp32",
     }

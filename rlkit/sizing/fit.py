@@ -133,7 +133,7 @@ def _largest(config: RunConfig, lengths: Lengths, fits: Any) -> int | None:
 def _options(config: RunConfig) -> Iterator[dict[str, Any]]:
     """What a run can be changed by, the mildest first: none changes what is learnt until LoRA does."""
     mild = [{}] if config.model.enable_gradient_checkpointing else [{}, CHECKPOINTING]
-    half = [{}] if config.model.dtype == "bfloat16" else [{}, BFLOAT16]
+    half = [{}] if config.model.dtype != "float32" else [{}, BFLOAT16]
     adapter = [{}] if config.model.lora_rank else [{}, LORA]
     seqs = [{}] if config.rollout.max_num_seqs <= 128 else [{}, FEWER]
     for lora, precision, checkpoint, fewer in itertools.product(adapter, half, mild, seqs):

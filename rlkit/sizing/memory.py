@@ -2,7 +2,7 @@
 
 What the backward pass keeps is counted tensor by tensor from rlkit.models.decoder; tests compare the sum with the
 tensors that are alive, to 15 %. Two attentions are told apart: the grouped one (CPU, float32), which keeps weights
-quadratic in the response, and the variable-length kernel (CUDA, bfloat16). Not covered: adapters with dropout or
+quadratic in the response, and the variable-length kernel (CUDA, 16 bits). Not covered: adapters with dropout or
 other than plain LoRA, graders, what the allocator loses to fragmentation.
 """
 
@@ -85,7 +85,7 @@ class Setting:
 
     @classmethod
     def of(cls, config: RunConfig, shape: ModelShape, on_gpu: bool) -> "Setting":
-        m, half = config.model, config.model.dtype == "bfloat16"
+        m, half = config.model, config.model.dtype != "float32"
         targets = adapted(m.target_modules) if m.lora_rank else ()
         item = 2 if half else FLOAT
         return cls(

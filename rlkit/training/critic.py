@@ -39,7 +39,7 @@ class Critic(nn.Module):
         self.shape = Shape.of(self.model)
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())
         total = config.trainer.total_training_steps * config.critic.ppo_epochs
-        self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total)
+        self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total, config.model.dtype)
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
@@ -86,7 +86,7 @@ class Critic(nn.Module):
                 self.predict(part), batch.returns[mine, :width], batch.values[mine, :width],
                 batch.mask[mine, :width], self.config.critic.cliprange_value, scale,
             )  # fmt: skip
-            loss.backward()
+            self.stepper.backward(loss)
             losses += float(loss.detach())
             flops += self.shape.training(part.work())
         return losses, flops

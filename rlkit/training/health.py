@@ -22,6 +22,12 @@ def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[
             "equal rewards",
             "Every group got equal rewards, so there is nothing to learn from: change the difficulty.",
         )
+    if (scale := metrics.get("actor/loss_scale", 1.0)) < 1:
+        yield (
+            "overflow",
+            f"Gradients overflow in float16 even at actor/loss_scale = {scale:g}, and those steps are skipped: "
+            "use model.dtype bfloat16.",
+        )
     if gap > bound:
         yield (
             "gap",

@@ -1,4 +1,4 @@
-"""AdamW with the learning-rate rule by size, warm-up and schedule."""
+"""AdamW with the learning-rate rule by size, warm-up and schedule; float16's gradients are scaled."""
 
 import math
 
@@ -22,23 +22,39 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
     return config.min_lr_ratio + (1 - config.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
+GROWTH = 400  # steps without overflow after which float16's gradients are scaled by twice as much, as in verl
+
+
 class Stepper:
     """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero.
+
+    Gradients of float16 passes would vanish below 6e-8: the loss is scaled up before the backward pass, and a step
+    whose gradients then overflow is skipped and the scale halved (arXiv 1710.03740).
 
     Args:
         model: its parameters with requires_grad are trained.
         config: the optimizer's section.
         parameters: N for the learning-rate rule.
         total: optimizer steps of the whole run, for the schedule.
+        dtype: of the passes.
     """
 
-    def __init__(self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int) -> None:
+    def __init__(
+        self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int, dtype: str = "float32"
+    ) -> None:
         self.config, self.total, self.step_count = config, total, 0
         self.peak = learning_rate(config, parameters)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(
             self.parameters, lr=self.peak, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
+        device = self.parameters[0].device.type
+        self.scaler = torch.amp.GradScaler(device, growth_interval=GROWTH, enabled=dtype == "float16")
+        self.scaler.scale(torch.zeros((), device=device))  # it has its scale from its first use on
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Add the gradient of a loss to those that the next step applies."""
+        self.scaler.scale(loss).backward()
 
     def step(self) -> tuple[float, float]:
         """Apply the accumulated gradients; returns (gradient norm before clipping, learning rate)."""
@@ -49,10 +65,16 @@ class Stepper:
         rate = self.peak * schedule(self.config, self.step_count, self.total)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
+        self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf)
-        self.optimizer.step()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
         self.optimizer.zero_grad()
         return float(norm), rate
+
+    def scale(self) -> dict[str, float]:
+        """`actor/loss_scale`, in float16 alone."""
+        return {"actor/loss_scale": self.scaler.get_scale()} if self.scaler.is_enabled() else {}
 
     def keep_gradients(self) -> None:
         """Copy the gradients: a captured pass leaves them in buffers that its next replay writes."""
@@ -61,8 +83,11 @@ class Stepper:
                 parameter.grad = parameter.grad.clone()
 
     def state_dict(self) -> dict:
-        return {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count}
+        scale = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
+        return {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count, **scale}
 
     def load_state_dict(self, state: dict) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step_count = state["step_count"]
+        if self.scaler.is_enabled():
+            self.scaler.load_state_dict(state["scaler"])

@@ -91,7 +91,7 @@ class Updater:
         self.captured = CapturedPasses(self.decoder, config.rollout.temperature) if captures else None
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass(captures))
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
-        self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps)
+        self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps, config.model.dtype)
         self.controller = algorithms.KLController(config)
 
     def _mini_batches(self) -> int:
@@ -192,7 +192,7 @@ class Updater:
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
                 self._gradient(batch, mini, scale, metrics)
                 norm, rate = self.stepper.step()
-                metrics.mean({"actor/grad_norm": norm, "actor/lr": rate}, 1.0)
+                metrics.mean({"actor/grad_norm": norm, "actor/lr": rate} | self.stepper.scale(), 1.0)
                 metrics.steps += 1
         self.model.eval()
         self.ledger.optimizer_steps += metrics.steps
@@ -329,7 +329,7 @@ class Updater:
                 metrics.share("actor/kl_loss", penalty)
                 loss = loss + actor.kl_loss_coef * penalty
         metrics.mean(verl_metrics | measured, tokens)
-        loss.backward()
+        self.stepper.backward(loss)
 
     def state_dict(self) -> dict:
         return {"actor": self.stepper.state_dict(), "kl_coef": self.controller.value}

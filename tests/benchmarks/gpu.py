@@ -65,6 +65,9 @@ CASES = {
     "gap-smollm2": {
         "model": "smollm2-135m-instruct", "tokens": 128, "dtype": "bfloat16", "systems": ["torch", "vllm"],
     },
+    "gap-smollm2-fp16": {
+        "model": "smollm2-135m-instruct", "tokens": 128, "dtype": "float16", "systems": ["torch", "vllm"],
+    },
     "sync-1.5b": {"model": "qwen2.5-1.5b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
     "sync-7b": {"model": "qwen2.5-7b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
     "pack-3m": {"model": "ladder-3m", "tokens": 32, "steps": 20, "systems": ["1", "2", "4", "8"]},
