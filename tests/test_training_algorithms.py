@@ -448,7 +448,7 @@ def test_learning_rates_follow_warm_up_schedule_and_size():
     assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 1.0  # warm-up as long as the run
 
 
-def test_float16_steps_by_scaled_gradients_and_skips_those_that_overflow():
+def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow():
     from rlkit.config import Optimizer
     from rlkit.training.optimizer import Stepper
 
@@ -464,9 +464,23 @@ def test_float16_steps_by_scaled_gradients_and_skips_those_that_overflow():
         return layer.weight.detach(), seen, stepper
 
     plain, ones, _ = trained("float32", [1e-3, 2e-3])
+    dropped, _, _ = trained("float32", [1e-3, math.inf, 2e-3])
+    assert torch.equal(dropped, plain)  # a gradient that is not finite is no step, in any precision
     scaled, seen, stepper = trained("float16", [1e-3, math.inf, 2e-3])
     torch.testing.assert_close(scaled, plain)  # as if the second step had not been
     assert (ones, seen) == ([1.0, 1.0], [2.0**16, 2.0**15, 2.0**15])
     other = trained("float16", [1e-3])[2]
     other.load_state_dict(stepper.state_dict())
     assert other.scale() == stepper.scale() == {"actor/loss_scale": 2.0**15}
+
+
+@pytest.mark.parametrize(("metrics", "words"), [
+    ({"actor/grad_norm": math.nan}, "gradient is not finite"), ({"actor/grad_norm": 3.0}, None),
+    ({"actor/grad_norm": math.inf, "actor/loss_scale": 32768.0}, None),  # scaling finds its way down
+    ({"actor/grad_norm": math.inf, "actor/loss_scale": 0.5}, "overflow in float16 even at actor/loss_scale = 0.5"),
+])  # fmt: skip
+def test_gradients_that_train_nothing_are_told(metrics, words):
+    from rlkit.training.health import problems
+
+    told = [sentence for _, sentence in problems(metrics, config())]
+    assert [words in sentence for sentence in told] == [True] if words else told == []

@@ -259,6 +259,17 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
     assert info["status"] == "stopped" and "endpoint is down" in info["reason"]
 
 
+@pytest.mark.filterwarnings("ignore:step")
+def test_a_run_that_diverged_ends_in_a_sentence_that_says_so(tmp_path):
+    c = config(actor__optim__lr=1e30, actor__optim__clip_grad=0)
+    with pytest.raises(
+        RunStopped, match=r"probabilities are not finite: training has diverged \(lower actor"
+    ):
+        rlkit.train(c, root=tmp_path, progress=False)
+    info = json.loads((tmp_path / "test" / "runs" / c.id / "run.json").read_text())
+    assert info["status"] == "stopped" and "diverged" in info["reason"]
+
+
 def test_cut_responses_are_warned_of_and_the_warning_is_kept(tmp_path):
     with pytest.warns(UserWarning, match="of the responses were cut at data.max_response_length = 1"):
         run = rlkit.train(

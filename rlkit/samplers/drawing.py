@@ -2,8 +2,11 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from rlkit.errors import RunStopped
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,19 @@ def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, T
     # A token of probability zero adds nothing to the sum, so the first sum above the draw is never its own.
     point = uniform.clamp(max=1 - 1e-6) * cumulative[:, -1]
     token = torch.searchsorted(cumulative, point[:, None], right=True)
+    token.clamp_(
+        max=logits.shape[-1] - 1
+    )  # of probabilities that are no numbers, which `require_numbers` refuses
     return token[:, 0], p.gather(1, token)[:, 0].log()
+
+
+def require_numbers(logprobs: np.ndarray) -> None:
+    """Raise RunStopped where log-probs of drawn tokens are no numbers: nothing was drawn from a distribution."""
+    if not np.isfinite(logprobs).all():
+        raise RunStopped(
+            "The model's probabilities are not finite: training has diverged (lower actor.optim.lr, or set "
+            "actor.optim.clip_grad), float16 is too narrow for it (model.dtype), or its weights are damaged."
+        )
 
 
 def truncated(logits: Tensor, settings: Settings) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.samplers.cache import Cache
-from rlkit.samplers.drawing import Settings, draw
+from rlkit.samplers.drawing import Settings, draw, require_numbers
 from rlkit.samplers.memory import Memory, alike
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
@@ -143,6 +143,7 @@ class TorchSampler:
 
     def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
         ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()
+        require_numbers(logps)
         last = np.take_along_axis(ids, sizes[:, None] - 1, 1)[:, 0]
         finished = np.isin(last, self.stop_ids)
         return [

@@ -18,6 +18,7 @@ import torch
 
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, adapted_weights, save_model
+from rlkit.samplers.drawing import require_numbers
 from rlkit.sizing.devices import GIB
 from rlkit.sizing.packing import granted, keep_to_share
 from rlkit.sizing.run import FREE, SLEEPS_ABOVE, TALLEST, beside_cache
@@ -132,6 +133,7 @@ class VllmSampler:
         drawn = np.array([held.token_ids[start] for start in held.start_indices], np.int64)
         if not np.array_equal(drawn, ids):
             raise RuntimeError("vLLM returned log-probs of other tokens than it sampled")
+        require_numbers(logprobs)
         return Sample(ids, logprobs, "stop" if output.finish_reason == "stop" else "length")
 
     def session(self, keep: int) -> "VllmSampler":

@@ -1,5 +1,6 @@
 """What usually means that a run is wasted, said loudly."""
 
+import math
 from collections.abc import Iterator, Mapping
 
 from rlkit.config import RunConfig
@@ -21,6 +22,11 @@ def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[
         yield (
             "equal rewards",
             "Every group got equal rewards, so there is nothing to learn from: change the difficulty.",
+        )
+    if "actor/loss_scale" not in metrics and not math.isfinite(metrics.get("actor/grad_norm", 0.0)):
+        yield (
+            "gradient",
+            "The gradient is not finite, and the step was skipped: lower actor.optim.lr, or look at the rewards.",
         )
     if (scale := metrics.get("actor/loss_scale", 1.0)) < 1:
         yield (

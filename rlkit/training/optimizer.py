@@ -26,7 +26,8 @@ GROWTH = 400  # steps without overflow after which float16's gradients are scale
 
 
 class Stepper:
-    """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero.
+    """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero. A gradient that is not
+    finite is dropped, as in verl.
 
     Gradients of float16 passes would vanish below 6e-8: the loss is scaled up before the backward pass, and a step
     whose gradients then overflow is skipped and the scale halved (arXiv 1710.03740).
@@ -67,7 +68,8 @@ class Stepper:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf)
-        self.scaler.step(self.optimizer)
+        if self.scaler.is_enabled() or math.isfinite(float(norm)):
+            self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
         return float(norm), rate
