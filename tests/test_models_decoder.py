@@ -19,7 +19,7 @@ from rlkit.errors import UserError
 from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import GroupedAttention
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import compiled, interleaved, rms_norm, rotary
+from rlkit.models.kernels import EAGER, compiled, interleaved, rms_norm, rotary
 from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
@@ -317,6 +317,13 @@ def test_compiled_kernels_compute_what_the_eager_ones_do(monkeypatch, family, dt
         ours = computed(Decoder(model, checkpointing=checkpointing, kernels=compiled()), rows)
         assert not torch.equal(ours, eager)  # another way it was
         assert (ours - exact).norm() <= 1.2 * (eager - exact).norm() + 1e-5 * exact.norm()
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+def test_compiled_kernels_round_where_the_samplers_do():
+    gate_up = torch.randn(64, 256, generator=torch.Generator().manual_seed(0)).bfloat16()
+    eager, once = (EAGER.swiglu(x).bfloat16() for x in (gate_up, gate_up.float()))
+    assert torch.equal(compiled().swiglu(gate_up), eager) and not torch.equal(once, eager)
 
 
 def test_without_a_compiler_nothing_is_compiled(monkeypatch):
