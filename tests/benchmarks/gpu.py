@@ -50,7 +50,10 @@ CASES = {
         "systems": ["rlkit", "rlkit-vllm", "trl-vllm"],
     },
     "step-0.5b": {"model": "qwen2.5-0.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-torch", "trl-vllm"]},
-    "step-1.5b": {"model": "qwen2.5-1.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-torch", "trl-vllm"]},
+    "step-1.5b": {
+        "model": "qwen2.5-1.5b", **LORA, "steps": 2,
+        "systems": ["rlkit", "rlkit-compiled", "rlkit-torch", "trl-vllm"],
+    },
     "step-3b": {"model": "qwen2.5-3b", **LORA, "steps": 2, "systems": ["rlkit"]},
     "step-7b": {"model": "qwen2.5-7b", **LORA, "steps": 2, "checkpointing": True, "systems": ["rlkit"]},
     "decode-3m": {"model": "ladder-3m", "prompts": 512, "tokens": 32, "systems": ["torch"]},
@@ -71,6 +74,10 @@ CASES = {
     "sync-1.5b": {"model": "qwen2.5-1.5b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
     "sync-7b": {"model": "qwen2.5-7b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
     "pack-3m": {"model": "ladder-3m", "tokens": 32, "steps": 20, "systems": ["1", "2", "4", "8"]},
+}  # fmt: skip
+VARIANTS = {
+    "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
+    "rlkit-compiled": {"actor.use_torch_compile": True},
 }  # fmt: skip
 LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
@@ -163,7 +170,7 @@ def measure(name: str, system: str, dry: bool = False) -> dict:
     if kind == "step" and system.startswith("trl"):
         return step_trl(case, vllm=system.endswith("vllm"))
     if kind == "step":
-        return step_rlkit(case, {"rlkit": "auto", "rlkit-vllm": "vllm", "rlkit-torch": "torch"}[system])
+        return step_rlkit(case, VARIANTS[system])
     if kind == "sync":
         return syncs(case, system)
     return packed(case, int(system)) if kind == "pack" else decode(case, system)
@@ -222,7 +229,7 @@ def line(row: dict, rows: list[dict]) -> str:
     ratio = seconds / first["seconds"] if first else float("nan")
     if "steps_per_second" in row and first:
         ratio = row["steps_per_second"] / first["steps_per_second"]
-    return f"{row['case']:<16}{row['system']:<12}{seconds:>9.3f} s{speed:>14,.0f} tokens/s{ratio:>8.2f}×"
+    return f"{row['case']:<18}{row['system']:<16}{seconds:>9.3f} s{speed:>14,.0f} tokens/s{ratio:>8.2f}×"
 
 
 def main() -> None:

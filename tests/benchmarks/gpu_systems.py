@@ -167,13 +167,13 @@ def open_session(config: Any) -> Iterator[Any]:
         yield session
 
 
-def step_rlkit(case: dict, sampler: str) -> dict:
+def step_rlkit(case: dict, changes: dict) -> dict:
     """Seconds by phase of rlkit's steps, peak memory, and how much of the card they use; beside the prediction."""
     from rlkit.sizing.memory import Lengths
     from rlkit.sizing.run import memory_of
     from rlkit.sizing.shapes import shape_of
 
-    config, rows, updates = config_of(case, **{"rollout.name": sampler}), [], []
+    config, rows, updates = config_of(case, **changes), [], []
     with open_session(config) as session:
         chosen, sleeps = session.store.info["sampler"], getattr(session.sampler, "sleeps", False)
         for _ in range(config.trainer.total_training_steps):
