@@ -1,5 +1,6 @@
 """Whole runs of the smallest model: what is written, how a run goes on, what stops it."""
 
+import gc
 import json
 import os
 import signal
@@ -58,6 +59,12 @@ def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
         norms[dtype] = next(row["actor/grad_norm"] for row in rows if row.get("actor/grad_norm"))
     assert gaps["float32"] < gaps["float16"] < gaps["bfloat16"] / 3
     assert norms["float16"] == pytest.approx(norms["float32"], rel=5e-3)  # scaled down again
+
+
+def test_collections_of_garbage_leave_what_was_there_before_the_steps_alone(tmp_path):
+    with Session.open(config(), tmp_path, progress=False):
+        assert gc.get_freeze_count() > 100_000  # torch and its like, which a full collection looks through otherwise
+    assert gc.get_freeze_count() < 1000
 
 
 def test_products_are_in_tf32_for_the_runs_that_ask_for_it_alone(tmp_path):

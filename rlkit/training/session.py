@@ -1,6 +1,7 @@
 """Everything a run holds between steps, and the parts of a step that the loop calls in order."""
 
 import copy
+import gc
 import math
 import time
 import warnings
@@ -89,6 +90,8 @@ class Session:
             try:
                 session = cls(config, store, progress)
                 session._restore()
+                gc.collect()
+                gc.freeze()  # every full collection would look through all of it: a tenth of a small model's steps
                 yield session
             except BaseException as error:
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
@@ -98,6 +101,7 @@ class Session:
                 )
                 raise
             finally:
+                gc.unfreeze()
                 if session is not None:
                     session.close()
 
