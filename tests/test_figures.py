@@ -175,3 +175,22 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
     assert len(drawing.figure.axes[0].containers) >= 2
     both = pd.concat([evals.assign(cell=f"small, {unique}") for unique in (1024, 64, 256)])
     assert list(summary.before_after(both)["cell"][::2]) == ["small, 64", "small, 256", "small, 1024"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (0.64, 0.92, ["0.65", "0.7", "0.75", "0.8", "0.85", "0.9"]),
+        (0.3, 0.95, ["0.4", "0.6", "0.8"]),
+        (0.02, 0.9, ["0.03", "0.1", "0.3"]),
+        (0.001, 1, ["$\\mathdefault{10^{%d}}$" % n for n in (-3, -2, -1, 0)]),
+        (1e4, 1.2e5, ["10k", "30k", "100k"]),
+    ],
+)
+def test_values_can_be_read_from_a_logarithmic_axis_however_short(low, high, labels):
+    with figures.styled():
+        _, (ax,) = figures.new_axes("acl", 1, 0.5)
+        ax.set(yscale="log", ylim=(low, high))
+        figures.label_axes(ax, "step", "loss")
+    assert [label.get_text() for label in ax.get_yticklabels()] == labels
+    assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))

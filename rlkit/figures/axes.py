@@ -4,10 +4,11 @@ import textwrap
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.theme import FONT, LABELS, WIDTHS
+from rlkit.figures.theme import FONT, LABELS, WIDTHS, short
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 NARROW = 4.0  # inches below which a legend goes under the axes
@@ -43,13 +44,40 @@ def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes
 
 def label_axes(ax: "Axes", x: str, y: str) -> None:
     """Axis labels in words, for columns that have some; one that is longer than its axis is wrapped. An axis of a share
-    ends where shares do; its scale is to be set before."""
+    ends where shares do, and a logarithmic one has ticks to read values from; scales are to be set before."""
     for name, limits, limit in ((x, ax.get_xlim, ax.set_xlim), (y, ax.get_ylim, ax.set_ylim)):
         low, high = limits() if name in SHARES else (0.0, 1.0)
         if low < -0.02 or high > 1.02:  # with room for a marker at the end
             limit(max(low, -0.02), min(high, 1.02))
     ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
     ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
+    for axis, room in ((ax.xaxis, _room(ax, 0) / 0.4), (ax.yaxis, _room(ax, 1) / 0.16)):
+        log_ticks(axis, max(3, min(6, int(room))))
+
+
+def log_ticks(axis: "Axis", room: int = 6) -> None:
+    """Ticks, all with labels, for what a logarithmic axis shows, however little: powers of ten where they are three,
+    else 1 and 3, or 1, 2 and 5 of each, else the round numbers of a linear axis. Axes with ticks of their own keep
+    them.
+
+    Args:
+        room: for how many labels there is room.
+    """
+    from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
+
+    if not isinstance(axis.get_major_locator(), LogLocator) or getattr(axis.get_transform(), "base", 0) != 10:
+        return
+    low, high = sorted(axis.get_view_interval())
+    choices = [LogLocator(10, subs, numticks=room) for subs in ((1,), (1, 3), (1, 2, 5))]
+    for locator in (*choices, MaxNLocator(room, steps=[1, 2, 5, 10])):
+        ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
+        if 3 <= len(ticks) <= room:
+            break
+    power = LogFormatterSciNotation(minor_thresholds=(float("inf"), float("inf")))
+    power.set_axis(axis)
+    plain = ticks[-1] < 1e9 and ticks[-1] <= 300 * ticks[0]
+    axis.set_ticks(ticks, [short(tick) if plain else power(tick) for tick in ticks])
+    axis.set_minor_formatter(NullFormatter())
 
 
 def note(ax: "Axes", sentence: str) -> None:
@@ -61,12 +89,16 @@ def note(ax: "Axes", sentence: str) -> None:
 
 
 def _wrapped(text: str, ax: "Axes", direction: int) -> str:
+    letters = max(16, int(_room(ax, direction) * 17))  # an inch holds 17 at 9 points
+    return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
+
+
+def _room(ax: "Axes", direction: int) -> float:
+    """About how many inches an axis has: its panel without tick labels and the other axis's label."""
     fig: Any = ax.get_figure()
     grid = ax.get_subplotspec()
     panels = 1 if grid is None else grid.get_gridspec().get_geometry()[1 - direction]
-    room = fig.get_size_inches()[direction] / panels - 0.7  # tick labels and the other axis's label
-    letters = max(16, int(room * 17))  # an inch holds 17 at 9 points
-    return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
+    return fig.get_size_inches()[direction] / panels - 0.7
 
 
 def legend(ax: "Axes", title: str | None = None) -> None:

@@ -165,30 +165,18 @@ def scaling_law(
                 part[x], part[y], styles[name]["marker"], color=styles[name]["color"],
                 markerfacecolor=face, label=f"{name}, held out" if held else str(name),
             )  # fmt: skip
-        log_axes(ax, fit, band[["low", "high"]])
+        log_axes(ax, fit)
         label_axes(ax, x, y)
         legend(ax)
     drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
     return Drawing(fig, drawn, sources(table, fit))
 
 
-def log_axes(ax: "Axes", fit: "LawFit", shown: "pd.DataFrame") -> None:
-    """Logarithmic axes where the law's columns and residuals are, with plain numbers on a short y axis."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
+def log_axes(ax: "Axes", fit: "LawFit") -> None:
+    """Logarithmic axes where the law's columns and residuals are; `label_axes` then gives them ticks."""
     ax.set_xscale("log")
-    if ax.get_xlim()[1] < 50 * ax.get_xlim()[0]:  # too short for powers of ten alone
-        ax.xaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.xaxis.set_minor_formatter(NullFormatter())
-    if fit.space != "log":
-        return
-    ax.set_yscale("log")
-    low, high = float(shown.min().min()), float(shown.max().max())
-    if high < 30 * low:  # too short for powers of ten
-        ax.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 3, 5) if high < 12 * low else (1, 3)))
-        ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-        ax.yaxis.set_minor_formatter(NullFormatter())
+    if fit.space == "log":
+        ax.set_yscale("log")
 
 
 def curve_table(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":

@@ -66,7 +66,7 @@ def law(fit: LawFit, table: pd.DataFrame, venue: str = "neurips", level: float =
                 face = {"markerfacecolor": "white" if held else style["color"]}
                 marks = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
                 ax.plot(dots[along], dots[y], **marks, label=f"{label}, held out" if held else label)
-        log_axes(ax, fit, band[["low", "high"]])
+        log_axes(ax, fit)
         label_axes(ax, along, y)
         legend(ax, ", ".join(LABELS.get(name, name) for name in others))
     drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)

@@ -136,7 +136,7 @@ class Exploration:
             if held.any():
                 hollow: Any = {"color": "0.2", "markerfacecolor": "white", "label": "held out"}
                 ax.plot(self.points.loc[held, along], self.points.loc[held, y], "o", **hollow)
-            figures.log_axes(ax, self.fit, band[["low", "high"]])
+            figures.log_axes(ax, self.fit)
             figures.label_axes(ax, along, y)
             figures.legend(ax, ", ".join(figures.LABELS.get(name, name) for name in others) or None)
         return figures.Drawing(fig, band, figures.sources(self.points, self.fit))
