@@ -62,10 +62,12 @@ def run(
         from rlkit.scaleout import limits
         from rlkit.sizing.fit import fit_run
         from rlkit.sizing.text import verdict
-        from rlkit.training import algorithms
+        from rlkit.training.preflight import preflight
 
         on_verl = config.trainer.backend == "verl"
-        (limits if on_verl else algorithms).check(config)
+        if on_verl:
+            limits.check(config)
+        preflight(config)
         more = "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else verdict(fit_run(config))
         typer.echo(f"{run_plan(config, root)}\n{more}")
         return

@@ -349,7 +349,7 @@ class RewardConfig(Section):
     """strict is right; guru computes what Reasoning360 computes, for comparing with published numbers."""
     custom_reward_function: str | None = None
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a number, or
-    a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is above 0."""
+    a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: Annotated[float, Field(gt=0)] = 10.0

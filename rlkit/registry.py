@@ -101,7 +101,14 @@ class Registry:
             value = {"kind": value}
         if not isinstance(value, dict) or "kind" not in value:
             raise ValueError(f"a {self.what} needs a 'kind', one of {', '.join(self.names())}")
-        return self[value["kind"]].model_validate(value)
+        component = self[value["kind"]]
+        for name in value:
+            if name not in component.model_fields:
+                near = did_you_mean(name, component.model_fields)
+                raise ValueError(
+                    f"{value['kind']} has no key {name!r}.{near} It has {', '.join(component.model_fields)}"
+                )
+        return component.model_validate(value)
 
     def field(self) -> Any:
         """The pydantic type of a field that holds one component of this registry."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -28,6 +29,7 @@ _COLOURS = {
     "failed": "bold red",
     "waiting": "dim",
 }
+_REASON = 160  # characters of why a run failed or stopped; run.json has all
 console = Console(soft_wrap=True, highlight=False)
 
 
@@ -52,8 +54,8 @@ def status_table(path: str | Path) -> Table:
         if several and folder.parent.parent != study:
             study = folder.parent.parent
             table.add_row(Text(study.name, style="bold"))
-        if state.phase:
-            name.append(f"\n{state.phase}", style="dim")
+        if about := state.phase or shorten(state.reason, _REASON, placeholder=" …"):
+            name.append(f"\n{about}", style="dim")
         step = "" if state.step is None else f"{state.step}/{state.total}"
         reward = "" if state.reward is None else f"{state.reward:.3f}"
         left = ["" if state.left is None else duration(state.left)] * running
@@ -69,15 +71,9 @@ def status_table(path: str | Path) -> Table:
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
-    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest.
-
-    Raises:
-        UserError: a file that it would train on is not there.
-    """
+    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest."""
     from rlkit.compute import estimate
 
-    for source in config.data.train:
-        source.check()
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost = kept_step(folder), estimate(config)
     flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))

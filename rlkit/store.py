@@ -123,6 +123,20 @@ class RunStore:
         self.info.update(fields, updated=_now())
         write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
 
+    def pin(self, **fields: Any) -> None:
+        """`update` of fields that every attempt must have alike.
+
+        Raises:
+            UserError: one of them was another when the run began.
+        """
+        for name, value in fields.items():
+            if (before := self.info.get(name, value)) != value:
+                raise UserError(
+                    f"{self.folder} was begun with {name} {before!r}, which is {value!r} now: its numbers would be a "
+                    "mixture. Restore what has changed, or begin another run (another study, or delete the folder)."
+                )
+        self.update(**fields)
+
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
         """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
         numbers = {name: None if value is None else float(value) for name, value in metrics.items()}

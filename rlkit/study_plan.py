@@ -2,7 +2,7 @@
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +11,9 @@ from typing import Any
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.models.rungs import LADDER
 from rlkit.notebook import check_parameters, parameters_of
+from rlkit.seeds import content_hash
 from rlkit.store import read_json
 from rlkit.study_file import StudyConfig, read_study
 
@@ -180,13 +182,37 @@ def make_plan(
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
         raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
-    for run in runs:
-        for source in run.config.data.train:
-            source.check()
+    _check_first_steps(path, runs)
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
     plan = Plan(config, path, runs, Path(root), overrides or {})
     laws = plan.analysis  # a wrong parameter is an error before the first run
     for law in (laws.get("law"), laws.get("training_law"), *laws.get("forms", [])):
         if law:
             resolve(law)
+    sizes = {run.config.model.path for run in runs if not run.held_out}
+    of_size = {**parameters_of(config.analysis.notebook), **laws}.get("x") == "parameters_non_embedding"
+    if (law := laws.get("law")) and of_size and len(sizes) < 2:
+        raise UserError(
+            f"{path}: analysis.law is {law!r} of model size, but the fit has one size, {sizes.pop()}: add values of "
+            "model.path to the grid, hold less out, or name no law."
+        )
     return plan
+
+
+def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
+    """Refuse a study with runs that would end at their first step. Seeds and ladder sizes have that in common."""
+    from rlkit.training.preflight import preflight  # loads torch
+
+    seen = set()
+    for run in runs:
+        content = run.config.model_dump(mode="json")
+        content["seed"], content["actor"]["optim"] = 0, {}
+        if content["model"]["path"] in LADDER:
+            content["model"]["path"] = "ladder"
+        if (key := content_hash(content)) in seen:
+            continue
+        seen.add(key)
+        try:
+            preflight(run.config)
+        except UserError as error:
+            raise UserError(f"{path}: {run.label}: {error}") from None

@@ -127,6 +127,19 @@ def test_all_columns_are_whole_in_80_columns_beside_an_adapted_models_long_id(tm
     assert len(long.id) == 38 and long.id in text and header.split()[-1] == "ago" and "→" in text
 
 
+def test_the_status_says_why_a_run_ended(tmp_path):
+    failing = config(study="failing")
+    with RunStore.open(failing, tmp_path) as store:
+        store.update(
+            status="failed", reason="data.max_prompt_length is 3, " + "but a prompt has more tokens. " * 9
+        )
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "failing"))
+    text = " ".join(capture.get().split())
+    assert "data.max_prompt_length is 3, but" in text.replace("failed ", "") and "…" in text
+
+
 def test_the_status_of_several_studies_groups_them(by_hand):
     write_run(by_hand.parent, config(study="other"), 10_000)
     names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]

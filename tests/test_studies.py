@@ -67,7 +67,7 @@ def project(tmp_path, monkeypatch) -> Path:
         nbformat.write(notebook, tmp_path / "notebooks" / name)
 
     write("train.ipynb", "config = ''\noverrides = {}\nroot = 'outputs'", TRAIN)
-    write("analysis.ipynb", "study = ''\nlaw = 'power'", ANALYSIS)
+    write("analysis.ipynb", "study = ''\nlaw = 'power'\nx = ''", ANALYSIS)
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
@@ -181,6 +181,21 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
         ("study: tiny", "analysis: {lwa: power}", r"no parameter 'lwa'\. Did you mean 'law'"),
         ("study: tiny", "analysis: {law: powr}", r"Unknown law 'powr'\. Did you mean 'power'"),
         ("steps: 3}", "steps: 3}, data: {train: [{kind: file, path: no.parquet}]}", r"no\.parquet"),
+        (
+            "steps: 3}",
+            "steps: 3}, data: {max_prompt_length: 3}",
+            r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but the prompt",
+        ),
+        (
+            "seeds:",
+            "variants: {a: {}, b: {algorithm.adv_estimator: dr_grpo}}\nseeds:",
+            r"tiny\.yaml: b, ladder-30k, seed 0: algorithm\.adv_estimator is 'dr_grpo'\. Dr\. GRPO is",
+        ),
+        (
+            "study: tiny",
+            "analysis: {law: power, x: parameters_non_embedding}",
+            r"the fit has one size, ladder-30k",
+        ),
         ("study: tiny", "analysis: {law: 3}", r"parameter 'law' .* is 3: give a str"),
         ("run: {trainer: {total_training_steps: 3}}", "", r"run: field required"),
     ],

@@ -63,7 +63,9 @@ def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
 
 def test_collections_of_garbage_leave_what_was_there_before_the_steps_alone(tmp_path):
     with Session.open(config(), tmp_path, progress=False):
-        assert gc.get_freeze_count() > 100_000  # torch and its like, which a full collection looks through otherwise
+        assert (
+            gc.get_freeze_count() > 100_000
+        )  # torch and its like, which a full collection looks through otherwise
     assert gc.get_freeze_count() < 1000
 
 
@@ -254,6 +256,47 @@ def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(tmp_path):
     rlkit.train(config(), root=tmp_path, progress=False)
     with pytest.raises(UserError, match="resume_mode is 'disable', but .* has a checkpoint of step 6"):
         rlkit.train(config(trainer__resume_mode="disable"), root=tmp_path, progress=False)
+
+
+WOULD_END_AT_STEP_1 = {
+    "data.max_prompt_length is 3, but the prompt of task": {"data__max_prompt_length": 3},
+    "custom_reward_function is 'nowhere.py:score': .*No such file": {
+        "reward__custom_reward_function": "nowhere.py:score"
+    },
+    "too few distinct tasks.*A curriculum has each task once": {
+        "data__train": [{"kind": "arithmetic", "digits": 1}], "data__order": "curriculum",
+        "trainer__total_training_steps": 100,
+    },
+    "adv_estimator is 'dr_grpo'. Dr. GRPO is 'grpo' with": {"algorithm__adv_estimator": "dr_grpo"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("message", WOULD_END_AT_STEP_1)
+def test_what_would_end_a_run_at_its_first_step_is_said_before_it_has_a_folder(tmp_path, message):
+    with pytest.raises(UserError, match=message):
+        rlkit.train(config(**WOULD_END_AT_STEP_1[message]), root=tmp_path, progress=False)
+    assert not list(tmp_path.iterdir())
+
+
+SHAPED = """def compute_score(data_source, solution_str, ground_truth, extra_info=None):
+    return {"right": 1.0, "wrong": %s}["right" if solution_str == ground_truth else "wrong"]
+"""
+
+
+@pytest.mark.filterwarnings("ignore:step")
+def test_a_shaped_reward_is_no_pass_and_a_changed_one_is_another_run(tmp_path):
+    (grader := tmp_path / "grader.py").write_text(SHAPED % 0.1)
+    c = config(reward__custom_reward_function=f"{grader}:compute_score", trainer__total_training_steps=2)
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    evals = rlkit.read_evals(tmp_path / "test")
+    assert set(evals["value"].round(6)) == {0.1, 1.0} and 0 < evals["correct"].mean() < 1
+    assert (evals["correct"] == (evals["value"] == 1)).all()
+    info = json.loads((run.folder / "run.json").read_text())
+    assert info["scorer"] == f"{grader}:compute_score" and len(info["scorer_version"]) == 12
+    assert any("pass@k counts scores of at least 1" in sentence for sentence in info["warnings"].values())
+    grader.write_text(SHAPED % 0.9)
+    with pytest.raises(UserError, match="was begun with scorer_version .* Restore what has changed"):
+        rlkit.train(c, root=tmp_path, progress=False)
 
 
 def test_a_run_stops_by_itself_when_graders_fail(tmp_path):

@@ -106,10 +106,15 @@ class Supply:
 
     def _exhausted(self) -> UserError:
         asked = "endless ones" if self.limit is None else str(self.limit)
+        lower = "Lower evaluation.size or data.train_max_samples"
+        if self.difficulty is not None:
+            lower = (
+                "A curriculum has each task once unless data.train_max_samples is fewer than "
+                "trainer.total_training_steps × data.train_batch_size: lower one of them"
+            )
         return UserError(
             f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are "
-            f"asked for; the others repeat, or are held out or set aside for SFT. Lower evaluation.size or "
-            "data.train_max_samples, or widen the source."
+            f"asked for; the others repeat, or are held out or set aside for SFT. {lower}, or widen the source."
         )
 
 

@@ -103,7 +103,7 @@ def load_model(
     """
     if path.startswith("ladder-") and not Path(path).exists():
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
-        return built.to(dtype), byte_tokenizer()
+        return built.to(dtype), load_tokenizer(path)
     check_path(path)
     with pretrained(path) as found:
         config = AutoConfig.from_pretrained(**found)
@@ -112,14 +112,27 @@ def load_model(
                 f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
                 f"{', '.join(decoder.FAMILIES)} without sliding windows."
             )
-        tokenizer = AutoTokenizer.from_pretrained(**found)
+        tokenizer = _tokenizer(path, found)
         model = AutoModelForCausalLM.from_pretrained(**found, dtype=dtype, attn_implementation="sdpa")
+    return model, tokenizer
+
+
+def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+    """The tokenizer of `load_model`. Raises UserError where nothing is there, or it has no chat template."""
+    if path.startswith("ladder-") and not Path(path).exists():
+        return byte_tokenizer()
+    with pretrained(path) as found:
+        return _tokenizer(path, found)
+
+
+def _tokenizer(path: str, found: dict[str, Any]) -> PreTrainedTokenizerBase:
+    tokenizer = AutoTokenizer.from_pretrained(**found)
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
             f"model.path is {path!r}, whose tokenizer has no chat template: use the instruct model, or save the "
             "tokenizer with tokenizer.chat_template set (the ladder's ChatML is rlkit.models.tokenizer.CHATML)."
         )
-    return model, tokenizer
+    return tokenizer
 
 
 @contextmanager

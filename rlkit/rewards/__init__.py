@@ -9,6 +9,20 @@ from typing import Any
 SCORER_VERSION = "2"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 
+
+def scorer_of(config: Any) -> dict[str, str]:
+    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
+
+    Raises:
+        UserError: reward.custom_reward_function cannot be loaded.
+    """
+    if (own := config.custom_reward_function) is None:
+        return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
+    from rlkit.rewards.grading import version_of
+
+    return {"scorer": own, "scorer_version": version_of(own)}
+
+
 _PUBLIC = {
     "Router": "rlkit.rewards.router",
     "score": "rlkit.rewards.router",
@@ -16,7 +30,7 @@ _PUBLIC = {
     "audit": "rlkit.rewards.audit",
 }
 
-__all__ = ["SCORER_VERSION", *_PUBLIC]
+__all__ = ["SCORER_VERSION", "scorer_of", *_PUBLIC]
 
 
 def __getattr__(name: str) -> Any:

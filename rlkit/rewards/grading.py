@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.rewards import context
 from rlkit.rewards.routing import resolve
 from rlkit.rewards.truth import decode
+from rlkit.seeds import content_hash
 from rlkit.types import Reward
 
 
@@ -52,7 +53,8 @@ def grade(data_source: str, response: str, ground_truth: Any, extra_info: Mappin
 def _custom(
     name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
 ) -> Reward:
-    """A function with verl's compute_score signature, plain or async; its number or dict as a Reward."""
+    """A function with verl's compute_score signature, plain or async; its number or dict as a Reward. Whether the
+    answer is right it says by `acc`; where it does not, a score of at least 1 is, and one for effort is not."""
     result = load_function(name)(
         data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
     )
@@ -62,11 +64,18 @@ def _custom(
     value = parts.pop("score") if parts else result
     if isinstance(value, Mapping) or not math.isfinite(float(value)):
         raise Ungradable(f"{name} returned {value!r}, which is no finite score.")
-    return Reward(float(value), bool(parts.get("acc", float(value) > 0)), parts)
+    return Reward(float(value), bool(parts.get("acc", float(value) >= 1)), parts)
 
 
 async def _wait(awaitable: Any) -> Any:
     return await awaitable
+
+
+def version_of(name: str) -> str:
+    """A hash of the file of `load_function`'s function. Raises UserError as that does."""
+    function = load_function(name)
+    source = inspect.getsourcefile(inspect.unwrap(function))
+    return content_hash(Path(source).read_text(), 12) if source else "unknown"
 
 
 @lru_cache

@@ -49,13 +49,18 @@ def sample(
 def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
     """The prompts' token ids; one that is too long is an error that says which and by how much."""
     encoded = policy.encode_all([task.prompt for task in tasks]) if tasks else []
+    require_short(tasks, encoded, limit)
+    return [np.array(ids, np.int64) for ids in encoded]
+
+
+def require_short(tasks: Sequence[Task], encoded: Sequence[Sequence[int]], limit: int) -> None:
+    """Raise UserError where a task's prompt has more than `limit` tokens."""
     for task, ids in zip(tasks, encoded, strict=True):
         if len(ids) > limit:
             raise UserError(
                 f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has "
                 f"{len(ids)} tokens: raise it, or filter long prompts from the data."
             )
-    return [np.array(ids, np.int64) for ids in encoded]
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:

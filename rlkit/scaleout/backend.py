@@ -17,7 +17,7 @@ from rlkit.data import held_out
 from rlkit.data.exporting import export
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.rewards import SCORER_VERSION
+from rlkit.rewards import scorer_of
 from rlkit.scaleout import composing, launcher, limits, models, verl_config
 from rlkit.scaleout.layout import Files
 from rlkit.scaleout.ray_executor import knock, use_token
@@ -117,8 +117,8 @@ class _VerlRun:
         files = self._prepare()
         done = files.kept_step
         self._check_resume(files, done)
-        facts = {"scorer": self.config.reward.scorer, "scorer_version": SCORER_VERSION}
-        self.store.update(**counts, **facts, held_out_hash=content_hash([t.id for t in held]))
+        self.store.pin(**scorer_of(self.config.reward))
+        self.store.update(**counts, held_out_hash=content_hash([t.id for t in held]))
         results = Results(self.config, self.store, files, shape, held)
         interrupt.defer()
         try:

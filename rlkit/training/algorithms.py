@@ -35,6 +35,14 @@ NEEDS_OTHER_INPUTS = {
     "gdpo": "one reward a dimension, which the router does not return",
     "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
 }
+OTHER_NAMES = {
+    "ppo": " PPO is 'gae' with a critic.",
+    "dr_grpo": " Dr. GRPO is 'grpo' with algorithm.norm_adv_by_std_in_grpo false and actor.loss_agg_mode "
+    "seq-mean-token-sum-norm.",
+    "dapo": " DAPO's wider upper clip and token-level loss are 'grpo' with actor.clip_ratio_high and "
+    "actor.loss_agg_mode token-mean.",
+}
+DEFAULTS = ("grpo", "vanilla")  # verl has these, and nothing of them is refused
 NEEDS_CRITIC = {"gae", "turn_gae"}
 GREEDY_BASELINE = {"remax"}  # estimators that subtract the reward of a greedy response
 OPTIMAL_BASELINE = {"optimal_token_baseline", "tir_optimal_token_baseline"}
@@ -65,6 +73,8 @@ def check(config: RunConfig) -> None:
 
     Raises UserError naming the field, the value and the fix.
     """
+    if (config.algorithm.adv_estimator, config.actor.policy_loss.loss_mode) == DEFAULTS:
+        return
     estimators = {str(getattr(k, "value", k)) for k in core().ADV_ESTIMATOR_REGISTRY}
     losses = set(core().POLICY_LOSS_REGISTRY)
     for field, name, known in (
@@ -72,7 +82,7 @@ def check(config: RunConfig) -> None:
         ("actor.policy_loss.loss_mode", config.actor.policy_loss.loss_mode, losses),
     ):
         if name not in known:
-            near = " PPO is 'gae' with a critic." if name.lower() == "ppo" else did_you_mean(name, known)
+            near = OTHER_NAMES.get(name.lower()) or did_you_mean(name, known)
             raise UserError(f"{field} is {name!r}.{near} verl registers {', '.join(sorted(known))}.")
         if name in NEEDS_OTHER_INPUTS:
             raise UserError(f"{field} is {name!r}, which needs {NEEDS_OTHER_INPUTS[name]}.")

@@ -5,8 +5,8 @@ from pathlib import Path
 from rlkit.config import RunConfig
 from rlkit.progress import kept_step
 from rlkit.store import Run, say_stopped
-from rlkit.training import algorithms
 from rlkit.training.interrupt import Interrupt, Interrupted
+from rlkit.training.preflight import preflight
 from rlkit.training.session import Session
 
 
@@ -26,12 +26,12 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
             disagree), with a checkpoint of the last whole step.
     """
+    preflight(config)
     try:
         if config.trainer.backend == "verl":
             from rlkit.scaleout.backend import train as train_on_verl
 
             return train_on_verl(config, root=root, progress=progress)
-        algorithms.check(config)
         with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
             return _steps(session, interrupt)
     except Interrupted:

@@ -24,7 +24,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
-from rlkit.rewards import SCORER_VERSION, Router
+from rlkit.rewards import Router, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import content_hash, derive
@@ -43,6 +43,12 @@ from rlkit.types import Rollout
 SAMPLES_KEPT = 8
 
 
+def undecided(rollout: Rollout) -> bool:
+    """Whether a score does not tell if the answer is right."""
+    reward = rollout.reward
+    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts
+
+
 class Session:
     """A run in progress. Made by `Session.open`, a context manager that releases all it holds."""
 
@@ -55,6 +61,7 @@ class Session:
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
+        store.pin(**scorer_of(config.reward))
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
@@ -75,7 +82,7 @@ class Session:
             else {}
         )
         store.update(
-            **parameter_counts(self.policy.model), **facts, scorer=config.reward.scorer, scorer_version=SCORER_VERSION,
+            **parameter_counts(self.policy.model), **facts,
             held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
             sampler=why, phase="",
         )  # fmt: skip
@@ -175,6 +182,12 @@ class Session:
             )  # fmt: skip
         with self.timed("reward"):
             grade(rollouts, self.router, self.policy)
+        if c.reward.custom_reward_function and any(map(undecided, rollouts)):
+            self.warn(
+                "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
+                "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
+                "undecided",
+            )
         self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
         self._count(rollouts)
         return rollouts
