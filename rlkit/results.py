@@ -31,7 +31,7 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Returns:
         Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
         for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
-        run.json (parameters_total, held_out_hash, commit …); data_hash; cell and held_out, null for a run
+        run.json (parameters_total, held_out_hash, commit, dirty …); data_hash; cell and held_out, null for a run
         that is in the study's folder but no longer in its file, the cell of a run that was made by hand being
         what tells it from the others (`rlkit.labels`); and the config under its dotted keys ("seed",
         "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
@@ -83,9 +83,9 @@ def run_folders(path: str | Path) -> list[Path]:
 
 def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash …), cell
-    and held_out, and variant where its study has some: null for a run that its study's file does not ask for. A run
-    made by hand, in a folder without such a file, is in a cell of what tells it from the others here, and not held
-    out."""
+    and held_out, and variant (with its place in the file) where its study has some: null for a run that its study's
+    file does not ask for. A run made by hand, in a folder without such a file, is in a cell of what tells it from the
+    others here, and not held out."""
     return _facts(folders, [_config(folder) for folder in folders])
 
 
@@ -100,11 +100,15 @@ def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> lis
 def _run_json(folder: Path) -> dict[str, Any]:
     info = read_json(folder / "run.json")
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    planned = read_json(folder.parent.parent / "study.json").get("runs", {}).get(folder.name, {})
+    runs = read_json(folder.parent.parent / "study.json").get("runs", {})
+    planned = runs.get(folder.name, {})
     place = {key: planned.get(key) for key in ("cell", "held_out")}
-    place |= {"variant": planned["variant"]} if "variant" in planned else {}
-    commit = {"commit": git["commit"]} if (git := info.get("git") or {}).get("commit") else {}
-    return {"run": folder.name, "status": "unknown", **single, **commit, **place}
+    if name := planned.get("variant"):
+        in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
+        place |= {"variant": name, "variant_place": list(in_order).index(name)}
+    found = info.get("git") or {}
+    git = {key: found[key] for key in ("commit", "dirty") if found.get(key)}
+    return {"run": folder.name, "status": "unknown", **single, **git, **place}
 
 
 def _data_hash(config: Mapping[str, Any]) -> dict[str, str]:

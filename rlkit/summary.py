@@ -91,7 +91,7 @@ def _pass_rate(part: "pd.DataFrame", level: float) -> dict[str, Any]:
         "runs": part["run"].nunique(),
         **{
             key: part[key].iloc[0]
-            for key in ("held_out", "model.path", "parameters_non_embedding")
+            for key in ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
             if key in part
         },
     }

@@ -1,5 +1,7 @@
 """Figures: the same bytes for the same numbers, real text in the PDF, and the drawn table beside it."""
 
+import itertools
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
+from study_folder import write_study
 
 import rlkit
 from rlkit import figures, summary
@@ -183,7 +186,7 @@ def test_before_and_after_pool_seeds_and_cluster_by_task():
         (0.64, 0.92, ["0.65", "0.7", "0.75", "0.8", "0.85", "0.9"]),
         (0.3, 0.95, ["0.4", "0.6", "0.8"]),
         (0.02, 0.9, ["0.03", "0.1", "0.3"]),
-        (0.001, 1, ["$\\mathdefault{10^{%d}}$" % n for n in (-3, -2, -1, 0)]),
+        (0.001, 1, [rf"$\mathdefault{{10^{{{n}}}}}$" for n in (-3, -2, -1, 0)]),
         (1e4, 1.2e5, ["10k", "30k", "100k"]),
     ],
 )
@@ -194,3 +197,14 @@ def test_values_can_be_read_from_a_logarithmic_axis_however_short(low, high, lab
         figures.label_axes(ax, "step", "loss")
     assert [label.get_text() for label in ax.get_yticklabels()] == labels
     assert not any(label.get_text() for label in ax.get_yticklabels(minor=True))
+
+
+def test_a_record_says_which_runs_were_made_with_changed_files(tmp_path):
+    folder = write_study(tmp_path)
+    runs = sorted(folder.glob("runs/*/run.json"))
+    for path, dirty in zip(runs, itertools.cycle([True, False]), strict=False):
+        info = json.loads(path.read_text()) | {"git": {"commit": "c0ffee", "dirty": dirty}}
+        path.write_text(json.dumps(info))
+    found = figures.sources(rlkit.read(folder))["runs"]
+    assert [run.get("dirty") for run in found] == [True, None] * 4
+    assert {run["commit"] for run in found} == {"c0ffee"}

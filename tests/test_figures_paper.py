@@ -24,6 +24,7 @@ from rlkit.store import RunStore
 from rlkit.summary import write
 
 NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
+NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 
 
@@ -146,6 +147,10 @@ def test_what_a_study_varied_is_drawn(tmp_path):
     assert set(ratio["when"]) == {"before", "after"} and len(ratio) == 12
     assert list(drawn(study, "domains", "acl")) == ["domains_ladder-30k", "domains_ladder-100k"]  # by size
     assert set(drawn(study, "transfer", "acl")) == {"transfer_ladder-30k", "transfer_ladder-100k"}
+    trained = drawn(study, "training", "acl")  # a mean over sizes would be of none
+    assert list(trained) == ["training_ladder-30k", "training_ladder-100k"]
+    for name, drawing in trained.items():
+        assert {run.split("-grpo")[0] for run in drawing.table["run"]} == {name.removeprefix("training_")}
     laws = drawn(study, "law_of_data", "acl")  # one line through two sizes would be of neither
     assert list(laws) == ["law_of_data_ladder-30k", "law_of_data_ladder-100k"]
     for name, law in laws.items():
@@ -210,6 +215,42 @@ def test_a_model_keeps_its_look_whatever_else_is_drawn():
     assert list(cells.values()) == list(everything.values())
     other = figures.looks(pd.DataFrame({"model.path": ["Qwen/Qwen2.5-0.5B-Instruct", "Qwen/Qwen2.5-7B"]}))
     assert len({style["color"] for style in other.values()}) == 2
+
+
+def test_a_variant_has_one_colour_in_the_order_of_the_file_and_a_size_one_marker_and_line():
+    names, models = ("GRPO", "REINFORCE++", "Dr. GRPO"), {"ladder-30k": 33_000, "ladder-100k": 107_000}
+    cells = [
+        {"cell": f"{name}, {model}", "variant": name, "variant_place": place, "model.path": model,
+         "parameters_non_embedding": size}
+        for model, size in models.items() for place, name in enumerate(names)
+    ]  # fmt: skip
+    table = pd.DataFrame(cells).sample(frac=1, random_state=1)
+    found = figures.looks(table, "cell")
+    assert list(found) == [row["cell"] for row in cells]
+    by_model, by_variant = figures.looks(table), figures.looks(table, "variant")
+    assert list(by_variant) == list(names)
+    for cell, style in found.items():
+        variant, model = cell.split(", ")
+        assert style["color"] == by_variant[variant]["color"]
+        assert all(style[key] == by_model[model][key] for key in ("marker", "linestyle"))
+    part = table[table["model.path"] == "ladder-30k"].query(
+        "variant != 'GRPO'"
+    )  # those left keep their colours
+    assert figures.colours(part, "variant") == {
+        name: by_variant[name]["color"] for name in ("REINFORCE++", "Dr. GRPO")
+    }
+    other = table.assign(cell=table["variant"] + ", n=" + (table["model.path"].str.len()).astype(str))
+    alone = figures.looks(other.assign(**{"model.path": "one", "parameters_non_embedding": 1}), "cell")
+    assert len({tuple(style.values()) for style in alone.values()}) == 6
+
+
+def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
+    (ax,) = drawn(StudyData(study), "before_after", "acl")["before_after"].figure.axes
+    legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
+    assert {line.get_color() for line in legend.values()} == {"0.4"}
+    assert [line.get_markerfacecolor() for line in legend.values()] == ["white", "0.4"]
+    heights = [round(float(bars.lines[0].get_ydata()[0]), 2) for bars in ax.containers]
+    assert heights[:4] == [-0.14, 0.14, 0.86, 1.14]
 
 
 def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):

@@ -38,12 +38,6 @@ def _law(study: "StudyData", venue: str) -> Drawing:
     return drawings.law(study.fit, study.points, venue)
 
 
-def _training(study: "StudyData", venue: str) -> Drawing:
-    models, variants = (study.metrics.get(c) for c in ("model.path", "variant"))
-    many = variants is not None and variants.nunique() > 1 and models is not None and models.nunique() > 1
-    return runs.metric_panels(study.metrics, TRAINING, by="variant" if many else "cell", venue=venue)
-
-
 FIGURES: dict[str, Figure] = {
     "before_after": Figure(
         "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
@@ -61,7 +55,7 @@ FIGURES: dict[str, Figure] = {
     "training": Figure(
         "Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are "
         "few, the runs.",
-        _training,
+        lambda s, venue: varied.training(s, TRAINING, venue),
     ),
     "domains": Figure(
         "Held-out pass@1 of each domain along training: thick the mean over seeds, thin the runs.",

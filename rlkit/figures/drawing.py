@@ -36,8 +36,8 @@ _LATEX = str.maketrans(
     }
 )
 _FACTS = (
-    "study", "seed", "cell", "held_out", "model.path", "status", "commit", "data_hash", "held_out_hash",
-    "scorer", "scorer_version",
+    "study", "seed", "cell", "held_out", "model.path", "status", "commit", "dirty", "data_hash",
+    "held_out_hash", "scorer", "scorer_version",
 )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ class Drawing:
             "drawn_with": {
                 "rlkit": version("rlkit"),
                 "matplotlib": version("matplotlib"),
-                "commit": git_state().get("commit"),
+                **git_state(),
             },
             **self.sources,
         }

@@ -111,20 +111,24 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
     cells = list(dict.fromkeys(table["cell"]))
     caution = unequal_steps(table) if "steps" in table else ""
     styles = table.attrs.get("looks") or looks(table, "cell")
+    apart = 0.14  # of a row: the two intervals lie beside each other
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
         for place, cell in enumerate(cells):
             both = table[table["cell"] == cell].set_index("when")
-            ax.plot(
-                both.loc[["before", "after"], value], [place, place], color="0.75", linewidth=0.8, zorder=1
-            )
-            for when, face in (("before", "white"), ("after", styles[cell]["color"])):
+            ends = [place - apart, place + apart]
+            ax.plot(both.loc[["before", "after"], value], ends, color="0.75", linewidth=0.8, zorder=1)
+            for when, end, face in zip(
+                ("before", "after"), ends, ("white", styles[cell]["color"]), strict=True
+            ):
                 row: Any = both.loc[when]
                 error = [[row[value] - row["low"]], [row["high"] - row[value]]]
                 ax.errorbar(
-                    row[value], place, xerr=error, fmt=styles[cell]["marker"], color=styles[cell]["color"],
-                    markerfacecolor=face, elinewidth=0.8, capsize=2, label=None if place else f"{when} training",
+                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=styles[cell]["color"],
+                    markerfacecolor=face, elinewidth=0.8, capsize=1.5,
                 )  # fmt: skip
+        for when, face in (("before", "white"), ("after", "0.4")):
+            ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
         held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
         ax.set_yticks(range(len(cells)), [f"{c} (held out)" if held.get(c) else str(c) for c in cells])
         ax.set_ylim(len(cells) - 0.5, -0.5)

@@ -30,7 +30,7 @@ WIDTHS = {
 files of 2025."""
 
 LABELS = {
-    "step": "optimizer rounds",
+    "step": "training steps",
     "compute/total_flops": "training FLOPs, all phases",
     "tokens/response": "response tokens",
     "level": "held-out pass@1 to reach",
@@ -129,15 +129,20 @@ def _rc() -> Any:
 def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
     """`color`, `marker` and `linestyle` of each value of `by`, smallest model first.
 
-    A model has the same look in every figure of every study. Other values take the looks in their order
-    (by size, then by value). In grey, marker and line tell apart what colour does not.
+    A model has the same look in every figure of every study. Where a study has variants, the colour of a cell is its
+    variant's, the first of the study's file first, and marker and line are those of its size or of what else the grid
+    varies. Other values take the looks in their order (by size, then by value). In grey, marker and line tell apart
+    what colour does not.
     """
-    model, size = "model.path", "parameters_non_embedding"
-    pairs = df[[c for c in dict.fromkeys((by, model, size)) if c in df]].drop_duplicates(by)
-    keys = [size, by] if size in pairs and pairs[size].notna().any() else [by]
-    pairs = pairs.sort_values([k for k in keys if k in pairs], key=_natural)
+    model, size, variant, place = "model.path", "parameters_non_embedding", "variant", "variant_place"
+    wanted = dict.fromkeys((by, model, size, *((variant, place) if by in (variant, "cell") else ())))
+    pairs = df[[c for c in wanted if c in df]].drop_duplicates(by)
+    keys = [size] if by != variant and size in pairs and pairs[size].notna().any() else []
+    pairs = pairs.sort_values([k for k in (*keys, place, by) if k in pairs], key=_natural)
     names = list(pairs[by])
     models = list(pairs[model]) if model in pairs else []
+    if place in pairs and pairs[variant].nunique() > 1:
+        return dict(zip(names, _of_variants(pairs, by), strict=True))
     if by == size:
         places = _distinct([_nearest(name) for name in names])
     elif len(set(models)) == len(names):
@@ -145,6 +150,23 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     else:
         places = list(range(len(names)))
     return {name: look(place) for name, place in zip(names, places, strict=True)}
+
+
+def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
+    """The colour of each row's variant, with the marker and line of what it has beside that."""
+    first = [look(int(place)) for place in pairs["variant_place"]]
+    beside = [
+        str(name).removeprefix(variant)
+        for name, variant in zip(pairs[by], pairs["variant"].astype(str), strict=True)
+    ]
+    if len(set(beside)) == 1:
+        return first
+    models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
+    if len(set(models.values())) == len(set(beside)):
+        places = {rest: _place(str(path)) for rest, path in models.items()}
+    else:
+        places = {rest: place for place, rest in enumerate(dict.fromkeys(beside))}
+    return [look(places[rest]) | {"color": one["color"]} for one, rest in zip(first, beside, strict=True)]
 
 
 def _natural(values: "pd.Series") -> "pd.Series":

@@ -3,6 +3,7 @@
 Each takes a study and a venue, and raises a UserError where the study did not vary it.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlkit import measures
@@ -119,6 +120,12 @@ def sft_ratio(study: "StudyData", venue: str) -> Drawing:
     change = _with_column(study, SHARE).sort_values([SHARE, "when"])
     part = change["when"].map({"before": "after the supervised part", "after": "at the end"})
     return contrasts.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
+
+
+def training(study: "StudyData", metrics: Sequence[str], venue: str) -> dict[str, Drawing]:
+    """Metrics of training, a figure a model where the study has variants: a mean over sizes would be of none."""
+    parts, by = _by_model(study.metrics)
+    return {name: runs.metric_panels(part, metrics, by=by, venue=venue) for name, part in parts.items()}
 
 
 def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
