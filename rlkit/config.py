@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from rlkit.domains import sources as source_registry
 from rlkit.errors import UserError, did_you_mean
@@ -365,6 +365,13 @@ class RewardConfig(Section):
     judge_model: str = "TIGER-Lab/general-verifier"
     """Model asked for at judge_url."""
 
+    @field_validator("custom_reward_function", mode="before")
+    @classmethod
+    def _in_one(cls, value: Any) -> Any:
+        if isinstance(value, Mapping):  # verl's own form
+            raise ValueError(f"write {value.get('path', 'file.py')}:{value.get('name', 'function')} in one")
+        return value
+
 
 class Trainer(Section):
     """The loop."""
@@ -419,7 +426,7 @@ class Evaluation(Section):
 LAYOUT = (
     "logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node", "stall_timeout",
 )  # fmt: skip
-"""Keys of `trainer` that decide no number."""
+"""Keys of `trainer` that decide nothing but, by the number of threads, the last bits."""
 
 
 LAUNCH_BOUND = 30_000_000
@@ -447,7 +454,7 @@ class RunConfig(Section):
 
     @property
     def id(self) -> str:
-        """`<model>-<estimator>-s<seed>-<hash>`; what decides no number (loggers, GPUs) is not hashed."""
+        """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
         content = self.model_dump(mode="json")
         for key in LAYOUT:
             content["trainer"].pop(key)
