@@ -34,8 +34,14 @@ def params(tmp_path):
     [
         ("rollout: {n: 1}", "rollout.n is 1, but grpo compares samples of one prompt"),
         ("rollout: {m: 8}", "Unknown key 'rollout.m'."),
-        ("data: {train: [{kind: arithmetic, digit: 3}]}", "arithmetic has no key 'digit'. Did you mean 'digits'"),
-        ("reward: {custom_reward_function: {path: a.py, name: f}}", "custom_reward_function: write a.py:f in one"),
+        (
+            "data: {train: [{kind: arithmetic, digit: 3}]}",
+            "arithmetic has no key 'digit'. Did you mean 'digits'",
+        ),
+        (
+            "reward: {custom_reward_function: {path: a.py, name: f}}",
+            "custom_reward_function: write a.py:f in one",
+        ),
         ("model: [", "Malformed YAML"),
         ("- a", "must hold a mapping"),
         ("actor: {optim: {lr: -1}}", "actor.optim.lr is -1"),
