@@ -1,9 +1,10 @@
-"""What a study shows beyond final scores: stability, sample efficiency, returns of data, equal compute, pass@k
-before and after, diversity.
+"""What a study shows beyond final scores: stability, sample efficiency, returns of data, equal compute, differences of
+variants, pass@k before and after, diversity.
 
 Tables from `rlkit.read` (`df`) and `rlkit.read_evals` (`evals`). Intervals are 95 % percentile intervals that
 resample held-out problems, each with all its samples of all seeds of its cell; what differs between seeds is
-shown as their range. Figures of these tables are in `rlkit.figures.contrasts`.
+shown as their range, or by a second interval (`differences`). Figures of these tables are in
+`rlkit.figures.contrasts`.
 """
 
 import itertools
@@ -16,6 +17,7 @@ from rlkit.domains import sources as components
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, resample_sums
 from rlkit.figures import curve_table, looks, sources
+from rlkit.figures.efficiency import first_at
 from rlkit.seeds import generator
 from rlkit.summary import pass_rates
 
@@ -73,29 +75,43 @@ def needed(
 
     Args:
         x: "step", or a metric that grows along training, e.g. "tokens/response".
-        levels: the levels, or how many, evenly spaced over what the runs pass.
+        levels: the levels, or how many for each model, evenly spaced over what its runs rise through: from where all of
+            them have started to the best of one.
         data_source: pass@1 on this one instead of all.
 
     Returns:
         One row a value of `by`, smallest model first, and level: x (mean over the runs that reach it), low and
         high (their range), reached and runs (how many do, of how many). NaN where none does.
+
+    Raises:
+        UserError: pass@1 was not measured; levels were to be found, and no run rises above its model's start.
     """
     table = _along(df, x, by, data_source)
-    if isinstance(levels, int):
-        first, best = table.groupby("run")[METRIC].first().min(), table.groupby("run")[METRIC].max().max()
-        levels = [float(v) for v in np.linspace(first, best, levels + 2)[1:-1]]
+    models = df.groupby("run")["model.path"].first()
     rows = []
     for name in looks(df, by):
-        runs = [run for _, run in table[table[by] == name].groupby("run")]
-        for level in levels:
-            need = np.array([_first(run[x], run[METRIC], level) for run in runs])
+        own = table[table[by] == name]
+        runs = [run for _, run in own.groupby("run")]
+        same = table[table["run"].map(models).isin(own["run"].map(models))]
+        for level in _levels(same, levels) if isinstance(levels, int) else levels:
+            need = np.array([first_at(run[x].to_numpy(), run[METRIC].to_numpy(), level) for run in runs])
             found = need[np.isfinite(need)]
             ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
             rows.append(
                 {by: name, "level": level, **dict(zip((x, "low", "high"), ends, strict=True)),
                  "reached": len(found), "runs": len(runs)}
             )  # fmt: skip
+    if not rows:
+        raise UserError(f"No run rises above where its model starts in {METRIC} of {data_source!r}.")
     return _from(df, by, pd.DataFrame(rows))
+
+
+def _levels(curves: pd.DataFrame, count: int) -> list[float]:
+    """`count` levels between the highest start of some runs and the best that one of them gets to; none where that is
+    the start."""
+    runs = curves.groupby("run")[METRIC]
+    start, best = runs.first().max(), runs.max().max()
+    return np.linspace(start, best, count + 2)[1:-1].tolist() if best > start else []
 
 
 def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") -> pd.DataFrame:
@@ -174,25 +190,107 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
-    """pass@1 of each `by` at its last evaluation within the compute that all of them have spent.
+    """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent.
+
+    The budget is a model's own: a larger one has hardly begun when a small one has spent all of its compute. How sizes
+    compare at equal compute is what `rlkit.figures.efficiency.frontier` shows.
 
     Args:
         compute: a metric that grows along training, e.g. "compute/total_flops".
+        by: what is compared; each value is of one model.
 
     Returns:
-        One row a value of `by`, best first: pass@1, low, high, budget (the compute), step, tasks, runs.
+        One row a value of `by`, smallest model first and best first within it: model.path, pass@1, low, high, budget
+        (the compute), step (of that evaluation, a range where the seeds' differ), steps (of the whole run), tasks and
+        runs.
+
+    Raises:
+        UserError: no model has two values of `by`.
     """
     spent = curve_table(df, compute, METRIC, by)
-    budget = spent.groupby("run")[compute].max().min()
-    steps = spent[spent[compute] <= budget * (1 + 1e-9)].groupby("run")["step"].max()
-    chosen = evals[evals["step"] == evals["run"].map(steps)]
-    pooled = pass_rates(chosen.assign(at=chosen["step"], step=0), by)
-    shown = chosen.groupby(by)["step"].agg(["min", "max"])
-    words = [f"{a}" if a == b else f"{a}–{b}" for a, b in shown.loc[pooled[by]].to_numpy()]
-    table = pooled.assign(step=words, budget=budget)[
-        [by, "pass@1", "low", "high", "budget", "step", "tasks", "runs"]
-    ]
-    return _from(evals, by, table.sort_values("pass@1", ascending=False, ignore_index=True))
+    model = spent["run"].map(df.groupby("run")["model.path"].first())
+    several = spent.groupby(model)[by].transform("nunique") > 1
+    if not several.any():
+        raise UserError("Equal compute is between cells of one model, and each model of this study has one.")
+    spent, model = spent[several], model[several]
+    budget = spent.groupby([model, "run"])[compute].max().groupby(level=0).min()
+    within = spent[spent[compute] <= model.map(budget) * (1 + 1e-9)]
+    chosen = evals[evals["step"] == evals["run"].map(within.groupby("run")["step"].max())]
+    found = pass_rates(chosen.assign(at=chosen["step"], step=0), by).drop(columns="step")
+    steps = chosen.groupby(by)["step"].agg(["min", "max"])
+    words = {name: str(a) if a == b else f"{a}–{b}" for name, a, b in steps.itertuples()}
+    order = list(looks(df))
+    table = found.assign(
+        budget=found["model.path"].map(budget),
+        step=found[by].map(words),
+        steps=found[by].map(spent.groupby(by)["step"].max()),
+        size=found["model.path"].map(order.index),
+    ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)
+    columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
+    return _from(evals, by, table[columns])
+
+
+def differences(evals: pd.DataFrame) -> pd.DataFrame:
+    """Final pass@1 of each variant less that of the first one of the study's file, for each model and every other value
+    of the grid.
+
+    The same held-out problems were asked of both, so they are paired: an interval over problems resamples each with its
+    answers of all seeds of both cells. It says what other problems would give of these very runs. The interval over
+    seeds and problems resamples both, the seeds within each cell: what other runs would give, too. Of two seeds it
+    knows little (docs/concepts/metrics.md).
+
+    Returns:
+        One row a cell of another variant, smallest model first, then in the order of the file: cell, variant, baseline,
+        model.path, difference, low and high (over problems), low_seeds and high_seeds (over seeds and problems; NaN
+        where a cell has one seed), problems, seeds and baseline_seeds, steps_least and steps (of the least and the most
+        trained run of both cells).
+
+    Raises:
+        UserError: the study has no variants; none was evaluated beside the first one.
+    """
+    if "variant" not in evals or evals["variant"].nunique() < 2:
+        raise UserError("Differences are between variants, and the study has fewer than two.")
+    last = _last(evals)
+    cells = {name: part for name, part in last.groupby("cell")}
+    first = {_beside(part): part for part in cells.values() if not part["variant_place"].iloc[0]}
+    rows = []
+    for name in looks(last, "cell"):
+        one, other = cells[name], first.get(_beside(cells[name]))
+        if other is None or not one["variant_place"].iloc[0]:
+            continue
+        steps = pd.concat([one["step"], other["step"]])
+        rows.append(
+            {"cell": name, "variant": one["variant"].iloc[0], "baseline": other["variant"].iloc[0],
+             "model.path": one["model.path"].iloc[0], **_difference(one, other),
+             "steps_least": steps.min(), "steps": steps.max()}
+        )  # fmt: skip
+    if not rows:
+        raise UserError("No other variant was evaluated beside the first one of the study's file.")
+    return _from(evals, "cell", pd.DataFrame(rows))
+
+
+def _beside(part: pd.DataFrame) -> str:
+    """What a cell's name has beside its variant: the values of the grid."""
+    return part["cell"].iloc[0].removeprefix(part["variant"].iloc[0])
+
+
+def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
+    """The mean over problems of one cell's pass@1 less another's, with both intervals of `differences`."""
+    wide = [cell.pivot_table("correct", "task_id", "run") for cell in (one, other)]
+    runs = [table.shape[1] for table in wide]
+    rates = pd.concat(wide, axis=1, join="inner").dropna().to_numpy()  # (problems, runs of both cells)
+    mine, others = np.split(rates, [runs[0]], axis=1)
+    rng = generator("differences", *(cell["cell"].iloc[0] for cell in (one, other)))
+    mean = bootstrap_mean(mine.mean(axis=1) - others.mean(axis=1), rng=rng)
+    ends = np.array([np.nan, np.nan])
+    if min(runs) > 1:
+        drawn = resample_sums(rates, rng, DRAWS) / len(rates)
+        again = [rng.multinomial(n, np.full(n, 1 / n), DRAWS) / n for n in runs]
+        ends = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
+    return {
+        "difference": mean.value, "low": mean.low, "high": mean.high, "low_seeds": ends[0], "high_seeds": ends[1],
+        "problems": mean.prompts, "seeds": runs[0], "baseline_seeds": runs[1],
+    }  # fmt: skip
 
 
 def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
@@ -282,12 +380,6 @@ def _along(df: pd.DataFrame, x: str, by: str, data_source: str) -> pd.DataFrame:
         table = table.join(amount.rename(x), on=["run", "step"])
         table.loc[table["step"] == 0, x] = 0.0
     return table.dropna().sort_values([by, "run", "step"], ignore_index=True)
-
-
-def _first(x: pd.Series, y: pd.Series, level: float) -> float:
-    """Where the best-so-far of a curve first reaches a level; NaN when it never does."""
-    best = np.maximum.accumulate(y.to_numpy(float))
-    return float(np.interp(level, best, x.to_numpy(float))) if best[-1] >= level else np.nan
 
 
 def _graded(evals: pd.DataFrame, end: str) -> pd.DataFrame:

@@ -91,6 +91,12 @@ def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
         efficiency.frontier(one[one["model.path"] == "small"], "compute/total_flops")
 
 
+def test_a_plateau_is_reached_where_it_begins():
+    steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
+    found = [efficiency.first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
+    assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(efficiency.first_at(steps, curve, 0.4))
+
+
 def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():
     df = metrics()
     (ax,) = efficiency.frontier(df, "compute/total_flops").figure.axes

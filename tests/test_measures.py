@@ -73,6 +73,25 @@ def test_what_a_level_needs_is_read_off_the_curve():
     assert measures.needed(above, "step", [0.4])["step"].tolist() == [0.0]
 
 
+def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_hollow():
+    df = metrics({("small", 0): [0.1, 0.2, 0.3, 0.4], ("small", 1): [0.1, 0.1, 0.2, 0.2],
+                  ("large", 0): [0.5, 0.6, 0.7, 0.8]})  # fmt: skip
+    table = measures.needed(df, "step", 2)
+    assert table["level"].tolist() == pytest.approx([0.2, 0.3, 0.6, 0.7])
+    assert table["step"].tolist() == pytest.approx(
+        [15, 20, 10, 20]
+    )  # of small: (10 + 20) / 2, then one run's
+    assert table["reached"].tolist() == [2, 1, 1, 1] and table["runs"].tolist() == [2, 2, 1, 1]
+    (ax,) = contrasts.against(table, "level", "step", by="cell").figure.axes
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [x for line in hollow for x in line.get_xdata()] == pytest.approx([0.3])
+    assert "reached by some of the runs" in ax.get_legend_handles_labels()[1]
+    (ax,) = contrasts.against(table[table["cell"] == "large"], "level", "step", by="cell").figure.axes
+    assert ax.get_legend_handles_labels()[1] == ["large"]
+    with pytest.raises(UserError, match="No run rises above where its model starts"):
+        measures.needed(metrics({("small", 0): [0.4, 0.4, 0.3, 0.4]}), "step", 3)
+
+
 def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
     df = metrics({("small", 0): [0.2, 0.4, 0.6, 0.6], ("large", 0): [0.2, 0.2, 0.3, 0.4]})
     table = measures.needed_per_domain(df, share=0.5).set_index("cell")
@@ -106,13 +125,103 @@ def test_marginal_returns_pair_the_problems():
         )
 
 
-def test_equal_compute_takes_the_last_evaluation_that_all_could_afford():
-    df = metrics({("small", 0): [0.1, 0.2, 0.3, 0.4], ("large", 0): [0.2, 0.3, 0.4, 0.5]})
-    rows = {(cell, step, "t", 0): "1" if step == 30 else "0" for cell in ("small", "large") for step in STEPS}
-    table = measures.at_compute(evals(rows), df, "compute/total_flops").set_index("cell")
-    assert set(table["budget"]) == {30 * 1e4}  # all of small's, and none of large's steps after the start
-    assert (table.loc["small", "step"], table.loc["large", "step"]) == ("30", "0")
-    assert (table.loc["small", "pass@1"], table.loc["large", "pass@1"]) == (1.0, 0.0)
+def by_variant(table: pd.DataFrame) -> pd.DataFrame:
+    """The cells `GRPO, small` … of a table as a study with variants has them."""
+    variant, model = (table["cell"].str.split(", ").str[i] for i in (0, 1))
+    size = model.map({"small": 1e4, "large": 1e5})
+    place = variant.map({"GRPO": 0, "PPO": 1})
+    facts = {"model.path": "models/" + model, "parameters_non_embedding": size}
+    return table.assign(variant=variant, variant_place=place, **facts)
+
+
+def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
+    curve = [0.1, 0.2, 0.3, 0.4]
+    cells = ("GRPO, small", "PPO, small", "GRPO, large", "PPO, large")
+    df = by_variant(metrics({(cell, seed): curve for cell in cells for seed in (0, 1)}))
+    flops = df["metric"] == "compute/total_flops"
+    df.loc[flops, "value"] *= df["variant"].map({"GRPO": 1, "PPO": 2}) * df["parameters_non_embedding"] / 1e4
+    df.loc[flops & (df["cell"] == "PPO, small") & (df["seed"] == 1), "value"] *= 0.8
+    rows = {
+        (cell, step, "t", seed): "1" if step >= 20 else "0"
+        for cell in cells
+        for step in STEPS
+        for seed in (0, 1)
+    }
+    table = measures.at_compute(by_variant(evals(rows)), df, "compute/total_flops")
+    assert table["cell"].tolist() == ["GRPO, small", "PPO, small", "GRPO, large", "PPO, large"]
+    assert table["budget"].tolist() == [30e4, 30e4, 30e5, 30e5]  # all of GRPO's, of each model its own
+    assert table["step"].tolist() == ["30", "10", "30", "10"] and set(table["steps"]) == {30}
+    assert table["pass@1"].tolist() == [1.0, 0.0, 1.0, 0.0]
+    drawing = contrasts.ranked(table)
+    labels = [text.get_text() for text in drawing.figure.axes[0].get_yticklabels()]
+    assert labels[:2] == ["GRPO, small\nstep 30 of 30", "PPO, small\nstep 10 of 30"]
+    assert drawing.caption == "The budget is 300k for small, 3M for large."
+    df.loc[flops & (df["cell"] == "PPO, small") & (df["seed"] == 1), "value"] *= 0.5
+    table = measures.at_compute(by_variant(evals(rows)), df, "compute/total_flops").set_index("cell")
+    assert table.loc["PPO, small", "step"] == "10–30"  # of two seeds
+    with pytest.raises(UserError, match="each model of this study has one"):
+        measures.at_compute(by_variant(evals(rows)), df[df["variant"] == "PPO"], "compute/total_flops")
+
+
+def answers_of_variants(seeds: int) -> pd.DataFrame:
+    """Final answers of GRPO and of PPO, whose runs differ, to 30 problems, with different numbers of seeds."""
+    rng, rows = np.random.default_rng(0), {}
+    for variant, rate, count in (("GRPO", 0.5, seeds), ("PPO", 0.6, seeds + 1)):
+        for seed in range(count):
+            for task in range(30):
+                hard = rng.random(4) < rate + 0.1 * seed - 0.4 * (task % 2)
+                rows[f"{variant}, small", 30, f"t{task:02}", seed] = "".join(
+                    "1" if right else "0" for right in hard
+                )
+                rows[f"{variant}, small", 0, f"t{task:02}", seed] = "0000"
+    return by_variant(evals(rows))
+
+
+def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some():
+    table = answers_of_variants(seeds=2)
+    (row,) = measures.differences(table).to_dict("records")
+    last = table[table["step"] == 30].astype({"correct": float})
+    means = last.groupby(["variant", "run", "task_id"])["correct"].mean().unstack("task_id")
+    grpo, ppo = means.loc["GRPO"].to_numpy(), means.loc["PPO"].to_numpy()
+    pairs = ppo.mean(axis=0) - grpo.mean(axis=0)
+    assert row["difference"] == pytest.approx(pairs.mean())
+    assert (row["cell"], row["variant"], row["baseline"]) == ("PPO, small", "PPO", "GRPO")
+    assert (row["problems"], row["seeds"], row["baseline_seeds"]) == (30, 3, 2)
+    rng = np.random.default_rng(1)
+    over_problems, over_both = [], []
+    for _ in range(4000):
+        chosen = rng.integers(30, size=30)
+        over_problems.append(pairs[chosen].mean())
+        one, other = (
+            rates[rng.integers(len(rates), size=len(rates))][:, chosen].mean() for rates in (ppo, grpo)
+        )
+        over_both.append(one - other)
+    assert (row["low"], row["high"]) == pytest.approx(np.quantile(over_problems, [0.025, 0.975]), abs=0.01)
+    both = np.quantile(over_both, [0.025, 0.975])
+    assert (row["low_seeds"], row["high_seeds"]) == pytest.approx(both, abs=0.015)
+    assert row["high_seeds"] - row["low_seeds"] > 1.2 * (row["high"] - row["low"])
+
+
+def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
+    table = measures.differences(answers_of_variants(seeds=1))
+    assert table[["low_seeds", "high_seeds"]].isna().all(axis=None) and table["low"].notna().all()
+    drawing = contrasts.differences(table)
+    assert "GRPO is the first variant" in drawing.caption and "One seed says nothing" in drawing.caption
+    assert drawing.figure.axes[0].get_legend_handles_labels()[1] == ["95 % over problems"]
+    several = contrasts.differences(measures.differences(answers_of_variants(seeds=2)))
+    assert several.caption == "GRPO is the first variant of the study's file. Seeds a cell: 2 to 3."
+    assert "95 % over seeds and problems" in several.figure.axes[0].get_legend_handles_labels()[1]
+
+
+def test_differences_need_the_first_variant_and_another():
+    table = answers_of_variants(seeds=2)
+    for missing in (table[table["variant"] == "PPO"], table.drop(columns="variant")):
+        with pytest.raises(UserError, match="fewer than two"):
+            measures.differences(missing)
+    with pytest.raises(UserError, match="beside the first one of the study's file"):
+        measures.differences(table.assign(variant_place=table["variant_place"] + 1))
+    turned = measures.differences(table.assign(variant_place=1 - table["variant_place"]))
+    assert turned["difference"].item() == pytest.approx(-measures.differences(table)["difference"].item())
 
 
 def test_pass_at_k_crosses_where_a_gain_is_lost():

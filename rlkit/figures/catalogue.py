@@ -65,8 +65,15 @@ FIGURES: dict[str, Figure] = {
         "Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals.",
         varied.transfer,
     ),
+    "differences": Figure(
+        "Final held-out pass@1 of each variant less that of the first one, paired by problem: thick the 95 % interval "
+        "over problems, for these very runs; thin, where a cell has several seeds, that over seeds and problems.",
+        lambda s, venue: contrasts.differences(measures.differences(s.evals), venue),
+    ),
     "equal_compute": Figure(
-        "Held-out pass@1 at the compute that all cells have reached, with 95 % intervals over problems.",
+        "Held-out pass@1 at the last evaluation within the FLOPs of all phases that every run of the model has spent, "
+        "with 95 % intervals over problems. The update computes no sequence of zero advantage unless a critic, a KL or "
+        "an entropy term needs it, so that algorithms with more of those get further.",
         lambda s, venue: contrasts.ranked(measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
     ),
     "frontier": Figure(
@@ -80,7 +87,8 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: efficiency.collapse(s.metrics, COMPUTE, venue=venue),
     ),
     "sample_efficiency": Figure(
-        "Response tokens until held-out pass@1 reaches a level, the mean over the runs that reach it; bars span those.",
+        "Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that "
+        "reach it (hollow: not all of them do); bars span those.",
         varied.sample_efficiency,
     ),
     "scaling_law": Figure(

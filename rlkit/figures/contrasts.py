@@ -1,15 +1,18 @@
 """Figures that set the cells of a study against each other: along a key, ranked, by domain, by k."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, look, looks, styled
+from rlkit.figures.theme import LABELS, look, looks, short, styled
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
+
+HOLLOW: dict[str, Any] = {"linestyle": "none", "markerfacecolor": "white"}
 
 
 def against(
@@ -21,16 +24,18 @@ def against(
     log: bool = False,
     zero: bool = False,
 ) -> Drawing:
-    """`y` with its interval against `x`, a line for each `by`.
+    """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
 
     Args:
-        table: columns x, y, low and high, as the tables of `rlkit.measures` and `rlkit.summary`.
+        table: columns x, y, low and high, as the tables of `rlkit.measures` and `rlkit.summary`, and the counts reached
+            and runs of `rlkit.measures.needed`.
         log: a logarithmic x axis. zero: a line at y = 0.
     """
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:
         raise UserError(f"There is nothing to draw: no row has both {x} and {y}.")
     styles = _looks(table, by) if by else {"": look(0)}
+    some = rows["reached"] < rows["runs"] if "reached" in rows else rows[x].isna()
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for name in styles:
@@ -39,6 +44,11 @@ def against(
             ax.errorbar(
                 part[x], part[y], yerr=error, **styles[name], elinewidth=0.8, capsize=2, label=str(name)
             )
+            few: dict[str, Any] = styles[name] | HOLLOW
+            part = part[some[part.index]]
+            ax.plot(part[x], part[y], **few, zorder=3)
+        if some.any():
+            ax.errorbar([], [], marker="o", color="0.4", **HOLLOW, label="reached by some of the runs")
         if log:
             ax.set_xscale("log")
             _ticks_at(ax, sorted(set(rows[x])))
@@ -51,19 +61,67 @@ def against(
 
 
 def ranked(table: "pd.DataFrame", value: str = "pass@1", by: str = "cell", venue: str = "neurips") -> Drawing:
-    """A value with its interval, a row each, in the table's order."""
+    """A value with its interval, a row each, in the table's order, with the step that it is from; the caption has each
+    model's budget.
+
+    Args:
+        table: from `rlkit.measures.at_compute`.
+    """
+    names = [f"{row[by]}\nstep {row['step']} of {row['steps']}" for _, row in table.iterrows()]
+    budgets = table.groupby("model.path", sort=False)["budget"].first()
+    words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(table))
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.065 * len(table))
         styles = _looks(table, by)
         for place, (_, row) in enumerate(table.iterrows()):
             error = [[row[value] - row["low"]], [row["high"] - row[value]]]
             style: dict[str, Any] = styles[row[by]] | {"linestyle": "none"}
             ax.errorbar(row[value], place, xerr=error, **style, elinewidth=0.8, capsize=2)
-        ax.set_yticks(range(len(table)), [str(name) for name in table[by]])
-        ax.set_ylim(len(table) - 0.5, -0.5)
-        label_axes(ax, value, "")
-        ax.grid(axis="y", visible=False)
-    return Drawing(fig, table, sources(table))
+        _rows(ax, names, value)
+    return Drawing(fig, table, sources(table), f"The budget is {words}.")
+
+
+def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
+    """Each variant's difference from the first one, with its interval over problems (thick) and, where its cell and
+    the first one's have seeds, that over seeds and problems (thin).
+
+    Args:
+        table: from `rlkit.measures.differences`.
+    """
+    from rlkit.summary import unequal_steps
+
+    styles = _looks(table, "cell")
+    baseline = table["baseline"].iloc[0]
+    seeds = table[["seeds", "baseline_seeds"]].to_numpy()
+    count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
+    several = table["low_seeds"].notna().any()
+    words = [
+        f"{baseline} is the first variant of the study's file. Seeds a cell: {count}.",
+        "" if several else "One seed says nothing about others, so that there is no second interval.",
+        unequal_steps(table.assign(when="after")),
+    ]
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.16 + 0.05 * len(table))
+        for place, (_, row) in enumerate(table.iterrows()):
+            style: dict[str, Any] = styles[row["cell"]] | {"linestyle": "none"}
+            ax.hlines(place, row["low"], row["high"], color=style["color"], linewidth=3, alpha=0.5)
+            ax.hlines(place, row["low_seeds"], row["high_seeds"], color=style["color"], linewidth=0.8)
+            ax.plot(row["difference"], place, **style)
+        ax.hlines([], 0, 0, color="0.4", linewidth=3, alpha=0.5, label="95 % over problems")
+        if several:
+            ax.hlines([], 0, 0, color="0.4", linewidth=0.8, label="95 % over seeds and problems")
+        ax.axvline(0, color="0.4", linewidth=0.6)
+        _rows(ax, list(table["cell"]), "difference of pass@1")
+        legend(ax, f"difference from {baseline}")
+    return Drawing(fig, table, sources(table), " ".join(filter(None, words)))
+
+
+def _rows(ax: "Axes", names: list[str], value: str) -> None:
+    """A row each from the top, and what is along them."""
+    ax.set_yticks(range(len(names)), names, linespacing=0.95)
+    ax.set_ylim(len(names) - 0.5, -0.5)
+    label_axes(ax, value, "")
+    ax.grid(axis="y", visible=False)
 
 
 def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", x: str = "step") -> Drawing:

@@ -133,7 +133,18 @@ def _reached(
 
 def _compute_at(curve: pd.DataFrame, compute: str, metric: str, level: float) -> float | None:
     """The compute at which a curve first reaches a level; None when it starts above or never does."""
-    best = np.maximum.accumulate(curve[metric].to_numpy())
-    if not best[-1] >= level > best[0]:
+    values = curve[metric].to_numpy(float)
+    if not values.max() >= level > values[0]:
         return None
-    return float(np.exp(np.interp(level, best, np.log(curve[compute].to_numpy()))))
+    return float(np.exp(first_at(np.log(curve[compute].to_numpy(float)), values, level)))
+
+
+def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
+    """Where the best-so-far of a curve, straight between its points, first reaches a level; NaN when it never does, and
+    the first x when it starts there or above."""
+    best = np.maximum.accumulate(y)
+    place = int(np.searchsorted(best, level))  # of the first point that is there: a plateau has several
+    if place == len(best):
+        return np.nan
+    part = slice(max(place - 1, 0), place + 1)
+    return float(np.interp(level, best[part], x[part]))
