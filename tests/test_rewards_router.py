@@ -423,3 +423,15 @@ def test_importing_the_router_imports_no_torch():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_the_version_of_a_reward_function_is_its_files(tmp_path):
+    from rlkit.rewards.grading import version_of
+
+    versions = []
+    for text in ("score = print", "score = print  # another"):
+        (file := tmp_path / f"own{len(versions)}.py").write_text(text)
+        versions.append(version_of(f"{file}:score"))
+    assert len(set(versions)) == 2 and all(len(v) == 12 for v in versions)
+    assert len(version_of("json:loads")) == 12
+    assert version_of("time:sleep") == "unknown"  # built in

@@ -1,6 +1,7 @@
 """Grading one answer inside a worker: find the scorer, call it, and turn every failure into an error."""
 
 import asyncio
+import hashlib
 import importlib
 import importlib.util
 import inspect
@@ -15,7 +16,6 @@ from rlkit.errors import UserError
 from rlkit.rewards import context
 from rlkit.rewards.routing import resolve
 from rlkit.rewards.truth import decode
-from rlkit.seeds import content_hash
 from rlkit.types import Reward
 
 
@@ -72,10 +72,12 @@ async def _wait(awaitable: Any) -> Any:
 
 
 def version_of(name: str) -> str:
-    """A hash of the file of `load_function`'s function. Raises UserError as that does."""
-    function = load_function(name)
-    source = inspect.getsourcefile(inspect.unwrap(function))
-    return content_hash(Path(source).read_text(), 12) if source else "unknown"
+    """A hash of the file that `load_function` takes its function from. Raises UserError as that does."""
+    load_function(name)
+    place = name.rpartition(":")[0]
+    file = place if place.endswith(".py") else getattr(importlib.util.find_spec(place), "origin", None)
+    known = file is not None and Path(file).is_file()  # a module may be built in
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if known else "unknown"
 
 
 @lru_cache
