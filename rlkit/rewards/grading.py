@@ -75,9 +75,9 @@ def version_of(name: str) -> str:
     """A hash of the file that `load_function` takes its function from. Raises UserError as that does."""
     load_function(name)
     place = name.rpartition(":")[0]
-    file = place if place.endswith(".py") else getattr(importlib.util.find_spec(place), "origin", None)
-    known = file is not None and Path(file).is_file()  # a module may be built in
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:12] if known else "unknown"
+    spec = None if place.endswith(".py") else importlib.util.find_spec(place)
+    file = Path(spec.origin or "" if spec else place)
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
 
 
 @lru_cache
