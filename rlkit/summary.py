@@ -176,9 +176,17 @@ def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -
 
 
 def write(
-    folder: str | Path, change: "pd.DataFrame", points: "pd.DataFrame", fit: "LawFit | None" = None
+    folder: str | Path,
+    change: "pd.DataFrame",
+    points: "pd.DataFrame",
+    fit: "LawFit | None" = None,
+    differences: "pd.DataFrame | None" = None,
 ) -> str:
-    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary."""
+    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
+
+    Args:
+        differences: between variants, from `rlkit.measures.differences`.
+    """
     folder = Path(folder)
     law = [_no_law(folder, points), ""]
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
@@ -188,7 +196,8 @@ def write(
         write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
         law = [*_law_lines(fit, missed), ""]
     where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
-    text = "\n".join([*_change_lines(folder, change), "", *law, *where]) + "\n"
+    apart = [] if differences is None else [*_difference_lines(differences), ""]
+    text = "\n".join([*_change_lines(folder, change), "", *apart, *law, *where]) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
     return text
 
@@ -213,6 +222,21 @@ def _change_lines(folder: Path, change: "pd.DataFrame") -> list[str]:
         lines.append(f"  {caution}")
     if ungraded := change["ungraded"].sum():
         lines.append(f"  {ungraded} samples could not be graded and are left out")
+    return lines
+
+
+def _difference_lines(table: "pd.DataFrame") -> list[str]:
+    baseline = table["baseline"].iloc[0]
+    lines = [
+        f"final pass@1 less that of {baseline}, the first variant of the study's file, paired by problem",
+        "(95 % intervals: over problems; over seeds and problems)",
+    ]
+    width = max(map(len, table["cell"]))
+    for _, row in table.iterrows():
+        over = [f"[{row[f'low{of}']:+.3f}, {row[f'high{of}']:+.3f}]" for of in ("", "_seeds")]
+        known = min(row["seeds"], row["baseline_seeds"]) > 1
+        seeds = over[1] if known else "none over seeds, of which a cell has one"
+        lines.append(f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}")
     return lines
 
 

@@ -10,7 +10,7 @@ from scipy.stats import binomtest, norm
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_at_k_curve, pass_rate
+from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate
 from rlkit.laws import fit_coverage
 
 
@@ -130,19 +130,6 @@ def test_counts_leave_ungraded_samples_out_and_count_them():
 def problems(seed=0, count=300, n=500):
     rng = np.random.default_rng(seed)
     return pd.DataFrame({"n": n, "c": rng.binomial(n, rng.beta(0.3, 8.0, count))})
-
-
-def test_a_curve_has_the_intervals_of_its_problems():
-    df = problems()
-    found = pass_at_k_curve(
-        df["n"].to_numpy(), df["c"].to_numpy(), [1, 10, 100], rng=np.random.default_rng(0)
-    ).set_index("k")
-    first = df["c"] / df["n"]
-    assert found["value"][1] == pytest.approx(first.mean())
-    assert found["high"][1] - found["low"][1] == pytest.approx(
-        2 * 1.96 * first.std() / np.sqrt(300), rel=0.08
-    )
-    assert found["value"].is_monotonic_increasing
 
 
 def test_the_coverage_exponent_is_the_regression_and_its_interval_that_of_the_problems():

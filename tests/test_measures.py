@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlkit import measures
+from rlkit import measures, summary
 from rlkit.errors import UserError
 from rlkit.figures import contrasts
 
@@ -213,6 +213,23 @@ def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
     assert "95 % over seeds and problems" in several.figure.axes[0].get_legend_handles_labels()[1]
 
 
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
+    table = answers_of_variants(seeds)
+    found = measures.differences(table)
+    points = pd.DataFrame({"parameters_non_embedding": [1e4]})
+    text = summary.write(tmp_path, summary.before_after(table), points, differences=found)
+    assert "final pass@1 less that of GRPO, the first variant of the study's file, paired by problem" in text
+    (line,) = [line for line in text.splitlines() if line.startswith("  PPO, small  +")]
+    row = found.iloc[0]
+    assert line.startswith(
+        f"  PPO, small  {row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]; "
+    )
+    over_seeds = f"[{row['low_seeds']:+.3f}, {row['high_seeds']:+.3f}]"
+    assert line.endswith(over_seeds if seeds > 1 else "none over seeds, of which a cell has one")
+    assert "less that of" not in summary.write(tmp_path, summary.before_after(table), points)
+
+
 def test_differences_need_the_first_variant_and_another():
     table = answers_of_variants(seeds=2)
     for missing in (table[table["variant"] == "PPO"], table.drop(columns="variant")):
@@ -242,10 +259,12 @@ def test_pass_at_k_crosses_where_a_gain_is_lost():
 
 
 def test_seeds_are_averaged_and_not_pooled():
+    """Pooled samples would give the pass@k of a mixture of policies, and k up to the samples of all."""
     rows = {}
     for seed, after in ((0, "1111"), (1, "0000")):
         rows |= {("small", 0, "t", seed): "1000", ("small", 30, "t", seed): after}
     curves = measures.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
+    assert sorted(set(curves.index.get_level_values("k"))) == [1, 2, 4]
     assert curves["after"].tolist() == [0.5, 0.5, 0.5] and curves["before"].loc[4] == 1.0
 
 

@@ -148,34 +148,6 @@ def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.
     return np.concatenate(parts)
 
 
-def pass_at_k_curve(
-    n: Sequence[int] | np.ndarray,
-    c: Sequence[int] | np.ndarray,
-    ks: Sequence[int],
-    *,
-    rng: np.random.Generator,
-    draws: int = 10_000,
-    level: float = 0.95,
-) -> pd.DataFrame:
-    """pass@k over problems for each k, with intervals from resampling problems.
-
-    Args:
-        n, c: (P,) samples and correct ones of each problem.
-        ks: the k of the curve, none above the smallest n.
-
-    Returns:
-        Columns k, value, low, high, problems.
-
-    Raises:
-        UserError: as pass_at_k; some problem with n below the largest k.
-    """
-    values = pass_at_k(np.asarray(n)[:, None], np.asarray(c)[:, None], np.asarray(ks)[None, :])
-    means = resample_sums(values, rng, draws) / len(values)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
-    columns = {"k": np.asarray(ks), "value": values.mean(axis=0), "low": low, "high": high}
-    return pd.DataFrame(columns | {"problems": len(values)})
-
-
 def counts(evals: pd.DataFrame, by: str = "task_id") -> pd.DataFrame:
     """n (graded samples), c (correct ones) and ungraded of each problem, from one row a sample.
 
