@@ -203,7 +203,9 @@ def figures(
     """Write all figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
     from rlkit.figures.study import render
 
-    files, missing = render(path, venue, out, law)
+    files, missing, ungraded = render(path, venue, out, law)
+    if ungraded:
+        typer.echo(f"left out, without a graded sample before or after training: {', '.join(ungraded)}")
     if missing:
         names = ", ".join(missing)
         hint = "" if verbose else "; --verbose says what"

@@ -1,6 +1,7 @@
 """The tables of a study's analysis: pass@1 before and after, final points, the law and what it foretold."""
 
 import json
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,8 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
 
     The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
-    could not be graded are left out and counted.
+    could not be graded are left out and counted; cells without a graded one at either end have no row, and
+    `attrs["ungraded"]` names them.
 
     Args:
         evals: from `rlkit.read_evals` of a study.
@@ -27,17 +29,22 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
         One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks,
         samples, ungraded, runs, steps_least and steps (the evaluation's step, of the run with the least and the
         most), held_out, model.path, parameters_non_embedding.
+
+    Raises:
+        UserError: no cell has a graded sample at both ends.
     """
     import pandas as pd
 
     from rlkit.figures.drawing import sources
     from rlkit.figures.theme import looks
 
-    ends = evals.groupby("run")["step"].agg(["min", "max"])
+    at = _ends(evals)
+    missing = ungraded(evals)
+    if len(missing) == evals["cell"].nunique():
+        raise UserError("No cell of these runs has a graded sample both before and after training.")
     rows = []
-    for when, end in (("before", "min"), ("after", "max")):
-        chosen = evals[evals["step"] == evals["run"].map(ends[end])]
-        for cell, part in chosen.groupby("cell"):
+    for when, chosen in at.items():
+        for cell, part in chosen[~chosen["cell"].isin(missing)].groupby("cell"):
             steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
             rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
     table = pd.DataFrame(rows)
@@ -49,7 +56,23 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
         ignore_index=True,
     )
     table.attrs["sources"] = sources(evals)["runs"]
+    table.attrs["ungraded"] = missing
     return table
+
+
+def ungraded(evals: "pd.DataFrame") -> list[str]:
+    """The cells without a graded sample at their runs' first or last evaluation, of which nothing can be said."""
+    ends = [set(part.loc[part["correct"].notna(), "cell"]) for part in _ends(evals).values()]
+    return sorted(set(evals["cell"]) - set.intersection(*ends))
+
+
+def _ends(evals: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
+    """The samples of each run's first and last evaluation."""
+    ends = evals.groupby("run")["step"].agg(["min", "max"])
+    return {
+        when: evals[evals["step"] == evals["run"].map(ends[end])]
+        for when, end in (("before", "min"), ("after", "max"))
+    }
 
 
 def unequal_steps(change: "pd.DataFrame") -> str:
@@ -63,7 +86,8 @@ def unequal_steps(change: "pd.DataFrame") -> str:
 
 
 def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95) -> "pd.DataFrame":
-    """pass@1 of every value of `by` at every evaluated step, as `before_after` pools and resamples.
+    """pass@1 of every value of `by` at every evaluated step with a graded sample, as `before_after` pools and
+    resamples.
 
     Returns:
         One row a value of `by` and step: pass@1, low, high and the counts of `before_after`.
@@ -72,6 +96,8 @@ def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95) -> 
 
     rows = []
     for (name, step), part in evals.groupby([by, "step"]):
+        if part["correct"].isna().all():
+            continue
         rows.append({by: name, "step": step, **_pass_rate(part, level)})
     return pd.DataFrame(rows)
 
@@ -101,7 +127,8 @@ def final(df: "pd.DataFrame") -> "pd.DataFrame":
     """One row a run: its metrics at the last step with an evaluation, and its configuration.
 
     Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
-    in its file have no row: they were made with other settings, and what their file held out, no fit would know.
+    in its file have no row: they were made with other settings, and what their file held out, no fit would know. Nor
+    have runs without a graded sample at their last evaluation.
 
     Args:
         df: from `rlkit.read` of a study.
@@ -122,7 +149,7 @@ def final(df: "pd.DataFrame") -> "pd.DataFrame":
     at_end = whole[whole["step"] == whole["run"].map(last)]
     metrics = at_end.pivot_table("value", "run", "metric")
     described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first()
-    table = described.join(metrics).reset_index()
+    table = described.join(metrics).reset_index().dropna(subset="eval/pass@1")
     return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
 
 
@@ -175,20 +202,31 @@ def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -
     return table.join(band).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
+def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:
+    """A sentence for each held-out cell (a row of `held_out_error`) that its interval does not hold."""
+    return [
+        f"{row['cell']} lies outside the interval that the law foretold for it."
+        for row in missed
+        if not row["low"] <= row["observed"] <= row["high"]
+    ]
+
+
 def write(
     folder: str | Path,
     change: "pd.DataFrame",
     points: "pd.DataFrame",
     fit: "LawFit | None" = None,
+    no_law: str = "",
     differences: "pd.DataFrame | None" = None,
 ) -> str:
     """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
 
     Args:
+        no_law: why one that was asked for could not be fitted.
         differences: between variants, from `rlkit.measures.differences`.
     """
     folder = Path(folder)
-    law = [_no_law(folder, points), ""]
+    law = [f"no law: {no_law}" if no_law else _no_law(folder, points), ""]
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
     if fit is not None:
         missed = held_out_error(fit, points)
@@ -196,8 +234,9 @@ def write(
         write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
         law = [*_law_lines(fit, missed), ""]
     where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
+    held = "held out of the fit" if fit is not None else "held out"
     apart = [] if differences is None else [*_difference_lines(differences), ""]
-    text = "\n".join([*_change_lines(folder, change), "", *apart, *law, *where]) + "\n"
+    text = "\n".join([*_change_lines(folder, change, held), "", *apart, *law, *where]) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
     return text
 
@@ -206,7 +245,7 @@ def _law_columns(fit: "LawFit") -> list[str]:
     return [fit.table.names[c] for c in fit.law.columns]
 
 
-def _change_lines(folder: Path, change: "pd.DataFrame") -> list[str]:
+def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
     runs = change.groupby("cell")["runs"].max().sum()
     lines = [
         f"Study {folder.name}: {runs} runs trained",
@@ -216,12 +255,14 @@ def _change_lines(folder: Path, change: "pd.DataFrame") -> list[str]:
     width = max(map(len, change["cell"]))
     for cell, part in change.groupby("cell", sort=False):
         ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
-        mark = "  (held out of the fit)" if part["held_out"].iloc[0] else ""
+        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
         lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
     if caution := unequal_steps(change):
         lines.append(f"  {caution}")
     if ungraded := change["ungraded"].sum():
         lines.append(f"  {ungraded} samples could not be graded and are left out")
+    if cells := change.attrs.get("ungraded"):
+        lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
     return lines
 
 
@@ -248,8 +289,7 @@ def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
         predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
         lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
-        if not row["low"] <= row["observed"] <= row["high"]:
-            lines.append(f"  caution: {row['cell']} lies outside the interval that the law foretold for it.")
+        lines += [f"  caution: {sentence}" for sentence in outside([row.to_dict()])]
     return lines + [f"  caution: {warning}" for warning in fit.warnings]
 
 

@@ -19,9 +19,11 @@ from rlkit.cli import app
 from rlkit.errors import UserError
 from rlkit.figures import WIDTHS
 from rlkit.figures.catalogue import FIGURES
+from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData, draw, drawn, render, tables
+from rlkit.results import read, read_evals
 from rlkit.store import RunStore
-from rlkit.summary import write
+from rlkit.summary import before_after, final, write
 
 NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
 NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
@@ -37,7 +39,7 @@ def study(tmp_path_factory):
 def rendered(request, study, tmp_path_factory):
     """The venue, its folder and the files."""
     out = tmp_path_factory.mktemp(request.param)
-    files, missing = render(study, request.param, out, law="power")
+    files, missing, _ = render(study, request.param, out, law="power")
     assert set(missing) == NOT_VARIED
     return request.param, out, files
 
@@ -249,7 +251,7 @@ def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
     legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
     assert {line.get_color() for line in legend.values()} == {"0.4"}
     assert [line.get_markerfacecolor() for line in legend.values()] == ["white", "0.4"]
-    heights = [round(float(bars.lines[0].get_ydata()[0]), 2) for bars in ax.containers]
+    heights = [round(float(bars[0].get_ydata()[0]), 2) for bars in ax.containers]
     assert heights[:4] == [-0.14, 0.14, 0.86, 1.14]
 
 
@@ -263,7 +265,9 @@ def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
         "equal_compute",
     ):
         monkeypatch.delitem(FIGURES, name)
-    (files, _), (again, _) = (render(study, "acl", tmp_path / name / "figures", law="power") for name in "ab")
+    (files, *_), (again, *_) = (
+        render(study, "acl", tmp_path / name / "figures", law="power") for name in "ab"
+    )
     assert len(files) == len(again) > 30
     assert [p.name for p, q in zip(again, files, strict=True) if p.read_bytes() != q.read_bytes()] == []
 
@@ -332,7 +336,9 @@ def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
     drawings = sorted(path.stem for path in out.glob("*.pdf"))
     assert sorted(re.findall(r"\\label{fig:(\w+)}", text)) == drawings
     assert sorted(re.findall(rf"\\includegraphics{{{out.name}/(\w+).pdf}}", text)) == drawings
-    assert r"\caption{Estimates of the law's parameters with 95 \% intervals.}" in text
+    assert (
+        r"\caption{Estimates of the law's parameters with 95 \% intervals. Caution: Only 1.0 decades" in text
+    )
 
 
 def test_a_caption_is_escaped_and_a_figure_over_both_columns_is_wide():
@@ -386,7 +392,7 @@ def test_latex_escapes_text_and_formats_numbers():
 def test_what_a_study_has_no_data_for_is_left_out_with_the_reason(study, tmp_path, monkeypatch):
     for name in set(FIGURES) - {"data", "sft_ratio", "before_after"}:
         monkeypatch.delitem(FIGURES, name)
-    files, missing = render(study, out=tmp_path)
+    files, missing, _ = render(study, out=tmp_path)
     assert set(missing) == {"data", "sft_ratio"}
     assert {path.stem for path in files} == {"before_after", "law", "figures"}
     assert missing["sft_ratio"] == "This needs 2 values of data.sft_ratio, and the study has 1."
@@ -411,3 +417,75 @@ def test_a_study_without_results_or_a_wrong_law_is_one_sentence(study, tmp_path)
 def test_an_unknown_venue_stops_before_anything_is_read(tmp_path):
     with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
         render(tmp_path / "nothing", "nips")
+
+
+def test_a_law_comes_with_its_cautions_wherever_it_is_pasted_from(study, tmp_path):
+    data = StudyData(study, "power")
+    data.__dict__["points"] = data.points.assign(
+        error=[0.92, 0.91, 0.86, 0.86, 0.84, 0.84, 0.4, 0.4], run=[f"r{i}" for i in range(8)]
+    )
+    drawing = drawn(data, "scaling_law", "acl")["scaling_law"]
+    outside = "ladder-300k lies outside the interval that the law foretold for it."
+    assert f"Caution: {outside} Only 1.0 decades of non-embedding parameters." in drawing.caption
+    law = json.loads(drawing.save(tmp_path / "scaling_law")[-1].read_text())["law"]
+    assert law["warnings"] == data.fit.warnings and law["warnings"][0].startswith("Only 1.0 decades of param")
+    (missed,) = law["held_out"]
+    assert missed["cell"] == "ladder-300k" and missed["observed"] == pytest.approx(0.4)
+    assert missed["low"] > 0.4
+    notes = re.findall(r"scriptsize (.*)}", tables(data)["law"])
+    assert " ".join(notes).startswith(f"{outside} Only 1.0 decades of non-embedding parameters.")
+    assert max(map(len, notes)) <= 52
+    assert "Caution" in drawn(data, "law_parameters", "acl")["law_parameters"].caption
+    assert "Caution" not in drawn(data, "learning_curves", "acl")["learning_curves"].caption
+
+
+def test_cautions_of_several_laws_say_which():
+    one, other = (
+        ["A is at its bound 1: so."],
+        ["A is at its bound 1: so.", "Only 4 points for 2 parameters: no."],
+    )
+    found = cautions({"law": {"a": {"warnings": one}, "b": {"warnings": other}}})
+    assert found == "Caution: A is at its bound 1. Only 4 points for 2 parameters (b)."
+    assert cautions({"law": {"law": "power", "warnings": []}}) == cautions({}) == ""
+
+
+@pytest.mark.parametrize("end", [0, 20])
+def test_a_cell_without_a_graded_sample_is_left_out_and_named(tmp_path, end):
+    folder = write_study(tmp_path)
+    for path in folder.glob("runs/ladder-30k-*/evals.parquet"):
+        evals = pd.read_parquet(path)
+        evals.loc[evals["step"] == end, "correct"] = None
+        evals.to_parquet(path)
+    out = tmp_path / "out"
+    said = CliRunner().invoke(app, ["figures", str(folder), "--out", str(out)]).output
+    left_out = "without a graded sample before or after training: ladder-30k"
+    assert said.startswith(f"left out, {left_out}\n")
+    for name in ("before_after", "learning_curves", "scaling_law", "pass_at_k", "training"):
+        table = pd.read_csv(out / f"{name}.csv")
+        assert set(table["cell"].dropna()) == set(SIZES) - {"ladder-30k"}, name
+    assert f"Left out, {left_out}." in json.loads((out / "before_after.json").read_text())["caption"]
+    assert left_out in (out / "before_after.tex").read_text()
+    samples = read_evals(folder)
+    assert left_out in write(folder, before_after(samples), final(read(folder)))
+    samples["correct"] = None
+    with pytest.raises(UserError, match="No cell of these runs has a graded sample"):
+        before_after(samples)
+
+
+def test_nothing_is_held_out_of_a_fit_that_is_not_there(study):
+    data = StudyData(study)
+    why = "x['x'] is 33120 in all 6 rows"
+    text = write(study, data.change, data.points, no_law=why)
+    assert f"no law: {why}" in text and "(held out)" in text and "of the fit" not in text
+    data.__dict__["points"] = data.points.head(2)
+    found = tables(data)
+    assert "† held out." in found["before_after"] and "law" not in found
+
+
+def test_a_drawing_that_is_kept_has_the_caption_of_its_name(tmp_path):
+    data = StudyData(write_study(tmp_path))
+    drawing = data.keep("scaling_law", figures.scaling_law(data.fit, data.points, by="cell"))
+    record = json.loads((data.folder / "figures" / "scaling_law.json").read_text())
+    assert record["caption"] == drawing.caption
+    assert drawing.caption.startswith(FIGURES["scaling_law"].caption + " Caution: ")
+    assert len(record["runs"]) == 8

@@ -11,6 +11,7 @@ from laws_data import curve
 import rlkit
 from rlkit.errors import UserError
 from rlkit.figures import efficiency, looks, varied
+from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
 from rlkit.laws import compare, drawings
 
@@ -169,7 +170,7 @@ def test_open_intervals_leave_the_panel_and_not_the_table():
     for ax in drawing.figure.axes:
         low, high = ax.get_xlim()
         values = drawing.table.loc[drawing.table["parameter"] == ax.get_title(), "value"]
-        assert low <= values.min() and values.max() <= high <= 40 * values.max()
+        assert low < values.min() and values.max() < high <= 40 * values.max()
     assert {ax.get_title(): ax.get_xscale() for ax in drawing.figure.axes}[
         "C_mid"
     ] == "log"  # open, far and positive
@@ -189,8 +190,13 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
                 rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
                 rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
     study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows)))
-    table: Any = varied.training_law(study, "icml").table.set_index(["fit", "parameter"])
+    drawing = varied.training_law(study, "icml")
+    table: Any = drawing.table.set_index(["fit", "parameter"])
     assert set(table.index.get_level_values(0)) == {"small", "medium"}
+    assert (
+        {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == {"small", "medium"}
+    )
+    assert "The intervals leave out run-to-run variance." in cautions(drawing.sources)
     middle = table.loc[("small", "C_mid")]
     assert middle["low"] < 4e9 < middle["high"] and middle["value"] == pytest.approx(4e9, rel=0.2)
     few = study.metrics[study.metrics["step"] < 4]

@@ -122,10 +122,10 @@ def test_small_designs_are_warned_of_in_words():
     df = pd.DataFrame(rows).assign(run=range(8))
     fit = rlkit.fit(df, "saturating_power", y="error", x="N", bootstrap=200, cluster="run", holdout="N > 5e5")
     text = " ".join(fit.warnings)
-    assert "N spans 1.0 decades, under two" in text
+    assert "Only 1.0 decades of N:" in text
     assert "rest on 6 clusters" in text
     tiny = rlkit.fit(df.iloc[:4], "power", y="error", x="N")
-    assert "Only 4 points" in " ".join(tiny.warnings) and "N takes 2 values" in " ".join(tiny.warnings)
+    assert "Only 4 points" in " ".join(tiny.warnings) and "Only 2 values of N:" in " ".join(tiny.warnings)
 
 
 def test_the_variance_that_is_left_out_is_named():
@@ -135,11 +135,14 @@ def test_the_variance_that_is_left_out_is_named():
     def said(table, **more):
         return " ".join(w for w in rlkit.fit(table, "sigmoid", **options, **more).warnings if "variance" in w)
 
-    assert said(df).startswith("120 rows of 3 runs count as independent")
-    assert said(df.drop(columns="run")).startswith("Rows count as independent and no cluster is named")
+    out = "The intervals leave out run-to-run variance"
+    assert said(df).startswith(f"{out}: 120 rows of 3 runs count as independent")
+    assert said(df.drop(columns="run")).startswith(
+        f"{out} where several rows come from one run: rows count as"
+    )
     assert said(df, cluster="run", bootstrap=20) == ""
     assert said(df.assign(run=range(120))) == ""  # each row is a run of its own
-    assert said(df.assign(seed=7), cluster="run", bootstrap=20).startswith("One seed only")
+    assert said(df.assign(seed=7), cluster="run", bootstrap=20).startswith(f"{out}: there is one seed only")
 
 
 def test_few_clusters_widen_the_interval():

@@ -57,8 +57,8 @@ def label_axes(ax: "Axes", x: str, y: str) -> None:
 
 def log_ticks(axis: "Axis", room: int = 6) -> None:
     """Ticks, all with labels, for what a logarithmic axis shows, however little: powers of ten where they are three,
-    else 1 and 3, or 1, 2 and 5 of each, else the round numbers of a linear axis. Axes with ticks of their own keep
-    them.
+    else 1 and 3, or 1, 2 and 5 of each, else two powers of ten or the round numbers of a linear axis. Axes with ticks
+    of their own keep them.
 
     Args:
         room: for how many labels there is room.
@@ -68,11 +68,11 @@ def log_ticks(axis: "Axis", room: int = 6) -> None:
     if not isinstance(axis.get_major_locator(), LogLocator) or getattr(axis.get_transform(), "base", 0) != 10:
         return
     low, high = sorted(axis.get_view_interval())
-    choices = [LogLocator(10, subs, numticks=room) for subs in ((1,), (1, 3), (1, 2, 5))]
-    for locator in (*choices, MaxNLocator(room, steps=[1, 2, 5, 10])):
-        ticks = [tick for tick in locator.tick_values(low, high) if low <= tick <= high]
-        if 3 <= len(ticks) <= room:
-            break
+    powers = (LogLocator(10, subs, numticks=room) for subs in ((1,), (1, 3), (1, 2, 5)))
+    locators = [*powers, MaxNLocator(room, steps=[1, 2, 5, 10])]
+    choices = [[t for t in locator.tick_values(low, high) if low <= t <= high] for locator in locators]
+    fallback = choices[0] if len(choices[0]) > 1 else choices[-1]
+    ticks = next((found for found in choices[:-1] if 3 <= len(found) <= room), fallback)
     power = LogFormatterSciNotation(minor_thresholds=(float("inf"), float("inf")))
     power.set_axis(axis)
     plain = ticks[-1] < 1e9 and ticks[-1] <= 300 * ticks[0]

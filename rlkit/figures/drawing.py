@@ -3,11 +3,13 @@
 import hashlib
 import io
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rlkit.figures.tables import escaped
 from rlkit.figures.theme import styled
 from rlkit.files import replacing, write_text
 from rlkit.provenance import git_state
@@ -25,16 +27,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
     "png": {"Software": None},
 }
-_LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "%&#$_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-    }
-)
 _FACTS = (
     "study", "seed", "cell", "held_out", "model.path", "status", "commit", "dirty", "data_hash",
     "held_out_hash", "scorer", "scorer_version",
@@ -91,7 +83,7 @@ class Drawing:
         environment = "figure*" if wide else "figure"
         return (
             f"\\begin{{{environment}}}\n\\centering\n\\includegraphics{{{file}}}\n"
-            f"\\caption{{{self.caption.translate(_LATEX)}}}\n\\label{{fig:{Path(file).stem}}}\n\\end{{{environment}}}\n"
+            f"\\caption{{{escaped(self.caption)}}}\n\\label{{fig:{Path(file).stem}}}\n\\end{{{environment}}}\n"
         )
 
     def png(self, dpi: int = 150) -> bytes:
@@ -105,20 +97,66 @@ class Drawing:
         return self.png()
 
 
-def sources(df: "pd.DataFrame | None" = None, fit: "LawFit | None" = None) -> dict[str, Any]:
+def sources(
+    df: "pd.DataFrame | None" = None, fit: "LawFit | Mapping[Any, LawFit] | None" = None
+) -> dict[str, Any]:
     """Where numbers come from, as JSON values: for each run its seed, commit, hashes of its data and of its
-    held-out tasks and its scorer's version, and for a law its estimates and what it was fitted to.
+    held-out tasks and its scorer's version, and for a law its estimates, what it was fitted to, its warnings and, where
+    the rows are runs, what it foretold for the cells that were held out.
 
     Args:
         df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.summary` (which remember theirs in
             `attrs`).
+        fit: several by name give a record of each.
     """
     found: dict[str, Any] = {} if df is None else {"runs": _runs(df)}
-    if fit is not None:
-        record = json.loads(fit.to_json())
-        wanted = ("law", "source", "params", "interval", "loss", "bootstrap", "n", "columns", "left_out")
-        found["law"] = {key: record[key] for key in wanted if key in record}
+    if isinstance(fit, Mapping):
+        laws = {str(name): _law(one) for name, one in fit.items()}
+        found["law"] = laws if len(laws) > 1 else next(iter(laws.values()), {})
+    elif fit is not None:
+        found["law"] = _law(fit)
+        if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique:
+            from rlkit.summary import held_out_error
+
+            found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
     return found
+
+
+def cautions(sources: Mapping[str, Any]) -> str:
+    """What a reader of a figure with a law must not miss, in short: held-out cells outside their interval, and what the
+    law's warnings have found (of several, which of them)."""
+    from rlkit.laws.diagnose import findings
+    from rlkit.summary import outside
+
+    laws = sources.get("law") or {}
+    several = laws if "law" not in laws else {"": laws}
+    found: dict[str, list[str]] = {}
+    for name, law in several.items():
+        for text in (*outside(law.get("held_out", ())), *findings(law["warnings"])):
+            text = text if len(several) == 1 else f"{text.partition(' (')[0].rstrip('.')}."
+            found.setdefault(text, []).append(name)
+    sentences = [
+        text if len(names) == len(several) else f"{text[:-1]} ({'; '.join(names)})."
+        for text, names in found.items()
+    ]
+    return " ".join(["Caution:", *sentences]) if sentences else ""
+
+
+def _law(fit: "LawFit") -> dict[str, Any]:
+    record = json.loads(fit.to_json())
+    wanted = (
+        "law",
+        "source",
+        "params",
+        "interval",
+        "loss",
+        "bootstrap",
+        "n",
+        "columns",
+        "left_out",
+        "warnings",
+    )
+    return {key: record[key] for key in wanted if key in record}
 
 
 def _runs(df: "pd.DataFrame") -> list[dict[str, Any]]:

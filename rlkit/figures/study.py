@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES
-from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.tables import latex_table
+from rlkit.figures.drawing import Drawing, cautions, sources
+from rlkit.figures.tables import escaped, latex_table
 from rlkit.figures.theme import WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.laws import GroupedFit, LawFit, fit
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
-from rlkit.summary import before_after, final, unequal_steps
+from rlkit.summary import before_after, final, held_out_error, outside, unequal_steps, ungraded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,12 +37,22 @@ class StudyData:
     law: str = ""
 
     @cached_property
+    def _samples(self) -> "pd.DataFrame":
+        return _placed(read_evals(self.folder), self.folder)
+
+    @cached_property
+    def ungraded(self) -> list[str]:
+        """The cells that are left out everywhere, for want of a graded sample before or after training."""
+        return ungraded(self._samples)
+
+    @cached_property
     def metrics(self) -> "pd.DataFrame":
-        return _placed(read(self.folder), self.folder)
+        table = _placed(read(self.folder), self.folder)
+        return table[~table["cell"].isin(self.ungraded)]
 
     @cached_property
     def evals(self) -> "pd.DataFrame":
-        return _placed(read_evals(self.folder), self.folder)
+        return self._samples[~self._samples["cell"].isin(self.ungraded)]
 
     @cached_property
     def points(self) -> "pd.DataFrame":
@@ -94,6 +104,13 @@ class StudyData:
                 print(file)
             display(drawing)
 
+    def keep(self, name: str, drawing: Drawing) -> Drawing:
+        """Write a drawing to the study's figures/ as the figure of a name (see `FIGURES`), with its caption; return it
+        to be shown."""
+        made = _captioned(self, name, "", drawing)
+        made.save(self.folder / "figures" / name)
+        return made
+
 
 def draw(study: StudyData, venue: str) -> Iterator[tuple[str, Drawing | UserError]]:
     """Each figure by its file's name, or why the study has none."""
@@ -112,14 +129,17 @@ def drawn(study: StudyData, name: str, venue: str) -> dict[str, Drawing]:
     """
     made = FIGURES[name].draw(study, venue)
     several = made if isinstance(made, dict) else {"": made}
-    return {
-        f"{name}_{key}".strip("_"): replace(
-            one,
-            sources={**sources(study.metrics), **one.sources},
-            caption=f"{key and f'{key}: '}{FIGURES[name].caption} {one.caption}".strip(),
-        )
-        for key, one in several.items()
-    }
+    return {f"{name}_{key}".strip("_"): _captioned(study, name, key, one) for key, one in several.items()}
+
+
+def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
+    """The drawing with the runs behind it, where it does not say, and with what its caption has to say."""
+    caption = [key and f"{key}:", FIGURES[name].caption, one.caption, cautions(one.sources)]
+    if name == "before_after" and study.ungraded:
+        caption.append(_ungraded(study))
+    return replace(
+        one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(filter(None, caption))
+    )
 
 
 def tables(study: StudyData) -> dict[str, str]:
@@ -130,20 +150,31 @@ def tables(study: StudyData) -> dict[str, str]:
     caution = unequal_steps(study.change)
     held = joined["held_out before"].astype(bool)
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
-    notes = ["† held out of the law's fit."] * bool(held.any()) + [caution] * bool(caution)
+    law = None
+    with suppress(UserError):
+        law = study.fit.to_latex(notes=outside(held_out_error(study.fit, study.points).to_dict("records")))
+    mark = "† held out of the law's fit." if law else "† held out."
+    notes = (
+        [mark] * bool(held.any())
+        + [caution] * bool(caution)
+        + [escaped(_ungraded(study))] * bool(study.ungraded)
+    )
     steps = ["steps after"] if caution else []
     shown = joined[["cell", "runs after", "tasks after", *steps, *columns]]
     shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
     found = {"before_after": latex_table(shown, pairs, note=" ".join(notes))}
-    with suppress(UserError):
-        found["law"] = study.fit.to_latex() + "\n"
-    return found
+    return found | ({"law": f"{law}\n"} if law else {})
+
+
+def _ungraded(study: StudyData) -> str:
+    """That cells are left out, in a sentence."""
+    return f"Left out, without a graded sample before or after training: {', '.join(study.ungraded)}."
 
 
 def render(
     folder: str | Path, venue: str = "neurips", out: str | Path | None = None, law: str = ""
-) -> tuple[list[Path], dict[str, str]]:
+) -> tuple[list[Path], dict[str, str], list[str]]:
     """Write every figure and table of a study, and figures.tex, which has each figure with its caption and label to
     paste into a paper; equal results give equal bytes.
 
@@ -153,7 +184,7 @@ def render(
         law: see `StudyData`.
 
     Returns:
-        The files, and for each figure that was left out the reason.
+        The files; for each figure that was left out the reason; the cells that are in none, without a graded sample.
 
     Raises:
         UserError: no run has been evaluated; an unknown venue or law; `out` holds another study's figures.
@@ -179,7 +210,7 @@ def render(
     for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
-    return files, missing
+    return files, missing, study.ungraded
 
 
 def _keep_others(study: StudyData, target: Path) -> None:

@@ -93,6 +93,7 @@ _STYLE = {
     "lines.markersize": 4,
     "legend.frameon": False,
     "legend.handlelength": 2.4,  # long enough to show a line's pattern
+    "axes.formatter.use_mathtext": True,  # × 10^11 instead of 1e11
     "figure.dpi": 150,
     "savefig.dpi": 300,
     "savefig.bbox": None,  # the exact width: nothing is cropped
@@ -225,4 +226,4 @@ def short(value: float) -> str:
         return str(int(value))
     if abs(value) < 1000:
         return f"{value:.3g}"
-    return EngFormatter(sep="")(float(f"{value:.3g}"))
+    return EngFormatter(sep="", useMathText=False)(float(f"{value:.3g}"))

@@ -4,12 +4,13 @@ Each takes a study and a venue, and raises a UserError where the study did not v
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlkit import measures
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, runs
-from rlkit.figures.drawing import Drawing
+from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
 from rlkit.laws import GroupedFit, compare, drawings, fit
 
@@ -63,9 +64,10 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/tota
 def training_law(study: "StudyData", venue: str) -> Drawing:
     """What the sigmoid along training is in each cell."""
     found = along(study)
-    return drawings.intervals(
-        {cell: found[cell] for cell in looks(study.metrics, "cell") if cell in found}, venue=venue
-    )
+    cells = [cell for cell in looks(study.metrics, "cell") if cell in found]
+    drawing = drawings.intervals({cell: found[cell] for cell in cells}, venue=venue)
+    drawn = study.metrics[study.metrics["cell"].isin(cells)]
+    return replace(drawing, sources=sources(drawn) | drawing.sources)
 
 
 def forms(study: "StudyData", venue: str) -> Drawing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,9 +12,19 @@ if TYPE_CHECKING:
 
 
 def warnings(fit: LawFit) -> list[str]:
-    """One sentence a finding, most basic first."""
+    """One sentence a finding, most basic first: what was found, and after a colon what follows from it."""
     checks = (_design, _bounds, _curved, _identified, _flat, _search, _noise, _runs, _study)
     return [text for check in checks for text in check(fit)] + list(fit.notes)
+
+
+def findings(sentences: Iterable[str]) -> list[str]:
+    """What warnings have found, without what follows, and columns in words: for a caption or under a table."""
+    from rlkit.figures.theme import LABELS
+
+    found = [text.partition(": ")[0].rstrip(".") + "." for text in sentences]
+    for name in (name for name in LABELS if "_" in name or "/" in name):
+        found = [text.replace(name, LABELS[name] or name) for text in found]
+    return found
 
 
 def _design(fit: LawFit) -> list[str]:
@@ -29,14 +40,14 @@ def _design(fit: LawFit) -> list[str]:
         name, distinct = fit.table.names[c], len(np.unique(values))
         if distinct < 3:
             found.append(
-                f"{name} takes {distinct} values: a straight line through them fits as well as any law "
+                f"Only {distinct} values of {name}: a straight line through them fits as well as any law "
                 f"in {name}."
             )
         positive = values[values > 0]
         decades = np.log10(positive.max() / positive.min()) if len(positive) else 0.0
         if decades < 2 and c not in ("r", "D_other", "d", "k"):
             found.append(
-                f"{name} spans {decades:.1f} decades, under two: exponent and asymptote trade off "
+                f"Only {decades:.1f} decades of {name}: with fewer than two, exponent and asymptote trade off "
                 "against each other, and extrapolation rests on the form."
             )
     return found
@@ -180,16 +191,15 @@ def _runs(fit: LawFit) -> list[str]:
     clustered = fit.scheme if fit.scheme is not None and "cluster" in fit.scheme.kind else None
     found = []
     if seeds == 1:
-        found.append("One seed only: the intervals leave out run-to-run variance.")
+        found.append("The intervals leave out run-to-run variance: there is one seed only.")
     elif not clustered and runs is None:
         found.append(
-            "Rows count as independent and no cluster is named: where several rows come from one run, "
-            "the intervals "
-            "leave out run-to-run variance (use cluster=, with several seeds)."
+            "The intervals leave out run-to-run variance where several rows come from one run: rows count as "
+            "independent and no cluster is named (use cluster=, with several seeds)."
         )
     elif not clustered and runs != n:
         found.append(
-            f"{n} rows of {runs} runs count as independent: the intervals leave out run-to-run variance (use "
+            f"The intervals leave out run-to-run variance: {n} rows of {runs} runs count as independent (use "
             "cluster='run', with several seeds)."
         )
     if clustered and clustered.units < 8:

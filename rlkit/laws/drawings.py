@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.ticker import MaxNLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
@@ -21,6 +22,7 @@ from rlkit.figures import (
     label_axes,
     legend,
     log_axes,
+    log_ticks,
     look,
     looks,
     new_axes,
@@ -155,8 +157,9 @@ def _collapsed(fit: LawFit) -> str:
 def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neurips") -> Drawing:
     """Estimates with their intervals, a panel a parameter and a row a fit (groups, forms, cuts).
 
-    Ends beyond thirty times the largest estimate, open ones among them, leave the panel. The axis of positive estimates
-    whose panel is wide is logarithmic.
+    Ends beyond three times the largest estimate, open ones among them, leave the panel with an arrow. Where positive
+    estimates or their upper ends differ by more than ten times, the panel is logarithmic and reaches ten times beyond
+    the estimates, up and down.
     """
     rows = []
     for label, fit in fits.items():
@@ -171,22 +174,27 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
         for ax, name in zip(axes, names, strict=True):
             part = table[table["parameter"] == name].reset_index(drop=True)
             place = [labels.index(label) for label in part["fit"]]
-            least, size = part["value"].min(), part["value"].abs().max()
-            far = 1e3 * size  # outside the panel, and yet a number
-            low, high = part["low"].clip(-far, far), part["high"].clip(-far, far)
-            error = np.maximum([part["value"] - low, high - part["value"]], 0)
-            ax.errorbar(part["value"], place, xerr=error, fmt="o", elinewidth=0.8, capsize=2)
-            start, end = max(low.min(), -30 * size), min(high.max(), 30 * size)
-            if least > 0 and end > 30 * least:
+            value = part["value"]
+            least, size = value.min(), value.abs().max() or 1.0
+            if least > 0 and (size > 10 * least or part["high"].max() > 10 * size):
                 ax.set_xscale("log")
-                ax.set_xlim(max(start, least / 30) / 1.3, end * 1.3)
+                start, end = least / 10, 10 * size
             else:
-                ax.set_xlim(start - 0.05 * size, end + 0.05 * size)
-            ax.set_yticks(range(len(labels)), labels if ax is axes[0] else [""] * len(labels))
-            ax.set_ylim(-0.5, len(labels) - 0.5)
+                start, end = -3 * size, 3 * size
+            low, high = part["low"].clip(lower=start), part["high"].clip(upper=end)
+            error = np.maximum([value - low, high - value], 0)
+            beyond = {"xuplims": part["low"] < start, "xlolims": part["high"] > end}
+            ax.errorbar(value, place, xerr=error, **beyond, fmt="o", elinewidth=0.8, capsize=2)
+            ax.margins(x=0.12)
+            grid: Any = ax.get_subplotspec()
+            ax.set_yticks(range(len(labels)), labels if grid.is_first_col() else [""] * len(labels))
+            ax.set_ylim(len(labels) - 0.5, -0.5)
+            if ax.get_xscale() == "log":
+                log_ticks(ax.xaxis, 3)
+            else:
+                ax.xaxis.set_major_locator(MaxNLocator(3))
             ax.set_title(name)
-    law = next(iter(fits.values()), None)
-    return Drawing(fig, table, sources(fit=law))
+    return Drawing(fig, table, sources(fit=fits))
 
 
 def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:

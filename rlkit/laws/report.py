@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import textwrap
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -165,8 +167,12 @@ def _correlations(fit: LawFit) -> list[str]:
     return [f"correlations above 0.1: {'; '.join(strong)}"] if strong else []
 
 
-def to_latex(fit: LawFit, level: float) -> str:
-    """A table environment's tabular, numbers with 3 significant digits; needs booktabs."""
+def to_latex(fit: LawFit, level: float, notes: Sequence[str] = ()) -> str:
+    """A table environment's tabular, numbers with 3 significant digits, and below it in small type the notes and what
+    the warnings have found; needs booktabs."""
+    from rlkit.figures.tables import escaped
+    from rlkit.laws.diagnose import findings
+
     columns = ", ".join(fit.table.names[c] for c in fit.law.columns)
     law = fit.law.name.replace("_", " ")
     title = f"{law} law: {fit.table.names['y']} against {columns}".replace("_", r"\_")
@@ -183,7 +189,11 @@ def to_latex(fit: LawFit, level: float) -> str:
         interval = [_latex_number(end) for end in ends.get(name, ())]
         shown = "pinned" if name in fit.law.pinned else f"[{', '.join(interval)}]"
         rows.append(rf"{_symbol(name)} & {_latex_number(value)} & {shown} \\")
-    return "\n".join([*rows, r"\bottomrule", r"\end{tabular}"])
+    rows.append(r"\bottomrule")
+    for text in (*notes, *findings(fit.warnings)):
+        lines = textwrap.wrap(text, 52)  # narrower than any venue's column
+        rows += [rf"\multicolumn{{3}}{{l}}{{\scriptsize {escaped(line)}}} \\" for line in lines]
+    return "\n".join([*rows, r"\end{tabular}"])
 
 
 def _symbol(name: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -287,9 +287,9 @@ class LawFit:
         """Text: what was fitted, estimates with intervals, correlations, criteria and warnings."""
         return report.summary(self, level)
 
-    def to_latex(self, level: float = 0.95) -> str:
-        """A booktabs table of estimates and intervals."""
-        return report.to_latex(self, level)
+    def to_latex(self, level: float = 0.95, notes: Sequence[str] = ()) -> str:
+        """A booktabs table of estimates and intervals; under it the notes and what the warnings have found."""
+        return report.to_latex(self, level, notes)
 
     def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
         """Everything the fit recorded as JSON text; written to `path` atomically when one is given."""
