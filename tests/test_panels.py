@@ -56,7 +56,7 @@ def test_controls_come_from_the_schema():
 @pytest.mark.parametrize(
     ("key", "kind", "options"),
     [
-        ("model.dtype", "choice", ("float32", "bfloat16")),
+        ("model.dtype", "choice", ("float32", "bfloat16", "float16")),
         ("algorithm.gamma", "number", ()),
         ("data.order", "choice", None),
     ],
