@@ -336,9 +336,8 @@ def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
     drawings = sorted(path.stem for path in out.glob("*.pdf"))
     assert sorted(re.findall(r"\\label{fig:(\w+)}", text)) == drawings
     assert sorted(re.findall(rf"\\includegraphics{{{out.name}/(\w+).pdf}}", text)) == drawings
-    assert (
-        r"\caption{Estimates of the law's parameters with 95 \% intervals. Caution: Only 1.0 decades" in text
-    )
+    said = r"{Estimates of the law's parameters with 95 \% intervals, an arrow where an end is beyond the panel."
+    assert f"{said} Caution: Only 1.0 decades of non-embedding parameters. " in text
 
 
 def test_a_caption_is_escaped_and_a_figure_over_both_columns_is_wide():
@@ -489,3 +488,13 @@ def test_a_drawing_that_is_kept_has_the_caption_of_its_name(tmp_path):
     assert record["caption"] == drawing.caption
     assert drawing.caption.startswith(FIGURES["scaling_law"].caption + " Caution: ")
     assert len(record["runs"]) == 8
+
+
+def test_long_names_of_rows_are_wrapped_and_leave_room_for_the_axes(study):
+    long = {"cell": lambda t: "custom_reward_function = a/rather/long/file.py:" + t["cell"]}
+    with figures.styled():
+        fig = figures.before_after(StudyData(study).change.assign(**long), "acl").figure
+        boxes(fig)
+    (ax,) = fig.axes
+    assert ax.get_yticklabels()[0].get_text().count("\n") == 1
+    assert ax.get_position().width > 0.25

@@ -96,7 +96,9 @@ def bootstrap_mean(
         UserError: no values, missing values, lengths that differ.
     """
     x = np.asarray(values, dtype=float)
-    if not x.size or not np.all(np.isfinite(x)):
+    if not x.size:
+        raise UserError("There are no values to take the mean of: no sample was graded.")
+    if not np.all(np.isfinite(x)):
         raise UserError(
             f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out "
             "and count them."

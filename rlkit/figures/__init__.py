@@ -5,7 +5,7 @@ notebook shows and `save` writes, the same bytes for the same input. Figures of 
 `rlkit.laws.drawings`, all figures of a study in `rlkit.figures.study`.
 """
 
-from rlkit.figures.axes import label_axes, legend, log_ticks, new_axes
+from rlkit.figures.axes import label_axes, legend, log_ticks, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.runs import (
     before_after,
@@ -34,6 +34,7 @@ __all__ = [
     "look",
     "looks",
     "metric_panels",
+    "name_rows",
     "new_axes",
     "scaling_law",
     "short",

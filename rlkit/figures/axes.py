@@ -1,6 +1,7 @@
 """Axes of a venue's width, their labels and limits, and where a legend has room."""
 
 import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
@@ -72,12 +73,28 @@ def log_ticks(axis: "Axis", room: int = 6) -> None:
     locators = [*powers, MaxNLocator(room, steps=[1, 2, 5, 10])]
     choices = [[t for t in locator.tick_values(low, high) if low <= t <= high] for locator in locators]
     fallback = choices[0] if len(choices[0]) > 1 else choices[-1]
-    ticks = next((found for found in choices[:-1] if 3 <= len(found) <= room), fallback)
+    ticks = next((found for found in choices[:-1] if 3 <= len(found) <= max(room, 3)), fallback)
+    ticks = ticks[:: -(-len(ticks) // room)] if room < 3 else ticks
     power = LogFormatterSciNotation(minor_thresholds=(float("inf"), float("inf")))
     power.set_axis(axis)
-    plain = ticks[-1] < 1e9 and ticks[-1] <= 300 * ticks[0]
+    plain = room < 4 or (ticks[-1] < 1e9 and ticks[-1] <= 300 * ticks[0])
     axis.set_ticks(ticks, [short(tick) if plain else power(tick) for tick in ticks])
     axis.set_minor_formatter(NullFormatter())
+
+
+def name_rows(ax: "Axes", names: Sequence[str]) -> None:
+    """A row for each name, the first at the top. One longer than half the figure is wrapped, in rows as much higher."""
+    fig: Any = ax.get_figure()
+    width, height = fig.get_size_inches()
+    letters = int(width / 2 * 19)  # an inch holds 19 at 8 points
+    shown = [
+        "\n".join(textwrap.fill(line, letters, break_long_words=False) for line in name.split("\n"))
+        for name in names
+    ]
+    lines = max(new.count("\n") - old.count("\n") for new, old in zip(shown, names, strict=True))
+    fig.set_size_inches(width, height + 0.14 * lines * len(names))
+    ax.set_yticks(range(len(names)), shown, linespacing=0.95)
+    ax.set_ylim(len(names) - 0.5, -0.5)
 
 
 def note(ax: "Axes", sentence: str) -> None:

@@ -101,7 +101,7 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: drawings.residuals(s.fit, venue),
     ),
     "law_parameters": Figure(
-        "Estimates of the law's parameters with 95 % intervals.",
+        "Estimates of the law's parameters with 95 % intervals, an arrow where an end is beyond the panel.",
         lambda s, venue: drawings.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
     ),
     "forms": Figure(
@@ -115,7 +115,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "training_law": Figure(
         "The sigmoid of held-out pass@1 in the compute of training (arXiv 2510.13786) of each cell that is not held "
-        "out: its start R0, end A, half-way compute C_mid and steepness B, with 95 % intervals.",
+        "out: its start R0, end A, half-way compute C_mid and steepness B, with 95 % intervals, an arrow where an "
+        "end is beyond the panel.",
         varied.training_law,
     ),
     "data": Figure(

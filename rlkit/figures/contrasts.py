@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, new_axes
+from rlkit.figures.axes import label_axes, legend, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, look, looks, short, styled
 
@@ -118,8 +118,7 @@ def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
 
 def _rows(ax: "Axes", names: list[str], value: str) -> None:
     """A row each from the top, and what is along them."""
-    ax.set_yticks(range(len(names)), names, linespacing=0.95)
-    ax.set_ylim(len(names) - 0.5, -0.5)
+    name_rows(ax, names)
     label_axes(ax, value, "")
     ax.grid(axis="y", visible=False)
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, new_axes, note
+from rlkit.figures.axes import label_axes, legend, name_rows, new_axes, note
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks, styled
 
@@ -130,8 +130,7 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
         for when, face in (("before", "white"), ("after", "0.4")):
             ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=f"{when} training")
         held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
-        ax.set_yticks(range(len(cells)), [f"{c} (held out)" if held.get(c) else str(c) for c in cells])
-        ax.set_ylim(len(cells) - 0.5, -0.5)
+        name_rows(ax, [f"{c} (held\N{NO-BREAK SPACE}out)" if held.get(c) else str(c) for c in cells])
         label_axes(ax, value, "")
         ax.grid(axis="y", visible=False)
         note(ax, caution)

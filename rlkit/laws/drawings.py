@@ -25,6 +25,7 @@ from rlkit.figures import (
     log_ticks,
     look,
     looks,
+    name_rows,
     new_axes,
     short,
     sources,
@@ -187,10 +188,9 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
             ax.errorbar(value, place, xerr=error, **beyond, fmt="o", elinewidth=0.8, capsize=2)
             ax.margins(x=0.12)
             grid: Any = ax.get_subplotspec()
-            ax.set_yticks(range(len(labels)), labels if grid.is_first_col() else [""] * len(labels))
-            ax.set_ylim(len(labels) - 0.5, -0.5)
+            name_rows(ax, labels if grid.is_first_col() else [""] * len(labels))
             if ax.get_xscale() == "log":
-                log_ticks(ax.xaxis, 3)
+                log_ticks(ax.xaxis, 2)
             else:
                 ax.xaxis.set_major_locator(MaxNLocator(3))
             ax.set_title(name)
