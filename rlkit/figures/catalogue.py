@@ -114,9 +114,8 @@ FIGURES: dict[str, Figure] = {
         varied.law_of_size_and_steps,
     ),
     "training_law": Figure(
-        "The sigmoid of held-out pass@1 in the compute of training (arXiv 2510.13786) of each cell that is not held "
-        "out: its start R0, end A, half-way compute C_mid and steepness B, with 95 % intervals, an arrow where an "
-        "end is beyond the panel.",
+        "The law of held-out pass@1 in the compute of training of each cell that is not held out: estimates with 95 % "
+        "intervals, an arrow where an end is beyond the panel.",
         varied.training_law,
     ),
     "data": Figure(

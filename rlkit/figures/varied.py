@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rlkit.figures.study import StudyData
 
 SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
+SIGMOID = (
+    "The sigmoid (arXiv 2510.13786) rises from R0 to A, is half way at C_mid and is steeper with larger B."
+)
 FORMS = ("power", "saturating_power")
 FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
 FOR_LAW = 3  # values of its column that a law of one needs at least
@@ -61,13 +64,19 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/tota
     return made
 
 
-def training_law(study: "StudyData", venue: str) -> Drawing:
-    """What the sigmoid along training is in each cell."""
-    found = along(study)
+def training_law(study: "StudyData", venue: str, found: GroupedFit | None = None) -> Drawing:
+    """What the law along training is in each cell.
+
+    Args:
+        found: from `along`, which by default fits the sigmoid.
+    """
+    found = along(study) if found is None else found
     cells = [cell for cell in looks(study.metrics, "cell") if cell in found]
     drawing = drawings.intervals({cell: found[cell] for cell in cells}, venue=venue)
     drawn = study.metrics[study.metrics["cell"].isin(cells)]
-    return replace(drawing, sources=sources(drawn) | drawing.sources)
+    form = found[cells[0]].law
+    words = SIGMOID if form.name == "sigmoid" else f"The law: {form.source}."
+    return replace(drawing, sources=sources(drawn) | drawing.sources, caption=words)
 
 
 def forms(study: "StudyData", venue: str) -> Drawing:

@@ -146,7 +146,8 @@ def forms(found: Comparison, venue: str = "neurips") -> Drawing:
         for name, why in collapsed.items()
         if why
     )
-    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=one.fit), caption)
+    fits = {name.replace("_", " "): test.fit for name, test in tests.items()}
+    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=fits), caption)
 
 
 def _collapsed(fit: LawFit) -> str:
