@@ -27,7 +27,7 @@ BAD = [
     ),
     (with_value("loss", -2.0), {}, r"'loss'\) is zero or negative.*\(3\)"),
     (with_value("D", 0.0), {}, r"'D'\) is zero or negative.*\(3\)"),
-    (scattered(n=20).assign(N=1e9), {}, r"'N'\) is 1e\+09 in all 20 rows"),
+    (scattered(n=20).assign(N=1e9), {}, r"N is 1e\+09 in all 20 rows"),
     (scattered(n=20).assign(loss=2.0), {}, r"'loss'\) is 2 in all 20 rows"),
     (scattered(n=20).drop(columns="D"), {}, r"x\['D'\] is 'D', but there is no such column"),
     (scattered(n=5), {}, r"5 rows cannot determine the 5 parameters of 'chinchilla'"),

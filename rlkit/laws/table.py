@@ -200,8 +200,7 @@ def _check_columns(
             )
         if np.ptp(values) == 0 and law.target is None:
             raise UserError(
-                f"x[{c!r}] (column {names[c]!r}) is {values[0]:g} in all {len(values)} rows: its effect "
-                "cannot be fitted."
+                f"{names[c]} is {values[0]:g} in all {len(values)} rows: its effect cannot be fitted."
             )
     if {"c", "n"} <= set(law.columns):
         return
