@@ -93,7 +93,8 @@ def backtest(
     log_rmse = float(np.sqrt(np.mean(np.log(observed / band["prediction"]) ** 2))) if positive else np.nan
     rows = unread.assign(**{c: band[c] for c in band}, prediction_error=error, inside=inside)
     again = fit(df.drop(columns=HELD_OUT, errors="ignore"), form, y=y, x=x, **options)
-    rmse = float(np.sqrt(np.mean(error**2)))
+    with np.errstate(over="ignore"):
+        rmse = float(np.sqrt(np.mean(error**2)))
     return Backtest(without, again, rows, rmse, float(error.mean()), log_rmse, float(inside.mean()), level)
 
 

@@ -120,7 +120,8 @@ class LawFit:
     def covariance(self) -> np.ndarray:
         """(p, p) Wald covariance in natural units: a linear approximation at the optimum."""
         slope = self.law.from_z(self.z[None])[1][0]
-        return intervals.covariance(self) * np.outer(slope, slope)
+        with np.errstate(over="ignore"):
+            return intervals.covariance(self) * np.outer(slope, slope)
 
     @property
     def stderr(self) -> dict[str, float]:
@@ -243,7 +244,8 @@ class LawFit:
         return np.stack([center - half, center + half])
 
     def _back(self, value: np.ndarray) -> np.ndarray:
-        return to_space(value, self.problem.space, "linear")[0]
+        with np.errstate(over="ignore"):  # a degenerate law leaves the range of floats beyond its data
+            return to_space(value, self.problem.space, "linear")[0]
 
     def _predict_likelihood(self, df: pd.DataFrame, band: Band | None, level: float):
         predictor = self.law.predictor
