@@ -5,7 +5,7 @@ notebook shows and `save` writes, the same bytes for the same input. Figures of 
 `rlkit.laws.drawings`, all figures of a study in `rlkit.figures.study`.
 """
 
-from rlkit.figures.axes import label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.runs import (
     before_after,
@@ -20,6 +20,7 @@ from rlkit.figures.theme import LABELS, WIDTHS, colours, look, looks, short, sty
 
 __all__ = [
     "LABELS",
+    "NARROW",
     "WIDTHS",
     "Drawing",
     "before_after",

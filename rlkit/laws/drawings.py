@@ -17,6 +17,7 @@ from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
 from rlkit.figures import (
     LABELS,
+    NARROW,
     Drawing,
     colours,
     label_axes,
@@ -234,7 +235,8 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Draw
             ax.text(j, i, text, ha="center", va="center", color=shade, fontsize=7)
         image = ax.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
         ax.set_xticks(range(len(domains)), [name.replace("__", "\n") for name in domains])
-        ax.set_yticks(range(len(places)), list(places))
+        name_rows(ax, list(places))
         ax.grid(visible=False)
-        fig.colorbar(image, label="change of pass@1")
+        if fig.get_size_inches()[0] >= NARROW:  # in a column the numbers need its room
+            fig.colorbar(image, label="change of pass@1")
     return Drawing(fig, table, sources(evals))
