@@ -127,7 +127,7 @@ def test_a_run_that_is_stopped_before_it_begins_is_stopped_and_can_begin_again(t
 
 
 def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path, config):
-    run = launch(config, root=tmp_path, evaluation__size=2000, evaluation__n=20)
+    run = launch(config, root=tmp_path, evaluation__size=800, evaluation__n=20)
     wait_for(lambda: run.status == "running")
     assert run.stop().wait().status == "stopped"
     assert run.state.reason == "" and steps(run.folder) == []
