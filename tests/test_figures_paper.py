@@ -336,7 +336,9 @@ def test_each_figure_is_there_to_paste_with_its_caption_and_label(rendered):
     drawings = sorted(path.stem for path in out.glob("*.pdf"))
     assert sorted(re.findall(r"\\label{fig:(\w+)}", text)) == drawings
     assert sorted(re.findall(rf"\\includegraphics{{{out.name}/(\w+).pdf}}", text)) == drawings
-    said = r"{Estimates of the law's parameters with 95 \% intervals, an arrow where an end is beyond the panel."
+    said = (
+        r"{Estimates of the law's parameters with 95 \% intervals, an arrow where an end is beyond the panel."
+    )
     assert f"{said} Caution: Only 1.0 decades of non-embedding parameters. " in text
 
 
