@@ -6,10 +6,12 @@
 import numpy as np
 import pandas as pd
 import pytest
+from study_folder import write_study
 
 from rlkit import measures, summary
 from rlkit.errors import UserError
 from rlkit.figures import contrasts
+from rlkit.figures.study import StudyData, tables
 
 STEPS = (0, 10, 20, 30)
 
@@ -289,3 +291,14 @@ def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     assert {c.get_label(): c.lines[0].get_color() for c in drawn} == thick
     with pytest.raises(UserError, match="nothing to draw"):
         contrasts.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response")
+
+
+@pytest.mark.parametrize("seeds", [2, 1])
+def test_the_table_for_papers_has_both_intervals_and_a_dash_for_one_seed(tmp_path, seeds):
+    study = StudyData(write_study(tmp_path))
+    study.__dict__["evals"] = answers_of_variants(seeds)
+    text = tables(study)["differences"]
+    row = next(line for line in text.splitlines() if "GRPO" in line and "scriptsize" in line)
+    first, second = row.removesuffix("\\\\").split(" & ")[-2:]
+    assert "[" in first and ("[" in second) == (seeds == 2)
+    assert "less the baseline's" in text

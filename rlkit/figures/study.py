@@ -1,5 +1,6 @@
 """All figures and tables of a study, from its folder alone and without a kernel: `rlkit figures`."""
 
+import itertools
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from rlkit.figures.theme import WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.laws import GroupedFit, LawFit, fit
+from rlkit.measures import differences
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
 from rlkit.summary import before_after, final, held_out_error, outside, unequal_steps, ungraded
@@ -143,7 +145,8 @@ def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
 
 
 def tables(study: StudyData) -> dict[str, str]:
-    """LaTeX tables by their file's name: the change of pass@1, and the law where there is one."""
+    """LaTeX tables by their file's name: the change of pass@1, and, where there are any, the law and differences of
+    variants."""
     before, after = (study.change[study.change["when"] == when] for when in ("before", "after"))
     joined = before.merge(after, on="cell", suffixes=(" before", " after"))
     columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
@@ -164,6 +167,16 @@ def tables(study: StudyData) -> dict[str, str]:
     shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
     found = {"before_after": latex_table(shown, pairs, note=" ".join(notes))}
+    with suppress(UserError):
+        apart = differences(study.evals)
+        both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
+        wide = apart.assign(**dict.fromkeys(both, apart["difference"]))
+        wide["over seeds too"] = wide["over seeds too"].where(
+            wide["low_seeds"].notna()
+        )  # one seed says nothing
+        columns = ["cell", "baseline", "problems", "seeds", *both, *itertools.chain(*both.values())]
+        note = r"Final pass@1 less the baseline's, with 95 \% intervals."
+        found["differences"] = latex_table(wide[columns], both, note=note)
     return found | ({"law": f"{law}\n"} if law else {})
 
 

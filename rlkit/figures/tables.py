@@ -62,7 +62,7 @@ def latex_table(
         shown[column] = [_number(value, digits) for value in table[column]]
     for column, (low, high) in ends.items():
         pairs = zip(shown[column], table[low], table[high], strict=True)
-        shown[column] = [f"{v} {_interval(a, b, digits)}" for v, a, b in pairs]
+        shown[column] = [v if v == "--" else f"{v} {_interval(a, b, digits)}" for v, a, b in pairs]
     texts = [c for c in shown if c not in numbers]
     style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
     style = style.format(subset=texts, escape="latex", na_rep="--")
