@@ -171,9 +171,8 @@ def tables(study: StudyData) -> dict[str, str]:
         apart = differences(study.evals)
         both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
         wide = apart.assign(**dict.fromkeys(both, apart["difference"]))
-        wide["over seeds too"] = wide["over seeds too"].where(
-            wide["low_seeds"].notna()
-        )  # one seed says nothing
+        # One seed says nothing of others.
+        wide["over seeds too"] = wide["over seeds too"].where(wide["low_seeds"].notna())
         columns = ["cell", "baseline", "problems", "seeds", *both, *itertools.chain(*both.values())]
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         found["differences"] = latex_table(wide[columns], both, note=note)

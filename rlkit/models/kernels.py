@@ -185,12 +185,10 @@ def compiled() -> Kernels:
         )
     if not there:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
-    norm, turn = _compiled(_norm), _compiled(_rotary)
+    norm, turn = _compiled(_norm), _compiled(_rotary)  # which knows no complex numbers
     return Kernels(
         norm=lambda weights, x, to: norm(*weights, x, to),
-        rotary=lambda qkv, by, heads: turn(
-            qkv, by.real, by.imag, heads
-        ),  # it makes no kernels of complex numbers
+        rotary=lambda qkv, by, heads: turn(qkv, by.real, by.imag, heads),
         swiglu=_compiled(_swiglu),
         softmax=_compiled(softmax),
     )

@@ -26,8 +26,8 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
             disagree), with a checkpoint of the last whole step.
     """
-    preflight(config)
     try:
+        preflight(config)
         if config.trainer.backend == "verl":
             from rlkit.scaleout.backend import train as train_on_verl
 

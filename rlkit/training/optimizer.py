@@ -67,12 +67,12 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf)
-        if self.scaler.is_enabled() or math.isfinite(float(norm)):
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf))
+        if self.scaler.is_enabled() or math.isfinite(norm):
             self.scaler.step(self.optimizer)
         self.scaler.update()
         self.optimizer.zero_grad()
-        return float(norm), rate
+        return norm, rate
 
     def scale(self) -> dict[str, float]:
         """`actor/loss_scale`, in float16 alone."""
