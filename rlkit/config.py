@@ -279,9 +279,10 @@ class Actor(Section):
     """Its estimator. k1 has no gradient in expectation; a trailing + takes k2's gradient (unbiased)."""
     entropy_coeff: NonNegative = 0.0
     """Coefficient of the entropy bonus."""
-    use_torch_compile: bool = False
-    """Compile what stands between the matrix products of the update's passes: fewer kernels, for some seconds of
-    compiling. For models whose passes a GPU computes for longer than it takes to launch them."""
+    use_torch_compile: bool | None = None
+    """Compile what stands between the matrix products of the update's passes: fewer kernels, for some ten seconds of
+    compiling at the first. Unset is true on a GPU for models whose passes take longer to compute than to launch
+    (`RunConfig.compiles`), and false in a verl run."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 
@@ -478,6 +479,11 @@ class RunConfig(Section):
             or self.actor.ppo_micro_batch_size
         )
         return on_gpu and parameters <= LAUNCH_BOUND and not own
+
+    def compiles(self, on_gpu: bool, parameters: int) -> bool:
+        """`actor.use_torch_compile`, or what it is where it is unset."""
+        use = self.actor.use_torch_compile
+        return on_gpu and parameters > LAUNCH_BOUND if use is None else use
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

@@ -209,6 +209,33 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
     assert passes.captures == 1
 
 
+def test_a_refreshed_sampler_goes_on_with_the_new_weights():
+    """Weights, prompts and steps are all replayed by the end; between them the GPU's time is filled."""
+    model, prompts, calls = tiny.model().cuda(), tiny.prompts(9), []
+    sampler = TorchSampler(model, stop_ids=())
+    sampler.while_waiting(lambda: calls.append(len(calls)) is None and len(calls) % 3 > 0)
+    for seed in range(5):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+        sampler.sync(model)
+        groups = sampler.sample(prompts, 8, seed=seed, max_tokens=24)
+        batch = text_batch(
+            [p for p in prompts for _ in range(8)], [s.ids for g in groups for s in g], 0, "cuda"
+        )
+        with torch.no_grad():
+            ours, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(72).cuda()))
+        theirs = np.stack([s.logprobs for g in groups for s in g])
+        assert np.abs(ours.cpu().numpy() - theirs).max() < 1e-4
+    assert sampler.static is not None and calls
+    held = {
+        k[0]: v
+        for k, v in sampler.static.graphs.items()
+        if isinstance(k, tuple) and k[0] in ("refresh", "prefill")
+    }
+    assert set(held) == {"refresh", "prefill"} and all(held.values())
+
+
 def on_gpu(batch):
     """The batch with its tensors on the GPU."""
     moved = {k: v.cuda() for k, v in vars(batch).items() if isinstance(v, torch.Tensor)}

@@ -14,12 +14,14 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
+from rlkit.config import RunConfig
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
+from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import GroupedAttention
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import EAGER, compiled, interleaved, rms_norm, rotary
+from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, rms_norm, rotary
 from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
@@ -202,9 +204,9 @@ def test_refreshing_a_frozen_copy_keeps_its_tensors_and_takes_the_new_weights():
     old, new = tiny.model(seed=0), tiny.model(seed=1)
     rows, _, _ = uneven(new)
     copy = Decoder(old, frozen=True)
-    places = [t.data_ptr() for t in copy._tensors()]
+    places = [t.data_ptr() for t in copy.tensors()]
     copy.refresh(new)
-    assert [t.data_ptr() for t in copy._tensors()] == places
+    assert [t.data_ptr() for t in copy.tensors()] == places
     with torch.no_grad():
         assert torch.equal(token_logprobs(copy, rows)[0], token_logprobs(Decoder(new, frozen=True), rows)[0])
 
@@ -357,3 +359,25 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(pu
         ASKS[purpose]()
     assert asked == [("someone/nothing", 5.0)]
     assert not caplog.records
+
+
+def test_large_models_on_a_gpu_are_compiled_unless_there_is_nothing_to_do_it_with(monkeypatch):
+    asked = {
+        use: RunConfig.model_validate({"actor": {"use_torch_compile": use}}) for use in (None, True, False)
+    }
+    small, large = 1_000_000, 100_000_000
+    chosen = {
+        (use, gpu, n): c.compiles(gpu, n)
+        for use, c in asked.items()
+        for gpu in (0, 1)
+        for n in (small, large)
+    }
+    assert {k for k, v in chosen.items() if v and k[0] is not True} == {(None, 1, large)}
+    assert all(v for k, v in chosen.items() if k[0] is True)
+
+    monkeypatch.setattr(RunConfig, "compiles", lambda *_: True)
+    monkeypatch.setattr(kernels, "missing_compiler", lambda: "a compiler")
+    compiled.cache_clear()
+    assert kernels_for(asked[None], tiny.model()) is EAGER
+    with pytest.raises(UserError, match="needs a compiler"):
+        kernels_for(asked[True], tiny.model())

@@ -30,7 +30,7 @@ def drifted(
         sampler.sync(model)
     now = dict(model.named_parameters())
     changed = [n for n, p in base.items() if not torch.equal(now[n], p)]
-    pairs = zip(sampler.decoder._tensors(), Decoder(model, frozen=True)._tensors(), strict=True)
+    pairs = zip(sampler.decoder.tensors(), Decoder(model, frozen=True).tensors(), strict=True)
     return changed, max(float((a - b).abs().max()) for a, b in pairs)
 
 
@@ -40,11 +40,11 @@ def test_a_thousand_syncs_leave_the_base_weights_bit_identical_and_the_sampler_e
     model = tiny.adapted(dtype).to(device)
     base = {n: p.clone() for n, p in model.named_parameters() if "lora_" not in n}
     first = TorchSampler(model, stop_ids=(3,))
-    before = [t.clone() for t in first.decoder._tensors()]
+    before = [t.clone() for t in first.decoder.tensors()]
     changed, gap = drifted(first, model, base, syncs=1000)
     assert len(base) > 20 and not changed
     assert gap == 0.0  # merged anew from the base each time: nothing adds up
-    assert any(not torch.equal(a, b) for a, b in zip(before, first.decoder._tensors(), strict=True))
+    assert any(not torch.equal(a, b) for a, b in zip(before, first.decoder.tensors(), strict=True))
 
 
 class Engine:

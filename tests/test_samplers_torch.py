@@ -7,7 +7,7 @@ import torch
 
 from rlkit.samplers import static
 from rlkit.samplers.drawing import Settings, draw, truncated
-from rlkit.samplers.torch import TorchSampler
+from rlkit.samplers.torch import TorchSampler, pad_right
 
 
 def settings(temperature=1.0, top_p=1.0, top_k=0):
@@ -151,7 +151,22 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
         for a, b in ((a, b) for one, other in pairs for a, b in zip(one, other, strict=True)):
             assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
+    assert fixed.static.prompts  # padded to the width that a graph would have
     other = tiny.model(seed=9)
     dynamic.sync(other), fixed.sync(other)
     a, b = (s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed))
     assert [x.ids.tolist() for g in a for x in g] == [x.ids.tolist() for g in b for x in g]
+
+
+@pytest.mark.parametrize("most", [10_000, 4])  # padded as for a graph, or computed as they are
+def test_prompts_of_fixed_width_have_the_states_keys_and_values_of_packed_ones(monkeypatch, most):
+    monkeypatch.setattr(static, "MOST_PROMPT_TOKENS", most)
+    sampler = TorchSampler(tiny.model("qwen3"), stop_ids=())
+    ids, mask = pad_right([np.arange(1, n) for n in (4, 9, 2, 7)], 0)
+    packed = sampler.decoder.prefill(ids, mask)
+    fixed = static.StaticDecoding(sampler.decoder, ()).prefill(ids, mask)
+    assert torch.equal(fixed.mask, packed.mask) and torch.equal(fixed.lengths, packed.lengths)
+    torch.testing.assert_close(fixed.last, packed.last)
+    for a, b in zip([*fixed.keys, *fixed.values], [*packed.keys, *packed.values], strict=True):
+        there = mask[:, None, :, None]
+        torch.testing.assert_close(a * there, b * there)

@@ -96,16 +96,27 @@ class TaskStream:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
         if step < 1:
             raise ValueError(f"steps count from 1, not {step}")
+        return self.shuffled(step, list(self.drawn(step)))
+
+    def drawn(self, step: int) -> Iterator[Task]:
+        """The tasks of a step one after another, before they are `shuffled`."""
         before, counts = self._plan(step)
-        tasks = []
         self._origin = {}
         for i, (start, count) in enumerate(zip(before, counts, strict=True)):
             for ordinal in range(int(start), int(start + count)):
                 task = self._supply(i).task(ordinal)
                 self._origin[task.id] = i
-                tasks.append(task)
+                yield task
+
+    def shuffled(self, step: int, tasks: Sequence[Task]) -> list[Task]:
+        """All that was `drawn` for a step, in the step's order."""
         order = generator("batch", self.seed, step).permutation(len(tasks))
         return [tasks[int(k)] for k in order]
+
+    @property
+    def foreseen(self) -> bool:
+        """Whether a step's tasks do not depend on how those before it went."""
+        return self._adaptive is None
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""

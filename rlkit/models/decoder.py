@@ -162,20 +162,22 @@ class Decoder:
     def refresh(self, model: Any) -> None:
         """Take over a model's weights in place: what was captured with these tensors stays valid."""
         new = Decoder(model, frozen=True)
-        for mine, theirs in zip(self._tensors(), new._tensors(), strict=True):
+        for mine, theirs in zip(self.tensors(), new.tensors(), strict=True):
             mine.copy_(theirs)
 
-    def _tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[Tensor]:
+        """A frozen decoder's own copies."""
         blocks, embedding, norm = self._weights
         own_head = [] if self._head is embedding else [self._head]
         return [embedding, norm[0], *own_head, *(t for block in blocks for t in block.tensors())]
 
-    def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
-        """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is 0."""
+    def prefill(self, ids: Tensor, mask: Tensor, kind: type[Layout] = Layout) -> Prefix:
+        """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is 0; `kind` says whether padding is
+        computed too."""
         mask = mask.bool()
         (p, s), device = mask.shape, ids.device
         alone = torch.ones(p, 1, dtype=torch.bool, device=device)
-        layout = Layout(mask, torch.arange(p, device=device), alone)
+        layout = kind(mask, torch.arange(p, device=device), alone)
         keys, values = [], []
 
         def attend(_, qkv):
@@ -185,7 +187,7 @@ class Decoder:
             values.append(v)
             return attention(qkv, layout, self.heads)
 
-        hidden = self.run(ids[mask], layout.positions, attend)  # (N, d)
+        hidden = self.run(layout.pack(ids, ids[:, :1]), layout.positions, attend)  # (N, d)
         return Prefix(hidden[layout.last], keys, values, mask, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:

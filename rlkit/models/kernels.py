@@ -11,13 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.errors import UserError
+
+if TYPE_CHECKING:
+    from rlkit.config import RunConfig
 
 Norm = tuple[Tensor, float]  # weight and epsilon
 
@@ -159,10 +162,13 @@ def _norm(weight: Tensor, epsilon: float, x: Tensor, to: torch.dtype) -> Tensor:
 
 
 def _rotary(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
-    a, b = qkv[:, :heads].unflatten(-1, (-1, 2)).to(cos.dtype).unbind(-1)  # (N, heads, D/2)
-    cos, sin = cos[:, None], sin[:, None]
-    turned = torch.stack((a * cos - b * sin, a * sin + b * cos), -1).flatten(-2)
-    return torch.cat((turned.to(qkv.dtype), qkv[:, heads:]), 1)
+    """Every channel by itself: with pairs stacked and heads put together, a compiled kernel would ask of each number
+    where it came from, and take ten times as long on a GPU."""
+    x, odd = qkv.to(cos.dtype), torch.arange(qkv.shape[-1], device=qkv.device) % 2
+    cos, sin = (y.repeat_interleave(2, -1)[:, None] for y in (cos, sin))
+    other = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # of its pair
+    turned = torch.arange(qkv.shape[1], device=qkv.device)[:, None] < heads
+    return torch.where(turned, (x * cos + other * (sin * (2 * odd - 1))).to(qkv.dtype), qkv)
 
 
 def _swiglu(gate_up: Tensor) -> Tensor:
@@ -172,28 +178,48 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
 @cache
 def compiled() -> Kernels:
-    """The same by torch.compile, for any shape: compiled at the first pass, and kept on disk by torch.
+    """The same by torch.compile, for any number of rows: compiled at the first pass, and kept on disk by torch.
 
     Raises UserError where there is nothing to compile with.
     """
-    if torch.cuda.is_available():
-        there, missing = find_spec("triton") is not None, "Triton: pip install triton"
-    else:
-        there, missing = (
-            any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))),
-            "a C++ compiler",
-        )
-    if not there:
+    if (missing := missing_compiler()) is not None:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
-    norm, turn = _compiled(_norm), _compiled(_rotary)  # which knows no complex numbers
+    norm = _compiled(_norm, rows=(2,))
+    turn = _compiled(_rotary, rows=(0, 1, 2))  # torch.compile knows no complex numbers
     return Kernels(
         norm=lambda weights, x, to: norm(*weights, x, to),
         rotary=lambda qkv, by, heads: turn(qkv, by.real, by.imag, heads),
-        swiglu=_compiled(_swiglu),
-        softmax=_compiled(softmax),
+        swiglu=_compiled(_swiglu, rows=(0,)),
+        softmax=_compiled(softmax, rows=(0, 1)),
     )
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Rounded to 16 bits wherever the sampler's eager kernels are, so that log-probs stay as near as they were."""
-    return torch.compile(function, dynamic=True, options={"emulate_precision_casts": True})
+def kernels_for(config: "RunConfig", model: torch.nn.Module) -> Kernels:
+    """Those that a run trains `model` with. Raises UserError where it asks to compile and there is nothing to do it
+    with."""
+    parameters = list(model.parameters())
+    if not config.compiles(parameters[0].is_cuda, sum(p.numel() for p in parameters)):
+        return EAGER
+    return EAGER if config.actor.use_torch_compile is None and missing_compiler() else compiled()
+
+
+def missing_compiler() -> str | None:
+    """What torch.compile lacks here, and where it is had; None if it lacks nothing."""
+    if torch.cuda.is_available():
+        return None if find_spec("triton") is not None else "Triton: pip install triton"
+    there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
+    return None if there else "a C++ compiler"
+
+
+def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
+    """Compiled for any number of rows of the arguments at the places `rows`. Widths are constants of the kernels, which
+    makes them three times as fast on a GPU. Rounded to 16 bits wherever the sampler's eager kernels are, so that
+    log-probs stay as near as they were."""
+    inner = torch.compile(function, options={"emulate_precision_casts": True})
+
+    def kernel(*arguments: Any) -> Any:
+        for place in rows:
+            torch._dynamo.maybe_mark_dynamic(arguments[place], 0)
+        return inner(*arguments)
+
+    return kernel

@@ -1,6 +1,7 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,8 +25,12 @@ def sample(
     seed: int,
     limits: Limits,
     prompt_limit: int,
+    encoded: Mapping[int, list[int]] = MappingProxyType({}),
 ) -> list[Rollout]:
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded.
+
+    Args:
+        encoded: token ids of prompts that are known already, by `id` of the task.
 
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
@@ -33,7 +38,7 @@ def sample(
     episodes = [t for t in tasks if t.data_source.startswith(ENVIRONMENT)]
     answers = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)]
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
-    prompts = prompt_ids(answers, policy, prompt_limit)
+    prompts = prompt_ids(answers, policy, prompt_limit, encoded)
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
@@ -46,11 +51,16 @@ def sample(
     return [r for task in tasks for r in by_task[id(task)]]
 
 
-def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
+def prompt_ids(
+    tasks: Sequence[Task], policy: Policy, limit: int, encoded: Mapping[int, list[int]] = MappingProxyType({})
+) -> list[np.ndarray]:
     """The prompts' token ids; one that is too long is an error that says which and by how much."""
-    encoded = policy.encode_all([task.prompt for task in tasks]) if tasks else []
-    require_short(tasks, encoded, limit)
-    return [np.array(ids, np.int64) for ids in encoded]
+    others = [task for task in tasks if id(task) not in encoded]
+    rest = policy.encode_all([task.prompt for task in others]) if others else []
+    known = {**encoded, **dict(zip(map(id, others), rest, strict=True))}
+    ids = [known[id(task)] for task in tasks]
+    require_short(tasks, ids, limit)
+    return [np.array(one, np.int64) for one in ids]
 
 
 def require_short(tasks: Sequence[Task], encoded: Sequence[Sequence[int]], limit: int) -> None:

@@ -1,28 +1,33 @@
 """Decoding in buffers of fixed size, each step captured once as a CUDA graph and replayed.
 
 A small model's step is a hundred kernels of a few microseconds: launching them costs more than running
-them. Captured, they are one launch. A graph is bound to its buffers, so weights are refreshed in place, rows
-come in powers of two, and the cache is read up to a rounded width. Without CUDA the same step
-runs as it is, which is how it is tested.
+them. Captured, they are one launch, and so are the prompts before them and the refresh of the weights. A graph is
+bound to its buffers, so weights are refreshed in place, rows come in powers of two, prompts are padded to a rounded
+width, and the cache is read up to one. Without CUDA the same work runs as it is, which is how it is tested.
 """
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
+from rlkit.config import LAUNCH_BOUND
 from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
-from rlkit.models.layout import HIDDEN_SCORE
+from rlkit.models.layout import HIDDEN_SCORE, FullLayout
 from rlkit.samplers.drawing import Settings, draw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
 FEWEST = 64  # rows of the smallest graph
 NARROWEST = 16  # places of the cache that the narrowest graph reads
+PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
+MOST_PROMPT_TOKENS = (
+    8_192  # of captured prompts, padding included; more take longer to compute than to launch
+)
+MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
 
 def row_bucket(size: int) -> int:
@@ -117,14 +122,49 @@ class StaticDecoding:
     Args:
         decoder: a frozen decoder whose weights are refreshed in place.
         stop_ids: token ids that end a response.
+
+    Attributes:
+        idle: called again and again while the GPU works through what it was told: does a little of something else, and
+            returns whether there is more.
     """
 
     def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
         self.decoder, self.capture = decoder, decoder.device.type == "cuda"
+        weights = decoder.tensors()
+        self.small = (
+            sum(t.numel() for t in weights) <= LAUNCH_BOUND
+        )  # as models are whose updates are captured
+        self.bytes = sum(t.nbytes for t in weights)
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
-        self.graphs: dict[tuple, Callable[[], None] | None] = {}
+        self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # what captured prompts are read from
+        self.graphs: dict[Hashable, tuple[Callable[[], None], Any] | None] = {}
         self.pool: Any = None  # memory that all graphs share
+        self.idle: Callable[[], bool] = bool
+
+    def refresh(self, model: Any) -> None:
+        """`Decoder.refresh`; captured anew for parameters that lie elsewhere than before."""
+        places = tuple(p.data_ptr() for p in model.parameters())
+        if self.bytes > MOST_REFRESHED:
+            self.decoder.refresh(model)
+        else:
+            self._graphed(("refresh", places), lambda: self.decoder.refresh(model))
+
+    def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
+        """`Decoder.prefill` of prompts (P, S). Until the next call what it returns may be the graph's own memory."""
+        p, s = ids.shape
+        size = p, width_bucket(s, PROMPT_STEP)
+        if not self.small or p * size[1] > MOST_PROMPT_TOKENS:
+            return self.decoder.prefill(ids.to(self.decoder.device), mask.to(self.decoder.device))
+        if size not in self.prompts:
+            padded = torch.zeros((2, *size), dtype=ids.dtype, device=self.decoder.device)
+            self.prompts[size] = padded[0], padded[1].bool()
+        given = self.prompts[size]
+        for mine, theirs in zip(given, (ids, mask), strict=True):
+            mine.copy_(F.pad(theirs, (0, size[1] - s)))
+        full = self._graphed(("prefill", size), lambda: self.decoder.prefill(*given, FullLayout))
+        keys, values = ([x[:, :, :s] for x in cache] for cache in (full.keys, full.values))
+        return Prefix(full.last, keys, values, full.mask[:, :s], full.lengths)
 
     def decode(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
@@ -139,12 +179,22 @@ class StaticDecoding:
         for t in range(limit):
             self._step(rows, width_bucket(s + t + 1), settings)
             if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
-                left = int(buffers.running.sum())
+                left = self._waited(buffers.running.sum())
                 if left == 0:
                     break
                 if row_bucket(left) < rows:
                     rows = row_bucket(buffers.compact(s + t + 1))
+        self._waited(buffers.step)
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
+
+    def _waited(self, number: Tensor) -> int:
+        """The number, once the GPU has come to it; `idle` fills the time."""
+        if self.capture:
+            reached = torch.cuda.Event()
+            reached.record()
+            while not reached.query() and self.idle():
+                pass
+        return int(number)
 
     def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
         """Buffers that hold at least this; larger ones replace smaller ones and their graphs."""
@@ -162,21 +212,26 @@ class StaticDecoding:
         return self.buffers
 
     def _step(self, rows: int, width: int, settings: Settings) -> None:
-        """One token for `rows` rows: as it is the first time, captured the second, replayed from then on."""
+        """One token for `rows` rows."""
         assert self.buffers is not None
-        key = (rows, width, settings.temperature, settings.top_p, settings.top_k)
+        buffers, key = self.buffers, (rows, width, settings.temperature, settings.top_p, settings.top_k)
+        self._graphed(key, lambda: self._advance(buffers, rows, width, settings))
+
+    def _graphed(self, key: Hashable, work: Callable[[], Any]) -> Any:
+        """What `work` returns: done as it is the first time, captured the second, replayed from then on."""
         if key not in self.graphs or not self.capture:
             self.graphs[key] = None
-            self._advance(self.buffers, rows, width, settings)
-            return
+            return work()
         if self.graphs[key] is None:
             graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(graph, pool=self.pool):
-                self._advance(self.buffers, rows, width, settings)
-            self.graphs[key] = graph.replay
-        replay = self.graphs[key]
-        assert replay is not None
+                result = work()
+            self.graphs[key] = graph.replay, result
+        held = self.graphs[key]
+        assert held is not None
+        replay, result = held
         replay()
+        return result
 
     def _advance(self, x: Buffers, rows: int, width: int, settings: Settings) -> None:
         """Draw a token for each row from its state, and compute the state after it. No wait, no new shape."""

@@ -6,7 +6,7 @@ running. Token ids are appended, never re-encoded.
 """
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -49,9 +49,14 @@ class TorchSampler:
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
-        self.decoder.refresh(policy)
+        (self.static or self.decoder).refresh(policy)
         if self.memory is not None:
             self.memory.calls.clear()
+
+    def while_waiting(self, work: Callable[[], bool]) -> None:
+        """Call `work` again and again while a GPU decodes: it does a little, and returns whether there is more."""
+        if self.static is not None:
+            self.static.idle = work
 
     def release(self) -> None:
         """Nothing: the cache is small beside an update's activations."""
@@ -96,7 +101,11 @@ class TorchSampler:
         if self.memory is not None:
             return self.memory.prefill(prompts)
         ids, mask = pad_right(prompts, self.pad_id)
-        return self.decoder.prefill(ids.to(device), mask.to(device))
+        return (
+            self.static.prefill(ids, mask)
+            if self.static
+            else self.decoder.prefill(ids.to(device), mask.to(device))
+        )
 
     def _decode(
         self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings

@@ -137,7 +137,9 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "actor.kl_loss_coef": to(f"{ACTOR}kl_loss_coef"),
     "actor.kl_loss_type": to(f"{ACTOR}kl_loss_type"),
     "actor.entropy_coeff": to(f"{ACTOR}entropy_coeff"),
-    "actor.use_torch_compile": to(f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile"),
+    "actor.use_torch_compile": to(
+        f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile", value=lambda use, _: bool(use)
+    ),
     **{
         f"actor.policy_loss.{k}": to(f"{ACTOR}policy_loss.{k}")
         for k in (

@@ -134,18 +134,17 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     if not graded:
         return {}
     values = np.array([r.reward.value for r in graded if r.reward])
-    lengths = np.array([int(r.mask.sum()) for r in rollouts])
-    groups = [
-        [r.reward.value for r in rollouts[i : i + n] if r.reward and r.reward.value is not None]
-        for i in range(0, len(rollouts), n)
-    ]
-    spreads = [np.ptp(g) for g in groups if g]
+    sampled = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(r.mask for r in rollouts)]))
+    lengths = np.diff(sampled[np.cumsum([0, *(len(r.mask) for r in rollouts)])])
+    board = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
+    there = ~np.isnan(board)
+    spreads = (np.where(there, board, -np.inf).max(1) - np.where(there, board, np.inf).min(1))[there.any(1)]
     metrics = {
         "critic/score/mean": values.mean(),
         "critic/score/max": values.max(),
         "critic/score/min": values.min(),
         "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
-        "group/zero_variance": np.mean([s == 0 for s in spreads]),
+        "group/zero_variance": (spreads == 0).mean(),
         "response_length/mean": lengths.mean(),
         "response_length/max": lengths.max(),
         "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),

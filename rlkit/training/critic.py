@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
+from rlkit.models.kernels import kernels_for
 from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
@@ -35,7 +36,11 @@ class Critic(nn.Module):
         self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.decoder = Decoder(self.model, checkpointing=config.model.enable_gradient_checkpointing)
+        self.decoder = Decoder(
+            self.model,
+            checkpointing=config.model.enable_gradient_checkpointing,
+            kernels=kernels_for(config, self.model),
+        )
         self.shape = Shape.of(self.model)
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())
         total = config.trainer.total_training_steps * config.critic.ppo_epochs

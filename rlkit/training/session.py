@@ -27,6 +27,7 @@ from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import Router, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
+from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import content_hash, derive
 from rlkit.sizing.packing import keep_to_share
 from rlkit.store import Run, RunStore
@@ -36,6 +37,7 @@ from rlkit.training.critic import Critic
 from rlkit.training.health import problems
 from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
+from rlkit.training.upcoming import Upcoming
 from rlkit.training.update import Updater
 from rlkit.training.warm_start import progress_shown, warm_start
 from rlkit.types import Rollout
@@ -73,6 +75,9 @@ class Session:
         self.sampler, why = make_sampler(self.policy, config)
         every = config.rollout.sync_check_freq
         self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
+        self.upcoming = Upcoming(self.stream, self.policy, config.trainer.total_training_steps)
+        if isinstance(self.sampler, TorchSampler):
+            self.sampler.while_waiting(self.upcoming.advance)
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         self.bar: Any = None
@@ -171,14 +176,15 @@ class Session:
     def rollout(self) -> list[Rollout]:
         """Sample and grade this step's tasks: P·n rollouts, group by group."""
         c = self.config
-        tasks = self.stream.batch(self.step)
+        tasks, encoded = self.upcoming.take(self.step)
+        self.upcoming.prepare(self.step + 1)
         limits = Limits(
             c.data.max_response_length, c.rollout.max_turn_length, c.rollout.temperature, c.rollout.top_p
         )
         with self.timed("gen"):
             rollouts = sample(
                 tasks, self.sampler, self.policy, n=c.rollout.n, seed=derive("rollout", c.seed, self.step),
-                limits=limits, prompt_limit=c.data.max_prompt_length,
+                limits=limits, prompt_limit=c.data.max_prompt_length, encoded=encoded,
             )  # fmt: skip
         with self.timed("reward"):
             grade(rollouts, self.router, self.policy)

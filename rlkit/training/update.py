@@ -11,7 +11,7 @@ from torch import Tensor
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import EAGER, compiled
+from rlkit.models.kernels import kernels_for
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
@@ -83,7 +83,7 @@ class Updater:
         self.decoder = Decoder(
             model,
             checkpointing=config.model.enable_gradient_checkpointing,
-            kernels=compiled() if config.actor.use_torch_compile else EAGER,
+            kernels=kernels_for(config, model),
         )
         self.shape = Shape.of(model)
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
@@ -186,7 +186,8 @@ class Updater:
 
     def _update_policy(self, batch: Batch, step: int) -> dict[str, float]:
         actor, metrics = self.config.actor, Metrics()
-        self.model.train()
+        if self.config.model.lora_dropout:  # all that a mode changes here; setting it visits every module
+            self.model.train()
         for epoch in range(actor.ppo_epochs):
             for mini in self._mini_rows(batch, step, epoch):
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
@@ -194,7 +195,8 @@ class Updater:
                 norm, rate = self.stepper.step()
                 metrics.mean({"actor/grad_norm": norm, "actor/lr": rate} | self.stepper.scale(), 1.0)
                 metrics.steps += 1
-        self.model.eval()
+        if self.config.model.lora_dropout:
+            self.model.eval()
         self.ledger.optimizer_steps += metrics.steps
         return metrics.result()
 
@@ -234,11 +236,12 @@ class Updater:
                 flops += self.shape.training(part.work())
             return flops
         counted = torch.zeros_like(batch.mask[:, :1]).index_fill_(0, needed, 1.0)
+        flops = self.shape.training(Rows.of(batch, needed).work())  # read before the GPU is busy
         for i, part in enumerate(parts):
             self._backward(batch, part, scale, metrics, counted)
             if i + 1 < len(parts):
                 self.stepper.keep_gradients()
-        return self.shape.training(Rows.of(batch, needed).work())
+        return flops
 
     def _freed(self) -> bool:
         """After a pass that did not fit: its gradients go, and for the rest of the run what was captured.
@@ -309,27 +312,30 @@ class Updater:
             advantages=batch.advantages[rows, :width], mask=mask,
             correction=algorithms.importance_weights(old, sampled, cap) if cap else None,
         )  # fmt: skip
-        metrics.share("actor/pg_loss", loss)
+        shares = {"actor/pg_loss": loss}
         if actor.entropy_coeff:
             bonus = entropy_with_gradient(self.decoder, part, c.rollout.temperature)
             loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, bonus, mask)
+        ref = None if batch.ref_logprobs is None else batch.ref_logprobs[rows, :width]
+        if ref is not None and actor.use_kl_loss:
+            penalty = algorithms.aggregate(
+                actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask
+            )
+            shares["actor/kl_loss"] = penalty
+            loss = loss + actor.kl_loss_coef * penalty
+        self.stepper.backward(loss)
+        # Numbers are read once the GPU has its work: each waits for what was launched before.
         tokens = float(mask.sum())
 
         def mean(values: Tensor) -> float:
             return float((values * mask).sum()) / max(tokens, 1.0)
 
         measured = {"actor/entropy": mean(entropy), "policy/logprob_gap": mean((old - sampled).abs())}
-        if batch.ref_logprobs is not None:
-            ref = batch.ref_logprobs[rows, :width]
+        if ref is not None:
             measured["actor/kl_ref"] = mean(logprobs.detach() - ref)  # k1: unbiased, not clamped
-            if actor.use_kl_loss:
-                penalty = algorithms.aggregate(
-                    actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask
-                )
-                metrics.share("actor/kl_loss", penalty)
-                loss = loss + actor.kl_loss_coef * penalty
+        for name, share in shares.items():
+            metrics.share(name, share)
         metrics.mean(verl_metrics | measured, tokens)
-        self.stepper.backward(loss)
 
     def state_dict(self) -> dict:
         return {"actor": self.stepper.state_dict(), "kl_coef": self.controller.value}

@@ -52,7 +52,7 @@ CASES = {
     "step-0.5b": {"model": "qwen2.5-0.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-torch", "trl-vllm"]},
     "step-1.5b": {
         "model": "qwen2.5-1.5b", **LORA, "steps": 2,
-        "systems": ["rlkit", "rlkit-compiled", "rlkit-torch", "trl-vllm"],
+        "systems": ["rlkit", "rlkit-eager", "rlkit-torch", "trl-vllm"],
     },
     "step-3b": {"model": "qwen2.5-3b", **LORA, "steps": 2, "systems": ["rlkit"]},
     "step-7b": {"model": "qwen2.5-7b", **LORA, "steps": 2, "checkpointing": True, "systems": ["rlkit"]},
@@ -77,7 +77,7 @@ CASES = {
 }  # fmt: skip
 VARIANTS = {
     "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
-    "rlkit-compiled": {"actor.use_torch_compile": True},
+    "rlkit-eager": {"actor.use_torch_compile": False},
 }  # fmt: skip
 LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
