@@ -223,7 +223,7 @@ def write(
 
     Args:
         no_law: why one that was asked for could not be fitted.
-        differences: between variants, from `rlkit.measures.differences`.
+        differences: between variants, from `rlkit.measures.comparisons.differences`.
     """
     folder = Path(folder)
     law = [f"no law: {no_law}" if no_law else _no_law(folder, points), ""]

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rlkit import measures
 from rlkit.figures import contrasts, efficiency, runs, varied
 from rlkit.figures.drawing import Drawing
 from rlkit.laws import drawings
+from rlkit.measures import comparisons
 
 if TYPE_CHECKING:
     from rlkit.figures.study import StudyData
@@ -68,13 +68,13 @@ FIGURES: dict[str, Figure] = {
     "differences": Figure(
         "Final held-out pass@1 of each variant less that of the first one, paired by problem: thick the 95 % interval "
         "over problems, for these very runs; thin, where a cell has several seeds, that over seeds and problems.",
-        lambda s, venue: contrasts.differences(measures.differences(s.evals), venue),
+        lambda s, venue: contrasts.differences(comparisons.differences(s.evals), venue),
     ),
     "equal_compute": Figure(
         "Held-out pass@1 at the last evaluation within the FLOPs of all phases that every run of the model has spent, "
         "with 95 % intervals over problems. The update computes no sequence of zero advantage unless a critic, a KL or "
         "an entropy term needs it, so that algorithms with more of those get further.",
-        lambda s, venue: contrasts.ranked(measures.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
+        lambda s, venue: contrasts.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
     ),
     "frontier": Figure(
         "Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to "
@@ -137,12 +137,12 @@ FIGURES: dict[str, Figure] = {
     ),
     "pass_at_k": Figure(
         "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",
-        lambda s, venue: contrasts.pass_at_k_ends(measures.pass_at_k_ends(s.evals), venue=venue),
+        lambda s, venue: contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(s.evals), venue=venue),
     ),
     "diversity": Figure(
         "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
         "95 % intervals over problems.",
-        lambda s, venue: runs.before_after(measures.diversity(s.evals), venue, "distinct"),
+        lambda s, venue: runs.before_after(comparisons.diversity(s.evals), venue, "distinct"),
     ),
 }
 """Every figure of a study by its file's name; one that a study has no data for is left out with the reason."""

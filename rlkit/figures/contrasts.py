@@ -28,7 +28,7 @@ def against(
 
     Args:
         table: columns x, y, low and high, as the tables of `rlkit.measures` and `rlkit.summary`, and the counts reached
-            and runs of `rlkit.measures.needed`.
+            and runs of `rlkit.measures.learning.needed`.
         log: a logarithmic x axis. zero: a line at y = 0.
     """
     rows = table.dropna(subset=[x, y]).sort_values(x)
@@ -65,7 +65,7 @@ def ranked(table: "pd.DataFrame", value: str = "pass@1", by: str = "cell", venue
     model's budget.
 
     Args:
-        table: from `rlkit.measures.at_compute`.
+        table: from `rlkit.measures.comparisons.at_compute`.
     """
     names = [f"{row[by]}\nstep {row['step']} of {row['steps']}" for _, row in table.iterrows()]
     budgets = table.groupby("model.path", sort=False)["budget"].first()
@@ -86,7 +86,7 @@ def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
     the first one's have seeds, that over seeds and problems (thin).
 
     Args:
-        table: from `rlkit.measures.differences`.
+        table: from `rlkit.measures.comparisons.differences`.
     """
     from rlkit.summary import unequal_steps
 
@@ -150,7 +150,7 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
     """pass@k before training (dashed, hollow) and after (solid), with intervals.
 
     Args:
-        table: from `rlkit.measures.pass_at_k_ends`.
+        table: from `rlkit.measures.comparisons.pass_at_k_ends`.
     """
     styles = _looks(table, by)
     with styled():

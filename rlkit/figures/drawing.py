@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.figures.tables import escaped
-from rlkit.figures.theme import styled
+from rlkit.figures.theme import looks, styled
 from rlkit.files import replacing, write_text
 from rlkit.provenance import git_state
 from rlkit.store import plain
@@ -105,8 +105,8 @@ def sources(
     the rows are runs, what it foretold for the cells that were held out.
 
     Args:
-        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.summary` (which remember theirs in
-            `attrs`).
+        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.summary` or `rlkit.measures` (which
+            remember theirs in `attrs`).
         fit: several by name give a record of each.
     """
     found: dict[str, Any] = {} if df is None else {"runs": _runs(df)}
@@ -120,6 +120,12 @@ def sources(
 
             found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
     return found
+
+
+def remember(table: "pd.DataFrame", df: "pd.DataFrame", by: str) -> "pd.DataFrame":
+    """The table with what its figure needs of the runs in `df` behind it: their sources, and the look of each `by`."""
+    table.attrs |= {"sources": sources(df)["runs"], "looks": looks(df, by)}
+    return table
 
 
 def cautions(sources: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from rlkit.figures.theme import WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.laws import GroupedFit, LawFit, fit
-from rlkit.measures import differences
+from rlkit.measures.comparisons import differences
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
 from rlkit.summary import before_after, final, held_out_error, outside, unequal_steps, ungraded

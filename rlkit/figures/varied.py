@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rlkit import measures
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
 from rlkit.laws import GroupedFit, compare, drawings, fit
+from rlkit.measures import comparisons, learning
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -87,7 +87,7 @@ def forms(study: "StudyData", venue: str) -> Drawing:
 
 def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
     """Response tokens until a level of pass@1 is reached."""
-    need = measures.needed(study.metrics, "tokens/response", levels=5)
+    need = learning.needed(study.metrics, "tokens/response", levels=5)
     return contrasts.against(need, "level", "tokens/response", by="cell", venue=venue)
 
 
@@ -100,7 +100,7 @@ def data(study: "StudyData", venue: str) -> Drawing:
 def marginal_returns(study: "StudyData", venue: str) -> Drawing:
     """What a doubling of unique tasks adds."""
     _needs(study, UNIQUE)
-    returns = measures.marginal_returns(study.evals, study.metrics, UNIQUE, by="model.path")
+    returns = comparisons.marginal_returns(study.evals, study.metrics, UNIQUE, by="model.path")
     return contrasts.against(returns, "to", "per_doubling", by="model.path", venue=venue, log=True, zero=True)
 
 

@@ -1,4 +1,4 @@
-"""The tables that set the cells of a study against each other: numbers worked out by hand."""
+"""The tables that set cells against each other, and before against after: numbers worked out by hand."""
 
 # pandas' stubs know less of a frame's cells than the test does:
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
@@ -6,38 +6,17 @@
 import numpy as np
 import pandas as pd
 import pytest
+from metric_rows import STEPS, metrics
 from study_folder import write_study
 
-from rlkit import measures, summary
+from rlkit import summary
 from rlkit.errors import UserError
 from rlkit.figures import contrasts
 from rlkit.figures.study import StudyData, tables
-
-STEPS = (0, 10, 20, 30)
-
-
-def metrics(curves: dict[tuple[str, int], list[float]]) -> pd.DataFrame:
-    """Rows as `rlkit.read` gives them, of runs (cell, seed) with pass@1 at STEPS."""
-    rows = []
-    for (cell, seed), curve in curves.items():
-        size = {"small": 1e4, "large": 1e5}.get(cell, 1e4)
-        facts = {"run": f"{cell}-{seed}", "cell": cell, "seed": seed, "parameters_non_embedding": size}
-        facts |= {"model.path": f"ladder-{cell}", "data.train_max_samples": size / 100}
-        for step, value in zip(STEPS, curve, strict=True):
-            for metric, source, number in (
-                ("eval/pass@1", "all", value),
-                ("eval/pass@1", "math__arithmetic", value),
-                ("tokens/response", "all", 100.0 * step),
-                ("compute/total_flops", "all", step * size),
-                ("data/tasks/arithmetic", "all", 2.0 * step),
-                ("actor/entropy", "all", 2.0 - step / 30),
-                ("actor/grad_norm", "all", 10.0 if step == 30 and seed else 1.0),
-            ):
-                rows.append({**facts, "step": step, "data_source": source, "metric": metric, "value": number})
-    return pd.DataFrame(rows)
+from rlkit.measures import comparisons
 
 
-def evals(answers: dict[tuple[str, int, str, int], str], cell: str = "small", run: str = "a") -> pd.DataFrame:
+def evals(answers: dict[tuple[str, int, str, int], str]) -> pd.DataFrame:
     """Rows as `rlkit.read_evals` gives them: (task, step) to responses, `1` right and anything else wrong."""
     rows = []
     for (name, step, task, seed), text in answers.items():
@@ -50,79 +29,18 @@ def evals(answers: dict[tuple[str, int, str, int], str], cell: str = "small", ru
     return pd.DataFrame(rows).astype({"correct": "boolean"})
 
 
-def test_stability_tells_spread_falls_spikes_and_entropy():
-    df = metrics({("large", 0): [0.1, 0.5, 0.4, 0.6], ("large", 1): [0.1, 0.3, 0.3, 0.4],
-                  ("small", 0): [0.1, 0.2, 0.2, 0.2]})  # fmt: skip
-    table = measures.stability(df).set_index("cell")
-    assert list(table.index) == ["small", "large"]  # smallest model first
-    large = table.loc["large"]
-    assert large["pass@1"] == pytest.approx(0.5) and large["spread"] == pytest.approx(
-        np.std([0.6, 0.4], ddof=1)
-    )
-    assert large["largest_fall"] == pytest.approx((0.1 + 0.0) / 2)
-    assert large["spikes"] == pytest.approx((0 + 1 / 4) / 2) and large["entropy_kept"] == pytest.approx(0.5)
-    assert np.isnan(table.loc["small", "spread"]) and table.loc["small", "runs"] == 1
-
-
-def test_what_a_level_needs_is_read_off_the_curve():
-    df = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4], ("small", 1): [0.0, 0.1, 0.2, 0.3]})
-    table = measures.needed(df, "tokens/response", [0.1, 0.35, 0.9]).set_index("level")
-    assert table.loc[0.1, "tokens/response"] == pytest.approx((500 + 1000) / 2)
-    assert (table.loc[0.1, "low"], table.loc[0.1, "high"]) == pytest.approx((500, 1000))
-    assert table.loc[0.35, "tokens/response"] == pytest.approx(1750) and table.loc[0.35, "reached"] == 1
-    assert np.isnan(table.loc[0.9, "tokens/response"]) and table.loc[0.9, "reached"] == 0
-    above = metrics({("small", 0): [0.5, 0.6, 0.7, 0.8]})
-    assert measures.needed(above, "step", [0.4])["step"].tolist() == [0.0]
-
-
-def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_hollow():
-    df = metrics({("small", 0): [0.1, 0.2, 0.3, 0.4], ("small", 1): [0.1, 0.1, 0.2, 0.2],
-                  ("large", 0): [0.5, 0.6, 0.7, 0.8]})  # fmt: skip
-    table = measures.needed(df, "step", 2)
-    assert table["level"].tolist() == pytest.approx([0.2, 0.3, 0.6, 0.7])
-    assert table["step"].tolist() == pytest.approx(
-        [15, 20, 10, 20]
-    )  # of small: (10 + 20) / 2, then one run's
-    assert table["reached"].tolist() == [2, 1, 1, 1] and table["runs"].tolist() == [2, 2, 1, 1]
-    (ax,) = contrasts.against(table, "level", "step", by="cell").figure.axes
-    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [x for line in hollow for x in line.get_xdata()] == pytest.approx([0.3])
-    assert "reached by some of the runs" in ax.get_legend_handles_labels()[1]
-    (ax,) = contrasts.against(table[table["cell"] == "large"], "level", "step", by="cell").figure.axes
-    assert ax.get_legend_handles_labels()[1] == ["large"]
-    with pytest.raises(UserError, match="No run rises above where its model starts"):
-        measures.needed(metrics({("small", 0): [0.4, 0.4, 0.3, 0.4]}), "step", 3)
-
-
-def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
-    df = metrics({("small", 0): [0.2, 0.4, 0.6, 0.6], ("large", 0): [0.2, 0.2, 0.3, 0.4]})
-    table = measures.needed_per_domain(df, share=0.5).set_index("cell")
-    assert table.loc["small", "level"] == pytest.approx(0.4) and table.loc["small", "tasks"] == pytest.approx(
-        20
-    )
-    assert table.loc["large", "tasks"] == pytest.approx(60)
-    assert set(table["data_source"]) == {"math__arithmetic"}
-    few = measures.needed_per_domain(df.assign(tasks=3.0)).set_index(
-        "cell"
-    )  # of three problems such a gain is chance
-    assert few["tasks"].isna().all() and not few["reached"].any()
-    assert measures.needed_per_domain(df.assign(tasks=300.0))["tasks"].notna().all()
-    with pytest.raises(UserError, match="source of its own"):
-        measures.needed_per_domain(df[df["metric"] != "data/tasks/arithmetic"])
-
-
 def test_marginal_returns_pair_the_problems():
     rows = {}
     for task, (low, high) in enumerate([("00", "01"), ("01", "11"), ("11", "11")]):
         rows |= {("small", 30, f"t{task}", 0): low, ("large", 30, f"t{task}", 0): high}
     df = metrics({("small", 0): [0, 0, 0, 0.5], ("large", 0): [0, 0, 0, 0.8]})
-    (row,) = measures.marginal_returns(evals(rows), df, "data.train_max_samples").to_dict("records")
+    (row,) = comparisons.marginal_returns(evals(rows), df, "data.train_max_samples").to_dict("records")
     assert (row["from"], row["to"], row["problems"]) == (100, 1000, 3)
     assert row["change"] == pytest.approx(1 / 3)
     assert row["per_doubling"] == pytest.approx(1 / 3 / np.log2(10))
     assert 0 <= row["low"] < row["per_doubling"] < row["high"] <= 0.5 / np.log2(10) + 1e-9
     with pytest.raises(UserError, match="has one value"):
-        measures.marginal_returns(
+        comparisons.marginal_returns(
             evals(rows), df.assign(**{"data.train_max_samples": 5}), "data.train_max_samples"
         )
 
@@ -149,7 +67,7 @@ def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
         for step in STEPS
         for seed in (0, 1)
     }
-    table = measures.at_compute(by_variant(evals(rows)), df, "compute/total_flops")
+    table = comparisons.at_compute(by_variant(evals(rows)), df, "compute/total_flops")
     assert table["cell"].tolist() == ["GRPO, small", "PPO, small", "GRPO, large", "PPO, large"]
     assert table["budget"].tolist() == [30e4, 30e4, 30e5, 30e5]  # all of GRPO's, of each model its own
     assert table["step"].tolist() == ["30", "10", "30", "10"] and set(table["steps"]) == {30}
@@ -159,10 +77,10 @@ def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
     assert labels[:2] == ["GRPO, small\nstep 30 of 30", "PPO, small\nstep 10 of 30"]
     assert drawing.caption == "The budget is 300k for small, 3M for large."
     df.loc[flops & (df["cell"] == "PPO, small") & (df["seed"] == 1), "value"] *= 0.5
-    table = measures.at_compute(by_variant(evals(rows)), df, "compute/total_flops").set_index("cell")
+    table = comparisons.at_compute(by_variant(evals(rows)), df, "compute/total_flops").set_index("cell")
     assert table.loc["PPO, small", "step"] == "10–30"  # of two seeds
     with pytest.raises(UserError, match="each model of this study has one"):
-        measures.at_compute(by_variant(evals(rows)), df[df["variant"] == "PPO"], "compute/total_flops")
+        comparisons.at_compute(by_variant(evals(rows)), df[df["variant"] == "PPO"], "compute/total_flops")
 
 
 def answers_of_variants(seeds: int) -> pd.DataFrame:
@@ -181,7 +99,7 @@ def answers_of_variants(seeds: int) -> pd.DataFrame:
 
 def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some():
     table = answers_of_variants(seeds=2)
-    (row,) = measures.differences(table).to_dict("records")
+    (row,) = comparisons.differences(table).to_dict("records")
     last = table[table["step"] == 30].astype({"correct": float})
     means = last.groupby(["variant", "run", "task_id"])["correct"].mean().unstack("task_id")
     grpo, ppo = means.loc["GRPO"].to_numpy(), means.loc["PPO"].to_numpy()
@@ -205,12 +123,12 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
 
 
 def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
-    table = measures.differences(answers_of_variants(seeds=1))
+    table = comparisons.differences(answers_of_variants(seeds=1))
     assert table[["low_seeds", "high_seeds"]].isna().all(axis=None) and table["low"].notna().all()
     drawing = contrasts.differences(table)
     assert "GRPO is the first variant" in drawing.caption and "One seed says nothing" in drawing.caption
     assert drawing.figure.axes[0].get_legend_handles_labels()[1] == ["95 % over problems"]
-    several = contrasts.differences(measures.differences(answers_of_variants(seeds=2)))
+    several = contrasts.differences(comparisons.differences(answers_of_variants(seeds=2)))
     assert several.caption == "GRPO is the first variant of the study's file. Seeds a cell: 2 to 3."
     assert "95 % over seeds and problems" in several.figure.axes[0].get_legend_handles_labels()[1]
 
@@ -218,7 +136,7 @@ def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
 @pytest.mark.parametrize("seeds", [1, 2])
 def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     table = answers_of_variants(seeds)
-    found = measures.differences(table)
+    found = comparisons.differences(table)
     points = pd.DataFrame({"parameters_non_embedding": [1e4]})
     text = summary.write(tmp_path, summary.before_after(table), points, differences=found)
     assert "final pass@1 less that of GRPO, the first variant of the study's file, paired by problem" in text
@@ -236,11 +154,11 @@ def test_differences_need_the_first_variant_and_another():
     table = answers_of_variants(seeds=2)
     for missing in (table[table["variant"] == "PPO"], table.drop(columns="variant")):
         with pytest.raises(UserError, match="fewer than two"):
-            measures.differences(missing)
+            comparisons.differences(missing)
     with pytest.raises(UserError, match="beside the first one of the study's file"):
-        measures.differences(table.assign(variant_place=table["variant_place"] + 1))
-    turned = measures.differences(table.assign(variant_place=1 - table["variant_place"]))
-    assert turned["difference"].item() == pytest.approx(-measures.differences(table)["difference"].item())
+        comparisons.differences(table.assign(variant_place=table["variant_place"] + 1))
+    turned = comparisons.differences(table.assign(variant_place=1 - table["variant_place"]))
+    assert turned["difference"].item() == pytest.approx(-comparisons.differences(table)["difference"].item())
 
 
 def test_pass_at_k_crosses_where_a_gain_is_lost():
@@ -248,16 +166,16 @@ def test_pass_at_k_crosses_where_a_gain_is_lost():
     for task in range(40):  # before: all problems solved half of the time; after: half of them always
         rows[("small", 0, f"t{task}", 0)] = "10" * 4
         rows[("small", 30, f"t{task}", 0)] = ("1" if task < 24 else "0") * 8
-    curves = measures.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
+    curves = comparisons.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
     assert curves["before"].loc[[1, 2]].tolist() == pytest.approx([0.5, 1 - 6 / 28])
     assert curves["after"].loc[[1, 8]].tolist() == pytest.approx([0.6, 0.6])
-    (row,) = measures.crossing(evals(rows)).to_dict("records")
+    (row,) = comparisons.crossing(evals(rows)).to_dict("records")
     share = 0.1 / (0.1 + (1 - 6 / 28) - 0.6)
     assert row["k"] == pytest.approx(2**share) and row["low"] <= row["k"] <= row["high"]
     assert row["gain_at_1"] == pytest.approx(0.1) and row["gain_at_largest_k"] == pytest.approx(-0.4)
     assert 0.5 < row["crosses"] <= 1 and row["largest_k"] == 8
     better = {key: "1111" if key[1] else "1000" for key in rows}
-    assert np.isnan(measures.crossing(evals(better))["k"].item())
+    assert np.isnan(comparisons.crossing(evals(better))["k"].item())
 
 
 def test_seeds_are_averaged_and_not_pooled():
@@ -265,7 +183,7 @@ def test_seeds_are_averaged_and_not_pooled():
     rows = {}
     for seed, after in ((0, "1111"), (1, "0000")):
         rows |= {("small", 0, "t", seed): "1000", ("small", 30, "t", seed): after}
-    curves = measures.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
+    curves = comparisons.pass_at_k_ends(evals(rows)).set_index(["when", "k"])["value"]
     assert sorted(set(curves.index.get_level_values("k"))) == [1, 2, 4]
     assert curves["after"].tolist() == [0.5, 0.5, 0.5] and curves["before"].loc[4] == 1.0
 
@@ -273,24 +191,9 @@ def test_seeds_are_averaged_and_not_pooled():
 def test_diversity_is_that_of_a_runs_samples():
     rows = {("small", 0, "t", 0): "1abc", ("small", 30, "t", 0): "1111",
             ("small", 0, "u", 0): "aabb", ("small", 30, "u", 0): "aaab"}  # fmt: skip
-    table = measures.diversity(evals(rows)).set_index("when")
+    table = comparisons.diversity(evals(rows)).set_index("when")
     assert table["distinct"].to_dict() == {"before": (1 + 0.5) / 2, "after": (0.25 + 0.5) / 2}
     assert table["solved"].to_dict() == {"before": 0.5, "after": 0.5}
-
-
-def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
-    df = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4], ("large", 0): [0.1, 0.3, 0.5, 0.6]})
-    need = measures.needed(df, "tokens/response", [0.15, 0.3])
-    drawing = contrasts.against(need, "level", "tokens/response", by="cell")
-    assert len(drawing.table) == 4 and {r["run"] for r in drawing.sources["runs"]} == {"small-0", "large-0"}
-    curves = contrasts.domain_curves(df)
-    (ax,) = curves.figure.axes
-    assert ax.get_title() == "math: arithmetic" and len(curves.table) == 8
-    drawn = drawing.figure.axes[0].containers
-    thick = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
-    assert {c.get_label(): c.lines[0].get_color() for c in drawn} == thick
-    with pytest.raises(UserError, match="nothing to draw"):
-        contrasts.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response")
 
 
 @pytest.mark.parametrize("seeds", [2, 1])

@@ -1,157 +1,25 @@
-"""What a study shows beyond final scores: stability, sample efficiency, returns of data, equal compute, differences of
-variants, pass@k before and after, diversity.
+"""How cells compare by the answers they gave to the same held-out problems: with each other, at their last evaluation
+or at equal compute, and before training with after.
 
-Tables from `rlkit.read` (`df`) and `rlkit.read_evals` (`evals`). Intervals are 95 % percentile intervals that
-resample held-out problems, each with all its samples of all seeds of its cell; what differs between seeds is
-shown as their range, or by a second interval (`differences`). Figures of these tables are in
-`rlkit.figures.contrasts`.
+Tables from `rlkit.read_evals` (`evals`) and `rlkit.read` (`df`). Intervals are 95 % percentile intervals that resample
+held-out problems, each with all its samples of all seeds of its cell; what differs between seeds is shown by a second
+interval (`differences`). Figures of these tables are in `rlkit.figures.contrasts`.
 """
 
 import itertools
-from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pandas as pd
 
-from rlkit.domains import sources as components
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, resample_sums
-from rlkit.figures import curve_table, looks, sources
-from rlkit.figures.efficiency import first_at
+from rlkit.figures import curve_table, looks
+from rlkit.figures.drawing import remember
 from rlkit.seeds import generator
 from rlkit.summary import pass_rates
 
-METRIC = "eval/pass@1"
 DRAWS = 4000
-
-
-def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
-    """How steadily the runs of each `by` learn.
-
-    Returns:
-        One row a value of `by`, smallest model first: runs; pass@1 at the end (mean) and spread (standard
-        deviation over runs, NaN for one); largest_fall: how far pass@1 fell below its best so far, the mean over
-        runs of each one's worst;
-        spikes: the share of steps with a gradient norm above five times the run's median; entropy_kept: last
-        over first entropy a token.
-    """
-    curves = curve_table(df, "step", METRIC, by).sort_values("step")
-    best = curves.groupby("run")[METRIC].cummax()
-    runs = curves.assign(fall=best - curves[METRIC]).groupby([by, "run"])
-    table = runs.agg(end=(METRIC, "last"), fall=("fall", "max")).reset_index()
-    table = table.join(_spikes(df), on="run").join(_kept(df), on="run")
-    found = table.groupby(by).agg(
-        runs=("run", "size"),
-        **{METRIC.removeprefix("eval/"): ("end", "mean")},
-        spread=("end", "std"),
-        largest_fall=("fall", "mean"),
-        spikes=("spikes", "mean"),
-        entropy_kept=("entropy_kept", "mean"),
-    )
-    return found.loc[list(looks(df, by))].reset_index()
-
-
-def _spikes(df: pd.DataFrame) -> pd.Series:
-    norms = df[df["metric"] == "actor/grad_norm"]
-    median = norms.groupby("run")["value"].transform("median")
-    return (norms["value"] > 5 * median).groupby(norms["run"]).mean().rename("spikes")
-
-
-def _kept(df: pd.DataFrame) -> pd.Series:
-    runs = df[df["metric"] == "actor/entropy"].sort_values("step").groupby("run")["value"]
-    return (runs.last() / runs.first()).rename("entropy_kept")
-
-
-def needed(
-    df: pd.DataFrame,
-    x: str,
-    levels: Sequence[float] | int = 4,
-    by: str = "cell",
-    data_source: str = "all",
-) -> pd.DataFrame:
-    """How much of `x` (tokens, tasks, FLOPs, steps) the runs of each `by` need to reach a level of pass@1.
-
-    Between two evaluations the curve is taken as straight; a run that starts above a level needs 0.
-
-    Args:
-        x: "step", or a metric that grows along training, e.g. "tokens/response".
-        levels: the levels, or how many for each model, evenly spaced over what its runs rise through: from where all of
-            them have started to the best of one.
-        data_source: pass@1 on this one instead of all.
-
-    Returns:
-        One row a value of `by`, smallest model first, and level: x (mean over the runs that reach it), low and
-        high (their range), reached and runs (how many do, of how many). NaN where none does.
-
-    Raises:
-        UserError: pass@1 was not measured; levels were to be found, and no run rises above its model's start.
-    """
-    table = _along(df, x, by, data_source)
-    models = df.groupby("run")["model.path"].first()
-    rows = []
-    for name in looks(df, by):
-        own = table[table[by] == name]
-        runs = [run for _, run in own.groupby("run")]
-        same = table[table["run"].map(models).isin(own["run"].map(models))]
-        for level in _levels(same, levels) if isinstance(levels, int) else levels:
-            need = np.array([first_at(run[x].to_numpy(), run[METRIC].to_numpy(), level) for run in runs])
-            found = need[np.isfinite(need)]
-            ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
-            rows.append(
-                {by: name, "level": level, **dict(zip((x, "low", "high"), ends, strict=True)),
-                 "reached": len(found), "runs": len(runs)}
-            )  # fmt: skip
-    if not rows:
-        raise UserError(f"No run rises above where its model starts in {METRIC} of {data_source!r}.")
-    return _from(df, by, pd.DataFrame(rows))
-
-
-def _levels(curves: pd.DataFrame, count: int) -> list[float]:
-    """`count` levels between the highest start of some runs and the best that one of them gets to; none where that is
-    the start."""
-    runs = curves.groupby("run")[METRIC]
-    start, best = runs.first().max(), runs.max().max()
-    return np.linspace(start, best, count + 2)[1:-1].tolist() if best > start else []
-
-
-def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") -> pd.DataFrame:
-    """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain
-    that any run made in it: the minimum data of a domain, alone and in mixtures.
-
-    It is missing where no run gained more than twice the standard error that its held-out problems leave: such a level
-    is reached by chance. Domains are those of sources that make one data_source each; tasks of files have no counter of
-    their own.
-
-    Returns:
-        The columns of `needed` with data_source and tasks.
-
-    Raises:
-        UserError: no domain has a source of its own.
-    """
-    tables = []
-    for label in sorted(set(df.loc[df["metric"].str.startswith("data/tasks/"), "metric"])):
-        kind = label.removeprefix("data/tasks/")
-        made = components[kind].makes if kind in components else ()
-        if len(made) != 1 or made[0] not in set(df["data_source"]):
-            continue
-        source = made[0]
-        curves = _along(df, "step", by, source).groupby("run")[METRIC]
-        start, best = curves.first().mean(), curves.max().max()
-        found = needed(df, label, [start + share * (best - start)], by, source)
-        if best - start <= 2 * _chance(df, source, (start + best) / 2):
-            found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
-        tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
-    if not tables:
-        raise UserError("No held-out domain of these runs has a source of its own, whose tasks are counted.")
-    return _from(df, by, pd.concat(tables, ignore_index=True))
-
-
-def _chance(df: pd.DataFrame, source: str, rate: float) -> float:
-    """The standard error of a difference of two pass@1 near `rate` on the held-out problems of a domain; 0 where their
-    number is not known."""
-    rows = df[(df["metric"] == METRIC) & (df["data_source"] == source)]
-    problems = rows["tasks"].min() if "tasks" in rows else np.inf
-    return float(np.sqrt(2 * rate * (1 - rate) / problems))
 
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
@@ -166,15 +34,12 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
     Returns:
         One row a pair: `by`, from, to, change (of pass@1), per_doubling with low and high, problems.
     """
-    last = _last(evals).assign(**{x: lambda t: t["run"].map(df.groupby("run")[x].first())})
-    keys = [by] if by else []
-    rates = last.groupby([*keys, x, "task_id"])["correct"].mean()
+    last = _graded(evals, "max").assign(**{x: lambda t: t["run"].map(df.groupby("run")[x].first())})
     rows = []
-    for name, part in rates.groupby(level=0) if by else [(None, rates)]:
-        values = sorted(set(part.index.get_level_values(x)))
-        wide = part.droplevel(0).unstack(x) if by else part.unstack(x)
-        for a, b in itertools.pairwise(values):
-            change = (wide[b] - wide[a]).dropna().to_numpy(float)
+    for name, part in last.groupby(by) if by else [(None, last)]:
+        wide = part.pivot_table("correct", "task_id", x)
+        for a, b in itertools.pairwise(sorted(set(part[x]))):
+            change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
             doublings = np.log2(b / a)
             rows.append(
@@ -186,7 +51,7 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
         raise UserError(
             f"{x} has one value in these runs, so there is nothing to compare: add values to the grid."
         )
-    return _from(evals, by or "cell", pd.DataFrame(rows))
+    return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
@@ -207,7 +72,7 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     Raises:
         UserError: no model has two values of `by`.
     """
-    spent = curve_table(df, compute, METRIC, by)
+    spent = curve_table(df, compute, "eval/pass@1", by)
     model = spent["run"].map(df.groupby("run")["model.path"].first())
     several = spent.groupby(model)[by].transform("nunique") > 1
     if not several.any():
@@ -216,7 +81,7 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     budget = spent.groupby([model, "run"])[compute].max().groupby(level=0).min()
     within = spent[spent[compute] <= model.map(budget) * (1 + 1e-9)]
     chosen = evals[evals["step"] == evals["run"].map(within.groupby("run")["step"].max())]
-    found = pass_rates(chosen.assign(at=chosen["step"], step=0), by).drop(columns="step")
+    found = pass_rates(chosen.assign(step=0), by).drop(columns="step")
     steps = chosen.groupby(by)["step"].agg(["min", "max"])
     words = {name: str(a) if a == b else f"{a}–{b}" for name, a, b in steps.itertuples()}
     order = list(looks(df))
@@ -227,7 +92,7 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
         size=found["model.path"].map(order.index),
     ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)
     columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
-    return _from(evals, by, table[columns])
+    return remember(table[columns], evals, by)
 
 
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
@@ -250,7 +115,7 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     """
     if "variant" not in evals or evals["variant"].nunique() < 2:
         raise UserError("Differences are between variants, and the study has fewer than two.")
-    last = _last(evals)
+    last = _graded(evals, "max")
     cells = {name: part for name, part in last.groupby("cell")}
     first = {_beside(part): part for part in cells.values() if not part["variant_place"].iloc[0]}
     rows = []
@@ -266,7 +131,7 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         )  # fmt: skip
     if not rows:
         raise UserError("No other variant was evaluated beside the first one of the study's file.")
-    return _from(evals, "cell", pd.DataFrame(rows))
+    return remember(pd.DataFrame(rows), evals, "cell")
 
 
 def _beside(part: pd.DataFrame) -> str:
@@ -308,7 +173,7 @@ def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
                 pd.DataFrame({by: name, "when": when, "k": ks, "value": curve.mean(axis=0), "low": low, "high": high,
                               "problems": len(curve)})
             )  # fmt: skip
-    return _from(evals, by, pd.concat(tables, ignore_index=True))
+    return remember(pd.concat(tables, ignore_index=True), evals, by)
 
 
 def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
@@ -345,54 +210,25 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         samples a problem.
     """
     rows = []
-    ends = {"before": _first_step(evals), "after": _last(evals)}
+    ends = {"before": _graded(evals, "min"), "after": _graded(evals, "max")}
     for name in looks(evals, by):
         for when, part in ends.items():
-            group = part[part[by] == name]
-            problems = group.groupby(["run", "task_id"])
-            share = (problems["response"].nunique() / problems.size()).reset_index(name="share")
+            problems = part[part[by] == name].groupby(["run", "task_id"])
+            share = problems["response"].nunique() / problems.size()
+            tasks = share.index.get_level_values("task_id").to_numpy()
             rng = generator("diversity", str(name), when)
-            mean = bootstrap_mean(
-                share["share"].to_numpy(), share["task_id"].to_numpy(), rng=rng, draws=DRAWS
-            )
+            mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
             rows.append(
                 {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high,
                  "solved": float(problems["correct"].max().mean()), "samples": float(problems.size().mean())}
             )  # fmt: skip
-    return _from(evals, by, pd.DataFrame(rows))
+    return remember(pd.DataFrame(rows), evals, by)
 
 
-def _from(df: pd.DataFrame, by: str, table: pd.DataFrame) -> pd.DataFrame:
-    """The table, which remembers the runs behind it and the look of each `by` for its figure."""
-    table.attrs |= {"sources": sources(df)["runs"], "looks": looks(df, by)}
-    return table
-
-
-def _along(df: pd.DataFrame, x: str, by: str, data_source: str) -> pd.DataFrame:
-    """One row a run and evaluation: `by`, run, step, x (0 at step 0), pass@1 on `data_source`."""
-    keys = [by, "run", "step"]
-    rate = df[(df["metric"] == METRIC) & (df["data_source"] == data_source)]
-    table = rate[keys].assign(**{METRIC: rate["value"]}).dropna()
-    if table.empty:
-        raise UserError(f"{METRIC} of {data_source!r} was not measured in any of these runs.")
-    if x != "step":
-        amount = df[(df["metric"] == x) & (df["data_source"] == "all")].set_index(["run", "step"])["value"]
-        table = table.join(amount.rename(x), on=["run", "step"])
-        table.loc[table["step"] == 0, x] = 0.0
-    return table.dropna().sort_values([by, "run", "step"], ignore_index=True)
-
-
-def _graded(evals: pd.DataFrame, end: str) -> pd.DataFrame:
+def _graded(evals: pd.DataFrame, end: Literal["min", "max"]) -> pd.DataFrame:
+    """The graded samples of each run's first or last evaluation."""
     chosen = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].agg(end))]
     return chosen[chosen["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
-
-
-def _last(evals: pd.DataFrame) -> pd.DataFrame:
-    return _graded(evals, "max")
-
-
-def _first_step(evals: pd.DataFrame) -> pd.DataFrame:
-    return _graded(evals, "min")
 
 
 def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -401,7 +237,7 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
     ends = {}
     for name in looks(evals, by):
         part = evals[evals[by] == name]
-        tables = [_counted(_first_step(part)), _counted(_last(part))]
+        tables = [_counted(_graded(part, "min")), _counted(_graded(part, "max"))]
         shared = tables[0].index.intersection(tables[1].index)
         least = min(int(table.loc[shared, "n"].min()) for table in tables)
         ks = 2 ** np.arange(int(np.log2(least)) + 1)
@@ -413,7 +249,7 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
 def _counted(part: pd.DataFrame) -> pd.DataFrame:
     """Samples n and correct ones c of each problem of each run."""
     tables = [counts(run).assign(run=name) for name, run in part.groupby("run")]
-    return pd.concat(tables).query("n > 0").set_index(["run", "task_id"])
+    return pd.concat(tables).set_index(["run", "task_id"])
 
 
 def _mean_curve(table: pd.DataFrame, ks: np.ndarray) -> np.ndarray:
