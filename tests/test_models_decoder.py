@@ -14,7 +14,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
-from rlkit.config import RunConfig
+from rlkit.config import VLLM_FROM, RunConfig
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import kernels
@@ -365,7 +365,7 @@ def test_large_models_on_a_gpu_are_compiled_unless_there_is_nothing_to_do_it_wit
     asked = {
         use: RunConfig.model_validate({"actor": {"use_torch_compile": use}}) for use in (None, True, False)
     }
-    small, large = 1_000_000, 100_000_000
+    small, large = VLLM_FROM - 1, VLLM_FROM
     chosen = {
         (use, gpu, n): c.compiles(gpu, n)
         for use, c in asked.items()

@@ -67,12 +67,14 @@ def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
 
 
 def test_time_follows_bandwidth_speed_and_work():
-    run = LARGE | {"model.lora_rank": 32}
+    run = LARGE | {"model.lora_rank": 32, "actor.micro_batch_tokens": 32_768}
     h100, h200 = fit("qwen2.5-7b", run, "h100").step, fit("qwen2.5-7b", run, "h200").step
     assert h200.phases["rollout"] < h100.phases["rollout"]
     small = fit("qwen2.5-1.5b", run, "h100")
     assert 3 < h100.update_flops / small.step.update_flops < 8
     assert h100.phases["update"] > 3 * small.step.phases["update"]
+    launched = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": 2_048}, "h100").step
+    assert launched.phases["update"] > 2 * small.step.phases["update"]  # many small passes wait for Python
     longer = fit("qwen2.5-7b", run, "h100", (0, 256)).step
     assert longer.phases["rollout"] < 0.6 * h100.phases["rollout"]
     checkpointed = fit("qwen2.5-7b", run | {"model.enable_gradient_checkpointing": True}, "h100").step

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from rlkit import samplers
-from rlkit.config import RunConfig
+from rlkit.config import VLLM_FROM, RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.params import override, validate
@@ -50,7 +50,7 @@ def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
 
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
-    large = samplers.VLLM_FROM
+    large = VLLM_FROM
     assert samplers.choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
     assert samplers.choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
     assert samplers.choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"

@@ -3,14 +3,12 @@
 import importlib.util
 from typing import TYPE_CHECKING
 
+from rlkit.config import VLLM_FROM
+
 if TYPE_CHECKING:
     from rlkit.config import RunConfig
     from rlkit.models.loading import Policy
     from rlkit.types import Sampler
-
-VLLM_FROM = 400_000_000
-"""Parameters from which `auto` takes vLLM. At 300M the captured torch decoder was 2.6 times as fast (512 sequences of
-128 tokens, bfloat16, H100: 95,000 against 37,000 tokens/s); larger models were not compared."""
 
 
 def choose(name: str, parameters: int, on_gpu: bool, installed: bool) -> tuple[str, str]:

@@ -130,11 +130,8 @@ class StaticDecoding:
 
     def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
         self.decoder, self.capture = decoder, decoder.device.type == "cuda"
-        weights = decoder.tensors()
-        self.small = (
-            sum(t.numel() for t in weights) <= LAUNCH_BOUND
-        )  # as models are whose updates are captured
-        self.bytes = sum(t.nbytes for t in weights)
+        self.parameters = sum(t.numel() for t in decoder.tensors())
+        self.bytes = sum(t.nbytes for t in decoder.tensors())
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
         self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # what captured prompts are read from
@@ -154,7 +151,7 @@ class StaticDecoding:
         """`Decoder.prefill` of prompts (P, S). Until the next call what it returns may be the graph's own memory."""
         p, s = ids.shape
         size = p, width_bucket(s, PROMPT_STEP)
-        if not self.small or p * size[1] > MOST_PROMPT_TOKENS:
+        if self.parameters > LAUNCH_BOUND or p * size[1] > MOST_PROMPT_TOKENS:
             return self.decoder.prefill(ids.to(self.decoder.device), mask.to(self.decoder.device))
         if size not in self.prompts:
             padded = torch.zeros((2, *size), dtype=ids.dtype, device=self.decoder.device)

@@ -1,10 +1,11 @@
 """Seconds of a step by phase, from FLOPs, bytes and launches.
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
-kernels at a launch each. The shares are chosen by runs on one H200 (whole training of ladder-3m and ladder-30m in
-float32, of ladder-30m and LoRA of SmolLM2-135M in bfloat16), which they meet to 15 %; LoRA of ladder-100m took a
-quarter longer. They are assumed for larger models: good to a factor of two there. Graders, environments, loading and
-evaluations are left out.
+kernels at a launch each. The shares are chosen by runs on one H200: whole training of ladder-3m and ladder-30m in
+float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
+0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. vLLM's part of a step is
+its host's, and differed by a third between two hosts. Whole training of models between 30M and 0.5B was not timed.
+Graders, environments, loading and evaluations are left out.
 """
 
 from dataclasses import dataclass
@@ -16,25 +17,25 @@ from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept
 from rlkit.sizing.run import cache_bytes, needs_critic, needs_reference, sampler_of, together
 from rlkit.sizing.shapes import ModelShape
 
-PRODUCTS = 0.55
+PRODUCTS = 0.65
 """Share of the peak that the update's products reach; on tensor cores those of layers of at least FULL."""
-FULL = 2048
+FULL = 1536
 """Width of a layer that fills tensor cores; a narrower one reaches a share in proportion."""
 BANDWIDTH = 0.7
 """Share of the bandwidth that passes over activations reach."""
 DECODE = {"torch": 0.3, "vllm": 0.6}
 """Share of the bandwidth at which weights and caches are read while decoding; torch's is measured."""
-LAUNCH = {"eager": 7e-6, "graph": 5e-6}
-"""Seconds a kernel takes at least: launched from Python, or replayed."""
+LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
+"""Seconds a kernel takes at least: launched from Python, with what Python does between kernels, or replayed."""
 SCHEDULER = {"torch": 0.0, "vllm": 2e-5}
 """Seconds a sequence and token that the sampler spends beside the GPU: vLLM's in process, measured at 300M."""
-KERNELS = {"decode": 14, "forward": 22, "backward": 40}
-"""Kernels a layer."""
+KERNELS = {"decode": 14, "forward": 22, "backward": 40, "adapted forward": 60, "adapted backward": 80}
+"""Kernels a layer; what adapters add is merged while decoding."""
 DRAW = 40
 """Kernels that draw a token."""
-PASSES = 6
+PASSES = 9
 """Times that what a layer keeps is written or read, there and back."""
-HOST = 7e-5
+HOST = 3e-5
 """Seconds of Python a sequence and step: texts to tokens and back, batches, losses, logs."""
 
 
@@ -65,13 +66,14 @@ def seconds_of(
     update = (training + forward * s.checkpointing) * (
         a.ppo_epochs + needs_critic(config) * config.critic.ppo_epochs
     )
+    p = Pass.of(config, lengths, s)
+    there, back = (KERNELS[way] + KERNELS[f"adapted {way}"] * (s.rank > 0) for way in ("forward", "backward"))
+    captured = config.captures(on_gpu, shape.parameters)
     phases = {
         "rollout": _rollout(config, s, device, lengths),
-        "log-probs": _time(forward * passes, s, device, Pass.of(config, lengths, s), KERNELS["forward"])
-        if passes
-        else 0.0,
+        "log-probs": _time(forward * passes, s, device, p, there, "eager") if passes else 0.0,
         "update": _time(
-            update, s, device, Pass.of(config, lengths, s), KERNELS["forward"] + KERNELS["backward"]
+            update, s, device, p, there * (1 + s.checkpointing) + back, "graph" if captured else "eager"
         ),
         "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
         "host": HOST * prompts * n,
@@ -86,11 +88,11 @@ def _products_per_second(s: Setting, device: Device) -> float:
     return PRODUCTS * min(1.0, s.shape.hidden / FULL) * device.flops_per_second
 
 
-def _time(flops: float, s: Setting, device: Device, p: Pass, kernels: int) -> float:
-    """Of passes over all sequences of a step."""
+def _time(flops: float, s: Setting, device: Device, p: Pass, kernels: int, launched: str) -> float:
+    """Of passes over all sequences of a step, of `kernels` a layer, `launched` as LAUNCH has it."""
     products = flops / _products_per_second(s, device)
     memory = PASSES * p.count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
-    launches = LAUNCH["eager"] * kernels * s.shape.layers * p.count if s.on_gpu else 0.0
+    launches = LAUNCH[launched] * kernels * s.shape.layers * p.count if s.on_gpu else 0.0
     return max(products + memory, launches)
 
 

@@ -47,7 +47,7 @@ CASES = {
     "step-3m-verl": {"model": "ladder-3m", "tokens": 32, "steps": 4, "systems": ["rlkit", "verl"]},
     "step-smollm2": {
         "model": "smollm2-135m-instruct", "tokens": 128, "lora": 16, "dtype": "bfloat16",
-        "systems": ["rlkit", "rlkit-vllm", "trl-vllm"],
+        "systems": ["rlkit", "rlkit-compiled", "rlkit-vllm", "trl-vllm"],
     },
     "step-0.5b": {"model": "qwen2.5-0.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-torch", "trl-vllm"]},
     "step-1.5b": {
@@ -77,7 +77,7 @@ CASES = {
 }  # fmt: skip
 VARIANTS = {
     "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
-    "rlkit-eager": {"actor.use_torch_compile": False},
+    "rlkit-eager": {"actor.use_torch_compile": False}, "rlkit-compiled": {"actor.use_torch_compile": True},
 }  # fmt: skip
 LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
