@@ -6,7 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlkit.samplers.rollouts import grade
+from rlkit.config import RunConfig
+from rlkit.environments.rollout import Limits
+from rlkit.models.loading import load_policy
+from rlkit.samplers.rollouts import grade, sample
+from rlkit.samplers.torch import TorchSampler
 from rlkit.types import Reward, Rollout, Task
 
 
@@ -52,3 +56,18 @@ def test_what_has_a_reward_keeps_it():
     router: Any = Recorder()
     grade([graded], router, POLICY)
     assert graded.reward.value == 0.5 and router.asked == []
+
+
+def test_a_task_that_stands_twice_in_a_batch_is_answered_twice():
+    policy = load_policy(RunConfig.model_validate({"model": {"path": "ladder-10k"}}).model)
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    one, other = (
+        Task.ask("arithmetic", text, "12") for text in ("3 + 9", "4 + 8")
+    )  # as a user's source may keep them
+    tasks, limits = [one, other, one], Limits(12)
+    rollouts = sample(tasks, sampler, policy, n=2, seed=0, limits=limits, prompt_limit=64)
+    assert [r.task for r in rollouts] == [task for task in tasks for _ in range(2)]
+    assert len({id(r) for r in rollouts}) == 6
+    known = {id(one): policy.encode(one.prompt)}
+    again = sample(tasks, sampler, policy, n=2, seed=0, limits=limits, prompt_limit=64, encoded=known)
+    assert [r.response_ids.tolist() for r in again] == [r.response_ids.tolist() for r in rollouts]

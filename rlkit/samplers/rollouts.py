@@ -35,20 +35,21 @@ def sample(
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
     """
-    episodes = [t for t in tasks if t.data_source.startswith(ENVIRONMENT)]
-    answers = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)]
+    acted = [t.data_source.startswith(ENVIRONMENT) for t in tasks]
+    episodes, answers = (
+        [t for t, act in zip(tasks, acted, strict=True) if act is kind] for kind in (True, False)
+    )
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
     prompts = prompt_ids(answers, policy, prompt_limit, encoded)
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
-    by_task = {id(t): played[i * n : (i + 1) * n] for i, t in enumerate(episodes)}
-    for task, ids, group in zip(answers, prompts, groups, strict=True):
-        by_task[id(task)] = [
-            Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason)
-            for s in group
-        ]
-    return [r for task in tasks for r in by_task[id(task)]]
+    answered = [
+        [Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group]
+        for task, ids, group in zip(answers, prompts, groups, strict=True)
+    ]
+    in_order = {True: iter([played[i : i + n] for i in range(0, len(played), n)]), False: iter(answered)}
+    return [rollout for act in acted for rollout in next(in_order[act])]
 
 
 def prompt_ids(
