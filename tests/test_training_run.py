@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 
 import rlkit
 from rlkit.config import RunConfig
+from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.scaleout import backend
@@ -296,6 +298,15 @@ def test_a_shaped_reward_is_no_pass_and_a_changed_one_is_another_run(tmp_path):
     assert any("pass@k counts scores of at least 1" in sentence for sentence in info["warnings"].values())
     grader.write_text(SHAPED % 0.9)
     with pytest.raises(UserError, match="was begun with scorer_version .* Restore what has changed"):
+        rlkit.train(c, root=tmp_path, progress=False)
+
+
+def test_a_run_does_not_go_on_with_other_held_out_tasks(tmp_path, monkeypatch):
+    c, asked = config(), Arithmetic.task
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    assert rlkit.train(c, root=tmp_path, progress=False).folder == run.folder
+    monkeypatch.setattr(Arithmetic, "task", lambda self, index: replace(asked(self, index), ground_truth="7"))
+    with pytest.raises(UserError, match="was begun with held_out_hash .* Restore what has changed"):
         rlkit.train(c, root=tmp_path, progress=False)
 
 

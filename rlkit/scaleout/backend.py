@@ -117,8 +117,8 @@ class _VerlRun:
         files = self._prepare()
         done = files.kept_step
         self._check_resume(files, done)
-        self.store.pin(**scorer_of(self.config.reward))
-        self.store.update(**counts, held_out_hash=content_hash([t.id for t in held]))
+        self.store.pin(**scorer_of(self.config.reward), held_out_hash=content_hash([t.id for t in held]))
+        self.store.update(**counts)
         results = Results(self.config, self.store, files, shape, held)
         interrupt.defer()
         try:

@@ -63,7 +63,7 @@ class Session:
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
-        store.pin(**scorer_of(config.reward))
+        store.pin(**scorer_of(config.reward), held_out_hash=content_hash([t.id for t in self.held_out]))
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
@@ -88,8 +88,7 @@ class Session:
         )
         store.update(
             **parameter_counts(self.policy.model), **facts,
-            held_out_hash=content_hash([t.id for t in self.held_out]), learning_rate=self.updater.stepper.peak,
-            sampler=why, phase="",
+            learning_rate=self.updater.stepper.peak, sampler=why, phase="",
         )  # fmt: skip
 
     @classmethod
