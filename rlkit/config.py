@@ -281,9 +281,8 @@ class Actor(Section):
     """Coefficient of the entropy bonus."""
     use_torch_compile: bool | None = None
     """Compile what stands between the matrix products of the update's passes: fewer kernels, for some ten seconds of
-    compiling at the first. Unset is true on a GPU from 400M parameters on (`RunConfig.compiles`), where vLLM samples,
-    which rounds its own way in any case: beside the torch sampler, whose kernels are not compiled, log-probs of 16 bits
-    would differ by two fifths more. False in a verl run."""
+    compiling at the first update. Unset is true where vLLM samples on a GPU, which rounds its own way in any case:
+    beside the torch sampler, whose kernels are not compiled, log-probs of 16 bits differ more. False in a verl run."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 
@@ -433,9 +432,6 @@ LAYOUT = (
 
 LAUNCH_BOUND = 30_000_000
 """Parameters up to which a GPU takes longer to launch a pass than to compute it."""
-VLLM_FROM = 400_000_000
-"""Parameters from which `rollout.name: auto` takes vLLM. At 300M the captured torch decoder was 2.6 times as fast (512
-sequences of 128 tokens, bfloat16, H100: 95,000 against 37,000 tokens/s); larger models were not compared."""
 
 
 class RunConfig(Section):
@@ -483,11 +479,6 @@ class RunConfig(Section):
             or self.actor.ppo_micro_batch_size
         )
         return on_gpu and parameters <= LAUNCH_BOUND and not own
-
-    def compiles(self, on_gpu: bool, parameters: int) -> bool:
-        """`actor.use_torch_compile`, or what it is where it is unset."""
-        use = self.actor.use_torch_compile
-        return on_gpu and parameters >= VLLM_FROM if use is None else use
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

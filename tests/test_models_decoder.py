@@ -14,14 +14,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
-from rlkit.config import VLLM_FROM, RunConfig
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import GroupedAttention
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, rms_norm, rotary
+from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
 from rlkit.models.layout import Layout
 from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
@@ -361,23 +360,41 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(pu
     assert not caplog.records
 
 
-def test_large_models_on_a_gpu_are_compiled_unless_there_is_nothing_to_do_it_with(monkeypatch):
-    asked = {
-        use: RunConfig.model_validate({"actor": {"use_torch_compile": use}}) for use in (None, True, False)
-    }
-    small, large = VLLM_FROM - 1, VLLM_FROM
-    chosen = {
-        (use, gpu, n): c.compiles(gpu, n)
-        for use, c in asked.items()
-        for gpu in (0, 1)
-        for n in (small, large)
-    }
-    assert {k for k, v in chosen.items() if v and k[0] is not True} == {(None, 1, large)}
-    assert all(v for k, v in chosen.items() if k[0] is True)
-
-    monkeypatch.setattr(RunConfig, "compiles", lambda *_: True)
-    monkeypatch.setattr(kernels, "missing_compiler", lambda: "a compiler")
+def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible(monkeypatch):
+    lacking: list[str | None] = [None]
+    monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
     compiled.cache_clear()
-    assert kernels_for(asked[None], tiny.model()) is EAGER
+    cases = ((None, False), (None, True), (True, False), (False, True))
+    assert [kernels_for(*case) is EAGER for case in cases] == [True, False, False, True]
+    lacking[0] = "a compiler"
+    compiled.cache_clear()
+    assert kernels_for(None, True) is EAGER
     with pytest.raises(UserError, match="needs a compiler"):
-        kernels_for(asked[True], tiny.model())
+        kernels_for(True, False)
+
+
+def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setattr(kernels, "find_spec", lambda _: object())
+    monkeypatch.setattr(shutil, "which", lambda name: name == "gcc")
+    monkeypatch.setattr(Path, "exists", lambda _: True)
+    assert missing_compiler() is None
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (6, 1))
+    assert missing_compiler() == "a GPU of compute capability 7.0 or above"
+    monkeypatch.setattr(Path, "exists", lambda _: False)
+    assert missing_compiler() == "Python's headers: apt-get install python3-dev"
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    assert missing_compiler() == "a C compiler"
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler")
+def test_a_compiled_kernel_is_made_for_a_width_and_takes_any_number_of_rows():
+    compiled.cache_clear()
+    swiglu, stats = compiled().swiglu, torch._dynamo.utils.counters["stats"]
+    made = []
+    for rows, width in ((5, 24), (9, 24), (70, 24), (5, 40), (9, 40)):
+        before = stats["unique_graphs"]
+        swiglu(torch.randn(rows, width))
+        made.append(stats["unique_graphs"] - before)
+    assert made == [1, 0, 0, 1, 0]

@@ -151,22 +151,37 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
         for a, b in ((a, b) for one, other in pairs for a, b in zip(one, other, strict=True)):
             assert a.ids.tolist() == b.ids.tolist() and a.finish_reason == b.finish_reason
             np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
-    assert fixed.static.prompts  # padded to the width that a graph would have
     other = tiny.model(seed=9)
     dynamic.sync(other), fixed.sync(other)
     a, b = (s.sample(tiny.prompts(3), 2, seed=4, max_tokens=6) for s in (dynamic, fixed))
     assert [x.ids.tolist() for g in a for x in g] == [x.ids.tolist() for g in b for x in g]
 
 
-@pytest.mark.parametrize("most", [10_000, 4])  # padded as for a graph, or computed as they are
-def test_prompts_of_fixed_width_have_the_states_keys_and_values_of_packed_ones(monkeypatch, most):
-    monkeypatch.setattr(static, "MOST_PROMPT_TOKENS", most)
-    sampler = TorchSampler(tiny.model("qwen3"), stop_ids=())
-    ids, mask = pad_right([np.arange(1, n) for n in (4, 9, 2, 7)], 0)
-    packed = sampler.decoder.prefill(ids, mask)
-    fixed = static.StaticDecoding(sampler.decoder, ()).prefill(ids, mask)
+@pytest.mark.parametrize(("limit", "computed", "held"), [
+    ({}, 4 * 16, 1), ({"MOST_PREFILLS": 0}, 4 * 16, 0), ({"MOST_PROMPT_TOKENS": 63}, 4 + 9 + 2 + 11, 0),
+])  # fmt: skip
+def test_prompts_of_fixed_width_have_the_states_keys_and_values_of_packed_ones(
+    monkeypatch, limit, computed, held
+):
+    for name, value in limit.items():
+        monkeypatch.setattr(static, name, value)
+    sampler, tokens = TorchSampler(tiny.model("qwen3"), stop_ids=()), []
+    ids, mask = pad_right([np.arange(1, n + 1) for n in (4, 9, 2, 11)], 0)
+    packed, run = sampler.decoder.prefill(ids, mask), sampler.decoder.run
+    monkeypatch.setattr(sampler.decoder, "run", lambda ids, *rest: tokens.append(len(ids)) or run(ids, *rest))
+    decoding = static.StaticDecoding(sampler.decoder, ())
+    fixed = decoding.prefill(ids, mask)
+    assert tokens == [computed] and list(decoding.prompts) == [(4, 16)] * held
     assert torch.equal(fixed.mask, packed.mask) and torch.equal(fixed.lengths, packed.lengths)
     torch.testing.assert_close(fixed.last, packed.last)
     for a, b in zip([*fixed.keys, *fixed.values], [*packed.keys, *packed.values], strict=True):
         there = mask[:, None, :, None]
         torch.testing.assert_close(a * there, b * there)
+
+
+def test_weights_are_refreshed_by_a_graph_where_a_second_copy_of_them_fits(monkeypatch):
+    decoding = static.StaticDecoding(TorchSampler(tiny.model(), stop_ids=()).decoder, ())
+    for most, captured in ((decoding.bytes - 1, False), (decoding.bytes, True)):
+        monkeypatch.setattr(static, "MOST_REFRESHED", most)
+        decoding.refresh(tiny.model(seed=9))
+        assert any(key[0] == "refresh" for key in decoding.graphs) is captured

@@ -102,6 +102,12 @@ def test_a_run_starts_a_ray_of_its_own_or_joins_the_one_that_is_named(monkeypatc
     assert metrics == "/run/verl/attempt-1/metrics.jsonl"
 
 
+@pytest.mark.parametrize(("use", "theirs"), [(None, False), (True, True), (False, False)])
+def test_verl_compiles_where_that_is_asked_for(use, theirs):
+    actor = composed(on_verl(actor={"use_torch_compile": use})).actor_rollout_ref.actor
+    assert actor.use_torch_compile is theirs and actor.fsdp_config.use_torch_compile is theirs
+
+
 def test_values_that_verl_spells_otherwise():
     config = on_verl(
         trainer={

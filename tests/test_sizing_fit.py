@@ -75,6 +75,8 @@ def test_time_follows_bandwidth_speed_and_work():
     assert h100.phases["update"] > 3 * small.step.phases["update"]
     launched = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": 2_048}, "h100").step
     assert launched.phases["update"] > 2 * small.step.phases["update"]  # many small passes wait for Python
+    minis = fit("qwen2.5-1.5b", run | {"actor.ppo_mini_batch_size": 1}, "h100").step
+    assert minis.phases["update"] > 2 * small.step.phases["update"]  # and so do those of many optimizer steps
     longer = fit("qwen2.5-7b", run, "h100", (0, 256)).step
     assert longer.phases["rollout"] < 0.6 * h100.phases["rollout"]
     checkpointed = fit("qwen2.5-7b", run | {"model.enable_gradient_checkpointing": True}, "h100").step

@@ -484,3 +484,13 @@ def test_gradients_that_train_nothing_are_told(metrics, words):
 
     told = [sentence for _, sentence in problems(metrics, config())]
     assert [words in sentence for sentence in told] == [True] if words else told == []
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
+    model, modes = tiny.adapted(), []
+    u = updater(config(model__lora_rank=4, model__lora_dropout=dropout), model)
+    backward = u._backward
+    monkeypatch.setattr(u, "_backward", lambda *args: modes.append(model.training) or backward(*args))
+    u.update(tiny.batch(LENGTHS), step=1)
+    assert modes and all(mode is (dropout > 0) for mode in modes) and not model.training

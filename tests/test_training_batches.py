@@ -94,3 +94,13 @@ def test_a_step_reports_groups_lengths_and_domains():
     assert summary["response_length/mean"] == 2.5
     assert summary["response_length/clip_ratio"] == 0.25
     assert summary["score/toy"] == 0.75
+
+
+def test_a_group_varies_within_itself_and_counts_where_anything_was_graded():
+    rewards = [
+        *map(Reward.of, (True, True, True, False)),
+        *[Reward.of(False)] * 4,
+        *[Reward.failed("no")] * 4,
+    ]
+    summary = rollout_summary([rollout(r, 1) for r in rewards], n=4)
+    assert summary["group/zero_variance"] == 0.5 and summary["critic/score/mean"] == 3 / 8

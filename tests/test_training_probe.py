@@ -7,15 +7,18 @@ import pytest
 import torch
 
 from rlkit import samplers
-from rlkit.config import VLLM_FROM, RunConfig
+from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
+from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
 from rlkit.params import override, validate
 from rlkit.samplers import vllm
 from rlkit.samplers.torch import TorchSampler
 from rlkit.sizing.run import beside_cache
+from rlkit.training import session as session_module
 from rlkit.training import train, update
 from rlkit.training.critic import Critic
+from rlkit.training.session import Session
 from rlkit.training.update import Updater
 
 LETTERS = (
@@ -50,7 +53,7 @@ def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
 
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
-    large = VLLM_FROM
+    large = samplers.VLLM_FROM
     assert samplers.choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
     assert samplers.choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
     assert samplers.choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"
@@ -155,3 +158,24 @@ def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypa
 
 def rows(run) -> list[dict]:
     return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(("sampler", "use", "expected"), [
+    ("vllm", None, True), ("torch", None, False), ("torch", True, True), ("vllm", False, False),
+])  # fmt: skip
+def test_a_run_says_whether_its_update_is_compiled(monkeypatch, tmp_path, sampler, use, expected):
+    own = object()
+    monkeypatch.setattr(session_module, "chosen", lambda *_: (sampler, "because"))
+    monkeypatch.setattr(
+        session_module, "kernels_for", lambda use, worth: own if (worth if use is None else use) else EAGER
+    )
+    monkeypatch.setattr(session_module, "compiled", lambda: own)
+    c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})
+    with Session.open(validate(RunConfig, c), tmp_path, progress=False) as session:
+        session.device = "cuda"  # as far as the choice goes
+        updater = session._updater()
+        assert updater.critic is not None
+        for decoder in (updater.decoder, updater.critic.decoder):
+            assert (decoder.kernels is own) is expected
+        assert session.store.info["compiled"] is expected
+        session.device = "cpu"

@@ -1,5 +1,7 @@
 """Tasks made ahead are those that the stream gives, whenever and however far they were made."""
 
+import json
+
 import pytest
 
 from rlkit.config import RunConfig
@@ -8,6 +10,7 @@ from rlkit.data.supply import Supply
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.training.upcoming import Upcoming
+from rlkit.types import Task
 
 MIXTURE = [
     {"kind": "arithmetic"},
@@ -40,14 +43,28 @@ def test_what_is_made_ahead_is_the_streams_batch_and_its_prompts():
         counts.append(len(encoded))
         for _ in range((0, 10, 26, 1000)[step % 4]):
             upcoming.advance()
-    assert counts == [
-        0,
-        0,
-        8,
-        16,
-        0,
-    ]  # made ahead: nothing, some tasks, all with a handful of prompts, all, nothing
+    assert counts == [0, 0, 8, 16, 0]  # after nothing, a part of the tasks, all and 8 prompts, all, nothing
     assert not upcoming.advance()  # there is no sixth step
+
+
+def test_metrics_of_a_step_do_not_tell_how_far_the_next_one_was_made(tmp_path):
+    """A file's number of tasks is known once the first of them is made, here for a step ahead."""
+    rows = [Task.ask("math__arithmetic", f"{k} + 1", str(k + 1)).to_row() for k in range(100)]
+    (file := tmp_path / "rows.json").write_text(json.dumps(rows))
+    c, upcoming = made(
+        train=[{"kind": "arithmetic"}, {"kind": "file", "path": str(file)}], order="sequential"
+    )
+    alone = TaskStream(c, held_out(c))
+    for step in range(1, 6):
+        upcoming.prepare(step)
+        while upcoming.advance():
+            pass
+        alone.batch(step)
+        upcoming.prepare(step + 1)
+        while upcoming.advance():
+            pass
+        assert upcoming.stream.exposure(step) == alone.exposure(step)
+    assert alone.exposure(5)["data/unique/file"] == 60
 
 
 def test_an_adaptive_order_is_not_foreseen():

@@ -128,13 +128,13 @@ class TaskStream:
 
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
-        (`data/unique/<source>`, where their number is limited) and passes over the unique ones.
+        (`data/unique/<source>`, where their number is limited) and passes over the unique ones, from its first task on.
         Under an adaptive order: up to the last step observed."""
         shown_by_source = self._adaptive.shown if self._adaptive is not None else self._schedule.until(step)
         metrics: dict[str, float] = {}
         for label, shown, limit in zip(self.labels, shown_by_source, self._limits, strict=True):
             metrics[f"data/tasks/{label}"] = float(shown)
-            if limit:
+            if limit and shown:  # a limit may be known early, from tasks that were made for a later step
                 metrics[f"data/unique/{label}"] = float(min(shown, limit))
                 metrics[f"data/epochs/{label}"] = float(shown / limit)
         return metrics

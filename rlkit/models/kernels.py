@@ -11,7 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from sysconfig import get_paths
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,10 +21,8 @@ from torch import Tensor
 
 from rlkit.errors import UserError
 
-if TYPE_CHECKING:
-    from rlkit.config import RunConfig
-
 Norm = tuple[Tensor, float]  # weight and epsilon
+VARIANTS = 64  # of a compiled kernel in one process
 
 
 @dataclass(frozen=True)
@@ -184,6 +184,8 @@ def compiled() -> Kernels:
     """
     if (missing := missing_compiler()) is not None:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
+    # Policies, critics and their passes with and without gradients each have a variant, and torch stops at eight.
+    torch._dynamo.config.recompile_limit = max(VARIANTS, torch._dynamo.config.recompile_limit)
     norm = _compiled(_norm, rows=(2,))
     turn = _compiled(_rotary, rows=(0, 1, 2))  # torch.compile knows no complex numbers
     return Kernels(
@@ -194,28 +196,37 @@ def compiled() -> Kernels:
     )
 
 
-def kernels_for(config: "RunConfig", model: torch.nn.Module) -> Kernels:
-    """Those that a run trains `model` with. Raises UserError where it asks to compile and there is nothing to do it
-    with."""
-    parameters = list(model.parameters())
-    if not config.compiles(parameters[0].is_cuda, sum(p.numel() for p in parameters)):
-        return EAGER
-    return EAGER if config.actor.use_torch_compile is None and missing_compiler() else compiled()
+def kernels_for(use: bool | None, worthwhile: bool) -> Kernels:
+    """Those of `actor.use_torch_compile`: where it is unset compiled ones if that is worthwhile and can be done.
+
+    Raises UserError where it asks to compile and there is nothing to do it with.
+    """
+    if use is None:
+        use = worthwhile and missing_compiler() is None
+    return compiled() if use else EAGER
 
 
 def missing_compiler() -> str | None:
     """What torch.compile lacks here, and where it is had; None if it lacks nothing."""
-    if torch.cuda.is_available():
-        return None if find_spec("triton") is not None else "Triton: pip install triton"
-    there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
-    return None if there else "a C++ compiler"
+    if not torch.cuda.is_available():
+        there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
+        return None if there else "a C++ compiler"
+    lacks = {  # what Triton builds its launcher with, and the cards that it knows
+        "Triton: pip install triton": find_spec("triton") is None,
+        "a C compiler": not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))),
+        "Python's headers: apt-get install python3-dev": not Path(
+            get_paths()["include"], "Python.h"
+        ).exists(),
+        "a GPU of compute capability 7.0 or above": torch.cuda.get_device_capability() < (7, 0),
+    }
+    return next((what for what, missing in lacks.items() if missing), None)
 
 
 def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
     """Compiled for any number of rows of the arguments at the places `rows`. Widths are constants of the kernels, which
     makes them three times as fast on a GPU. Rounded to 16 bits wherever the sampler's eager kernels are, so that
     log-probs stay as near as they were."""
-    inner = torch.compile(function, options={"emulate_precision_casts": True})
+    inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
 
     def kernel(*arguments: Any) -> Any:
         for place in rows:

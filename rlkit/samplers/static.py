@@ -24,8 +24,9 @@ CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look w
 FEWEST = 64  # rows of the smallest graph
 NARROWEST = 16  # places of the cache that the narrowest graph reads
 PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
-MOST_PROMPT_TOKENS = (
-    8_192  # of captured prompts, padding included; more take longer to compute than to launch
+MOST_PROMPT_TOKENS = 8_192  # padding included; more take longer to compute than to launch
+MOST_PREFILLS = (
+    8  # captured, each with the keys and values of its prompts; others run as they are, to the same bits
 )
 MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
@@ -134,10 +135,12 @@ class StaticDecoding:
         self.bytes = sum(t.nbytes for t in decoder.tensors())
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
-        self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # what captured prompts are read from
+        self.prompts: dict[
+            tuple[int, int], tuple[Tensor, Tensor]
+        ] = {}  # what captured prefills read: ids and mask
         self.graphs: dict[Hashable, tuple[Callable[[], None], Any] | None] = {}
         self.pool: Any = None  # memory that all graphs share
-        self.idle: Callable[[], bool] = bool
+        self.idle: Callable[[], bool] = lambda: False
 
     def refresh(self, model: Any) -> None:
         """`Decoder.refresh`; captured anew for parameters that lie elsewhere than before."""
@@ -148,18 +151,22 @@ class StaticDecoding:
             self._graphed(("refresh", places), lambda: self.decoder.refresh(model))
 
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
-        """`Decoder.prefill` of prompts (P, S). Until the next call what it returns may be the graph's own memory."""
-        p, s = ids.shape
+        """`Decoder.prefill` of prompts (P, S). What it returns may be a graph's own memory, which the next replay of
+        any graph may write: `decode` copies it first."""
+        device, (p, s) = self.decoder.device, ids.shape
         size = p, width_bucket(s, PROMPT_STEP)
         if self.parameters > LAUNCH_BOUND or p * size[1] > MOST_PROMPT_TOKENS:
-            return self.decoder.prefill(ids.to(self.decoder.device), mask.to(self.decoder.device))
-        if size not in self.prompts:
-            padded = torch.zeros((2, *size), dtype=ids.dtype, device=self.decoder.device)
-            self.prompts[size] = padded[0], padded[1].bool()
-        given = self.prompts[size]
-        for mine, theirs in zip(given, (ids, mask), strict=True):
-            mine.copy_(F.pad(theirs, (0, size[1] - s)))
-        full = self._graphed(("prefill", size), lambda: self.decoder.prefill(*given, FullLayout))
+            return self.decoder.prefill(ids.to(device), mask.to(device))
+        ids, mask = (F.pad(x, (0, size[1] - s)).to(device) for x in (ids, mask))
+        if size in self.prompts or len(self.prompts) < MOST_PREFILLS:
+            own_ids, own_mask = self.prompts.setdefault(size, (ids, mask))
+            own_ids.copy_(ids)
+            own_mask.copy_(mask)
+            full = self._graphed(
+                ("prefill", size), lambda: self.decoder.prefill(own_ids, own_mask, FullLayout)
+            )
+        else:
+            full = self.decoder.prefill(ids, mask, FullLayout)
         keys, values = ([x[:, :, :s] for x in cache] for cache in (full.keys, full.values))
         return Prefix(full.last, keys, values, full.mask[:, :s], full.lengths)
 
@@ -202,6 +209,7 @@ class StaticDecoding:
                 return held
             rows, width, max_tokens = max(rows, r), max(width, w), max(max_tokens, t)
         self.graphs.clear()
+        self.prompts.clear()
         self.buffers = None  # free the old ones first
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from rlkit.config import VLLM_FROM
 from rlkit.provenance import hardware, output_of, usable_cores
+from rlkit.samplers import VLLM_FROM
 from rlkit.sizing.devices import GIB
 
 GPU_EXTRA = "pip install -e '.[gpu]'"

@@ -5,7 +5,8 @@ kernels at a launch each. The shares are chosen by runs on one H200: whole train
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
 0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. vLLM's part of a step is
 its host's, and differed by a third between two hosts. Whole training of models between 30M and 0.5B was not timed.
-Graders, environments, loading and evaluations are left out.
+Graders, environments, loading, evaluations, an engine's sleep (0.2 to 0.6 s a step), `trainer.tf32` and what
+`actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
 """
 
 from dataclasses import dataclass
@@ -63,21 +64,22 @@ def seconds_of(
     a = config.actor
     several = a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
     passes = int(several) + int(needs_reference(config)) + needs_critic(config)
-    update = (training + forward * s.checkpointing) * (
-        a.ppo_epochs + needs_critic(config) * config.critic.ppo_epochs
-    )
+    rounds = a.ppo_epochs + needs_critic(config) * config.critic.ppo_epochs
+    parts = max(1, prompts // a.ppo_mini_batch_size) if a.ppo_mini_batch_size else 1
+    update = (training + forward * s.checkpointing) * rounds
     p = Pass.of(config, lengths, s)
     there, back = (KERNELS[way] + KERNELS[f"adapted {way}"] * (s.rank > 0) for way in ("forward", "backward"))
     captured = config.captures(on_gpu, shape.parameters)
     phases = {
         "rollout": _rollout(config, s, device, lengths),
-        "log-probs": _time(forward * passes, s, device, p, there, "eager") if passes else 0.0,
+        "log-probs": _time(forward * passes, s, device, p, passes * parts, there, "eager"),
         "update": _time(
-            update, s, device, p, there * (1 + s.checkpointing) + back, "graph" if captured else "eager"
+            update, s, device, p, rounds * parts, there * (1 + s.checkpointing) + back,
+            "graph" if captured else "eager",
         ),
         "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
         "host": HOST * prompts * n,
-    }
+    }  # fmt: skip
     return StepTime({name: value for name, value in phases.items() if value}, update)
 
 
@@ -88,11 +90,14 @@ def _products_per_second(s: Setting, device: Device) -> float:
     return PRODUCTS * min(1.0, s.shape.hidden / FULL) * device.flops_per_second
 
 
-def _time(flops: float, s: Setting, device: Device, p: Pass, kernels: int, launched: str) -> float:
-    """Of passes over all sequences of a step, of `kernels` a layer, `launched` as LAUNCH has it."""
+def _time(
+    flops: float, s: Setting, device: Device, p: Pass, times: int, kernels: int, launched: str
+) -> float:
+    """Of `times` the passes over a mini-batch, of `kernels` a layer, `launched` as LAUNCH has it."""
+    count = times * p.count
     products = flops / _products_per_second(s, device)
-    memory = PASSES * p.count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
-    launches = LAUNCH[launched] * kernels * s.shape.layers * p.count if s.on_gpu else 0.0
+    memory = PASSES * count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
+    launches = LAUNCH[launched] * kernels * s.shape.layers * count if s.on_gpu else 0.0
     return max(products + memory, launches)
 
 

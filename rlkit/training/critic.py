@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import kernels_for
+from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
@@ -27,7 +27,7 @@ class Critic(nn.Module):
     advantages are the rewards themselves.
     """
 
-    def __init__(self, model: Any, config: RunConfig) -> None:
+    def __init__(self, model: Any, config: RunConfig, kernels: Kernels = EAGER) -> None:
         super().__init__()
         rank = config.critic.model.lora_rank
         rank = config.model.lora_rank if rank is None else rank
@@ -39,7 +39,7 @@ class Critic(nn.Module):
         self.decoder = Decoder(
             self.model,
             checkpointing=config.model.enable_gradient_checkpointing,
-            kernels=kernels_for(config, self.model),
+            kernels=kernels,
         )
         self.shape = Shape.of(self.model)
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())

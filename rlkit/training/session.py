@@ -21,11 +21,11 @@ from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import compiled
+from rlkit.models.kernels import EAGER, compiled, kernels_for
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import Router, scorer_of
-from rlkit.samplers import make_sampler
+from rlkit.samplers import chosen, make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import content_hash, derive
@@ -118,14 +118,19 @@ class Session:
 
     def _updater(self) -> Updater:
         c, reference = self.config, None
+        beside_vllm = self.device == "cuda" and chosen(self.policy, c)[0] == "vllm"
+        kernels = kernels_for(c.actor.use_torch_compile, beside_vllm)
+        self.store.update(compiled=kernels is not EAGER)
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
             model: Any = self.policy.model
             adapted = hasattr(model, "disable_adapter")
             reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
         critic = (
-            Critic(self.policy.model, c) if c.algorithm.adv_estimator in algorithms.NEEDS_CRITIC else None
+            Critic(self.policy.model, c, kernels)
+            if c.algorithm.adv_estimator in algorithms.NEEDS_CRITIC
+            else None
         )
-        return Updater(c, self.policy.model, reference, critic, self.ledger)
+        return Updater(c, self.policy.model, reference, critic, self.ledger, kernels)
 
     def _restore(self) -> None:
         root, total = self.store.checkpoints, self.config.trainer.total_training_steps
@@ -143,6 +148,7 @@ class Session:
             self.step = found
             self.sampler.sync(self.policy.model)
         self.store.truncate(found if found is not None else -1)
+        self.upcoming.prepare(self.step + 1)
         if self.progress and not self.finished:
             self.bar = tqdm(
                 total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True
@@ -246,10 +252,13 @@ class Session:
         """The greedy response's reward for each prompt (ReMax); where it cannot be graded, the group cannot."""
         c, n = self.config, self.config.rollout.n
         limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, 0.0)
-        tasks = [r.task for r in rollouts[::n]]
+        tasks, encoded = (
+            [r.task for r in rollouts[::n]],
+            {id(r.task): r.prompt_ids.tolist() for r in rollouts[::n]},
+        )
         greedy = sample(
             tasks, self.sampler, self.policy, n=1, seed=derive("greedy", c.seed, self.step),
-            limits=limits, prompt_limit=c.data.max_prompt_length,
+            limits=limits, prompt_limit=c.data.max_prompt_length, encoded=encoded,
         )  # fmt: skip
         grade(greedy, self.router, self.policy)
         for i, rollout in enumerate(greedy):

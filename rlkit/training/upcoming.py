@@ -1,7 +1,6 @@
 """The next step's tasks and their token ids, made while a GPU is busy with this one's."""
 
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 
 from rlkit.data import TaskStream
 from rlkit.models.loading import Policy
@@ -28,23 +27,32 @@ class Upcoming:
         """From here on `advance` works on the tasks of `step`."""
         self._step, self._encoded = step, dict[int, list[int]]()
         self._tasks: list[Task] | None = None
+        self._failed: Exception | None = None
         self._work = self._pieces() if self.stream.foreseen and 0 < step <= self.last else None
 
     def advance(self) -> bool:
-        """Do a piece of the work, a fraction of a millisecond; whether there is more."""
-        if self._work is not None:
-            with suppress(Exception):  # `take` meets it again, in the step that it belongs to
-                next(self._work)
-                return True
+        """Do a piece of the work, a task or a few prompts; whether there is more. What fails is told by `take`, in the
+        step that it belongs to."""
+        if self._work is None:
+            return False
+        try:
+            next(self._work)
+            return True
+        except StopIteration:
+            pass
+        except Exception as error:
+            self._failed = error
         self._work = None
         return False
 
     def take(self, step: int) -> tuple[list[Task], Mapping[int, list[int]]]:
         """The tasks of `TaskStream.batch`, and token ids of the prompts encoded ahead, by `id` of the task."""
         if step != self._step:
-            self.prepare(step)
+            return self.stream.batch(step), {}
         while self._tasks is None and self.advance():
             pass
+        if self._failed is not None:
+            raise self._failed
         return self.stream.batch(step) if self._tasks is None else self._tasks, self._encoded
 
     def _pieces(self) -> Generator[None]:

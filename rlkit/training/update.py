@@ -11,7 +11,7 @@ from torch import Tensor
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import kernels_for
+from rlkit.models.kernels import EAGER, Kernels
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
@@ -72,6 +72,7 @@ class Updater:
         reference: Decoder | Callable[[], AbstractContextManager] | None,
         critic: Critic | None,
         ledger: Ledger,
+        kernels: Kernels = EAGER,
     ) -> None:
         self.config, self.model, self.reference, self.critic, self.ledger = (
             config,
@@ -83,7 +84,7 @@ class Updater:
         self.decoder = Decoder(
             model,
             checkpointing=config.model.enable_gradient_checkpointing,
-            kernels=kernels_for(config, model),
+            kernels=kernels,
         )
         self.shape = Shape.of(model)
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
@@ -324,7 +325,7 @@ class Updater:
             shares["actor/kl_loss"] = penalty
             loss = loss + actor.kl_loss_coef * penalty
         self.stepper.backward(loss)
-        # Numbers are read once the GPU has its work: each waits for what was launched before.
+        # Our own numbers (verl's loss reads its own above) once the GPU has its work: each waits for what came before.
         tokens = float(mask.sum())
 
         def mean(values: Tensor) -> float:
