@@ -9,6 +9,7 @@ Nothing here imports torch at run time.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -97,7 +98,7 @@ class Reward:
     def __post_init__(self) -> None:
         if (self.value is None) == (self.error is None):
             raise ValueError("a Reward has either a value or an error")
-        if self.value is not None and not np.isfinite(self.value):
+        if self.value is not None and not math.isfinite(self.value):
             raise ValueError(f"a reward must be finite, not {self.value}")
         if self.error is None and self.correct is None:
             raise ValueError("a graded Reward says whether the answer is correct")

@@ -25,9 +25,7 @@ FEWEST = 64  # rows of the smallest graph
 NARROWEST = 16  # places of the cache that the narrowest graph reads
 PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
 MOST_PROMPT_TOKENS = 8_192  # padding included; more take longer to compute than to launch
-MOST_PREFILLS = (
-    8  # captured, each with the keys and values of its prompts; others run as they are, to the same bits
-)
+MOST_PREFILLS = 8  # each holds the keys and values of its prompts; beyond, the same runs without a graph
 MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
 
@@ -135,9 +133,7 @@ class StaticDecoding:
         self.bytes = sum(t.nbytes for t in decoder.tensors())
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
-        self.prompts: dict[
-            tuple[int, int], tuple[Tensor, Tensor]
-        ] = {}  # what captured prefills read: ids and mask
+        self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # ids and masks that prefills read
         self.graphs: dict[Hashable, tuple[Callable[[], None], Any] | None] = {}
         self.pool: Any = None  # memory that all graphs share
         self.idle: Callable[[], bool] = lambda: False

@@ -101,11 +101,9 @@ class TorchSampler:
         if self.memory is not None:
             return self.memory.prefill(prompts)
         ids, mask = pad_right(prompts, self.pad_id)
-        return (
-            self.static.prefill(ids, mask)
-            if self.static
-            else self.decoder.prefill(ids.to(device), mask.to(device))
-        )
+        if self.static is not None:
+            return self.static.prefill(ids, mask)
+        return self.decoder.prefill(ids.to(device), mask.to(device))
 
     def _decode(
         self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings

@@ -36,11 +36,8 @@ class Critic(nn.Module):
         self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        self.decoder = Decoder(
-            self.model,
-            checkpointing=config.model.enable_gradient_checkpointing,
-            kernels=kernels,
-        )
+        checkpointing = config.model.enable_gradient_checkpointing
+        self.decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
         self.shape = Shape.of(self.model)
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())
         total = config.trainer.total_training_steps * config.critic.ppo_epochs

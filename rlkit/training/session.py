@@ -252,10 +252,8 @@ class Session:
         """The greedy response's reward for each prompt (ReMax); where it cannot be graded, the group cannot."""
         c, n = self.config, self.config.rollout.n
         limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, 0.0)
-        tasks, encoded = (
-            [r.task for r in rollouts[::n]],
-            {id(r.task): r.prompt_ids.tolist() for r in rollouts[::n]},
-        )
+        first = rollouts[::n]
+        tasks, encoded = [r.task for r in first], {id(r.task): r.prompt_ids.tolist() for r in first}
         greedy = sample(
             tasks, self.sampler, self.policy, n=1, seed=derive("greedy", c.seed, self.step),
             limits=limits, prompt_limit=c.data.max_prompt_length, encoded=encoded,
