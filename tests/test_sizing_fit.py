@@ -148,3 +148,14 @@ def test_a_card_that_another_process_fills_is_noticed(monkeypatch):
 def test_without_a_gpu_everything_is_said_to_be_as_it_must(monkeypatch):
     found = facts(monkeypatch, None, {"torch": "2.13.0+cpu", "verl": "0.9.1"})
     assert found["GPU"].found == "none" and not found["torch"].mend and not found["sampler"].mend
+
+
+def test_the_verdict_says_what_a_larger_micro_batch_would_save():
+    run = LARGE | {"model.lora_rank": 32}
+    small = fit("qwen2.5-1.5b", run, "h100")
+    largest, words = small.largest_micro_batch, small.summary().splitlines()[-1]
+    assert largest and largest > 8_192 and f"could be {largest:,}, with which a step would take" in words
+    told = float(words.split("would take ")[1].split(" s")[0])
+    best = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": largest}, "h100")
+    assert told == pytest.approx(best.step.total, rel=0.01) and told < 0.8 * small.step.total
+    assert "instead" not in best.summary().splitlines()[-1]

@@ -44,6 +44,11 @@ class Fit:
     def fits(self) -> bool:
         return self.memory.peak <= self.room
 
+    def step_of(self, tokens: int) -> StepTime:
+        """Seconds of a step with passes of `tokens` tokens."""
+        changed = _with(self.config, {"actor.micro_batch_tokens": tokens, "actor.ppo_micro_batch_size": 0})
+        return seconds_of(changed, self.shape, self.device, self.on_gpu, self.lengths)
+
     def summary(self) -> str:
         """The prediction as a text for people."""
         from rlkit.sizing.text import summary

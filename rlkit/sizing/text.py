@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from rlkit.sizing.fit import Fit
 
+WORTH = 0.95  # of a step's seconds: what a larger micro-batch must save to be told
 SHOWN = 0.001  # parts below this share of the peak are not shown
 
 
@@ -61,6 +62,8 @@ def verdict(fit: "Fit") -> str:
     if fit.fits:
         largest = max(fit.largest_micro_batch or 0, tokens)
         more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
+        if (faster := fit.step_of(largest).total) < WORTH * fit.step.total:
+            more += f", with which a step would take {faster:.3g} s instead of {fit.step.total:.3g}"
         return f"Fits: {peak:.1f} of {room:.1f} GiB that can be filled. actor.micro_batch_tokens {tokens:,} {more}."
     start = f"Does not fit: {peak:.1f} GiB are needed and {room:.1f} can be filled."
     if fit.changes is None:
