@@ -6,7 +6,7 @@ bound to its buffers, so weights are refreshed in place, rows come in powers of 
 width, and the cache is read up to one. Without CUDA the same work runs as it is, which is how it is tested.
 """
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,7 +134,7 @@ class StaticDecoding:
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
         self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # ids and masks that prefills read
-        self.graphs: dict[Hashable, tuple[Callable[[], None], Any] | None] = {}
+        self.graphs: dict[tuple, tuple[Callable[[], None], Any] | None] = {}
         self.pool: Any = None  # memory that all graphs share
         self.idle: Callable[[], bool] = lambda: False
 
@@ -218,7 +218,7 @@ class StaticDecoding:
         buffers, key = self.buffers, (rows, width, settings.temperature, settings.top_p, settings.top_k)
         self._graphed(key, lambda: self._advance(buffers, rows, width, settings))
 
-    def _graphed(self, key: Hashable, work: Callable[[], Any]) -> Any:
+    def _graphed(self, key: tuple, work: Callable[[], Any]) -> Any:
         """What `work` returns: done as it is the first time, captured the second, replayed from then on."""
         if key not in self.graphs or not self.capture:
             self.graphs[key] = None
