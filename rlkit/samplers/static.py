@@ -140,10 +140,10 @@ class StaticDecoding:
 
     def refresh(self, model: Any) -> None:
         """`Decoder.refresh`; captured anew for parameters that lie elsewhere than before."""
-        places = tuple(p.data_ptr() for p in model.parameters())
         if self.bytes > MOST_REFRESHED:
             self.decoder.refresh(model)
         else:
+            places = tuple(p.data_ptr() for p in model.parameters())
             self._graphed(("refresh", places), lambda: self.decoder.refresh(model))
 
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:

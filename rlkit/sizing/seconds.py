@@ -5,7 +5,7 @@ kernels at a launch each. The shares are chosen by runs on one H200: whole train
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
 0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. vLLM's part of a step is
 its host's, and differed by a third between two hosts. Whole training of models between 30M and 0.5B was not timed.
-Graders, environments, loading, evaluations, an engine's sleep (0.2 to 0.6 s a step), `trainer.tf32` and what
+Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a step), `trainer.tf32` and what
 `actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
 """
 
