@@ -27,7 +27,8 @@ BANDWIDTH = 0.7
 DECODE = {"torch": 0.3, "vllm": 0.6}
 """Share of the bandwidth at which weights and caches are read while decoding; torch's is measured."""
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
-"""Seconds a kernel takes at least: launched from Python, with what Python does between kernels, or replayed."""
+"""Seconds a kernel takes at least: replayed, or launched from Python with what that does between kernels. The latter is
+the host's, chosen by the two steps of ladder-100m; steps of many small passes, which it bounds, were not timed."""
 SCHEDULER = {"torch": 0.0, "vllm": 2e-5}
 """Seconds a sequence and token that the sampler spends beside the GPU: vLLM's in process, measured at 300M."""
 KERNELS = {"decode": 14, "forward": 22, "backward": 40, "adapted forward": 60, "adapted backward": 80}
