@@ -203,6 +203,28 @@ def test_slow_answers_behind_quick_ones_are_spread_over_the_workers():
         assert len(router._take()) == 2
 
 
+def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom):
+    def made():
+        yield from rows(*["right"] * 64)
+        until = time.monotonic() + 60
+        while not custom._seconds and time.monotonic() < until:  # learnt from the first outcome
+            time.sleep(0.01)
+        yield from rows("wrong") if custom._seconds else ()
+
+    assert [r.correct for r in custom.grade_rows(made())] == [True] * 64 + [False]
+
+
+def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
+    def made():
+        yield from rows(*["right"] * 64)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        custom.grade_rows(made())
+    assert not custom._jobs
+    assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [True, False]
+
+
 def test_a_scorer_that_forks_speaks_once(custom):
     custom.grade_rows(rows(*["right"] * 400))
     rewards = custom.grade_rows(rows(*["right"] * 60, "fork", *["wrong"] * 60))

@@ -12,8 +12,9 @@ import atexit
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any, TypeVar
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
@@ -21,6 +22,8 @@ from rlkit.rewards.context import Settings
 from rlkit.rewards.nursery import Nursery, Worker
 from rlkit.rewards.wire import END, LOADING, encode
 from rlkit.types import Reward, Task
+
+T = TypeVar("T")
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
 _LONG = 3600.0  # seconds; no answer counts as longer
@@ -31,11 +34,16 @@ _WORTH = 2e-3  # seconds of grading that a message to a worker should at least b
 class Call:
     """Rows that are being graded: their rewards and grading times, in order, as they come in."""
 
-    def __init__(self, size: int) -> None:
-        self.results: list[Reward | None] = [None] * size
-        self.seconds: list[float] = [0.0] * size
+    def __init__(self, rows: int = 0) -> None:
+        self.results: list[Reward | None] = [None] * rows
+        self.seconds: list[float] = [0.0] * rows
         self._done = 0
         self._changed = threading.Condition()
+
+    def expect(self, rows: int) -> None:
+        """So many more."""
+        self.results += [None] * rows
+        self.seconds += [0.0] * rows
 
     def finish(self, index: int, reward: Reward, seconds: float = 0.0) -> None:
         self.results[index], self.seconds[index] = reward, seconds
@@ -100,9 +108,10 @@ class Router:
         self._nursery = Nursery(Settings.of(self.config).__dict__)
         atexit.register(self.close)
 
-    def grade(self, answers: Sequence[tuple[Task, str]], progress: bool = False) -> list[Reward]:
-        """The rewards of `answers`, in order. One bad answer never raises: it has an error."""
-        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in answers]
+    def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
+        """The rewards of `answers`, in order. One bad answer never raises: it has an error. The first are graded
+        while an iterator makes the next."""
+        rows = ((task.data_source, text, task.ground_truth, task.extra_info) for task, text in answers)
         return self.grade_rows(rows, progress)
 
     async def grade_async(self, answers: Sequence[tuple[Task, str]]) -> list[Reward]:
@@ -110,11 +119,14 @@ class Router:
         return await asyncio.to_thread(self.grade, answers)
 
     def grade_rows(
-        self, rows: Sequence[tuple[str, Any, Any, Mapping[str, Any] | None]], progress: bool = False
+        self, rows: Iterable[tuple[str, Any, Any, Mapping[str, Any] | None]], progress: bool = False
     ) -> list[Reward]:
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
-        call = self.submit(rows)
+        self._require_owner()
+        call = Call()
         try:
+            for part in _parts(rows):
+                self._queue(part, call)
             return call.wait(progress)
         except BaseException:
             with self._wake:
@@ -128,13 +140,23 @@ class Router:
         Raises:
             RuntimeError: the router is closed, or of another process.
         """
+        self._require_owner()
+        call = Call()
+        self._queue(rows, call)
+        return call
+
+    def _require_owner(self) -> None:
         if os.getpid() != self._owner:
             raise RuntimeError(
                 f"This Router is of process {self._owner}, of which process {os.getpid()} is a fork: make a Router in "
                 "the process that grades."
             )
-        call, jobs = Call(len(rows)), []
-        for index, row in enumerate(rows):
+
+    def _queue(self, rows: Sequence[tuple[Any, ...] | str], call: Call) -> None:
+        """Append rows to a call."""
+        jobs, first = [], len(call.results)
+        call.expect(len(rows))
+        for index, row in enumerate(rows, first):
             if isinstance(row, str):
                 call.finish(index, Reward.failed(row))
                 continue
@@ -151,7 +173,6 @@ class Router:
                 self._lanes.append(lane)
                 lane.start()
             self._wake.notify_all()
-        return call
 
     def _take(self) -> list[_Job]:
         """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
@@ -252,6 +273,13 @@ class Router:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _parts(rows: Iterable[T]) -> Iterator[list[T]]:
+    """Rows by as many as a worker takes at most."""
+    left = iter(rows)
+    while part := list(islice(left, _CHUNK)):
+        yield part
 
 
 def _fail(jobs: Iterable[_Job], reason: str) -> None:

@@ -1,6 +1,6 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +14,7 @@ from rlkit.rewards import Router
 from rlkit.types import Rollout, Sampler, Task
 
 ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
+DECODED = 64  # responses decoded together
 
 
 def sample(
@@ -44,8 +45,10 @@ def sample(
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
+    ones = np.ones(limits.max_response_length, np.int64)
+    ones.flags.writeable = False  # all answers share it
     answered = [
-        [Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group]
+        [Rollout(task, ids, s.ids, ones[: len(s.ids)], s.logprobs, s.finish_reason) for s in group]
         for task, ids, group in zip(answers, prompts, groups, strict=True)
     ]
     in_order = {True: iter([played[i : i + n] for i in range(0, len(played), n)]), False: iter(answered)}
@@ -82,13 +85,24 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     user's own, which may ask a judge that does not say the same twice.
     """
     open_ = [r for r in rollouts if r.reward is None]
-    texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in open_]) if open_ else []
     own = router.config.custom_reward_function is not None
-    keys = [(i if own else id(r.task), text) for i, (r, text) in enumerate(zip(open_, texts, strict=True))]
-    answers = {key: (r.task, key[1]) for key, r in zip(keys, open_, strict=True)}
-    rewards = dict(zip(answers, router.grade(list(answers.values())), strict=True))
-    for rollout, key in zip(open_, keys, strict=True):
-        rollout.reward = rewards[key]
+    places: dict[tuple[int, str], int] = {}  # of distinct answers
+    place: list[int] = []  # of each rollout's
+
+    def answers() -> Iterator[tuple[Task, str]]:
+        """Distinct answers; the first are graded while the next are decoded."""
+        for start in range(0, len(open_), DECODED):
+            part = open_[start : start + DECODED]
+            texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in part])
+            for i, (rollout, text) in enumerate(zip(part, texts, strict=True), start):
+                key, new = (i if own else id(rollout.task), text), len(places)
+                place.append(places.setdefault(key, new))
+                if len(places) > new:
+                    yield rollout.task, text
+
+    rewards = router.grade(answers())
+    for rollout, i in zip(open_, place, strict=True):
+        rollout.reward = rewards[i]
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:

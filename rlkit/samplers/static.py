@@ -45,8 +45,7 @@ def width_bucket(size: int, finest: int = NARROWEST) -> int:
 class Buffers:
     """What the captured steps read and write. R rows of which the last is nobody's, W places in the cache."""
 
-    keys: list[Tensor]  # (R, K, W, D) a layer
-    values: list[Tensor]
+    cache: list[Tensor]  # (R, 2K, W, D) a layer, keys before values
     bias: Tensor  # (R, 1, 1, W) hides padding and what is not written yet
     hidden: Tensor  # (R, d) states that the next tokens are drawn from
     owner: Tensor  # (R,) which sequence a row computes; the last sequence is nobody's
@@ -63,14 +62,13 @@ class Buffers:
     def empty(cls, decoder: Decoder, rows: int, width: int, max_tokens: int) -> "Buffers":
         """Buffers on the decoder's device."""
         device, dtype, layers = decoder.device, decoder.dtype, range(decoder.layers)
-        cache = (rows, decoder.kv_heads, width, decoder.head_dim)
+        cache = (rows, 2 * decoder.kv_heads, width, decoder.head_dim)
 
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.long, device=device)
 
         return cls(
-            keys=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
-            values=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
+            cache=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
             bias=torch.empty(rows, 1, 1, width, dtype=dtype, device=device),
             hidden=torch.zeros(rows, decoder.head_weight.shape[1], dtype=dtype, device=device),
             owner=whole(rows),
@@ -87,8 +85,9 @@ class Buffers:
     def fill(self, prefix: Prefix, index: Tensor, uniform: Tensor, max_tokens: int) -> None:
         """Begin: each sequence on the row of its number, rows beyond them idle."""
         b, s = len(index), prefix.mask.shape[1]
-        for mine, prompt in zip([*self.keys, *self.values], [*prefix.keys, *prefix.values], strict=True):
-            mine[:b, :, :s] = prompt.index_select(0, index)
+        for mine, *prompt in zip(self.cache, prefix.keys, prefix.values, strict=True):
+            for part, of_prompts in zip(mine.chunk(2, 1), prompt, strict=True):
+                part[:b, :, :s] = of_prompts.index_select(0, index)
         self.bias.fill_(HIDDEN_SCORE)
         self.bias[:b, 0, 0, :s].masked_fill_(prefix.mask[index], 0.0)
         self.bias[b:, ..., 0] = 0.0  # idle rows see something, so that their softmax is a number
@@ -106,7 +105,7 @@ class Buffers:
         """Move the running rows to the front; returns how many there are."""
         keep = self.running.nonzero()[:, 0]
         n = len(keep)
-        for cache in [*self.keys, *self.values]:
+        for cache in self.cache:
             cache[:n, :, :width] = cache[keep, :, :width]
         for rows in (self.bias, self.hidden, self.owner, self.positions):
             rows[:n] = rows[keep]
@@ -244,15 +243,13 @@ class StaticDecoding:
         stopped = running & (token[:, None] == self.stops).any(-1)
         x.lengths.scatter_(0, torch.where(stopped, owner, len(x.uniform) - 1), at + 1)
         running &= ~stopped
-        bias, heads, kv = x.bias[:rows, ..., :width], self.decoder.heads, self.decoder.kv_heads
+        bias, heads = x.bias[:rows, ..., :width], self.decoder.heads
         x.bias[:rows].index_fill_(3, x.place, 0.0)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            q, k, v = qkv.split((heads, kv, kv), 1)
-            keys, values = x.keys[layer][:rows], x.values[layer][:rows]
-            keys.index_copy_(2, x.place, k[:, :, None])
-            values.index_copy_(2, x.place, v[:, :, None])
-            return decode_attention(q, keys, values, width, bias)
+            cache = x.cache[layer][:rows]
+            cache.index_copy_(2, x.place, qkv[:, heads:, None])
+            return decode_attention(qkv[:, :heads], cache[:, :, :width], bias)
 
         x.hidden[:rows] = self.decoder.run(token, x.positions[:rows] + at, attend)
         step += 1
