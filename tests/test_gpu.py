@@ -289,6 +289,7 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
 ])  # fmt: skip
 def test_memory_and_seconds_are_as_predicted_to_15_percent(tmp_path, changes):
     from rlkit.sizing.devices import device_named
+    from rlkit.sizing.host import launch_seconds
     from rlkit.sizing.memory import Lengths
     from rlkit.sizing.run import memory_of
     from rlkit.sizing.seconds import seconds_of
@@ -316,11 +317,13 @@ def test_memory_and_seconds_are_as_predicted_to_15_percent(tmp_path, changes):
     shape, device = shape_of(c.model.path), device_named("here")
     lengths = Lengths(longest, 128)
     predicted = memory_of(c, shape, device, True, lengths).peak
-    step = seconds_of(c, shape, device, True, lengths)
     measured = torch.cuda.max_memory_allocated()
+    launch = launch_seconds()
+    step = seconds_of(c, shape, device, True, lengths, launch)
     seconds = {name: float(np.median([p[name] for p in phases[2:]])) for name in phases[-1]}
     taken = float(np.median([p["timing_s/step"] - p["timing_s/reward"] for p in phases[2:]]))
     print(f"{changes}: {predicted / measured:.3f} of the bytes, {step.total / taken:.3f} of the seconds")
     print(f"predicted {step.phases}, measured {seconds}")  # which phase a share is chosen by
+    print(f"{launch * 1e6:.1f} µs a launch")
     assert predicted == pytest.approx(measured, rel=0.15)
     assert step.total == pytest.approx(taken, rel=0.15)

@@ -1,13 +1,16 @@
 """`rlkit doctor`: what fits where, what would fit, and what a machine is told of itself."""
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.errors import UserError
-from rlkit.sizing import machine
+from rlkit.sizing import devices, host, machine
+from rlkit.sizing import fit as fitting
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
 from rlkit.sizing.fit import fit
+from rlkit.sizing.seconds import LAUNCH, SCHEDULER, seconds_of
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
 
@@ -159,3 +162,64 @@ def test_the_verdict_says_what_a_larger_micro_batch_would_save():
     best = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": largest}, "h100")
     assert told == pytest.approx(best.step.total, rel=0.01) and told < 0.8 * small.step.total
     assert "instead" not in best.summary().splitlines()[-1]
+
+
+def test_what_a_launch_takes_is_measured_by_passes_of_the_update():
+    before = torch.get_rng_state()
+    assert 0 < host.launch_seconds("cpu") < 5e-3
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def times_on(run: fitting.Fit, launch: float | None) -> dict[str, float]:
+    return seconds_of(run.config, run.shape, run.device, run.on_gpu, run.lengths, launch).phases
+
+
+def test_a_slow_host_slows_what_is_launched_and_scheduled_and_not_what_the_gpu_computes():
+    typical, slow = LAUNCH["eager"], 2 * LAUNCH["eager"]
+    lora = LARGE | {"model.lora_rank": 32}
+    launched = fit("ladder-100m", lora | {"actor.micro_batch_tokens": 1_024}, "h200")
+    before, after = times_on(launched, typical), times_on(launched, slow)
+    assert before == times_on(launched, None) == launched.step.phases
+    for phase, factor in {"update": 2, "host": 2, "rollout": 1, "sync": 1}.items():  # decoding is replayed
+        assert after[phase] == pytest.approx(factor * before[phase])
+    computed = fit("qwen2.5-7b", lora | {"actor.micro_batch_tokens": 32_768}, "h200")
+    before, after = times_on(computed, typical), times_on(computed, slow)
+    assert after["update"] == before["update"]
+    tokens = computed.config.data.train_batch_size * computed.config.rollout.n * computed.lengths.response
+    assert after["rollout"] - before["rollout"] == pytest.approx(SCHEDULER["vllm"] * tokens)
+    replayed = fit("ladder-3m", {}, "h200")  # its passes are captured
+    assert times_on(replayed, slow)["update"] == times_on(replayed, typical)["update"]
+
+
+@pytest.fixture
+def an_h100_here(monkeypatch):
+    found = devices.hardware() | {"gpus": ["NVIDIA H100 80GB HBM3, 81559 MiB"]}
+    for module in (fitting, devices):
+        monkeypatch.setattr(module, "hardware", lambda: found)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+
+
+def test_this_machines_gpu_is_predicted_with_its_hosts_launches_measured_once(monkeypatch, an_h100_here):
+    measured = []
+    monkeypatch.setattr(host, "launch_seconds", lambda: measured.append(2 * LAUNCH["eager"]) or measured[-1])
+    run = LARGE | {"model.lora_rank": 32, "actor.micro_batch_tokens": 1_024}
+    here, there = fit("ladder-100m", run), fit("ladder-100m", run, "h100")
+    assert "launching a kernel takes 70 µs here (measured)" in here.summary()
+    assert there.launch is None and "launching" not in there.summary()
+    assert here.step.phases["update"] == pytest.approx(2 * there.step.phases["update"])
+    smaller, theirs = here.step_of(2_048), there.step_of(2_048)
+    assert smaller.phases["update"] == pytest.approx(2 * theirs.phases["update"])
+    assert fit("ladder-100m", run | {"trainer.device": "cpu"}).launch is None
+    assert len(measured) == 1
+
+
+def test_a_gpu_that_cannot_be_used_now_is_predicted_with_a_typical_host(monkeypatch, an_h100_here):
+    def fails():
+        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+
+    monkeypatch.setattr(host, "launch_seconds", fails)
+    here, there = fit("ladder-100m", LARGE), fit("ladder-100m", LARGE, "h100")
+    assert here.launch is None and "launching" not in here.summary()
+    assert here.step == there.step
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the CPU's build of torch
+    assert fit("ladder-100m", LARGE).launch is None

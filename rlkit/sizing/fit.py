@@ -10,6 +10,7 @@ from rlkit.config import RunConfig, load
 from rlkit.params import override, validate
 from rlkit.provenance import hardware
 from rlkit.sizing.devices import Device, device_named
+from rlkit.sizing.host import measured_launch
 from rlkit.sizing.memory import Lengths
 from rlkit.sizing.run import CONTEXT, USABLE, Memory, memory_of
 from rlkit.sizing.seconds import StepTime, seconds_of
@@ -34,6 +35,8 @@ class Fit:
     largest_micro_batch: int | None
     """The largest actor.micro_batch_tokens that fits; None where not even a single sequence does."""
     changes: dict[str, Any] | None
+    launch: float | None
+    """Seconds that a kernel launched from Python takes, as measured on this machine; None where it was not."""
 
     @property
     def room(self) -> float:
@@ -47,7 +50,7 @@ class Fit:
     def step_of(self, tokens: int) -> StepTime:
         """Seconds of a step with passes of `tokens` tokens."""
         changed = _with(self.config, {"actor.micro_batch_tokens": tokens, "actor.ppo_micro_batch_size": 0})
-        return seconds_of(changed, self.shape, self.device, self.on_gpu, self.lengths)
+        return seconds_of(changed, self.shape, self.device, self.on_gpu, self.lengths, self.launch)
 
     def summary(self) -> str:
         """The prediction as a text for people."""
@@ -83,15 +86,23 @@ def fit(
 
 
 def fit_run(config: RunConfig, device: str = "here", lengths: Lengths | None = None) -> Fit:
-    """`fit` of a RunConfig; on the CPU where it or the machine asks for that."""
+    """`fit` of a RunConfig; on the CPU where it or the machine asks for that. Of this machine's GPU, what a launch
+    takes is measured."""
     on_gpu = config.trainer.device != "cpu" and (
         bool(hardware()["gpus"]) if device == "here" else device != "cpu"
     )
-    return fit_config(config, device if on_gpu else "cpu", on_gpu, lengths)
+    launch = measured_launch() if on_gpu and device == "here" else None
+    return fit_config(config, device if on_gpu else "cpu", on_gpu, lengths, launch)
 
 
-def fit_config(config: RunConfig, name: str, on_gpu: bool, lengths: Lengths | None = None) -> Fit:
-    """`fit` of a RunConfig on the device of a name."""
+def fit_config(
+    config: RunConfig,
+    name: str,
+    on_gpu: bool,
+    lengths: Lengths | None = None,
+    launch: float | None = None,
+) -> Fit:
+    """`fit` of a RunConfig on the device of a name; `launch` as in `seconds_of`."""
     shape, device, lengths = (
         shape_of(config.model.path),
         device_named(name),
@@ -105,8 +116,8 @@ def fit_config(config: RunConfig, name: str, on_gpu: bool, lengths: Lengths | No
 
     largest = _largest(config, lengths, lambda c: peak(c) <= limit)
     changes = {} if memory.peak <= limit else _changes(config, lengths, lambda c: peak(c) <= limit)
-    step = seconds_of(config, shape, device, on_gpu, lengths)
-    return Fit(config, shape, device, name, on_gpu, lengths, memory, step, largest, changes)
+    step = seconds_of(config, shape, device, on_gpu, lengths, launch)
+    return Fit(config, shape, device, name, on_gpu, lengths, memory, step, largest, changes, launch)
 
 
 def room(device: Device, on_gpu: bool) -> float:

@@ -3,10 +3,11 @@
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on one H200: whole training of ladder-3m and ladder-30m in
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
-0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. vLLM's part of a step is
-its host's, and differed by a third between two hosts. Whole training of models between 30M and 0.5B was not timed.
-Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a step), `trainer.tf32` and what
-`actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
+0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. Whole training of models
+between 30M and 0.5B was not timed. What is the host's and not the GPU's (launches from Python, vLLM's scheduler, texts
+and logs) is in proportion to what a launch takes there, a typical host's where rlkit.sizing.host did not measure it:
+hosts differ by a factor of up to 1.9. Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a
+step), `trainer.tf32` and what `actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
 """
 
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ DECODE = {"torch": 0.3, "vllm": 0.6}
 """Share of the bandwidth at which weights and caches are read while decoding; torch's is measured."""
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
 """Seconds a kernel takes at least: replayed, or launched from Python with what that does between kernels. The latter is
-the host's, chosen by the two steps of ladder-100m; steps of many small passes, which it bounds, were not timed."""
+a typical host's, chosen by two steps of ladder-100m; steps of many small passes, which it bounds, were not timed."""
 SCHEDULER = {"torch": 0.0, "vllm": 2e-5}
 """Seconds a sequence and token that the sampler spends beside the GPU: vLLM's in process, measured at 300M."""
 KERNELS = {"decode": 14, "forward": 22, "backward": 40, "adapted forward": 60, "adapted backward": 80}
@@ -54,9 +55,20 @@ class StepTime:
 
 
 def seconds_of(
-    config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool, lengths: Lengths | None = None
+    config: RunConfig,
+    shape: ModelShape,
+    device: Device,
+    on_gpu: bool,
+    lengths: Lengths | None = None,
+    launch: float | None = None,
 ) -> StepTime:
-    """Time of one step in which all responses have `lengths` (default: the config's limits)."""
+    """Time of one step in which all responses have `lengths` (default: the config's limits).
+
+    Args:
+        launch: seconds that a kernel launched from Python takes on the host (`launch_seconds` of rlkit.sizing.host);
+            default: a typical one's.
+    """
+    launch = LAUNCH["eager"] if launch is None else launch
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
     prompts, n = config.data.train_batch_size, config.rollout.n
     work = Work.of([lengths.prompt] * prompts, [(lengths.prompt, lengths.response)] * (prompts * n))
@@ -72,14 +84,14 @@ def seconds_of(
     there, back = (KERNELS[way] + KERNELS[f"adapted {way}"] * (s.rank > 0) for way in ("forward", "backward"))
     captured = config.captures(on_gpu, shape.parameters)
     phases = {
-        "rollout": _rollout(config, s, device, lengths),
-        "log-probs": _time(forward * passes, s, device, p, passes * parts, there, "eager"),
+        "rollout": _rollout(config, s, device, lengths, launch),
+        "log-probs": _time(forward * passes, s, device, p, passes * parts, there, launch),
         "update": _time(
             update, s, device, p, rounds * parts, there * (1 + s.checkpointing) + back,
-            "graph" if captured else "eager",
+            LAUNCH["graph"] if captured else launch,
         ),
         "sync": 3 * (s.item + FLOAT * s.whole) * shape.parameters / (BANDWIDTH * device.bytes_per_second),
-        "host": HOST * prompts * n,
+        "host": _on_host(HOST, launch) * prompts * n,
     }  # fmt: skip
     return StepTime({name: value for name, value in phases.items() if value}, update)
 
@@ -91,18 +103,23 @@ def _products_per_second(s: Setting, device: Device) -> float:
     return PRODUCTS * min(1.0, s.shape.hidden / FULL) * device.flops_per_second
 
 
+def _on_host(seconds: float, launch: float) -> float:
+    """What takes `seconds` on a typical host, on one where a launch takes `launch`."""
+    return seconds * launch / LAUNCH["eager"]
+
+
 def _time(
-    flops: float, s: Setting, device: Device, p: Pass, times: int, kernels: int, launched: str
+    flops: float, s: Setting, device: Device, p: Pass, times: int, kernels: int, launch: float
 ) -> float:
-    """Of `times` the passes over a mini-batch, of `kernels` a layer, `launched` as LAUNCH has it."""
+    """Of `times` the passes over a mini-batch, of `kernels` a layer that take `launch` seconds at least."""
     count = times * p.count
     products = flops / _products_per_second(s, device)
     memory = PASSES * count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
-    launches = LAUNCH[launched] * kernels * s.shape.layers * count if s.on_gpu else 0.0
+    launches = launch * kernels * s.shape.layers * count if s.on_gpu else 0.0
     return max(products + memory, launches)
 
 
-def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -> float:
+def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, launch: float) -> float:
     """Every token reads the weights once and each sequence's cache, and draws from the logits."""
     sampler = sampler_of(config, s.shape, s.on_gpu)
     total = config.data.train_batch_size * config.rollout.n
@@ -111,6 +128,6 @@ def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths) ->
     draws = 6 * FLOAT * rows * s.shape.vocab
     read = (s.item * s.shape.parameters + cache + draws) / (DECODE[sampler] * device.bytes_per_second)
     products = 2 * s.shape.parameters * rows / _products_per_second(s, device)
-    launches = LAUNCH["graph" if s.on_gpu else "eager"] * (KERNELS["decode"] * s.shape.layers + DRAW)
-    token = max(read, products) + launches + SCHEDULER[sampler] * rows
+    launches = (LAUNCH["graph"] if s.on_gpu else launch) * (KERNELS["decode"] * s.shape.layers + DRAW)
+    token = max(read, products) + launches + _on_host(SCHEDULER[sampler], launch) * rows
     return -(-total // rows) * lengths.response * token

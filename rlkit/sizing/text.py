@@ -47,6 +47,8 @@ def summary(fit: "Fit") -> str:
     lines += [f"{'peak of the rollout':<28}{m.rollout_bytes / GIB:>9.2f}"]
     lines += [f"{'peak of the update':<28}{m.update_bytes / GIB:>9.2f}", ""]
     lines += _seconds(fit.step.phases, fit.step.total)
+    if fit.launch is not None:
+        lines += [f"launching a kernel takes {fit.launch * 1e6:.0f} µs here (measured)"]
     return "\n".join([*lines, "", verdict(fit)])
 
 
