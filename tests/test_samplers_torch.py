@@ -131,12 +131,25 @@ def test_a_draw_never_takes_a_token_of_probability_zero():
     assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)
 
 
+def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
+    monkeypatch.setattr(static, "CHECK_EVERY", 4)
+    monkeypatch.setattr(static, "AHEAD", 2)
+    model, steps = tiny.model(), []
+    sampler = TorchSampler(model, stop_ids=tuple(range(model.config.vocab_size)))
+    sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids)
+    step = sampler.static._step
+    monkeypatch.setattr(sampler.static, "_step", lambda *a: (steps.append(1), step(*a)))
+    samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
+    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(steps) == 4 + 2
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr(static, "FEWEST", 4)
     monkeypatch.setattr(static, "NARROWEST", 2)
     monkeypatch.setattr(static, "CHECK_EVERY", 2)
+    monkeypatch.setattr(static, "AHEAD", 1)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
     fixed.static = static.StaticDecoding(fixed.decoder, fixed.stop_ids)

@@ -21,6 +21,7 @@ from rlkit.models.layout import HIDDEN_SCORE, FullLayout
 from rlkit.samplers.drawing import Settings, draw
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
+AHEAD = 4  # steps told to the GPU before the look, so that it does not wait for what follows from it
 FEWEST = 64  # rows of the smallest graph
 NARROWEST = 16  # places of the cache that the narrowest graph reads
 PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
@@ -175,25 +176,38 @@ class StaticDecoding:
         b, s, limit = len(index), prefix.mask.shape[1], settings.max_tokens
         buffers, rows = self._room(b, s + limit, limit), row_bucket(b)
         buffers.fill(prefix, index, uniform, limit)
+        counted = None
         for t in range(limit):
             self._step(rows, width_bucket(s + t + 1), settings)
-            if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
-                left = self._waited(buffers.running.sum())
+            if (t + 1) % CHECK_EVERY == 0:
+                counted = self._read(buffers.running.sum())
+            elif counted is not None and (t + 1) % CHECK_EVERY == AHEAD and t + 1 < limit:
+                left = int(self._waited(counted))
                 if left == 0:
                     break
                 if row_bucket(left) < rows:
                     rows = row_bucket(buffers.compact(s + t + 1))
-        self._waited(buffers.step)
+        self._waited(self._read(buffers.step))
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
 
-    def _waited(self, number: Tensor) -> int:
-        """The number, once the GPU has come to it; `idle` fills the time."""
-        if self.capture:
-            reached = torch.cuda.Event()
-            reached.record()
-            while not reached.query() and self.idle():
+    def _read(self, number: Tensor) -> tuple[Tensor, Any]:
+        """A number that the GPU will have on the host, and the event of its being there."""
+        if not self.capture:
+            return number, None
+        held = torch.empty(number.shape, dtype=number.dtype, pin_memory=True)
+        held.copy_(number, non_blocking=True)
+        there = torch.cuda.Event()
+        there.record()
+        return held, there
+
+    def _waited(self, read: tuple[Tensor, Any]) -> Tensor:
+        """What is being read, once it is there; `idle` fills the time."""
+        number, there = read
+        if there is not None:
+            while not there.query() and self.idle():
                 pass
-        return int(number)
+            there.synchronize()
+        return number
 
     def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
         """Buffers that hold at least this; larger ones replace smaller ones and their graphs."""
