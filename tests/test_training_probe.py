@@ -160,12 +160,12 @@ def rows(run) -> list[dict]:
     return [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
 
 
-@pytest.mark.parametrize(("sampler", "use", "expected"), [
-    ("vllm", None, True), ("torch", None, False), ("torch", True, True), ("vllm", False, False),
+@pytest.mark.parametrize(("border", "use", "expected"), [
+    (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
 ])  # fmt: skip
-def test_a_run_says_whether_its_update_is_compiled(monkeypatch, tmp_path, sampler, use, expected):
+def test_a_run_says_whether_its_update_is_compiled(monkeypatch, tmp_path, border, use, expected):
     own = object()
-    monkeypatch.setattr(session_module, "chosen", lambda *_: (sampler, "because"))
+    monkeypatch.setattr(session_module, "COMPILED_FROM", border)
     monkeypatch.setattr(
         session_module, "kernels_for", lambda use, worth: own if (worth if use is None else use) else EAGER
     )

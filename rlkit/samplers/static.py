@@ -46,7 +46,7 @@ def width_bucket(size: int, finest: int = NARROWEST) -> int:
 class Buffers:
     """What the captured steps read and write. R rows of which the last is nobody's, W places in the cache."""
 
-    cache: list[Tensor]  # (R, 2K, W, D) a layer, keys before values
+    cache: list[Tensor]  # (2, R, K, W, D) a layer, keys and values
     bias: Tensor  # (R, 1, 1, W) hides padding and what is not written yet
     hidden: Tensor  # (R, d) states that the next tokens are drawn from
     owner: Tensor  # (R,) which sequence a row computes; the last sequence is nobody's
@@ -63,7 +63,7 @@ class Buffers:
     def empty(cls, decoder: Decoder, rows: int, width: int, max_tokens: int) -> "Buffers":
         """Buffers on the decoder's device."""
         device, dtype, layers = decoder.device, decoder.dtype, range(decoder.layers)
-        cache = (rows, 2 * decoder.kv_heads, width, decoder.head_dim)
+        cache = (2, rows, decoder.kv_heads, width, decoder.head_dim)
 
         def whole(*shape: int) -> Tensor:
             return torch.zeros(shape, dtype=torch.long, device=device)
@@ -87,7 +87,7 @@ class Buffers:
         """Begin: each sequence on the row of its number, rows beyond them idle."""
         b, s = len(index), prefix.mask.shape[1]
         for mine, *prompt in zip(self.cache, prefix.keys, prefix.values, strict=True):
-            for part, of_prompts in zip(mine.chunk(2, 1), prompt, strict=True):
+            for part, of_prompts in zip(mine, prompt, strict=True):
                 part[:b, :, :s] = of_prompts.index_select(0, index)
         self.bias.fill_(HIDDEN_SCORE)
         self.bias[:b, 0, 0, :s].masked_fill_(prefix.mask[index], 0.0)
@@ -107,7 +107,8 @@ class Buffers:
         keep = self.running.nonzero()[:, 0]
         n = len(keep)
         for cache in self.cache:
-            cache[:n, :, :width] = cache[keep, :, :width]
+            for part in cache:
+                part[:n, :, :width] = part[keep, :, :width]
         for rows in (self.bias, self.hidden, self.owner, self.positions):
             rows[:n] = rows[keep]
         self.owner[n:] = len(self.uniform) - 1
@@ -257,13 +258,13 @@ class StaticDecoding:
         stopped = running & (token[:, None] == self.stops).any(-1)
         x.lengths.scatter_(0, torch.where(stopped, owner, len(x.uniform) - 1), at + 1)
         running &= ~stopped
-        bias, heads = x.bias[:rows, ..., :width], self.decoder.heads
+        bias, heads, kv = x.bias[:rows, ..., :width], self.decoder.heads, self.decoder.kv_heads
         x.bias[:rows].index_fill_(3, x.place, 0.0)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            cache = x.cache[layer][:rows]
-            cache.index_copy_(2, x.place, qkv[:, heads:, None])
-            return decode_attention(qkv[:, :heads], cache[:, :, :width], bias)
+            cache, new = x.cache[layer][:, :rows], qkv[:, heads:].unflatten(1, (2, kv)).transpose(0, 1)
+            cache.index_copy_(3, x.place, new[:, :, :, None])
+            return decode_attention(qkv[:, :heads], *cache, width, bias)
 
         x.hidden[:rows] = self.decoder.run(token, x.positions[:rows] + at, attend)
         step += 1

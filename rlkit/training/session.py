@@ -21,11 +21,11 @@ from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import EAGER, compiled, kernels_for
+from rlkit.models.kernels import COMPILED_FROM, EAGER, compiled, kernels_for
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import Router, scorer_of
-from rlkit.samplers import chosen, make_sampler
+from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import content_hash, derive
@@ -118,8 +118,8 @@ class Session:
 
     def _updater(self) -> Updater:
         c, reference = self.config, None
-        beside_vllm = self.device == "cuda" and chosen(self.policy, c)[0] == "vllm"
-        kernels = kernels_for(c.actor.use_torch_compile, beside_vllm)
+        parameters = sum(p.numel() for p in self.policy.model.parameters())
+        kernels = kernels_for(c.actor.use_torch_compile, self.device == "cuda" and parameters >= COMPILED_FROM)
         self.store.update(compiled=kernels is not EAGER)
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
             model: Any = self.policy.model

@@ -77,6 +77,7 @@ CASES = {
 }  # fmt: skip
 VARIANTS = {
     "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
+    "rlkit-torch-eager": {"rollout.name": "torch", "actor.use_torch_compile": False},
     "rlkit-eager": {"actor.use_torch_compile": False}, "rlkit-compiled": {"actor.use_torch_compile": True},
 }  # fmt: skip
 LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
