@@ -281,8 +281,8 @@ class Actor(Section):
     """Coefficient of the entropy bonus."""
     use_torch_compile: bool | None = None
     """Compile what stands between the matrix products of the update's passes: fewer kernels, for some ten seconds of
-    compiling at the first update. Unset is true where vLLM samples on a GPU, which rounds its own way in any case:
-    beside the torch sampler, whose kernels are not compiled, log-probs of 16 bits differ more. False in a verl run."""
+    compiling at the first update. Unset is true on a GPU for models of at least 400M parameters: passes of smaller ones
+    wait for their launches. False in a verl run."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 

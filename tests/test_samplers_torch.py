@@ -1,11 +1,14 @@
 """The torch sampler: its log-probs, its randomness, its stops."""
 
+from itertools import chain
+
 import numpy as np
 import pytest
 import tiny
 import torch
 
 from rlkit.samplers import static
+from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.drawing import Settings, draw, truncated
 from rlkit.samplers.torch import TorchSampler, pad_right
 
@@ -129,6 +132,19 @@ def test_a_draw_never_takes_a_token_of_probability_zero():
     tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), settings())
     assert tokens.tolist() == [1, 3, 3]
     assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)
+
+
+@pytest.mark.parametrize("fixed", [False, True])
+def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed):
+    model, prompts, options = tiny.model(), tiny.prompts(7), dict(seed=0, max_tokens=6)
+    sampler = TorchSampler(model, stop_ids=(3,))
+    whole = sampler.sample(prompts, 3, **options)
+    monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
+    sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids) if fixed else None
+    parts = sampler.sample(prompts, 3, **options)
+    for a, b in zip(chain(*whole), chain(*parts), strict=True):
+        assert a.ids.tolist() == b.ids.tolist()
+        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=2e-5)
 
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):

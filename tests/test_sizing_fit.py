@@ -10,6 +10,7 @@ from rlkit.sizing import devices, host, machine
 from rlkit.sizing import fit as fitting
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
 from rlkit.sizing.fit import fit
+from rlkit.sizing.run import sampler_of
 from rlkit.sizing.seconds import LAUNCH, SCHEDULER, seconds_of
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
@@ -46,7 +47,7 @@ def test_the_largest_micro_batch_fits_and_twice_as_much_does_not():
 
 
 def test_a_vllm_engine_takes_its_share_of_the_card_and_a_large_one_sleeps_during_the_update():
-    lora = LARGE | {"model.lora_rank": 32, "evaluation.size": 2}
+    lora = LARGE | {"model.lora_rank": 32, "evaluation.size": 2, "rollout.name": "vllm"}
     small = fit("qwen2.5-0.5b", lora | {"rollout.max_num_seqs": 64}, "h100").memory
     large = fit("qwen2.5-0.5b", lora | {"data.max_response_length": 16_384}, "h100").memory
     assert "vLLM" in small.held and "vLLM" not in small.rollout
@@ -58,6 +59,18 @@ def test_a_vllm_engine_takes_its_share_of_the_card_and_a_large_one_sleeps_during
     few, many = (fit("qwen2.5-0.5b", lora | {"rollout.n": n}, "h200").memory for n in (8, 16))
     sequence = (256 + 512) * 2 * 24 * 2 * 64 * 2  # is cached, and its next token is drawn
     assert many.rollout["vLLM"] - few.rollout["vLLM"] == 64 * 8 * (sequence + 18 * 151_936)
+
+
+def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that_sleeps():
+    lora = LARGE | {"model.lora_rank": 32}
+    long = {"data.max_response_length": 2_048}
+    for model, device, changes, name in (
+        ("qwen2.5-1.5b", "h100", {}, "torch"), ("qwen2.5-1.5b", "a100-40gb", {}, "vllm"),
+        ("qwen2.5-1.5b", "h200", long, "vllm"), ("qwen2.5-0.5b", "h200", long, "torch"),
+        ("qwen2.5-1.5b", "h200", long | {"rollout.max_num_seqs": 512}, "torch"), ("qwen2.5-7b", "h200", {}, "vllm"),
+    ):  # fmt: skip
+        found = fit(model, lora | changes, device)
+        assert sampler_of(found.config, found.shape, found.device, found.on_gpu) == name
 
 
 def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
@@ -136,7 +149,7 @@ def test_a_gpu_machine_is_told_what_is_missing(monkeypatch):
     assert "ray and vllm" in found["verl"].follows and "580.95" in found["GPU"].found
     found = facts(monkeypatch, H100, {"torch": "2.11.0", "verl": "0.9.1", "ray": "2", "vllm": "0.24.0"})
     assert not any(found[what].mend for what in ("torch", "sampler", "verl", "GPU"))
-    assert "vllm from 400M" in found["sampler"].follows
+    assert "vllm from 4B" in found["sampler"].follows
 
 
 def test_a_card_that_another_process_fills_is_noticed(monkeypatch):
@@ -183,10 +196,14 @@ def test_a_slow_host_slows_what_is_launched_and_scheduled_and_not_what_the_gpu_c
     for phase, factor in {"update": 2, "host": 2, "rollout": 1, "sync": 1}.items():  # decoding is replayed
         assert after[phase] == pytest.approx(factor * before[phase])
     computed = fit("qwen2.5-7b", lora | {"actor.micro_batch_tokens": 32_768}, "h200")
-    before, after = times_on(computed, typical), times_on(computed, slow)
-    assert after["update"] == before["update"]
-    tokens = computed.config.data.train_batch_size * computed.config.rollout.n * computed.lengths.response
-    assert after["rollout"] - before["rollout"] == pytest.approx(SCHEDULER["vllm"] * tokens)
+    assert times_on(computed, typical)["update"] == times_on(computed, slow)["update"]
+    scheduled = fit(
+        "qwen2.5-0.5b", lora | {"rollout.name": "vllm"}, "h200"
+    )  # the GPU has less to do than vLLM's host
+    before, after = times_on(scheduled, typical), times_on(scheduled, slow)
+    tokens = scheduled.config.data.train_batch_size * scheduled.config.rollout.n * scheduled.lengths.response
+    assert before["rollout"] == pytest.approx(SCHEDULER["vllm"] * tokens)
+    assert after["rollout"] == pytest.approx(2 * before["rollout"])
     replayed = fit("ladder-3m", {}, "h200")  # its passes are captured
     assert times_on(replayed, slow)["update"] == times_on(replayed, typical)["update"]
 

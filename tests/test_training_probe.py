@@ -60,6 +60,8 @@ def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
     name, why = samplers.choose("auto", large, on_gpu=True, installed=False)
     assert name == "torch" and "pip install" in why
     assert samplers.choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
+    name, why = samplers.choose("auto", large - 1, on_gpu=True, installed=True, held=0.4)
+    assert name == "vllm" and "40% of the GPU's memory" in why
 
 
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ themselves, the sampler on fused copies.
 Not covered: sliding windows, mixtures of experts, other architectures; they are refused by name.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,18 @@ class Prefix:
     values: list[Tensor]
     mask: Tensor  # (P, S) bool
     lengths: Tensor  # (P,)
+
+    @classmethod
+    def joined(cls, parts: "Sequence[Prefix]") -> "Prefix":
+        """Prompts that were computed apart, padded to the same S."""
+        if len(parts) == 1:
+            return parts[0]
+        caches = ([p.keys for p in parts], [p.values for p in parts])
+        keys, values = ([torch.cat(layer) for layer in zip(*cache, strict=True)] for cache in caches)
+        last, mask, lengths = (
+            torch.cat([getattr(p, name) for p in parts]) for name in ("last", "mask", "lengths")
+        )
+        return cls(last, keys, values, mask, lengths)
 
 
 @dataclass

@@ -8,29 +8,48 @@ if TYPE_CHECKING:
     from rlkit.models.loading import Policy
     from rlkit.types import Sampler
 
-VLLM_FROM = 400_000_000
-"""Parameters from which `auto` takes vLLM. At 300M the captured torch decoder was 2.6 times as fast (512 sequences of
-128 tokens, bfloat16, H100: 95,000 against 37,000 tokens/s); larger models were not compared."""
+VLLM_FROM = 4_000_000_000
+"""Parameters from which `auto` takes vLLM. The captured torch decoder made 107,000 tokens/s at 0.5B, 67,000 at 1.5B and
+27,000 at 7B, vLLM 0.24 32,000, 21,000 to 33,000 and 25,000 (512 sequences of 512 tokens, bfloat16, H200)."""
+HELD = 0.35
+"""Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
 
 
-def choose(name: str, parameters: int, on_gpu: bool, installed: bool) -> tuple[str, str]:
-    """(torch or vllm, why) for a model of `parameters` weights when `rollout.name` is `name`."""
+def choose(name: str, parameters: int, on_gpu: bool, installed: bool, held: float = 0.0) -> tuple[str, str]:
+    """(torch or vllm, why) for a model of `parameters` weights when `rollout.name` is `name`; the torch sampler's
+    weights and cache would hold the share `held` of the GPU's memory."""
     if name != "auto":
         return name, f"rollout.name is {name}"
     if not on_gpu:
         return "torch", "there is no GPU"
-    if parameters < VLLM_FROM:
+    if parameters < VLLM_FROM and held <= HELD:
         return "torch", f"{parameters:,} parameters decode faster in CUDA graphs than under vLLM's scheduler"
+    why = (
+        f"{parameters:,} parameters decode as fast in vLLM, which sleeps during the update"
+        if parameters >= VLLM_FROM
+        else f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
+    )
     if not installed:
-        return "torch", "vLLM is not installed; pip install 'rlkit[gpu]' makes a model of this size faster"
-    return "vllm", f"{parameters:,} parameters decode faster in vLLM"
+        return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
+    return "vllm", why
 
 
 def chosen(policy: "Policy", config: "RunConfig") -> tuple[str, str]:
     """`choose` for a policy here."""
+    from rlkit.sizing.memory import Lengths, Setting
+    from rlkit.sizing.run import torch_held
+    from rlkit.sizing.shapes import from_config
+
     parameters = sum(p.numel() for n, p in policy.model.named_parameters() if "lora_" not in n)
     installed = importlib.util.find_spec("vllm") is not None
-    return choose(config.rollout.name, parameters, policy.device.type == "cuda", installed)
+    if policy.device.type != "cuda":
+        return choose(config.rollout.name, parameters, False, installed)
+    import torch
+
+    setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
+    held = sum(torch_held(config, setting, Lengths.limits(config)).values())
+    total = torch.cuda.get_device_properties(policy.device).total_memory
+    return choose(config.rollout.name, parameters, True, installed, held / total)
 
 
 def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:

@@ -264,7 +264,8 @@ class StaticDecoding:
         def attend(layer: int, qkv: Tensor) -> Tensor:
             cache, new = x.cache[layer][:, :rows], qkv[:, heads:].unflatten(1, (2, kv)).transpose(0, 1)
             cache.index_copy_(3, x.place, new[:, :, :, None])
-            return decode_attention(qkv[:, :heads], *cache, width, bias)
+            keys, values = cache.unbind()
+            return decode_attention(qkv[:, :heads], keys, values, width, bias)
 
         x.hidden[:rows] = self.decoder.run(token, x.positions[:rows] + at, attend)
         step += 1

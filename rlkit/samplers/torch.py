@@ -19,6 +19,9 @@ from rlkit.samplers.memory import Memory, alike
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
 
+PREFILLED = (
+    65_536  # tokens of prompts computed in one pass, padding included: activations of more would fill a GPU
+)
 COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
 
 
@@ -101,9 +104,11 @@ class TorchSampler:
         if self.memory is not None:
             return self.memory.prefill(prompts)
         ids, mask = pad_right(prompts, self.pad_id)
-        if self.static is not None:
+        rows = max(1, PREFILLED // ids.shape[1])
+        if self.static is not None and len(ids) <= rows:
             return self.static.prefill(ids, mask)
-        return self.decoder.prefill(ids.to(device), mask.to(device))
+        parts = zip(ids.split(rows), mask.split(rows), strict=True)
+        return Prefix.joined([self.decoder.prefill(i.to(device), m.to(device)) for i, m in parts])
 
     def _decode(
         self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings

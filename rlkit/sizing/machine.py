@@ -137,10 +137,12 @@ def _sampler(found: list[Gpu]) -> Finding:
         return Finding(
             "sampler", f"torch; vLLM {vllm or 'is not installed'}", "rollout.name: auto is torch on a CPU"
         )
-    size = f"{VLLM_FROM // 10**6}M"
+    size = f"{VLLM_FROM // 10**9}B"
     if vllm:
-        return Finding("sampler", f"torch, vLLM {vllm}", f"rollout.name: auto is vllm from {size} parameters")
-    return Finding("sampler", "torch; vLLM is not installed", f"slower from {size} parameters", GPU_EXTRA)
+        follows = f"rollout.name: auto is vllm from {size} parameters, or for long responses"
+        return Finding("sampler", f"torch, vLLM {vllm}", follows)
+    follows = f"more memory from {size} parameters, and for long responses"
+    return Finding("sampler", "torch; vLLM is not installed", follows, GPU_EXTRA)
 
 
 def _verl(found: list[Gpu]) -> Finding:

@@ -2,8 +2,8 @@
 
 What the backward pass keeps is counted tensor by tensor from rlkit.models.decoder; tests compare the sum with the
 tensors that are alive, to 15 %. Two attentions are told apart: the grouped one (CPU, float32), which keeps weights
-quadratic in the response, and the variable-length kernel (CUDA, 16 bits). Not covered: adapters with dropout or
-other than plain LoRA, graders, what the allocator loses to fragmentation.
+quadratic in the response, and the variable-length kernel (CUDA, 16 bits, passes that are not captured). Not covered:
+adapters with dropout or other than plain LoRA, graders, what the allocator loses to fragmentation.
 """
 
 from dataclasses import dataclass
@@ -88,9 +88,8 @@ class Setting:
         m, half = config.model, config.model.dtype != "float32"
         targets = adapted(m.target_modules) if m.lora_rank else ()
         item = 2 if half else FLOAT
-        return cls(
-            shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, on_gpu and half
-        )
+        ragged = on_gpu and half and not config.captures(on_gpu, shape.parameters)
+        return cls(shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged)
 
     @property
     def whole(self) -> bool:

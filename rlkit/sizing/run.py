@@ -60,10 +60,10 @@ def memory_of(
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
     p = Pass.of(config, lengths, s)
     held = trainer_held(config, s)
-    if sampler_of(config, shape, on_gpu) == "vllm":
+    if sampler_of(config, shape, device, on_gpu) == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
-        sampler_held, rollout = _torch(config, s, lengths)
+        sampler_held, rollout = torch_held(config, s, lengths), _torch(config, s, lengths)
     update = _update(config, s, p)
     if config.captures(on_gpu, shape.parameters):  # what a captured pass needs stays its own
         held["captured passes"] = sum(pass_parts(s, p).values())
@@ -81,9 +81,11 @@ def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
     }
 
 
-def sampler_of(config: RunConfig, shape: ModelShape, on_gpu: bool) -> str:
+def sampler_of(config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool) -> str:
     """torch or vllm, by the rule of `rollout.name: auto` where vLLM is installed."""
-    return choose(config.rollout.name, shape.parameters, on_gpu, installed=True)[0]
+    held = sum(torch_held(config, Setting.of(config, shape, on_gpu), Lengths.limits(config)).values())
+    share = held / (device.memory_gb * 1e9)
+    return choose(config.rollout.name, shape.parameters, on_gpu, installed=True, held=share)[0]
 
 
 def needs_reference(config: RunConfig) -> bool:
@@ -167,17 +169,21 @@ def _vllm(
     return ({}, {"vLLM": engine}) if engine > SLEEPS_ABOVE else ({"vLLM": engine}, {})
 
 
-def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> tuple[dict[str, int], dict[str, int]]:
-    """The torch sampler's copy of the weights, its cache, and the logits that it draws from. Buffers of CUDA graphs
-    stay."""
+def torch_held(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
+    """The torch sampler's copy of the weights, and its cache where CUDA graphs are bound to it."""
     rows, width, copy = together(config), lengths.prompt + lengths.response, s.item * s.shape.parameters
+    cache = {"key-value cache": _rounded(rows) * _rounded(width, 4) * cache_bytes(s)} if s.on_gpu else {}
+    return {"sampler's weights": copy, **cache}
+
+
+def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
+    """What the torch sampler needs while it samples: keys and values, and the logits that it draws from."""
+    rows, width = together(config), lengths.prompt + lengths.response
     logits = 3 * FLOAT * rows * s.shape.vocab  # and their softmax and its running sum
     prompts = -(-rows // config.rollout.n) * lengths.prompt * cache_bytes(s)
-    if not s.on_gpu:
-        cache = rows * width * cache_bytes(s)
-        return {"sampler's weights": copy}, {"key-value cache": cache + prompts, "logits": logits}
-    cache = _rounded(rows) * _rounded(width, 4) * cache_bytes(s)
-    return {"sampler's weights": copy, "key-value cache": cache}, {"prompts": prompts, "logits": logits}
+    if s.on_gpu:
+        return {"prompts": prompts, "logits": logits}
+    return {"key-value cache": rows * width * cache_bytes(s) + prompts, "logits": logits}
 
 
 def _rounded(size: int, parts: int = 1) -> int:

@@ -3,10 +3,10 @@
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on one H200: whole training of ladder-3m and ladder-30m in
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
-0.5B to 7B shapes of Qwen2.5 under vLLM. They meet those steps to 15 %, that of 0.5B to 20 %. Whole training of models
-between 30M and 0.5B was not timed. What is the host's and not the GPU's (launches from Python, vLLM's scheduler, texts
-and logs) is in proportion to what a launch takes there, a typical host's where rlkit.sizing.host did not measure it:
-hosts differ by a factor of up to 1.9. Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a
+shapes of Qwen2.5 under vLLM, 0.5B to 7B, and under the torch sampler, 0.5B and 1.5B. They meet those steps to 11 %.
+Whole training of models between 30M and 0.5B was not timed. What is the host's and not the GPU's (launches from
+Python, vLLM's scheduler, texts and logs) is in proportion to what a launch takes there, a typical host's where
+rlkit.sizing.host did not measure it. Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a
 step), `trainer.tf32` and what `actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
 """
 
@@ -25,17 +25,19 @@ FULL = 1536
 """Width of a layer that fills tensor cores; a narrower one reaches a share in proportion."""
 BANDWIDTH = 0.7
 """Share of the bandwidth that passes over activations reach."""
-DECODE = {"torch": 0.3, "vllm": 0.6}
-"""Share of the bandwidth at which weights and caches are read while decoding; torch's is measured."""
+DECODE = {"torch": 0.45, "vllm": 0.6}
+"""Share of the bandwidth at which caches are read while decoding; torch's is measured."""
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
-"""Seconds a kernel takes at least: replayed, or launched from Python with what that does between kernels. The latter is
-a typical host's, chosen by two steps of ladder-100m; steps of many small passes, which it bounds, were not timed."""
-SCHEDULER = {"torch": 0.0, "vllm": 2e-5}
-"""Seconds a sequence and token that the sampler spends beside the GPU: vLLM's in process, measured at 300M."""
-KERNELS = {"decode": 14, "forward": 22, "backward": 40, "adapted forward": 60, "adapted backward": 80}
-"""Kernels a layer; what adapters add is merged while decoding."""
+"""Seconds a kernel takes at least: replayed, or launched from Python amid a run, with what that does between kernels.
+The latter is a typical host's: 34 to 37 µs on two of three, in steps of ladder-30m and 100m, and 50 to 60 on one."""
+SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
+"""Seconds a sequence and token of the sampler's host, beside which the GPU computes: vLLM's in process, 0.3B to 3B."""
+KERNELS = {"decode": 14, "forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
+"""Kernels a layer, counted; what adapters add is merged while decoding. Those of decoding overlap by half."""
 DRAW = 40
 """Kernels that draw a token."""
+DRAWN = 10
+"""Times that the logits are written or read until a token is drawn."""
 PASSES = 9
 """Times that what a layer keeps is written or read, there and back."""
 HOST = 3e-5
@@ -120,14 +122,16 @@ def _time(
 
 
 def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, launch: float) -> float:
-    """Every token reads the weights once and each sequence's cache, and draws from the logits."""
-    sampler = sampler_of(config, s.shape, s.on_gpu)
+    """Every token goes through the products, reads each sequence's cache, and is drawn from the logits."""
+    sampler = sampler_of(config, s.shape, device, s.on_gpu)
     total = config.data.train_batch_size * config.rollout.n
     rows = min(total, together(config))
     cache = rows * (lengths.prompt + lengths.response / 2) * cache_bytes(s)
-    draws = 6 * FLOAT * rows * s.shape.vocab
-    read = (s.item * s.shape.parameters + cache + draws) / (DECODE[sampler] * device.bytes_per_second)
     products = 2 * s.shape.parameters * rows / _products_per_second(s, device)
+    weights = s.item * s.shape.parameters / (BANDWIDTH * device.bytes_per_second)
+    attention = cache / (DECODE[sampler] * device.bytes_per_second)
+    draws = DRAWN * FLOAT * rows * s.shape.vocab / (BANDWIDTH * device.bytes_per_second)
     launches = (LAUNCH["graph"] if s.on_gpu else launch) * (KERNELS["decode"] * s.shape.layers + DRAW)
-    token = max(read, products) + launches + _on_host(SCHEDULER[sampler], launch) * rows
+    computed = max(products, weights) + attention + draws + launches
+    token = max(computed, _on_host(SCHEDULER[sampler], launch) * rows)
     return -(-total // rows) * lengths.response * token

@@ -119,7 +119,9 @@ class Session:
     def _updater(self) -> Updater:
         c, reference = self.config, None
         parameters = sum(p.numel() for p in self.policy.model.parameters())
-        kernels = kernels_for(c.actor.use_torch_compile, self.device == "cuda" and parameters >= COMPILED_FROM)
+        kernels = kernels_for(
+            c.actor.use_torch_compile, self.device == "cuda" and parameters >= COMPILED_FROM
+        )
         self.store.update(compiled=kernels is not EAGER)
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
             model: Any = self.policy.model

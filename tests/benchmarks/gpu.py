@@ -49,13 +49,15 @@ CASES = {
         "model": "smollm2-135m-instruct", "tokens": 128, "lora": 16, "dtype": "bfloat16",
         "systems": ["rlkit", "rlkit-compiled", "rlkit-vllm", "trl-vllm"],
     },
-    "step-0.5b": {"model": "qwen2.5-0.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-torch", "trl-vllm"]},
+    "step-0.5b": {"model": "qwen2.5-0.5b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-vllm", "trl-vllm"]},
     "step-1.5b": {
         "model": "qwen2.5-1.5b", **LORA, "steps": 2,
-        "systems": ["rlkit", "rlkit-eager", "rlkit-torch", "trl-vllm"],
+        "systems": ["rlkit", "rlkit-eager", "rlkit-vllm", "trl-vllm"],
     },
-    "step-3b": {"model": "qwen2.5-3b", **LORA, "steps": 2, "systems": ["rlkit"]},
-    "step-7b": {"model": "qwen2.5-7b", **LORA, "steps": 2, "checkpointing": True, "systems": ["rlkit"]},
+    "step-3b": {"model": "qwen2.5-3b", **LORA, "steps": 2, "systems": ["rlkit", "rlkit-vllm"]},
+    "step-7b": {
+        "model": "qwen2.5-7b", **LORA, "steps": 2, "checkpointing": True, "systems": ["rlkit", "rlkit-torch"],
+    },
     "decode-3m": {"model": "ladder-3m", "prompts": 512, "tokens": 32, "systems": ["torch"]},
     "decode-3m-bf16": {
         "model": "ladder-3m", "prompts": 512, "tokens": 32, "dtype": "bfloat16", "systems": ["torch"],
@@ -77,7 +79,6 @@ CASES = {
 }  # fmt: skip
 VARIANTS = {
     "rlkit": {}, "rlkit-vllm": {"rollout.name": "vllm"}, "rlkit-torch": {"rollout.name": "torch"},
-    "rlkit-torch-eager": {"rollout.name": "torch", "actor.use_torch_compile": False},
     "rlkit-eager": {"actor.use_torch_compile": False}, "rlkit-compiled": {"actor.use_torch_compile": True},
 }  # fmt: skip
 LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
