@@ -181,7 +181,7 @@ def test_whatever_a_worker_says_each_answer_has_one_outcome(sent, told):
         call = Call(2)
         batch = [_Job(call, i, ["any", "x", "y", None]) for i in range(2)]
         left = router._serve(Fake(), batch)
-        assert left is not None and call._done + len(left) == 2
+        assert left is not None and len(call._told) + len(left) == 2
         assert [r and r.value for r in call.results[:told]] == [1.0] * told
 
 

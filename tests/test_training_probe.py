@@ -106,11 +106,11 @@ def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp
     calm = train(config(), root=tmp_path / "calm", progress=False)
     backward, failed = Updater._backward, []
 
-    def fails_when_large(self, batch, part, scale, metrics, counted=None):
+    def fails_when_large(self, batch, part, scale, counted=None):
         if len(part.rows) > 16:
             failed.append(len(part.rows))
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
-        return backward(self, batch, part, scale, metrics, counted)
+        return backward(self, batch, part, scale, counted)
 
     monkeypatch.setattr(Updater, "_backward", fails_when_large)
     with pytest.warns(UserWarning, match="going on with half of it"):

@@ -37,7 +37,7 @@ class Call:
     def __init__(self, rows: int = 0) -> None:
         self.results: list[Reward | None] = [None] * rows
         self.seconds: list[float] = [0.0] * rows
-        self._done = 0
+        self._told: list[int] = []  # one thread appends while others do: counting needs no lock
         self._changed = threading.Condition()
 
     def expect(self, rows: int) -> None:
@@ -47,9 +47,9 @@ class Call:
 
     def finish(self, index: int, reward: Reward, seconds: float = 0.0) -> None:
         self.results[index], self.seconds[index] = reward, seconds
-        with self._changed:
-            self._done += 1
-            if self._done == len(self.results):
+        self._told.append(index)
+        if self._finished():
+            with self._changed:
                 self._changed.notify_all()
 
     def wait(self, progress: bool = False) -> list[Reward]:
@@ -61,7 +61,7 @@ class Call:
         return [reward for reward in self.results if reward is not None]
 
     def _finished(self) -> bool:
-        return self._done == len(self.results)
+        return len(self._told) == len(self.results)
 
     def _show(self) -> None:
         from tqdm.auto import tqdm
@@ -70,7 +70,7 @@ class Call:
             while bar.n < len(self.results):
                 with self._changed:
                     self._changed.wait_for(self._finished, 0.2)
-                bar.update(self._done - bar.n)
+                bar.update(len(self._told) - bar.n)
 
 
 class _Job:
@@ -172,7 +172,7 @@ class Router:
                 lane = threading.Thread(target=self._lane, name="rlkit-reward", daemon=True)
                 self._lanes.append(lane)
                 lane.start()
-            self._wake.notify_all()
+            self._wake.notify()  # one wakes the next, if it leaves anything: eight that find nothing take their time
 
     def _take(self) -> list[_Job]:
         """The next batch for one worker, or nothing once the router is closed. Batches shrink towards
@@ -188,6 +188,8 @@ class Router:
                 if len(batch) >= share and total > _WORTH:
                     break
                 batch.append(self._jobs.popleft())
+            if self._jobs:
+                self._wake.notify()
             return batch
 
     def _lane(self) -> None:

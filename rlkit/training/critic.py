@@ -57,7 +57,7 @@ class Critic(nn.Module):
         """Fit the values to `batch.returns`; one optimizer step an epoch."""
         assert batch.returns is not None and batch.values is not None
         section, rows = self.config.critic, torch.arange(len(batch), device=batch.mask.device)
-        losses, norm, rate = 0.0, 0.0, 0.0
+        losses, norm, rate = 0.0, torch.zeros(()), 0.0
         for _ in range(section.ppo_epochs):
             loss, flops = self.passes.retried(lambda: self._gradient(batch, rows), batch, rows)
             losses += loss / section.ppo_epochs
@@ -69,7 +69,7 @@ class Critic(nn.Module):
         spread_ = float(returns.var(unbiased=False))
         return {
             "critic/vf_loss": losses,
-            "critic/grad_norm": norm,
+            "critic/grad_norm": float(norm),
             "critic/lr": rate,
             "critic/values/mean": float(values.mean()),
             "critic/returns/mean": float(returns.mean()),

@@ -1,6 +1,7 @@
 """AdamW with the learning-rate rule by size, warm-up and schedule; float16's gradients are scaled."""
 
 import math
+from typing import Any
 
 import torch
 
@@ -46,7 +47,7 @@ class Stepper:
         self.config, self.total, self.step_count = config, total, 0
         self.peak = learning_rate(config, parameters)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.AdamW(
+        self.optimizer: Any = torch.optim.AdamW(
             self.parameters, lr=self.peak, betas=config.betas, weight_decay=config.weight_decay, fused=True
         )
         device = self.parameters[0].device.type
@@ -57,8 +58,9 @@ class Stepper:
         """Add the gradient of a loss to those that the next step applies."""
         self.scaler.scale(loss).backward()
 
-    def step(self) -> tuple[float, float]:
-        """Apply the accumulated gradients; returns (gradient norm before clipping, learning rate)."""
+    def step(self) -> tuple[torch.Tensor, float]:
+        """Apply the accumulated gradients; returns the gradient norm before clipping, still on the device, and the
+        learning rate."""
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)  # Adam's moments decay all the same
@@ -67,10 +69,13 @@ class Stepper:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf))
-        if self.scaler.is_enabled() or math.isfinite(norm):
+        norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf)
+        if self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
-        self.scaler.update()
+            self.scaler.update()
+        else:  # torch's fused step asks it on the device, where nobody waits for the answer
+            self.optimizer.found_inf = (~norm.isfinite()).float()
+            self.optimizer.step()
         self.optimizer.zero_grad()
         return norm, rate
 

@@ -1,6 +1,5 @@
 """One update: old and reference log-probs, KL in the reward, advantages, and optimizer steps."""
 
-import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -49,11 +48,15 @@ class Metrics:
 
     def share(self, name: str, loss: Tensor) -> None:
         """Add a micro-batch's share of a loss."""
-        self.shares[name] = self.shares.get(name, 0.0) + float(loss.detach())
+        self.shares[name] = self.shares.get(name, 0.0) + float(loss)
 
     def result(self) -> dict[str, float]:
         means = {name: total / self.weights[name] for name, total in self.sums.items() if self.weights[name]}
         return means | {name: total / max(1, self.steps) for name, total in self.shares.items()}
+
+
+Measured = Callable[[Metrics], None]
+"""Adds the numbers of a micro-batch, which are still on its device, to the metrics."""
 
 
 class Updater:
@@ -199,16 +202,18 @@ class Updater:
         for epoch in range(actor.ppo_epochs):
             for mini in self._mini_rows(batch, step, epoch):
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
-                self._gradient(batch, mini, scale, metrics)
+                measured = self._gradient(batch, mini, scale)
                 norm, rate = self.stepper.step()
-                metrics.mean({"actor/grad_norm": norm, "actor/lr": rate} | self.stepper.scale(), 1.0)
+                for add in measured:  # now that the GPU has all its work: a number that is read waits for it
+                    add(metrics)
+                metrics.mean({"actor/grad_norm": float(norm), "actor/lr": rate} | self.stepper.scale(), 1.0)
                 metrics.steps += 1
         if self.config.model.lora_dropout:
             self.model.eval()
         self.ledger.optimizer_steps += metrics.steps
         return metrics.result()
 
-    def _gradient(self, batch: Batch, rows: Tensor, scale: algorithms.Scale, metrics: Metrics) -> None:
+    def _gradient(self, batch: Batch, rows: Tensor, scale: algorithms.Scale) -> list[Measured]:
         """Accumulate a mini-batch's gradient. Where the GPU's memory does not do, the mini-batch starts again
         in forward passes of half the size, which have the same gradient.
 
@@ -216,19 +221,16 @@ class Updater:
             RunStopped: not even single sequences fit, or the loss cannot be split.
         """
         needed = self._with_gradient(batch, rows)
-
-        def work() -> tuple[float, Metrics]:
-            measured = copy.deepcopy(metrics)
-            return self._backward_all(batch, rows, needed, scale, measured), measured
-
-        flops, measured = self.passes.retried(work, batch, needed, self._freed)
-        vars(metrics).update(vars(measured))
+        flops, measured = self.passes.retried(
+            lambda: self._backward_all(batch, rows, needed, scale), batch, needed, self._freed
+        )
         self.ledger.add("update", flops)
+        return measured
 
     def _backward_all(
-        self, batch: Batch, rows: Tensor, needed: Tensor, scale: algorithms.Scale, metrics: Metrics
-    ) -> float:
-        """Forward and backward passes over a mini-batch; the FLOPs of the sequences `needed`.
+        self, batch: Batch, rows: Tensor, needed: Tensor, scale: algorithms.Scale
+    ) -> tuple[float, list[Measured]]:
+        """Forward and backward passes over a mini-batch: the FLOPs of the sequences `needed`, and what was measured.
 
         Captured passes compute all `rows`, so that their shape stays; what is not needed gets no gradient there, and
         is not counted, so that a run's compute does not depend on where it ran.
@@ -238,18 +240,19 @@ class Updater:
         )
         whole = self.config.actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
         if parts is None or (whole and len(parts) > 1):
-            flops = 0.0
+            flops, measured = 0.0, []
             for part in self._parts(batch, needed):
-                self._backward(batch, part, scale, metrics)
+                measured.append(self._backward(batch, part, scale))
                 flops += self.shape.training(part.work())
-            return flops
+            return flops, measured
         counted = torch.zeros_like(batch.mask[:, :1]).index_fill_(0, needed, 1.0)
         flops = self.shape.training(Rows.of(batch, needed).work())  # read before the GPU is busy
+        measured = []
         for i, part in enumerate(parts):
-            self._backward(batch, part, scale, metrics, counted)
+            measured.append(self._backward(batch, part, scale, counted))
             if i + 1 < len(parts):
                 self.stepper.keep_gradients()
-        return flops
+        return flops, measured
 
     def _freed(self) -> bool:
         """After a pass that did not fit: its gradients go, and for the rest of the run what was captured.
@@ -299,11 +302,10 @@ class Updater:
         batch: Batch,
         part: Rows,
         scale: algorithms.Scale,
-        metrics: Metrics,
         counted: Tensor | None = None,
-    ) -> None:
+    ) -> Measured:
         """Accumulate the gradient of one micro-batch: of all its sequences, or by a captured pass of those where
-        `counted` (B, 1) is 1."""
+        `counted` (B, 1) is 1. Returns what adds its numbers to the metrics."""
         assert batch.advantages is not None
         c, actor = self.config, self.config.actor
         rows, width = part.rows, part.width
@@ -332,18 +334,20 @@ class Updater:
             shares["actor/kl_loss"] = penalty
             loss = loss + actor.kl_loss_coef * penalty
         self.stepper.backward(loss)
-        # Our own numbers (verl's loss reads its own above) once the GPU has its work: each waits for what came before.
-        tokens = float(mask.sum())
-
-        def mean(values: Tensor) -> float:
-            return float((values * mask).sum()) / max(tokens, 1.0)
-
-        measured = {"actor/entropy": mean(entropy), "policy/logprob_gap": mean((old - sampled).abs())}
+        summed = {"actor/entropy": entropy, "policy/logprob_gap": (old - sampled).abs()}
         if ref is not None:
-            measured["actor/kl_ref"] = mean(logprobs.detach() - ref)  # k1: unbiased, not clamped
-        for name, share in shares.items():
-            metrics.share(name, share)
-        metrics.mean(verl_metrics | measured, tokens)
+            summed["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
+        total, sums = mask.sum(), {name: (values * mask).sum() for name, values in summed.items()}
+        shares = {name: share.detach() for name, share in shares.items()}
+
+        def add(metrics: Metrics) -> None:
+            tokens = float(total)
+            for name, share in shares.items():
+                metrics.share(name, share)
+            means = {name: float(value) / max(tokens, 1.0) for name, value in sums.items()}
+            metrics.mean(verl_metrics | means, tokens)
+
+        return add
 
     def state_dict(self) -> dict:
         return {"actor": self.stepper.state_dict(), "kl_coef": self.controller.value}
