@@ -9,7 +9,7 @@ import torch
 
 from rlkit.samplers import static
 from rlkit.samplers import torch as torch_sampler
-from rlkit.samplers.drawing import Settings, draw, truncated
+from rlkit.samplers.drawing import Settings, block_size, draw, truncated
 from rlkit.samplers.torch import TorchSampler, pad_right
 
 
@@ -132,6 +132,23 @@ def test_a_draw_never_takes_a_token_of_probability_zero():
     tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), settings())
     assert tokens.tolist() == [1, 3, 3]
     assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)
+
+
+@pytest.mark.parametrize(("vocab", "block"), [(300, 1), (8_192, 512), (151_936, 128), (50_257, 1)])
+def test_a_large_vocabulary_is_inverted_block_by_block(vocab, block):
+    assert block_size(vocab) == block
+    random = torch.Generator().manual_seed(vocab)
+    logits = 3 * torch.randn(1, vocab, generator=random)
+    logits[:, torch.randint(vocab, (vocab // 2,), generator=random)] = -torch.inf
+    uniform = torch.cat((torch.rand(2_000, generator=random), torch.tensor([0.0, 1 - 2**-24])))
+    tokens, logprobs = draw(logits.expand(len(uniform), -1), uniform, settings())
+    exact = logits[0].double().softmax(-1)
+    sums = exact.cumsum(-1)
+    assert (exact[tokens] > 0).all()
+    np.testing.assert_allclose(logprobs, exact[tokens].log(), rtol=1e-4)
+    distance = torch.maximum(sums[tokens] - exact[tokens] - uniform, uniform - sums[tokens]).clamp(min=0)
+    assert distance.max() < 5e-6  # of the draw from what its token covers: the rounding of float32's sums
+    assert (distance > 0).float().mean() < 0.05
 
 
 @pytest.mark.parametrize("fixed", [False, True])
