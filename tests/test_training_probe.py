@@ -2,6 +2,8 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -62,6 +64,17 @@ def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
     assert samplers.choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
     name, why = samplers.choose("auto", large - 1, on_gpu=True, installed=True, held=0.4)
     assert name == "vllm" and "40% of the GPU's memory" in why
+
+
+@pytest.mark.parametrize(("gib", "name"), [(1, "torch"), (0.01, "vllm")])
+def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(monkeypatch, gib, name):
+    c, found = config(), SimpleNamespace(total_memory=gib * 2**30)
+    policy = load_policy(c.model)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
+    monkeypatch.setattr(samplers.importlib.util, "find_spec", lambda package: package)
+    on_gpu: Any = SimpleNamespace(model=policy.model, base=policy.base, device=torch.device("cuda"))
+    assert samplers.chosen(on_gpu, c)[0] == name
+    assert samplers.chosen(policy, c) == ("torch", "there is no GPU")
 
 
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlkit.config import RunConfig
     from rlkit.models.loading import Policy
+    from rlkit.sizing.memory import Setting
     from rlkit.types import Sampler
 
 VLLM_FROM = 4_000_000_000
@@ -36,20 +37,29 @@ def choose(name: str, parameters: int, on_gpu: bool, installed: bool, held: floa
 
 def chosen(policy: "Policy", config: "RunConfig") -> tuple[str, str]:
     """`choose` for a policy here."""
-    from rlkit.sizing.memory import Lengths, Setting
-    from rlkit.sizing.run import torch_held
-    from rlkit.sizing.shapes import from_config
-
     parameters = sum(p.numel() for n, p in policy.model.named_parameters() if "lora_" not in n)
     installed = importlib.util.find_spec("vllm") is not None
-    if policy.device.type != "cuda":
-        return choose(config.rollout.name, parameters, False, installed)
+    on_gpu = policy.device.type == "cuda"
+    held = _share_held(policy, config) if on_gpu else 0.0
+    return choose(config.rollout.name, parameters, on_gpu, installed, held)
+
+
+def _share_held(policy: "Policy", config: "RunConfig") -> float:
+    """Share of the policy's GPU that the torch sampler would hold."""
     import torch
 
-    setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
-    held = sum(torch_held(config, setting, Lengths.limits(config)).values())
-    total = torch.cuda.get_device_properties(policy.device).total_memory
-    return choose(config.rollout.name, parameters, True, installed, held / total)
+    from rlkit.sizing.memory import Lengths
+    from rlkit.sizing.run import torch_held
+
+    held = sum(torch_held(config, _setting(policy, config), Lengths.limits(config)).values())
+    return held / torch.cuda.get_device_properties(policy.device).total_memory
+
+
+def _setting(policy: "Policy", config: "RunConfig") -> "Setting":
+    from rlkit.sizing.memory import Setting
+    from rlkit.sizing.shapes import from_config
+
+    return Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
 
 
 def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:
@@ -58,18 +68,15 @@ def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]
     name, why = chosen(policy, config)
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler
-        from rlkit.sizing.memory import Setting
         from rlkit.sizing.run import trainer_held
-        from rlkit.sizing.shapes import from_config
 
-        setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
         together = max(d.train_batch_size * r.n, e.size * e.n)
         sampler = VllmSampler(
             policy,
             max_num_seqs=min(r.max_num_seqs, together),
             max_model_len=d.max_prompt_length + d.max_response_length,
             gpu_memory_utilization=r.gpu_memory_utilization,
-            trainer=sum(trainer_held(config, setting).values()),
+            trainer=sum(trainer_held(config, _setting(policy, config)).values()),
         )
         return sampler, f"vllm: {why}"
     from rlkit.samplers.torch import TorchSampler
