@@ -1,6 +1,7 @@
 """The proof that sampler and trainer hold the same weights, and the choice and memory of samplers."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from rlkit import samplers
+from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.kernels import EAGER
@@ -17,10 +19,8 @@ from rlkit.params import override, validate
 from rlkit.samplers import vllm
 from rlkit.samplers.torch import TorchSampler
 from rlkit.sizing.run import beside_cache
-from rlkit.training import session as session_module
 from rlkit.training import train, update
 from rlkit.training.critic import Critic
-from rlkit.training.session import Session
 from rlkit.training.update import Updater
 
 LETTERS = (
@@ -178,19 +178,17 @@ def rows(run) -> list[dict]:
 @pytest.mark.parametrize(("border", "use", "expected"), [
     (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
 ])  # fmt: skip
-def test_a_run_says_whether_its_update_is_compiled(monkeypatch, tmp_path, border, use, expected):
-    own = object()
-    monkeypatch.setattr(session_module, "COMPILED_FROM", border)
+def test_the_update_of_a_large_model_on_a_gpu_is_compiled(monkeypatch, border, use, expected):
+    own = replace(EAGER)
+    monkeypatch.setattr(update, "COMPILED_FROM", border)
     monkeypatch.setattr(
-        session_module, "kernels_for", lambda use, worth: own if (worth if use is None else use) else EAGER
+        update, "kernels_for", lambda use, worthwhile: own if (worthwhile if use is None else use) else EAGER
     )
-    monkeypatch.setattr(session_module, "compiled", lambda: own)
     c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})
-    with Session.open(validate(RunConfig, c), tmp_path, progress=False) as session:
-        session.device = "cuda"  # as far as the choice goes
-        updater = session._updater()
-        assert updater.critic is not None
-        for decoder in (updater.decoder, updater.critic.decoder):
-            assert (decoder.kernels is own) is expected
-        assert session.store.info["compiled"] is expected
-        session.device = "cpu"
+    c = validate(RunConfig, c)
+    policy = load_policy(c.model)
+    for device, made in (("cuda", expected), ("cpu", use is True)):
+        there: Any = SimpleNamespace(model=policy.model, device=torch.device(device))
+        updater = update.make_updater(there, c, Ledger())
+        assert updater.compiled is made and updater.critic is not None
+        assert updater.critic.decoder.kernels is updater.decoder.kernels

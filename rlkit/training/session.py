@@ -1,6 +1,5 @@
 """Everything a run holds between steps, and the parts of a step that the loop calls in order."""
 
-import copy
 import gc
 import math
 import time
@@ -20,8 +19,7 @@ from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
-from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import COMPILED_FROM, EAGER, compiled, kernels_for
+from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import Router, scorer_of
@@ -33,12 +31,11 @@ from rlkit.sizing.packing import keep_to_share
 from rlkit.store import Run, RunStore
 from rlkit.training import algorithms, checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
-from rlkit.training.critic import Critic
 from rlkit.training.health import problems
 from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
 from rlkit.training.upcoming import Upcoming
-from rlkit.training.update import Updater
+from rlkit.training.update import make_updater
 from rlkit.training.warm_start import progress_shown, warm_start
 from rlkit.types import Rollout
 
@@ -71,7 +68,7 @@ class Session:
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         self.shape = Shape.of(self.policy.model)
-        self.updater = self._updater()
+        self.updater = make_updater(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         every = config.rollout.sync_check_freq
         self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
@@ -88,7 +85,7 @@ class Session:
         )
         store.update(
             **parameter_counts(self.policy.model), **facts,
-            learning_rate=self.updater.stepper.peak, sampler=why, phase="",
+            learning_rate=self.updater.stepper.peak, sampler=why, compiled=self.updater.compiled, phase="",
         )  # fmt: skip
 
     @classmethod
@@ -115,24 +112,6 @@ class Session:
                 gc.unfreeze()
                 if session is not None:
                     session.close()
-
-    def _updater(self) -> Updater:
-        c, reference = self.config, None
-        parameters = sum(p.numel() for p in self.policy.model.parameters())
-        kernels = kernels_for(
-            c.actor.use_torch_compile, self.device == "cuda" and parameters >= COMPILED_FROM
-        )
-        self.store.update(compiled=kernels is not EAGER)
-        if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
-            model: Any = self.policy.model
-            adapted = hasattr(model, "disable_adapter")
-            reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
-        critic = (
-            Critic(self.policy.model, c, kernels)
-            if c.algorithm.adv_estimator in algorithms.NEEDS_CRITIC
-            else None
-        )
-        return Updater(c, self.policy.model, reference, critic, self.ledger, kernels)
 
     def _restore(self) -> None:
         root, total = self.store.checkpoints, self.config.trainer.total_training_steps

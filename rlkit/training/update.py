@@ -1,8 +1,10 @@
 """One update: old and reference log-probs, KL in the reward, advantages, and optimizer steps."""
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +12,8 @@ from torch import Tensor
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import EAGER, Kernels
+from rlkit.models.kernels import COMPILED_FROM, EAGER, Kernels, kernels_for
+from rlkit.models.loading import Policy
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
@@ -97,6 +100,11 @@ class Updater:
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps, config.model.dtype)
         self.controller = algorithms.KLController(config)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether the passes' kernels are."""
+        return self.decoder.kernels is not EAGER
 
     def _mini_batches(self) -> int:
         mini = self.config.actor.ppo_mini_batch_size
@@ -355,3 +363,17 @@ class Updater:
     def load_state_dict(self, state: dict) -> None:
         self.stepper.load_state_dict(state["actor"])
         self.controller.value = state["kl_coef"]
+
+
+def make_updater(policy: Policy, config: RunConfig, ledger: Ledger) -> Updater:
+    """What trains a policy, with the reference and the critic that the config needs."""
+    model: Any = policy.model
+    large = policy.device.type == "cuda" and sum(p.numel() for p in model.parameters()) >= COMPILED_FROM
+    kernels = kernels_for(config.actor.use_torch_compile, worthwhile=large)
+    reference, critic = None, None
+    if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
+        adapted = hasattr(model, "disable_adapter")
+        reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
+    if config.algorithm.adv_estimator in algorithms.NEEDS_CRITIC:
+        critic = Critic(model, config, kernels)
+    return Updater(config, model, reference, critic, ledger, kernels)
