@@ -19,6 +19,8 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.layout import Layout
 from rlkit.params import override, validate
+from rlkit.samplers import torch as torch_sampler
+from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import captured, train
 from rlkit.training.captured import CapturedPasses
@@ -75,6 +77,29 @@ def test_log_probs_of_captured_decoding_are_the_models_own_after_a_sync():
         for sample in group:
             own = tiny.reference_logprobs(other.cpu(), prompt, sample.ids).detach().numpy()
             np.testing.assert_allclose(sample.logprobs, own, atol=1e-3)
+
+
+def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch):
+    model, prompts, options = tiny.model().cuda(), tiny.prompts(40), dict(seed=0, max_tokens=10)
+    whole = TorchSampler(model, stop_ids=(3,)).sample(prompts, 8, **options)
+    monkeypatch.setattr(torch_sampler, "PREFILLED", 5 * max(map(len, prompts)))
+    parts = TorchSampler(model, stop_ids=(3,)).sample(prompts, 8, **options)
+    same = [
+        x.ids.tolist() == y.ids.tolist()
+        for a, b in zip(whole, parts, strict=True)
+        for x, y in zip(a, b, strict=True)
+    ]
+    assert np.mean(same) > 0.9  # as above
+
+
+def test_draws_from_a_large_vocabulary_are_those_of_the_cpu():
+    random = torch.Generator().manual_seed(0)
+    logits, uniform = torch.randn(256, 151_936, generator=random), torch.rand(256, generator=random)
+    how = Settings(temperature=1.0, top_p=1.0, top_k=0, max_tokens=1)
+    (here, own), (there, other) = draw(logits, uniform, how), draw(logits.cuda(), uniform.cuda(), how)
+    same = here == there.cpu()
+    assert same.float().mean() > 0.95  # the rounding of sums moves borders
+    torch.testing.assert_close(own[same], other.cpu()[same], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("family", "dtype", "rank", "adapter"), [
