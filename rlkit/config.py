@@ -254,9 +254,9 @@ class Actor(Section):
     ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
     micro_batch_tokens: Positive | None = None
-    """Tokens a forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches,
-    32,768 where passes are captured (`RunConfig.captures`), and verl's own 16,384 in a verl run. Never changes the
-    gradient."""
+    """Tokens a forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches;
+    32,768 on a GPU, or half or a quarter of it where its memory is predicted to hold no more; and verl's own 16,384 in
+    a verl run. Never changes the gradient."""
     ppo_epochs: Positive = 1
     """Passes over each batch."""
     clip_ratio: NonNegative = 0.2
@@ -286,9 +286,10 @@ class Actor(Section):
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 
-    def tokens_a_pass(self, captured: bool = False) -> int:
-        """`micro_batch_tokens`, or what it is where it is unset."""
-        return self.micro_batch_tokens or (32_768 if captured else 8_192)
+    @property
+    def tokens_a_pass(self) -> int:
+        """`micro_batch_tokens`, or what it is on a CPU where it is unset (on a GPU see rlkit.sizing.run.sized)."""
+        return self.micro_batch_tokens or 8_192
 
 
 class CriticModel(Section):

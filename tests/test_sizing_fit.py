@@ -168,13 +168,26 @@ def test_without_a_gpu_everything_is_said_to_be_as_it_must(monkeypatch):
 
 def test_the_verdict_says_what_a_larger_micro_batch_would_save():
     run = LARGE | {"model.lora_rank": 32}
-    small = fit("qwen2.5-1.5b", run, "h100")
+    small = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": 8_192}, "h100")
     largest, words = small.largest_micro_batch, small.summary().splitlines()[-1]
     assert largest and largest > 8_192 and f"could be {largest:,}, with which a step would take" in words
     told = float(words.split("would take ")[1].split(" s")[0])
     best = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": largest}, "h100")
     assert told == pytest.approx(best.step.total, rel=0.01) and told < 0.8 * small.step.total
     assert "instead" not in best.summary().splitlines()[-1]
+
+
+def test_a_pass_on_a_gpu_has_as_many_tokens_as_leave_a_part_of_it_free():
+    def tokens(model: str, device: str, **changes) -> int:
+        found = fit(model, LARGE | {"model.lora_rank": 32} | changes, device)
+        peak = found.memory.update_bytes / found.device.memory_gb / 1e9
+        assert device == "cpu" or peak < 0.75 or found.config.actor.tokens_a_pass == 8_192
+        return found.config.actor.tokens_a_pass
+
+    assert tokens("qwen2.5-0.5b", "h200") == 32_768 and tokens("qwen2.5-0.5b", "cpu") == 8_192
+    assert tokens("qwen2.5-1.5b", "h100") == 16_384 and tokens("qwen2.5-7b", "a100-40gb") == 8_192
+    assert tokens("qwen2.5-7b", "a100", **{"model.enable_gradient_checkpointing": True}) == 32_768
+    assert tokens("qwen2.5-0.5b", "h200", **{"actor.micro_batch_tokens": 5_000}) == 5_000
 
 
 def test_what_a_launch_takes_is_measured_by_passes_of_the_update():

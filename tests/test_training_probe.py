@@ -187,8 +187,11 @@ def test_the_update_of_a_large_model_on_a_gpu_is_compiled(monkeypatch, border, u
     c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})
     c = validate(RunConfig, c)
     policy = load_policy(c.model)
+    found = SimpleNamespace(total_memory=2**34)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, made in (("cuda", expected), ("cpu", use is True)):
-        there: Any = SimpleNamespace(model=policy.model, device=torch.device(device))
+        there: Any = SimpleNamespace(model=policy.model, base=policy.base, device=torch.device(device))
         updater = update.make_updater(there, c, Ledger())
         assert updater.compiled is made and updater.critic is not None
+        assert updater.passes.tokens == updater.critic.passes.tokens == {"cuda": 32_768, "cpu": 8_192}[device]
         assert updater.critic.decoder.kernels is updater.decoder.kernels

@@ -99,6 +99,7 @@ def test_a_run_leaves_all_its_parts(tmp_path):
     assert info["status"] == "finished" and info["scorer_version"] and len(info["held_out_hash"]) == 16
     assert info["parameters_non_embedding"] == 10_432
     assert info["sampler"] == "torch: there is no GPU" and info["compiled"] is False
+    assert info["micro_batch_tokens"] == 8_192
     evals = rlkit.read_evals(tmp_path / "test")
     assert len(evals) == 3 * 20 * 2 and set(evals["step"]) == {0, 3, 6}
     from transformers import AutoModelForCausalLM

@@ -46,13 +46,12 @@ def chosen(policy: "Policy", config: "RunConfig") -> tuple[str, str]:
 
 def _share_held(policy: "Policy", config: "RunConfig") -> float:
     """Share of the policy's GPU that the torch sampler would hold."""
-    import torch
-
+    from rlkit.sizing.devices import card
     from rlkit.sizing.memory import Lengths
     from rlkit.sizing.run import torch_held
 
     held = sum(torch_held(config, _setting(policy, config), Lengths.limits(config)).values())
-    return held / torch.cuda.get_device_properties(policy.device).total_memory
+    return held / (card(policy.device).memory_gb * 1e9)
 
 
 def _setting(policy: "Policy", config: "RunConfig") -> "Setting":

@@ -1,7 +1,7 @@
 """What a device can do, from its data sheet: memory, peak speed, bandwidth. Peaks are dense, without sparsity."""
 
 import re
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -72,6 +72,13 @@ def device_named(name: str) -> Device:
         known = ("cpu", *DEVICES)
         raise UserError(f"--device is {name!r}.{did_you_mean(name, known)} Use one of {', '.join(known)}.")
     return DEVICES[name]
+
+
+def card(device: Any) -> Device:
+    """A GPU that torch knows by `device`: its memory, and nothing of its speed."""
+    import torch
+
+    return Device(memory_gb=torch.cuda.get_device_properties(device).total_memory / 1e9)
 
 
 def from_smi(line: str) -> Device:

@@ -12,7 +12,7 @@ from rlkit.provenance import hardware
 from rlkit.sizing.devices import Device, device_named
 from rlkit.sizing.host import measured_launch
 from rlkit.sizing.memory import Lengths
-from rlkit.sizing.run import CONTEXT, USABLE, Memory, memory_of
+from rlkit.sizing.run import CONTEXT, USABLE, Memory, memory_of, sized
 from rlkit.sizing.seconds import StepTime, seconds_of
 from rlkit.sizing.shapes import ModelShape, shape_of
 
@@ -108,6 +108,7 @@ def fit_config(
         device_named(name),
         lengths or Lengths.limits(config),
     )
+    config = sized(config, shape, device, on_gpu)
     memory = memory_of(config, shape, device, on_gpu, lengths)
     limit = room(device, on_gpu)
 
@@ -161,6 +162,6 @@ def _changes(config: RunConfig, lengths: Lengths, fits: Any) -> dict[str, Any] |
     for option in _options(config):
         largest = _largest(_with(config, option), lengths, fits)
         if largest is not None:
-            smaller = min(largest, config.actor.tokens_a_pass())
+            smaller = min(largest, config.actor.tokens_a_pass)
             return option | ({} if fits(_with(config, option)) else {"actor.micro_batch_tokens": smaller})
     return None

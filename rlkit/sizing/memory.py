@@ -45,8 +45,7 @@ class Pass:
         """The largest micro-batch of an optimizer step, cut as rlkit.training.forward does."""
         prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
         total, n = prompts * config.rollout.n, config.rollout.n
-        tokens = config.actor.tokens_a_pass(config.captures(s.on_gpu, s.shape.parameters))
-        fits = tokens // (lengths.prompt + lengths.response)
+        fits = config.actor.tokens_a_pass // (lengths.prompt + lengths.response)
         size = min(total, config.actor.ppo_micro_batch_size or max(1, fits))
         return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(total / size))
 

@@ -18,7 +18,7 @@ from rlkit.executors import LocalJob, Work, visible_gpus
 from rlkit.provenance import usable_cores
 from rlkit.sizing.devices import MIB, Device
 from rlkit.sizing.machine import Gpu, gpus
-from rlkit.sizing.run import CONTEXT, USABLE, memory_of
+from rlkit.sizing.run import CONTEXT, USABLE, memory_of, sized
 from rlkit.sizing.shapes import shape_of
 from rlkit.store import read_json
 
@@ -65,7 +65,7 @@ class PackedExecutor:
         except UserError:
             return math.inf
         largest = Device(memory_gb=max(card.room for card in self.cards) / 1e9)
-        return memory_of(config, shape, largest, on_gpu=True).peak
+        return memory_of(sized(config, shape, largest, on_gpu=True), shape, largest, on_gpu=True).peak
 
     def start(self, work: Work) -> LocalJob | None:
         """Start it on the card with the most room; None where it has to wait. One that no empty card would hold is

@@ -60,7 +60,7 @@ def _seconds(phases: Mapping[str, float], total: float) -> list[str]:
 def verdict(fit: "Fit") -> str:
     """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
     peak, room = fit.memory.peak / GIB, fit.room / GIB
-    tokens = fit.config.actor.tokens_a_pass(fit.config.captures(fit.on_gpu, fit.shape.parameters))
+    tokens = fit.config.actor.tokens_a_pass
     if fit.fits:
         largest = max(fit.largest_micro_batch or 0, tokens)
         more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"

@@ -39,7 +39,7 @@ class Critic(nn.Module):
         checkpointing = config.model.enable_gradient_checkpointing
         self.decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
         self.shape = Shape.of(self.model)
-        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass())
+        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass)
         total = config.trainer.total_training_steps * config.critic.ppo_epochs
         self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total, config.model.dtype)
 

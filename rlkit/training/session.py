@@ -85,7 +85,8 @@ class Session:
         )
         store.update(
             **parameter_counts(self.policy.model), **facts,
-            learning_rate=self.updater.stepper.peak, sampler=why, compiled=self.updater.compiled, phase="",
+            learning_rate=self.updater.stepper.peak, sampler=why, compiled=self.updater.compiled,
+            micro_batch_tokens=self.updater.passes.tokens, phase="",
         )  # fmt: skip
 
     @classmethod

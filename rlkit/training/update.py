@@ -15,6 +15,9 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import COMPILED_FROM, EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
 from rlkit.seeds import derive
+from rlkit.sizing.devices import card
+from rlkit.sizing.run import sized
+from rlkit.sizing.shapes import from_config
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
@@ -96,7 +99,7 @@ class Updater:
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
         captures = config.captures(on_gpu, parameters)
         self.captured = CapturedPasses(self.decoder, config.rollout.temperature) if captures else None
-        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass(captures))
+        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass)
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps, config.model.dtype)
         self.controller = algorithms.KLController(config)
@@ -368,7 +371,10 @@ class Updater:
 def make_updater(policy: Policy, config: RunConfig, ledger: Ledger) -> Updater:
     """What trains a policy, with the reference and the critic that the config needs."""
     model: Any = policy.model
-    large = policy.device.type == "cuda" and sum(p.numel() for p in model.parameters()) >= COMPILED_FROM
+    large = False
+    if policy.device.type == "cuda":
+        config = sized(config, from_config(policy.base.config.to_dict()), card(policy.device), on_gpu=True)
+        large = sum(p.numel() for p in model.parameters()) >= COMPILED_FROM
     kernels = kernels_for(config.actor.use_torch_compile, worthwhile=large)
     reference, critic = None, None
     if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:

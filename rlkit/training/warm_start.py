@@ -197,7 +197,7 @@ class _Trainer:
         batch = self._examples(self.stream.batch(step))
         rows = torch.arange(len(batch))
         total = float(batch.mask.sum())
-        for part in micro_batches(batch, rows, 0, self.config.actor.tokens_a_pass()):
+        for part in micro_batches(batch, rows, 0, self.config.actor.tokens_a_pass):
             logprobs, _ = token_logprobs(self.decoder, part)
             (-logprobs.sum() / total).backward()
         self.stepper.step()
@@ -214,7 +214,7 @@ class _Trainer:
             self.validation,
             torch.arange(len(self.validation)),
             0,
-            self.config.actor.tokens_a_pass(),
+            self.config.actor.tokens_a_pass,
         ):
             logprobs, _ = token_logprobs(self.decoder, part)
             total += float(logprobs.double().sum(-1).exp().sum())
