@@ -86,7 +86,7 @@ class Session:
         store.update(
             **parameter_counts(self.policy.model), **facts,
             learning_rate=self.updater.stepper.peak, sampler=why, compiled=self.updater.compiled,
-            micro_batch_tokens=self.updater.passes.tokens, phase="",
+            micro_batch_tokens=None if self.updater.passes.size else self.updater.passes.tokens, phase="",
         )  # fmt: skip
 
     @classmethod
