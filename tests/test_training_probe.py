@@ -18,7 +18,7 @@ from rlkit.models.loading import load_policy
 from rlkit.params import override, validate
 from rlkit.samplers import vllm
 from rlkit.samplers.torch import TorchSampler
-from rlkit.sizing.run import beside_cache
+from rlkit.sizing.run import VLLM_FROM, beside_cache, choose
 from rlkit.training import train, update
 from rlkit.training.critic import Critic
 from rlkit.training.update import Updater
@@ -55,14 +55,14 @@ def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
 
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
-    large = samplers.VLLM_FROM
-    assert samplers.choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
-    assert samplers.choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
-    assert samplers.choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"
-    name, why = samplers.choose("auto", large, on_gpu=True, installed=False)
+    large = VLLM_FROM
+    assert choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
+    assert choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
+    assert choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"
+    name, why = choose("auto", large, on_gpu=True, installed=False)
     assert name == "torch" and "pip install" in why
-    assert samplers.choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
-    name, why = samplers.choose("auto", large - 1, on_gpu=True, installed=True, held=0.4)
+    assert choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
+    name, why = choose("auto", large - 1, on_gpu=True, installed=True, held=0.4)
     assert name == "vllm" and "40% of the GPU's memory" in why
 
 

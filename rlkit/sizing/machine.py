@@ -8,8 +8,8 @@ from importlib import metadata
 from pathlib import Path
 
 from rlkit.provenance import hardware, output_of, usable_cores
-from rlkit.samplers import VLLM_FROM
 from rlkit.sizing.devices import GIB
+from rlkit.sizing.run import VLLM_FROM
 
 GPU_EXTRA = "pip install -e '.[gpu]'"
 LOW_DISK = 5 * GIB
