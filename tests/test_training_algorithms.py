@@ -40,7 +40,7 @@ def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
     u = updater(c, model, reference)
     u.stepper.step = lambda: (
         kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
-        or (0.0, 0.0)
+        or (torch.zeros(()), 0.0)
     )
     u.update(batch, step=1)
     return kept
@@ -376,9 +376,9 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     u = updater(c, model)
     kept: dict[str, torch.Tensor] = {}
 
-    def keep() -> tuple[float, float]:
+    def keep() -> tuple[torch.Tensor, float]:
         kept.update({n: p.grad.clone() for n, p in model.named_parameters()})
-        return 0.0, 0.0
+        return torch.zeros(()), 0.0
 
     u.stepper.step = keep
     u.update(batch, step=1, baselines=torch.zeros(25))
