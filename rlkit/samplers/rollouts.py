@@ -45,10 +45,8 @@ def sample(
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
-    ones = np.ones(limits.max_response_length, np.int64)
-    ones.flags.writeable = False  # all answers share it
     answered = [
-        [Rollout(task, ids, s.ids, ones[: len(s.ids)], s.logprobs, s.finish_reason) for s in group]
+        [Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group]
         for task, ids, group in zip(answers, prompts, groups, strict=True)
     ]
     in_order = {True: iter([played[i : i + n] for i in range(0, len(played), n)]), False: iter(answered)}

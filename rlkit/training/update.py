@@ -119,7 +119,7 @@ class Updater:
         Args:
             baselines: (B,) rewards of greedy responses (remax).
         """
-        self._seed(derive("update", self.config.seed, step))
+        torch.manual_seed(derive("update", self.config.seed, step))  # dropout and clip_cov's choice
         metrics = self._prepare(batch)
         arguments = {"baselines": baselines, "sum_pi_squared": self._sum_pi_squared(batch)}
         batch.advantages, batch.returns = algorithms.advantages(batch, self.config, **arguments)
@@ -132,13 +132,6 @@ class Updater:
             if step <= self.config.critic.warmup_steps:
                 return metrics
         return metrics | self._update_policy(batch, step)
-
-    def _seed(self, seed: int) -> None:
-        """For dropout and clip_cov's choice. torch.manual_seed takes a millisecond to tell devices that are not here,
-        and keeps each time that it did."""
-        torch.default_generator.manual_seed(seed)
-        if self.decoder.device.type == "cuda":
-            torch.cuda.manual_seed(seed)
 
     def _prepare(self, batch: Batch) -> dict[str, float]:
         """Old log-probs, reference log-probs, values, and token rewards less the KL penalty."""
