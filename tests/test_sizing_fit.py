@@ -70,7 +70,7 @@ def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that
         ("qwen2.5-1.5b", "h200", long | {"rollout.max_num_seqs": 512}, "torch"), ("qwen2.5-7b", "h200", {}, "vllm"),
     ):  # fmt: skip
         found = fit(model, lora | changes, device)
-        assert sampler_of(found.config, found.shape, found.device, found.on_gpu) == name
+        assert sampler_of(found.config, found.shape, found.device, found.on_gpu)[0] == name
 
 
 def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():

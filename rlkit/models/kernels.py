@@ -24,8 +24,8 @@ from rlkit.errors import UserError
 Norm = tuple[Tensor, float]  # weight and epsilon
 VARIANTS = 64  # of a compiled kernel in one process
 COMPILED_FROM = 400_000_000
-"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, which compiled
-kernels, with their guards in Python, hardly shorten."""
+"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
+update took as long compiled on an H200 (0.36 and 0.34 s)."""
 
 
 @dataclass(frozen=True)

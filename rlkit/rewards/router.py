@@ -37,7 +37,7 @@ class Call:
     def __init__(self, rows: int = 0) -> None:
         self.results: list[Reward | None] = [None] * rows
         self.seconds: list[float] = [0.0] * rows
-        self._told: list[int] = []  # one thread appends while others do: counting needs no lock
+        self._told: list[int] = []  # several threads append, which needs no lock as counting would
         self._changed = threading.Condition()
 
     def expect(self, rows: int) -> None:

@@ -6,45 +6,37 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rlkit.config import RunConfig
     from rlkit.models.loading import Policy
-    from rlkit.sizing.memory import Setting
     from rlkit.types import Sampler
 
 
 def chosen(policy: "Policy", config: "RunConfig") -> tuple[str, str]:
-    """(torch or vllm, why) for a policy here, by `rlkit.sizing.run.choose`."""
-    from rlkit.sizing.devices import card
-    from rlkit.sizing.memory import Lengths
-    from rlkit.sizing.run import choose, torch_held
-
-    setting, on_gpu = _setting(policy, config), policy.device.type == "cuda"
-    installed = importlib.util.find_spec("vllm") is not None
-    held = sum(torch_held(config, setting, Lengths.limits(config)).values()) if on_gpu else 0
-    memory = card(policy.device).memory_gb * 1e9 if on_gpu else 1.0
-    return choose(config.rollout.name, setting.shape.parameters, on_gpu, installed, held / memory)
-
-
-def _setting(policy: "Policy", config: "RunConfig") -> "Setting":
-    from rlkit.sizing.memory import Setting
+    """(torch or vllm, why) for a policy here."""
+    from rlkit.sizing.devices import Device, card
+    from rlkit.sizing.run import sampler_of
     from rlkit.sizing.shapes import from_config
 
-    return Setting.of(config, from_config(policy.base.config.to_dict()), policy.device.type == "cuda")
+    on_gpu, shape = policy.device.type == "cuda", from_config(policy.base.config.to_dict())
+    installed = importlib.util.find_spec("vllm") is not None
+    return sampler_of(config, shape, card(policy.device) if on_gpu else Device(), on_gpu, installed)
 
 
 def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:
     """The sampler that `rollout.name` asks for, holding the policy's weights, and why it is that one."""
-    r, d, e = config.rollout, config.data, config.evaluation
+    r, d = config.rollout, config.data
     name, why = chosen(policy, config)
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler
-        from rlkit.sizing.run import trainer_held
+        from rlkit.sizing.memory import Setting
+        from rlkit.sizing.run import together, trainer_held
+        from rlkit.sizing.shapes import from_config
 
-        together = max(d.train_batch_size * r.n, e.size * e.n)
+        setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
         sampler = VllmSampler(
             policy,
-            max_num_seqs=min(r.max_num_seqs, together),
+            max_num_seqs=together(config),
             max_model_len=d.max_prompt_length + d.max_response_length,
             gpu_memory_utilization=r.gpu_memory_utilization,
-            trainer=sum(trainer_held(config, _setting(policy, config)).values()),
+            trainer=sum(trainer_held(config, setting).values()),
         )
         return sampler, f"vllm: {why}"
     from rlkit.samplers.torch import TorchSampler

@@ -1,5 +1,5 @@
-"""What launching a kernel from Python takes on this machine, measured: it is the processor's, and hosts of one kind of
-GPU differ by a factor of up to 1.9.
+"""What launching a kernel from Python takes on this machine, measured: it is the processor's, and was half as much
+again on one host as on two others of the same GPU.
 
 The passes are those that rlkit.sizing.seconds has its constant from: LoRA in bfloat16, through the update's own code.
 """

@@ -68,7 +68,7 @@ def memory_of(
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
     p = Pass.of(config, lengths, s)
     held = trainer_held(config, s)
-    if sampler_of(config, shape, device, on_gpu) == "vllm":
+    if sampler_of(config, shape, device, on_gpu)[0] == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
         sampler_held, rollout = torch_held(config, s, lengths), _torch(config, s, lengths)
@@ -123,11 +123,12 @@ def choose(name: str, parameters: int, on_gpu: bool, installed: bool, held: floa
     return "vllm", why
 
 
-def sampler_of(config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool) -> str:
-    """torch or vllm, by the rule of `rollout.name: auto` where vLLM is installed."""
+def sampler_of(
+    config: RunConfig, shape: ModelShape, device: Device, on_gpu: bool, installed: bool = True
+) -> tuple[str, str]:
+    """`choose` for a run on a device."""
     held = sum(torch_held(config, Setting.of(config, shape, on_gpu), Lengths.limits(config)).values())
-    share = held / (device.memory_gb * 1e9)
-    return choose(config.rollout.name, shape.parameters, on_gpu, installed=True, held=share)[0]
+    return choose(config.rollout.name, shape.parameters, on_gpu, installed, held / (device.memory_gb * 1e9))
 
 
 def needs_reference(config: RunConfig) -> bool:

@@ -1,7 +1,7 @@
 """Seconds of a step by phase, from FLOPs, bytes and launches.
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
-kernels at a launch each. The shares are chosen by runs on one H200: whole training of ladder-3m and ladder-30m in
+kernels at a launch each. The shares are chosen by runs on H200s: whole training of ladder-3m and ladder-30m in
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
 shapes of Qwen2.5 under vLLM, 0.5B to 7B, and under the torch sampler, 0.5B and 1.5B. They meet those steps to 11 %.
 Whole training of models between 30M and 0.5B was not timed. What is the host's and not the GPU's (launches from
@@ -33,7 +33,7 @@ The latter is a typical host's: 34 to 37 µs on two of three, in steps of ladder
 SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
 """Seconds a sequence and token of the sampler's host, beside which the GPU computes: vLLM's in process, 0.3B to 3B."""
 KERNELS = {"decode": 14, "forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
-"""Kernels a layer, counted; what adapters add is merged while decoding. Those of decoding overlap by half."""
+"""Kernels a layer, counted in training; what adapters add is merged while decoding, whose number fits the times."""
 DRAW = 40
 """Kernels that draw a token."""
 DRAWN = 10
@@ -123,7 +123,7 @@ def _time(
 
 def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, launch: float) -> float:
     """Every token goes through the products, reads each sequence's cache, and is drawn from the logits."""
-    sampler = sampler_of(config, s.shape, device, s.on_gpu)
+    sampler, _ = sampler_of(config, s.shape, device, s.on_gpu)
     total = config.data.train_batch_size * config.rollout.n
     rows = min(total, together(config))
     cache = rows * (lengths.prompt + lengths.response / 2) * cache_bytes(s)

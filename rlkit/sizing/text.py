@@ -37,7 +37,7 @@ def summary(fit: "Fit") -> str:
         f"{c.model.path}: {fit.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
         f"({fit.device.memory_gb * 1e9 / GIB:.0f} GiB)\n"
         f"{c.data.train_batch_size} prompts of {fit.lengths.prompt} tokens × {c.rollout.n} responses of "
-        f"{fit.lengths.response}; sampler: {sampler_of(c, fit.shape, fit.device, fit.on_gpu)}"
+        f"{fit.lengths.response}; sampler: {sampler_of(c, fit.shape, fit.device, fit.on_gpu)[0]}"
     )
     lines = [head, "", f"{'memory':<28}{'GiB':>9}"]
     for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
