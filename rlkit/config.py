@@ -280,9 +280,9 @@ class Actor(Section):
     entropy_coeff: NonNegative = 0.0
     """Coefficient of the entropy bonus."""
     use_torch_compile: bool | None = None
-    """Compile what stands between the matrix products of the update's passes: fewer kernels, for some ten seconds of
-    compiling at the first update. Unset is true on a GPU for models of at least 400M parameters: passes of smaller ones
-    wait for their launches. False in a verl run."""
+    """Compile what stands between the matrix products of the update's and the torch sampler's passes: fewer kernels,
+    for some ten seconds of compiling in the first step. Unset is true on a GPU for models of at least 400M parameters:
+    passes of smaller ones wait for their launches. False in a verl run."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 

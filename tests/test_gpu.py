@@ -234,10 +234,11 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
     assert passes.captures == 1
 
 
-def test_a_refreshed_sampler_goes_on_with_the_new_weights():
+@pytest.mark.parametrize("compile_", [False, True])
+def test_a_refreshed_sampler_goes_on_with_the_new_weights(compile_):
     """Weights, prompts and steps are all replayed by the end; between them the GPU's time is filled."""
     model, prompts, calls = tiny.model().cuda(), tiny.prompts(9), []
-    sampler = TorchSampler(model, stop_ids=())
+    sampler = TorchSampler(model, stop_ids=(), kernels=compiled() if compile_ else EAGER)
     sampler.while_waiting(lambda: calls.append(len(calls)) is None and len(calls) % 3 > 0)
     for seed in range(5):
         with torch.no_grad():

@@ -364,13 +364,14 @@ def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible
     lacking: list[str | None] = [None]
     monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
     compiled.cache_clear()
-    cases = ((None, False), (None, True), (True, False), (False, True))
-    assert [kernels_for(*case) is EAGER for case in cases] == [True, False, False, True]
+    large = kernels.COMPILED_FROM
+    cases = ((None, large - 1, True), (None, large, False), (None, large, True), (True, 1, False), (False, large, True))
+    assert [kernels_for(*case) is EAGER for case in cases] == [True, True, False, False, True]
     lacking[0] = "a compiler"
     compiled.cache_clear()
-    assert kernels_for(None, True) is EAGER
+    assert kernels_for(None, large, True) is EAGER
     with pytest.raises(UserError, match="needs a compiler"):
-        kernels_for(True, False)
+        kernels_for(True, 1, False)
 
 
 def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):

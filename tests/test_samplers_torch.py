@@ -1,5 +1,6 @@
 """The torch sampler: its log-probs, its randomness, its stops."""
 
+import shutil
 from itertools import chain
 
 import numpy as np
@@ -7,20 +8,32 @@ import pytest
 import tiny
 import torch
 
+from rlkit.models.kernels import EAGER, compiled
 from rlkit.samplers import static
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.drawing import Settings, block_size, draw, truncated
 from rlkit.samplers.torch import TorchSampler, pad_right
 
 
+def eager():
+    return EAGER
+
+
 def settings(temperature=1.0, top_p=1.0, top_k=0):
     return Settings(temperature, top_p, top_k, 8)
 
 
-@pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
-def test_log_probs_are_the_models_own_at_the_sampling_temperature(temperature):
+NEEDS_COMPILER = pytest.mark.skipif(
+    not any(map(shutil.which, ("c++", "g++", "clang++"))), reason="needs a C++ compiler"
+)
+
+
+@pytest.mark.parametrize(("temperature", "kernels"), [
+    (0.6, eager), (1.0, eager), (1.3, eager), pytest.param(1.0, compiled, marks=NEEDS_COMPILER),
+])  # fmt: skip
+def test_log_probs_are_the_models_own_at_the_sampling_temperature(temperature, kernels):
     model, prompts = tiny.model(), tiny.prompts(5)
-    sampler = TorchSampler(model, stop_ids=(3, 8))
+    sampler = TorchSampler(model, stop_ids=(3, 8), kernels=kernels())
     groups = sampler.sample(prompts, 6, seed=1, max_tokens=9, temperature=temperature)
     lengths = set()
     for prompt, group in zip(prompts, groups, strict=True):

@@ -13,6 +13,7 @@ from rlkit import samplers
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
+from rlkit.models import kernels
 from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
 from rlkit.params import override, validate
@@ -178,20 +179,21 @@ def rows(run) -> list[dict]:
 @pytest.mark.parametrize(("border", "use", "expected"), [
     (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
 ])  # fmt: skip
-def test_the_update_of_a_large_model_on_a_gpu_is_compiled(monkeypatch, border, use, expected):
+def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, border, use, expected):
     own = replace(EAGER)
-    monkeypatch.setattr(update, "COMPILED_FROM", border)
-    monkeypatch.setattr(
-        update, "kernels_for", lambda use, worthwhile: own if (worthwhile if use is None else use) else EAGER
-    )
+    monkeypatch.setattr(kernels, "COMPILED_FROM", border)
+    monkeypatch.setattr(kernels, "missing_compiler", lambda: None)
+    monkeypatch.setattr(kernels, "compiled", lambda: own)
     c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})
     c = validate(RunConfig, c)
     policy = load_policy(c.model)
     found = SimpleNamespace(total_memory=2**34)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, made in (("cuda", expected), ("cpu", use is True)):
-        there: Any = SimpleNamespace(model=policy.model, base=policy.base, device=torch.device(device))
+        there: Any = SimpleNamespace(**vars(policy), base=policy.base, device=torch.device(device))
         updater = update.make_updater(there, c, Ledger())
         assert updater.compiled is made and updater.critic is not None
         assert updater.passes.tokens == updater.critic.passes.tokens == {"cuda": 32_768, "cpu": 8_192}[device]
         assert updater.critic.decoder.kernels is updater.decoder.kernels
+        sampler: Any = samplers.make_sampler(there, c)[0]
+        assert sampler.decoder.kernels is updater.decoder.kernels

@@ -199,13 +199,14 @@ def compiled() -> Kernels:
     )
 
 
-def kernels_for(use: bool | None, worthwhile: bool) -> Kernels:
-    """Those of `actor.use_torch_compile`: where it is unset compiled ones if that is worthwhile and can be done.
+def kernels_for(use: bool | None, parameters: int, on_gpu: bool) -> Kernels:
+    """Those of `actor.use_torch_compile`, for the update and for the torch sampler: where it is unset compiled ones for
+    a large model on a GPU, if that can be done.
 
     Raises UserError where it asks to compile and there is nothing to do it with.
     """
     if use is None:
-        use = worthwhile and missing_compiler() is None
+        use = on_gpu and parameters >= COMPILED_FROM and missing_compiler() is None
     return compiled() if use else EAGER
 
 

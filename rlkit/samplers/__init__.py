@@ -39,6 +39,10 @@ def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]
             trainer=sum(trainer_held(config, setting).values()),
         )
         return sampler, f"vllm: {why}"
+    from rlkit.models.kernels import kernels_for
     from rlkit.samplers.torch import TorchSampler
 
-    return TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs), f"torch: {why}"
+    parameters = sum(p.numel() for p in policy.model.parameters())
+    kernels = kernels_for(config.actor.use_torch_compile, parameters, policy.device.type == "cuda")
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs, kernels)
+    return sampler, f"torch: {why}"

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from rlkit.models.decoder import Decoder, Prefix
+from rlkit.models.kernels import EAGER, Kernels
 from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw, require_numbers
 from rlkit.samplers.memory import Memory, alike
@@ -33,13 +34,19 @@ class TorchSampler:
         stop_ids: token ids that end a response; the stop token belongs to the response and is scored.
         pad_id: filler behind shorter prompts; never attended to.
         max_num_seqs: sequences decoded together.
+        kernels: what computes norms, rotary embedding and SwiGLU.
     """
 
     def __init__(
-        self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096
+        self,
+        model: torch.nn.Module,
+        stop_ids: Sequence[int],
+        pad_id: int = 0,
+        max_num_seqs: int = 4096,
+        kernels: Kernels = EAGER,
     ):
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
-        self.decoder = Decoder(model, frozen=True)
+        self.decoder = Decoder(model, frozen=True, kernels=kernels)
         on_gpu = self.decoder.device.type == "cuda"
         self.static = StaticDecoding(self.decoder, self.stop_ids) if on_gpu else None
         self.memory: Memory | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
-from rlkit.models.kernels import COMPILED_FROM, EAGER, Kernels, kernels_for
+from rlkit.models.kernels import EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
 from rlkit.seeds import derive
 from rlkit.sizing.devices import card
@@ -364,15 +364,14 @@ class Updater:
 def make_updater(policy: Policy, config: RunConfig, ledger: Ledger) -> Updater:
     """What trains a policy, with the reference and the critic that the config needs."""
     model: Any = policy.model
-    large = False
-    if policy.device.type == "cuda":
-        config = sized(config, from_config(policy.base.config.to_dict()), card(policy.device), on_gpu=True)
-        large = sum(p.numel() for p in model.parameters()) >= COMPILED_FROM
-    kernels = kernels_for(config.actor.use_torch_compile, worthwhile=large)
+    on_gpu, parameters = policy.device.type == "cuda", sum(p.numel() for p in model.parameters())
+    if on_gpu:
+        config = sized(config, from_config(policy.base.config.to_dict()), card(policy.device), on_gpu)
+    kernels = kernels_for(config.actor.use_torch_compile, parameters, on_gpu)
     reference, critic = None, None
     if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
         adapted = hasattr(model, "disable_adapter")
-        reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True)
+        reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True, kernels=kernels)
     if config.algorithm.adv_estimator in algorithms.NEEDS_CRITIC:
         critic = Critic(model, config, kernels)
     return Updater(config, model, reference, critic, ledger, kernels)
