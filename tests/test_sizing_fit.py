@@ -192,7 +192,7 @@ def test_a_pass_on_a_gpu_has_as_many_tokens_as_leave_a_part_of_it_free():
 
 def test_what_a_launch_takes_is_measured_by_passes_of_the_update():
     before = torch.get_rng_state()
-    assert 0 < host.launch_seconds("cpu") < 5e-3
+    assert host.AMID < host.launch_seconds("cpu") < 5e-3
     assert torch.equal(torch.get_rng_state(), before)
 
 
