@@ -365,7 +365,13 @@ def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible
     monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
     compiled.cache_clear()
     large = kernels.COMPILED_FROM
-    cases = ((None, large - 1, True), (None, large, False), (None, large, True), (True, 1, False), (False, large, True))
+    cases = (
+        (None, large - 1, True),
+        (None, large, False),
+        (None, large, True),
+        (True, 1, False),
+        (False, large, True),
+    )
     assert [kernels_for(*case) is EAGER for case in cases] == [True, True, False, False, True]
     lacking[0] = "a compiler"
     compiled.cache_clear()

@@ -49,12 +49,12 @@ def measured_update(c: RunConfig, lengths: Lengths) -> int:
     def batch():
         return tiny.batch([lengths.response] * count, c.rollout.n, prompt_length=lengths.prompt)
 
-    updater.update(batch(), 1)
+    updater.update(batch(), 1)()
     optimizers = [updater.stepper.optimizer, *([critic.stepper.optimizer] if critic else [])]
     moments = [t for o in optimizers for s in o.state.values() for t in s.values() if t.dim()]
     second, own = batch(), list(critic.parameters()) if critic else []
     with LiveBytes(*policy.model.parameters(), *policy.model.buffers(), *own, *moments) as live:
-        updater.update(second, 2)
+        updater.update(second, 2)()
     return live.peak
 
 
@@ -117,9 +117,8 @@ def measured_pass(model: Any, checkpointing: bool, p: Pass) -> int:
     ids = torch.empty(p.tokens, dtype=torch.long, device="meta")
     targets = torch.empty(p.targets, dtype=torch.long, device="meta")
     with LiveBytes(*model.parameters()) as live:
-        hidden = decoder.run(
-            ids, layout.positions, lambda _, qkv: ragged_attention(qkv, layout, decoder.heads)
-        )
+        turns = decoder.turns(layout.positions)
+        hidden = decoder.run(ids, turns, lambda _, qkv: ragged_attention(qkv, layout, decoder.heads))
         first = hidden[layout.last].index_select(0, layout.index)
         states = torch.cat((first, hidden[layout.prompt_tokens :]))
         del hidden, first

@@ -42,7 +42,7 @@ def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
         kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         or (torch.zeros(()), 0.0)
     )
-    u.update(batch, step=1)
+    u.update(batch, step=1)()
     return kept
 
 
@@ -97,7 +97,7 @@ def test_the_loss_of_a_mini_batch_is_verls_own_on_the_whole(mode):
     c = config(actor__loss_agg_mode=mode, actor__ppo_micro_batch_size=3)
     batch, model = tiny.batch(LENGTHS), tiny.model()
     u = updater(c, model)
-    metrics = u.update(batch, step=1)
+    metrics = u.update(batch, step=1)()
     model = tiny.model()
     from rlkit.models.decoder import Decoder
     from rlkit.training.forward import Rows, token_logprobs
@@ -341,7 +341,7 @@ def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
     values = []
     for step in range(1, 6):
         batch.old_logprobs = batch.ref_logprobs = None
-        values.append(u.update(batch, step)["actor/kl_loss"])
+        values.append(u.update(batch, step)()["actor/kl_loss"])
     assert values[-1] < values[0]
 
 
@@ -381,7 +381,7 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
         return torch.zeros(()), 0.0
 
     u.stepper.step = keep
-    u.update(batch, step=1, baselines=torch.zeros(25))
+    u.update(batch, step=1, baselines=torch.zeros(25))()
     for (name, g), e in zip(kept.items(), exact, strict=True):
         torch.testing.assert_close(g, -e, atol=1e-6, rtol=1e-4, msg=name)
 
@@ -411,7 +411,7 @@ def test_the_ratio_is_one_on_policy(temperature):
         for i, s in enumerate(group)
     ]
     batch = collate(rollouts, [0, 0, 1, 1, 2, 2, 3, 3], 0, torch.device("cpu"))
-    metrics = updater(config(rollout__temperature=temperature), model).update(batch, step=1)
+    metrics = updater(config(rollout__temperature=temperature), model).update(batch, step=1)()
     assert metrics["policy/logprob_gap"] < 1e-5
 
 
@@ -429,7 +429,7 @@ def test_ppo_epochs_and_mini_batches_take_their_steps_and_cover_every_group():
     assert len(seen) == 6
     for epoch in range(3):
         assert sorted(seen[2 * epoch] + seen[2 * epoch + 1]) == list(range(8))
-    metrics = u.update(batch, step=1)
+    metrics = u.update(batch, step=1)()
     assert u.ledger.optimizer_steps == 6 == u.stepper.step_count
     assert metrics["actor/ppo_kl"] != 0  # later steps are off-policy
 
@@ -492,5 +492,5 @@ def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
     u = updater(config(model__lora_rank=4, model__lora_dropout=dropout), model)
     backward = u._backward
     monkeypatch.setattr(u, "_backward", lambda *args: modes.append(model.training) or backward(*args))
-    u.update(tiny.batch(LENGTHS), step=1)
+    u.update(tiny.batch(LENGTHS), step=1)()
     assert modes and all(mode is (dropout > 0) for mode in modes) and not model.training

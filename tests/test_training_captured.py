@@ -85,7 +85,7 @@ def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
         if use:
             u.captured = passes
             passes.counts = (2, 4) if "actor__micro_batch_tokens" in changes else (4, 8)
-        metrics = [u.update(replace(made), step=step) for step in (1, 2)][-1]
+        metrics = [u.update(replace(made), step=step)() for step in (1, 2)][-1]
         results.append((metrics, u.ledger.flops["update"], [p.detach() for p in model.parameters()]))
         assert passes.captures == use
     (plain, flops, weights), (padded, counted, same) = results

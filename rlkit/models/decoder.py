@@ -199,7 +199,7 @@ class Decoder:
             values.append(v)
             return attention(qkv, layout, self.heads)
 
-        hidden = self.run(layout.pack(ids, ids[:, :1]), layout.positions, attend)  # (N, d)
+        hidden = self.run(layout.pack(ids, ids[:, :1]), self.turns(layout.positions), attend)  # (N, d)
         return Prefix(hidden[layout.last], keys, values, mask, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:
@@ -210,35 +210,41 @@ class Decoder:
             ids: (P, S) prompts.
             responses: (B, T); the last token of each is predicted, never an input.
         """
+        turns = self.turns(layout.positions)
         hidden = self.run(
-            layout.pack(ids, responses), layout.positions, lambda _, qkv: attention(qkv, layout, self.heads)
+            layout.pack(ids, responses), turns, lambda _, qkv: attention(qkv, layout, self.heads)
         )
         return torch.cat((hidden[layout.last].index_select(0, layout.index), hidden[layout.prompt_tokens :]))
 
-    def run(self, ids: Tensor, positions: Tensor, attend: Attend) -> Tensor:
-        """All layers over packed tokens `ids` (N,) at `positions` (N,); returns the normed states (N, d)."""
+    def turns(self, positions: Tensor) -> Tensor:
+        """What rotary embedding turns queries and keys at `positions` (N,) by: complex (N, D/2), of modulus 1."""
+        like = torch.empty(0, dtype=torch.promote_types(self.dtype, torch.float32), device=positions.device)
+        cos, sin = (y[0, :, : self.head_dim // 2] for y in self.core.rotary_emb(like, positions[None]))
+        return torch.complex(cos, sin)
+
+    def run(self, ids: Tensor, turns: Tensor, attend: Attend) -> Tensor:
+        """All layers over packed tokens `ids` (N,) at the positions of `turns` (N, D/2); returns the normed states
+        (N, d)."""
         blocks, embedding, last_norm = self.weights()
         # The residual stream is at least float32: rounded to bfloat16 at each of its many additions, it would move
         # log-probs by hundredths between two ways of computing the same thing.
         x = F.embedding(ids, embedding).to(torch.promote_types(self.dtype, torch.float32))  # (N, d)
-        cos, sin = (y[0, :, : self.head_dim // 2] for y in self.core.rotary_emb(x, positions[None]))
-        turn = torch.complex(cos, sin)  # (N, D/2)
         for i, block in enumerate(blocks):
-            x = self._checkpointed(i, block, x, turn, attend)
+            x = self._checkpointed(i, block, x, turns, attend)
         return self.kernels.norm(last_norm, x, self.dtype)
 
-    def _checkpointed(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend):
+    def _checkpointed(self, i: int, block: Block, x: Tensor, turns: Tensor, attend: Attend):
         """A layer, whose activations are computed again in the backward pass where that is asked for."""
         if not (self.checkpointing and torch.is_grad_enabled()):
-            return self._layer(i, block, x, turn, attend)
-        return checkpoint(self._layer, i, block, x, turn, attend, use_reentrant=False)
+            return self._layer(i, block, x, turns, attend)
+        return checkpoint(self._layer, i, block, x, turns, attend, use_reentrant=False)
 
-    def _layer(self, i: int, block: Block, x: Tensor, turn: Tensor, attend: Attend) -> Tensor:
+    def _layer(self, i: int, block: Block, x: Tensor, turns: Tensor, attend: Attend) -> Tensor:
         norm, rotary, swiglu = self.kernels.norm, self.kernels.rotary, self.kernels.swiglu
         qkv = block.qkv(norm(block.input_norm, x, self.dtype)).view(len(x), -1, self.head_dim)
         if block.q_norm is not None and block.k_norm is not None:  # Qwen3
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
             qkv = torch.cat((norm(block.q_norm, q, q.dtype), norm(block.k_norm, k, k.dtype), v), 1)
-        qkv = rotary(qkv, turn, self.heads + self.kv_heads)
-        x = x + block.output(attend(i, qkv).flatten(1))
-        return x + block.down(swiglu(block.gate_up(norm(block.post_norm, x, self.dtype))))
+        qkv = rotary(qkv, turns, self.heads + self.kv_heads)
+        x = block.output.added(x, attend(i, qkv).flatten(1))
+        return block.down.added(x, swiglu(block.gate_up(norm(block.post_norm, x, self.dtype))))

@@ -59,6 +59,13 @@ class Product:
             return AdaptedLinear.apply(x, self.weight, self.bias, *self._fused_adapters())
         return F.linear(x, self.weight, self.bias)
 
+    def added(self, total: Tensor, x: Tensor) -> Tensor:
+        """total (N, outputs) and the product of x (N, in): in place and by one kernel, unless there is a gradient or
+        another precision."""
+        if torch.is_grad_enabled() or self.adapters or self.bias is not None or total.dtype != self.dtype:
+            return total + self(x)
+        return torch.addmm(total, x, self.weight.t(), out=total)  # FLOP counters know no addmm_
+
     def _fused_adapters(self) -> tuple[Tensor, Tensor]:
         """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
         downs, ups = [], []

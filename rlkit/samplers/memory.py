@@ -94,7 +94,7 @@ class Memory:
             out = cached_attention(board, keys[layer], values[layer], seen).flatten(0, 1)
             return out if cells is None else out.index_select(0, cells)
 
-        hidden = decoder.run(ids, places, attend)  # (N, d)
+        hidden = decoder.run(ids, decoder.turns(places), attend)  # (N, d)
         last = torch.from_numpy(new.cumsum() - 1).to(device)
         size = torch.from_numpy(lengths).to(device)
         mask = torch.arange(w, device=device) < size[:, None]

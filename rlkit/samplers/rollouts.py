@@ -14,7 +14,9 @@ from rlkit.rewards import Router
 from rlkit.types import Rollout, Sampler, Task
 
 ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
-DECODED = 64  # responses decoded together
+DECODED = (
+    32_768  # tokens of responses decoded together, about: fewer are not worth waking the tokenizer's threads
+)
 
 
 def sample(
@@ -89,8 +91,9 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
 
     def answers() -> Iterator[tuple[Task, str]]:
         """Distinct answers; the first are graded while the next are decoded."""
-        for start in range(0, len(open_), DECODED):
-            part = open_[start : start + DECODED]
+        size = max(1, len(open_) * DECODED // max(1, sum(len(r.response_ids) for r in open_)))
+        for start in range(0, len(open_), size):
+            part = open_[start : start + size]
             texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in part])
             for i, (rollout, text) in enumerate(zip(part, texts, strict=True), start):
                 key, new = (i if own else id(rollout.task), text), len(places)

@@ -52,6 +52,7 @@ class Buffers:
     owner: Tensor  # (R,) which sequence a row computes; the last sequence is nobody's
     running: Tensor  # (R,) bool
     positions: Tensor  # (R,) prompt lengths
+    turns: Tensor  # (W, D/2) rotary embedding's, by position
     step: Tensor  # (1,) how many tokens have been drawn
     place: Tensor  # (1,) where the cache is written next
     uniform: Tensor  # (R + 1, T) by sequence
@@ -75,6 +76,7 @@ class Buffers:
             owner=whole(rows),
             running=torch.zeros(rows, dtype=torch.bool, device=device),
             positions=whole(rows),
+            turns=decoder.turns(torch.arange(width, device=device)),
             step=whole(1),
             place=whole(1),
             uniform=torch.zeros(rows + 1, max_tokens, device=device),
@@ -267,6 +269,6 @@ class StaticDecoding:
             keys, values = cache.unbind()
             return decode_attention(qkv[:, :heads], keys, values, width, bias)
 
-        x.hidden[:rows] = self.decoder.run(token, x.positions[:rows] + at, attend)
+        x.hidden[:rows] = self.decoder.run(token, x.turns[x.positions[:rows] + at], attend)
         step += 1
         x.place += 1

@@ -158,7 +158,8 @@ class TorchSampler:
 
     def _step(self, token: Tensor, cache: Cache, t: int) -> Tensor:
         """Append `token` (A,) as response token t and return the states (A, d) after it."""
-        return self.decoder.run(token, cache.lengths + t, lambda layer, qkv: cache.attend(layer, qkv, t))
+        turns = self.decoder.turns(cache.lengths + t)
+        return self.decoder.run(token, turns, lambda layer, qkv: cache.attend(layer, qkv, t))
 
     def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
         ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()

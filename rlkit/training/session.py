@@ -182,7 +182,6 @@ class Session:
                 "undecided",
             )
         self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
-        self._count(rollouts)
         return rollouts
 
     def _count(self, rollouts: list[Rollout]) -> None:
@@ -211,6 +210,7 @@ class Session:
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
         self.metrics |= counts
         if not kept:
+            self._count(rollouts)
             self.warn("No group of this step could be compared; nothing was learnt from it.")
             return
         with self.timed("update_actor"):
@@ -225,7 +225,9 @@ class Session:
                 if baselines is None
                 else torch.tensor([baselines[g] for g in groups], device=self.device)
             )
-            self.metrics |= self.updater.update(batch, self.step, chosen)
+            metrics = self.updater.update(batch, self.step, chosen)
+            self._count(rollouts)  # while a GPU is at work
+            self.metrics |= metrics()
         self._log_samples(rollouts)
         for kind, sentence in problems(self.metrics, c):
             self.warn(sentence, kind)

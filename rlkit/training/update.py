@@ -39,12 +39,16 @@ class Metrics:
 
     A micro-batch's loss is already divided by the denominators of its mini-batch, so shares are summed, and
     the sum is divided by the number of optimizer steps.
+
+    Attributes:
+        measured: what adds numbers that are still on their device; read last, because reading waits for the device.
     """
 
     sums: dict[str, float] = field(default_factory=dict)
     weights: dict[str, float] = field(default_factory=dict)
     shares: dict[str, float] = field(default_factory=dict)
     steps: int = 0
+    measured: "list[Measured]" = field(default_factory=list)
 
     def mean(self, metrics: dict[str, float], weight: float) -> None:
         """Add means of a part that weighs `weight`."""
@@ -57,12 +61,15 @@ class Metrics:
         self.shares[name] = self.shares.get(name, 0.0) + float(loss)
 
     def result(self) -> dict[str, float]:
+        for add in self.measured:
+            add(self)
+        self.measured.clear()
         means = {name: total / self.weights[name] for name, total in self.sums.items() if self.weights[name]}
         return means | {name: total / max(1, self.steps) for name, total in self.shares.items()}
 
 
 Measured = Callable[[Metrics], None]
-"""Adds the numbers of a micro-batch, which are still on its device, to the metrics."""
+"""Adds numbers that are still on their device to the metrics."""
 
 
 class Updater:
@@ -113,11 +120,16 @@ class Updater:
         mini = self.config.actor.ppo_mini_batch_size
         return self.config.data.train_batch_size // mini if mini else 1
 
-    def update(self, batch: Batch, step: int, baselines: Tensor | None = None) -> dict[str, float]:
+    def update(
+        self, batch: Batch, step: int, baselines: Tensor | None = None
+    ) -> Callable[[], dict[str, float]]:
         """All of one step's learning from a graded batch; fills the batch's derived fields.
 
         Args:
             baselines: (B,) rewards of greedy responses (remax).
+
+        Returns:
+            What reads the metrics, once. A GPU may still be at work, which reading them waits for.
         """
         torch.manual_seed(derive("update", self.config.seed, step))  # dropout and clip_cov's choice
         metrics = self._prepare(batch)
@@ -130,8 +142,9 @@ class Updater:
         if self.critic is not None:
             metrics |= self.critic.update(batch, self.ledger)
             if step <= self.config.critic.warmup_steps:
-                return metrics
-        return metrics | self._update_policy(batch, step)
+                return lambda: metrics
+        policy = self._update_policy(batch, step)
+        return lambda: metrics | policy.result()
 
     def _prepare(self, batch: Batch) -> dict[str, float]:
         """Old log-probs, reference log-probs, values, and token rewards less the KL penalty."""
@@ -199,23 +212,26 @@ class Updater:
         self.ledger.add(phase, flops)
         return result
 
-    def _update_policy(self, batch: Batch, step: int) -> dict[str, float]:
+    def _update_policy(self, batch: Batch, step: int) -> Metrics:
         actor, metrics = self.config.actor, Metrics()
         if self.config.model.lora_dropout:  # all that a mode changes here; setting it visits every module
             self.model.train()
         for epoch in range(actor.ppo_epochs):
             for mini in self._mini_rows(batch, step, epoch):
                 scale = algorithms.Scale.of(batch.mask[mini], actor, self.config.data.max_response_length)
-                measured = self._gradient(batch, mini, scale)
-                norm, rate = self.stepper.step()
-                for add in measured:  # now that the GPU has all its work: a number that is read waits for it
-                    add(metrics)
-                metrics.mean({"actor/grad_norm": float(norm), "actor/lr": rate} | self.stepper.scale(), 1.0)
+                metrics.measured += self._gradient(batch, mini, scale)
+                metrics.measured.append(self._step())
                 metrics.steps += 1
         if self.config.model.lora_dropout:
             self.model.eval()
         self.ledger.optimizer_steps += metrics.steps
-        return metrics.result()
+        return metrics
+
+    def _step(self) -> Measured:
+        """An optimizer step."""
+        norm, rate = self.stepper.step()
+        facts = {"actor/lr": rate} | self.stepper.scale()
+        return lambda metrics: metrics.mean({"actor/grad_norm": float(norm)} | facts, 1.0)
 
     def _gradient(self, batch: Batch, rows: Tensor, scale: algorithms.Scale) -> list[Measured]:
         """Accumulate a mini-batch's gradient. Where the GPU's memory does not do, the mini-batch starts again
@@ -371,7 +387,9 @@ def make_updater(policy: Policy, config: RunConfig, ledger: Ledger) -> Updater:
     reference, critic = None, None
     if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
         adapted = hasattr(model, "disable_adapter")
-        reference = model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True, kernels=kernels)
+        reference = (
+            model.disable_adapter if adapted else Decoder(copy.deepcopy(model), frozen=True, kernels=kernels)
+        )
     if config.algorithm.adv_estimator in algorithms.NEEDS_CRITIC:
         critic = Critic(model, config, kernels)
     return Updater(config, model, reference, critic, ledger, kernels)
