@@ -433,6 +433,9 @@ LAYOUT = (
 
 LAUNCH_BOUND = 30_000_000
 """Parameters up to which a GPU takes longer to launch a pass than to compute it."""
+COMPILED_FROM = 400_000_000
+"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
+update took as long compiled on an H200 (0.36 and 0.34 s)."""
 
 
 class RunConfig(Section):
@@ -480,6 +483,11 @@ class RunConfig(Section):
             or self.actor.ppo_micro_batch_size
         )
         return on_gpu and parameters <= LAUNCH_BOUND and not own
+
+    def compiles(self, on_gpu: bool, parameters: int) -> bool:
+        """Whether the kernels of the update's and the torch sampler's passes are to be compiled."""
+        use = self.actor.use_torch_compile
+        return on_gpu and parameters >= COMPILED_FROM if use is None else use
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

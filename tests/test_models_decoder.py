@@ -14,6 +14,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
+from rlkit.config import COMPILED_FROM, RunConfig
 from rlkit.data.cli import _tokenizer
 from rlkit.errors import UserError
 from rlkit.models import kernels
@@ -360,24 +361,28 @@ def test_a_hub_out_of_reach_is_asked_once_and_the_error_names_what_needs_none(pu
     assert not caplog.records
 
 
+def asking(use: bool | None) -> RunConfig:
+    return RunConfig.model_validate({"actor": {"use_torch_compile": use}})
+
+
 def test_kernels_are_compiled_where_that_is_asked_for_or_worthwhile_and_possible(monkeypatch):
     lacking: list[str | None] = [None]
     monkeypatch.setattr(kernels, "missing_compiler", lambda: lacking[0])
     compiled.cache_clear()
-    large = kernels.COMPILED_FROM
     cases = (
-        (None, large - 1, True),
-        (None, large, False),
-        (None, large, True),
-        (True, 1, False),
-        (False, large, True),
+        (None, True, COMPILED_FROM - 1),
+        (None, False, COMPILED_FROM),
+        (None, True, COMPILED_FROM),
+        (True, False, 1),
     )
-    assert [kernels_for(*case) is EAGER for case in cases] == [True, True, False, False, True]
+    made = [kernels_for(asking(use), on_gpu, parameters) for use, on_gpu, parameters in cases]
+    assert [k is EAGER for k in made] == [True, True, False, False]
+    assert kernels_for(asking(False), True, COMPILED_FROM) is EAGER
     lacking[0] = "a compiler"
     compiled.cache_clear()
-    assert kernels_for(None, large, True) is EAGER
+    assert kernels_for(asking(None), True, COMPILED_FROM) is EAGER
     with pytest.raises(UserError, match="needs a compiler"):
-        kernels_for(True, 1, False)
+        kernels_for(asking(True), False, 1)
 
 
 def test_a_gpu_without_what_triton_builds_with_is_told_of(monkeypatch):

@@ -1,5 +1,8 @@
 """`rlkit doctor`: what fits where, what would fit, and what a machine is told of itself."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -10,6 +13,7 @@ from rlkit.sizing import devices, host, machine
 from rlkit.sizing import fit as fitting
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
 from rlkit.sizing.fit import fit
+from rlkit.sizing.memory import Lengths
 from rlkit.sizing.run import sampler_of
 from rlkit.sizing.seconds import LAUNCH, SCHEDULER, seconds_of
 
@@ -219,6 +223,37 @@ def test_a_slow_host_slows_what_is_launched_and_scheduled_and_not_what_the_gpu_c
     assert after["rollout"] == pytest.approx(2 * before["rollout"])
     replayed = fit("ladder-3m", {}, "h200")  # its passes are captured
     assert times_on(replayed, slow)["update"] == times_on(replayed, typical)["update"]
+
+
+MODELS = {
+    "step-0.5b": ("qwen2.5-0.5b", 32), "step-1.5b": ("qwen2.5-1.5b", 32), "step-3b": ("qwen2.5-3b", 32),
+    "step-7b": ("qwen2.5-7b", 32), "step-smollm2": ("smollm2-135m-instruct", 16), "step-3m": ("ladder-3m", 0),
+}  # fmt: skip
+SLOW_HOST, OLDER = 4, (0, 1)  # calls: launches took half as long again; steps since became faster
+
+
+def recorded() -> list[dict]:
+    rows = json.loads((Path(__file__).parent / "benchmarks" / "results" / "gpu_h200.json").read_text())[
+        "rows"
+    ]
+    return [r for r in rows if r["case"] in MODELS and "phases" in r and r["call"] not in (SLOW_HOST, *OLDER)]
+
+
+@pytest.mark.parametrize("row", [
+    pytest.param(r, id=f"{r['call']}-{r['case']}-{r['system']}-{i}") for i, r in enumerate(recorded())
+])  # fmt: skip
+def test_recorded_steps_are_predicted_to_15_percent(row):
+    path, rank = MODELS[row["case"]]
+    tokens = 128 if rank == 16 else 512 if rank else 32
+    found = fit(path, {
+        "model.dtype": "bfloat16" if rank else "float32", "model.lora_rank": rank,
+        "model.enable_gradient_checkpointing": row["case"] == "step-7b", "data.max_response_length": tokens,
+        "data.train_batch_size": 64, "rollout.n": 8, "rollout.name": row["sampler"].partition(":")[0],
+        "actor.micro_batch_tokens": row["micro_batch_tokens"], "actor.use_torch_compile": row["compiled"],
+    }, "h200")  # fmt: skip
+    step = seconds_of(found.config, found.shape, found.device, True, Lengths(64, tokens))
+    taken = row["phases"]["step"] - row["phases"]["reward"]
+    assert step.total == pytest.approx(taken, rel=0.15)
 
 
 @pytest.fixture

@@ -19,13 +19,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
 
 Norm = tuple[Tensor, float]  # weight and epsilon
 VARIANTS = 64  # of a compiled kernel in one process
-COMPILED_FROM = 400_000_000
-"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
-update took as long compiled on an H200 (0.36 and 0.34 s)."""
 
 
 @dataclass(frozen=True)
@@ -199,15 +197,14 @@ def compiled() -> Kernels:
     )
 
 
-def kernels_for(use: bool | None, parameters: int, on_gpu: bool) -> Kernels:
-    """Those of `actor.use_torch_compile`, for the update and for the torch sampler: where it is unset compiled ones for
-    a large model on a GPU, if that can be done.
+def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
+    """Those of the update's and the torch sampler's passes over a model of `parameters` weights.
 
-    Raises UserError where it asks to compile and there is nothing to do it with.
+    Raises UserError where `actor.use_torch_compile` asks to compile and there is nothing to do it with; where it is
+    unset, they are eager then.
     """
-    if use is None:
-        use = on_gpu and parameters >= COMPILED_FROM and missing_compiler() is None
-    return compiled() if use else EAGER
+    possible = config.actor.use_torch_compile is not None or missing_compiler() is None
+    return compiled() if config.compiles(on_gpu, parameters) and possible else EAGER
 
 
 def missing_compiler() -> str | None:

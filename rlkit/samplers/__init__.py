@@ -43,6 +43,6 @@ def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]
     from rlkit.samplers.torch import TorchSampler
 
     parameters = sum(p.numel() for p in policy.model.parameters())
-    kernels = kernels_for(config.actor.use_torch_compile, parameters, policy.device.type == "cuda")
+    kernels = kernels_for(config, policy.device.type == "cuda", parameters)
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs, kernels)
     return sampler, f"torch: {why}"

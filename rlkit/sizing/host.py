@@ -51,7 +51,7 @@ def launch_seconds(device: str = "cuda") -> float:
     while len(times) < PASSES and sum(times) < ENOUGH:
         times.append(seconds())
     undisturbed = float(np.quantile(times, 0.1))  # other processes only ever add
-    return AMID + undisturbed / (LAYERS * sum(n for name, n in KERNELS.items() if name != "decode"))
+    return AMID + undisturbed / (LAYERS * sum(KERNELS.values()))
 
 
 def measured_launch() -> float | None:

@@ -8,6 +8,7 @@ adapters with dropout or other than plain LoRA, graders, what the allocator lose
 
 from dataclasses import dataclass
 from math import ceil
+from typing import Literal
 
 from rlkit.config import RunConfig
 from rlkit.sizing.shapes import PRODUCTS, ModelShape, adapted
@@ -81,6 +82,7 @@ class Setting:
     item: int  # bytes of a number of the forward pass
     on_gpu: bool
     ragged: bool  # attention is the variable-length kernel
+    kernels: Literal["eager", "compiled"]  # between the products
 
     @classmethod
     def of(cls, config: RunConfig, shape: ModelShape, on_gpu: bool) -> "Setting":
@@ -88,7 +90,10 @@ class Setting:
         targets = adapted(m.target_modules) if m.lora_rank else ()
         item = 2 if half else FLOAT
         ragged = on_gpu and half and not config.captures(on_gpu, shape.parameters)
-        return cls(shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged)
+        kernels = "compiled" if config.compiles(on_gpu, shape.parameters) else "eager"
+        return cls(
+            shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged, kernels
+        )
 
     @property
     def whole(self) -> bool:

@@ -3,11 +3,12 @@
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on H200s: whole training of ladder-3m and ladder-30m in
 float32 and of ladder-30m in bfloat16, LoRA of ladder-100m with and without checkpointing, of SmolLM2-135M and of the
-shapes of Qwen2.5 under vLLM, 0.5B to 7B, and under the torch sampler, 0.5B and 1.5B. They meet those steps to 11 %.
-Whole training of models between 30M and 0.5B was not timed. What is the host's and not the GPU's (launches from
-Python, vLLM's scheduler, texts and logs) is in proportion to what a launch takes there, a typical host's where
-rlkit.sizing.host did not measure it. Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a
-step), `trainer.tf32` and what `actor.use_torch_compile` saves or lacks (a fifth of an update) are left out.
+shapes of Qwen2.5 under vLLM, 0.5B to 7B, and under the torch sampler, 0.5B to 3B. They meet those steps to 15 %, and to
+17 % where passes wait for launches. Whole training of models between 30M and 0.5B was not timed. What is the host's and
+not the GPU's (launches from Python, vLLM's scheduler, texts and logs) is in proportion to what a launch takes there, a
+typical host's where rlkit.sizing.host did not measure it: on a slow one, steps took up to 45 % longer than a typical
+one's. Graders, environments, loading, evaluations, an engine's waking (0.25 to 0.65 s a step), `trainer.tf32` and the
+launches that compiling saves are left out.
 """
 
 from dataclasses import dataclass
@@ -19,9 +20,9 @@ from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept
 from rlkit.sizing.run import cache_bytes, needs_critic, needs_reference, sampler_of, together
 from rlkit.sizing.shapes import ModelShape
 
-PRODUCTS = 0.65
+PRODUCTS = 0.7
 """Share of the peak that the update's products reach; on tensor cores those of layers of at least FULL."""
-FULL = 1536
+FULL = 1152
 """Width of a layer that fills tensor cores; a narrower one reaches a share in proportion."""
 BANDWIDTH = 0.7
 """Share of the bandwidth that passes over activations reach."""
@@ -29,18 +30,22 @@ DECODE = {"torch": 0.45, "vllm": 0.6}
 """Share of the bandwidth at which caches are read while decoding; torch's is measured."""
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
 """Seconds a kernel takes at least: replayed, or launched from Python amid a run, with what that does between kernels.
-The latter is a typical host's: 34 to 37 µs on two of three, in steps of ladder-30m and 100m, and 50 to 60 on one."""
+The latter is a typical host's: in steps of ladder-100m 32 to 50 µs on five, up to a third apart within a minute, and
+54 on one."""
 SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
 """Seconds a sequence and token of the sampler's host, beside which the GPU computes: vLLM's in process, 0.3B to 3B."""
-KERNELS = {"decode": 14, "forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
-"""Kernels a layer, counted in training; what adapters add is merged while decoding, whose number fits the times."""
+KERNELS = {"forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
+"""Kernels a layer of a training pass, counted where they are not compiled."""
+DECODED = {"eager": 14, "compiled": 9}
+"""Kernels a layer of a decoded token: fitted to the times."""
 DRAW = 40
 """Kernels that draw a token."""
 DRAWN = 10
 """Times that the logits are written or read until a token is drawn."""
-PASSES = 9
-"""Times that what a layer keeps is written or read, there and back."""
-HOST = 3e-5
+PASSES = {"eager": 9, "compiled": 10}
+"""Times that what a layer keeps is written or read, there and back: in float32 by eager kernels, whatever the model's
+precision."""
+HOST = 2e-5
 """Seconds of Python a sequence and step: texts to tokens and back, batches, losses, logs."""
 
 
@@ -116,7 +121,8 @@ def _time(
     """Of `times` the passes over a mini-batch, of `kernels` a layer that take `launch` seconds at least."""
     count = times * p.count
     products = flops / _products_per_second(s, device)
-    memory = PASSES * count * s.shape.layers * layer_kept(s, p) / (BANDWIDTH * device.bytes_per_second)
+    moved = PASSES[s.kernels] * (FLOAT / s.item if s.kernels == "eager" else 1) * layer_kept(s, p)
+    memory = count * s.shape.layers * moved / (BANDWIDTH * device.bytes_per_second)
     launches = launch * kernels * s.shape.layers * count if s.on_gpu else 0.0
     return max(products + memory, launches)
 
@@ -131,7 +137,7 @@ def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, la
     weights = s.item * s.shape.parameters / (BANDWIDTH * device.bytes_per_second)
     attention = cache / (DECODE[sampler] * device.bytes_per_second)
     draws = DRAWN * FLOAT * rows * s.shape.vocab / (BANDWIDTH * device.bytes_per_second)
-    launches = (LAUNCH["graph"] if s.on_gpu else launch) * (KERNELS["decode"] * s.shape.layers + DRAW)
+    launches = (LAUNCH["graph"] if s.on_gpu else launch) * (DECODED[s.kernels] * s.shape.layers + DRAW)
     computed = max(products, weights) + attention + draws + launches
     token = max(computed, _on_host(SCHEDULER[sampler], launch) * rows)
     return -(-total // rows) * lengths.response * token

@@ -383,7 +383,7 @@ def make_updater(policy: Policy, config: RunConfig, ledger: Ledger) -> Updater:
     on_gpu, parameters = policy.device.type == "cuda", sum(p.numel() for p in model.parameters())
     if on_gpu:
         config = sized(config, from_config(policy.base.config.to_dict()), card(policy.device), on_gpu)
-    kernels = kernels_for(config.actor.use_torch_compile, parameters, on_gpu)
+    kernels = kernels_for(config, on_gpu, parameters)
     reference, critic = None, None
     if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
         adapted = hasattr(model, "disable_adapter")

@@ -175,7 +175,7 @@ def step_rlkit(case: dict, changes: dict) -> dict:
 
     config, rows, updates = config_of(case, **changes), [], []
     with open_session(config) as session:
-        chosen, sleeps = session.store.info["sampler"], getattr(session.sampler, "sleeps", False)
+        info, sleeps = session.store.info, getattr(session.sampler, "sleeps", False)
         for _ in range(config.trainer.total_training_steps):
             before = session.ledger.flops["update"]
             session.begin_step()
@@ -194,7 +194,8 @@ def step_rlkit(case: dict, changes: dict) -> dict:
         statistics.median(r["response_length/mean"] for r in kept) * config.data.train_batch_size * SAMPLES
     )
     result = {
-        "seconds": phases["step"], "phases": phases, "sampler": chosen, "tokens_per_second": tokens / phases["gen"],
+        "seconds": phases["step"], "phases": phases, "sampler": info["sampler"], "compiled": info["compiled"],
+        "tokens_per_second": tokens / phases["gen"],
         "peak_gib": peak_gib(), "gap": statistics.median(r["policy/logprob_gap"] for r in kept),
         "micro_batch_tokens": config.actor.micro_batch_tokens,
     }  # fmt: skip
