@@ -14,9 +14,8 @@ from rlkit.rewards import Router
 from rlkit.types import Rollout, Sampler, Task
 
 ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
-DECODED = (
-    32_768  # tokens of responses decoded together, about: fewer are not worth waking the tokenizer's threads
-)
+DECODED = 32_768
+"""Tokens of responses that become texts together, about: fewer are not worth waking the tokenizer's threads."""
 
 
 def sample(
