@@ -30,8 +30,8 @@ DECODE = {"torch": 0.45, "vllm": 0.6}
 """Share of the bandwidth at which caches are read while decoding; torch's is measured."""
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6}
 """Seconds a kernel takes at least: replayed, or launched from Python amid a run, with what that does between kernels.
-The latter is a typical host's: in steps of ladder-100m 32 to 50 µs on five, up to a third apart within a minute, and
-54 on one."""
+The latter is a typical host's: 32 to 50 µs in steps of ladder-100m on several, up to a third apart within a minute, and
+54 on a slow one."""
 SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
 """Seconds a sequence and token of the sampler's host, beside which the GPU computes: vLLM's in process, 0.3B to 3B."""
 KERNELS = {"forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
