@@ -176,6 +176,17 @@ def test_open_intervals_leave_the_panel_and_not_the_table():
     ] == "log"  # open, far and positive
 
 
+@pytest.mark.parametrize("low", [0.01, -9.0])
+def test_an_interval_that_is_open_at_both_ends_fills_its_panel(monkeypatch, low):
+    fit = rlkit.fit(points(), "power", y="error", x="N", loss="ls")
+    wide = {name: (low * value, 100 * value) for name, value in fit.params.items()}
+    monkeypatch.setattr(type(fit), "interval", lambda self, level: wide)
+    for ax in drawings.intervals({"all": fit}).figure.axes:
+        (least, most), value = ax.get_xlim(), fit.params[ax.get_title()]
+        assert ax.get_xscale() == "log" and least < value / 10 < 10 * value < most
+        assert [t for t in ax.get_xticks() if least < t < most]
+
+
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
     rows, truth = [], {"A": 0.8, "B": 1.5, "R0": 0.1}
     noise = np.random.default_rng(0).normal(0, 0.004, (3, 2, 12))

@@ -188,6 +188,8 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
             error = np.maximum([value - low, high - value], 0)
             beyond = {"xuplims": part["low"] < start, "xlolims": part["high"] > end}
             ax.errorbar(value, place, xerr=error, **beyond, fmt="o", elinewidth=0.8, capsize=2)
+            ends = [(low.min(), 0.0), (high.max(), 0.0)]
+            ax.update_datalim(ends, updatey=False)  # bars that are arrows at both ends do not count
             ax.margins(x=0.12)
             grid: Any = ax.get_subplotspec()
             name_rows(ax, labels if grid.is_first_col() else [""] * len(labels))
