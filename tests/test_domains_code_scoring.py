@@ -9,6 +9,10 @@ from rlkit.config import RewardConfig
 from rlkit.domains.code.compare import same_output, same_value
 from rlkit.domains.code.scoring import extract
 from rlkit.rewards import Router
+from rlkit.rewards.grading import Ungradable
+from rlkit.rewards.routing import resolve
+from rlkit.rewards.sandbox import programs
+from rlkit.rewards.sandbox.levels import choose
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 PAIRS = {"inputs": ["1 2\n", "10 -3\n"], "outputs": ["3\n", "7\n"]}
@@ -168,6 +172,8 @@ CHEATS = {
     ids=["asserts", "calls", "builtins"],
 )
 def test_a_cheat_fails(router, name, truth):
+    if name == "reads files" and choose().name == "rlimits":
+        pytest.skip("without bubblewrap programs read what all users of the machine may read, tests among it")
     reward = grade(router, CHEATS[name], truth)
     assert reward.correct is False and reward.error is None
 
@@ -216,6 +222,13 @@ def test_a_pytest_file_is_run_by_pytest(router):
     wrong = grade(router, "def add(a, b):\n    return 2", {"pytest": tests})
     assert right.correct and right.parts["tests_total"] == 2
     assert wrong.correct is False and wrong.parts["tests_passed"] == 1
+
+
+def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
+    lacking = {"passed": 0, "total": 1, "error": None, "lacks": "pytest"}
+    monkeypatch.setattr(programs, "examine", lambda *_, **__: lacking)
+    with pytest.raises(Ungradable, match="The sandbox has no pytest"):
+        resolve("codegen__x")(fence("def add(a, b):\n    return a + b"), {"pytest": "import pytest"}, {})
 
 
 def test_a_checker_judges_tests_with_several_right_outputs(router):

@@ -185,6 +185,14 @@ def test_a_program_sees_only_its_own_processes(tight):
     assert run(tight, "import os\nprint(sum(n.isdigit() for n in os.listdir('/proc')))").stdout == b"2\n"
 
 
+def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail):
+    few = "import numpy, numpy.linalg, pytest\nfrom sortedcontainers import SortedList\nprint(numpy.arange(3).sum())"
+    outcome = run(jail, few, seconds=20)
+    assert outcome.stdout == b"3\n", outcome
+    for module in ("rlkit", "torch", "math_verify"):
+        assert b"ModuleNotFoundError" in run(jail, f"import {module}").stderr
+
+
 def test_honest_uses_of_processes_and_threads_work(jail):
     assert (
         run(jail, "import multiprocessing as m\nwith m.Pool(2) as p: print(p.map(abs, [-1, 2]))").stdout

@@ -20,6 +20,7 @@ from rlkit.domains.code.compare import same_output, same_value
 from rlkit.errors import UserError
 from rlkit.rewards import context
 from rlkit.rewards.answers import after_thinking, fences, literal
+from rlkit.rewards.grading import Ungradable
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -187,4 +188,6 @@ def _examined(program: str, truth: Mapping[str, Any], extra_info: Mapping[str, A
         entry_point=extra_info.get("entry_point") or extra_info.get("function_name"),
         all=context.settings.partial_credit,
     )
+    if lacks := outcome.get("lacks"):
+        raise Ungradable(f"The sandbox has no {lacks}, which the tests run in: install it, and bubblewrap.")
     return _result(outcome["passed"], outcome["total"], outcome["error"])

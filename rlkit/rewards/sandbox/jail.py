@@ -6,7 +6,7 @@ by the caller, so nothing that the program writes can be mistaken for a verdict.
 
 Isolation of one program from the next, by `level`:
     namespaces  own PID, mount and IPC namespace, fresh /tmp, /dev/shm and /proc; all of it ends with it
-    uid         own user; every process of that user is killed afterwards
+    uid         own user; every process of that user is killed afterwards, and its files removed from shared folders
     none        own process group only
 """
 
@@ -34,6 +34,7 @@ _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_SET_SECCOMP = 1, 4, 22
 _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 36, 38
+_SHARED = ("/tmp", "/var/tmp", "/dev/shm")
 _WATCH = 0.05  # seconds between looks at the memory of a program and its children
 _LIBC = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
@@ -104,6 +105,8 @@ def _run(
     _reap()
     if folder:
         _remove(folder)
+    if level == "uid":
+        _sweep(user)
     return {"status": os.waitstatus_to_exitcode(status), "reason": reason}
 
 
@@ -188,6 +191,18 @@ def _remove(folder: str) -> None:
     if os.path.exists(folder):  # deeper than Python recurses, or without permissions
         subprocess.run(["chmod", "-R", "u+rwx", folder], stderr=subprocess.DEVNULL)
         subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)
+
+
+def _sweep(user: int) -> None:
+    """Remove what a user left where all may write."""
+    for place in _SHARED:
+        with contextlib.suppress(OSError):
+            left = [e.path for e in os.scandir(place) if e.stat(follow_symlinks=False).st_uid == user]
+            for path in left:
+                if os.path.isdir(path) and not os.path.islink(path):
+                    _remove(path)
+                else:
+                    os.unlink(path)
 
 
 def _namespaced(request: Request, descriptors: list[int], user: int) -> NoReturn:

@@ -3,14 +3,16 @@
 bubblewrap  new network, PID, IPC, UTS and mount namespaces over a read-only system; as root without a
             user namespace (programs run as another user), as an ordinary user with one
 rlimits     no namespaces: own user, own folder, rlimits. Needs root. Programs can open connections and
-            read what all users of the machine may read
+            read what all users of the machine may read. Packages are those that all users can read
 unsafe      own process group and rlimits only; programs can do what this user can
 """
 
+import json
 import os
 import platform
 import shutil
 import site
+import subprocess
 import sys
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,7 +23,8 @@ from rlkit.rewards.sandbox import cgroups
 
 _HERE = Path(__file__).parent
 _PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
-_PACKAGES = ("numpy", "numpy.libs", "sortedcontainers", *_PYTEST)
+_COMPILED = ("numpy", "numpy.libs")
+_PACKAGES = (*_COMPILED, "sortedcontainers", *_PYTEST)
 _FIRST_USER, _USERS = 200_000, 50_000  # uids of programs when root starts the sandbox: one for each jail
 _ADVICE = (
     "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
@@ -119,17 +122,24 @@ def command(level: Level, descriptor: int, number: int) -> list[str]:
     """The command line of a jail whose control socket is `descriptor`; `number` tells jails apart."""
     user = _user(number) if os.geteuid() == 0 and level.inside != "none" else 0
     script = str(_HERE / "jail.py") if level.inside != "namespaces" else "/jail/jail.py"
-    inside = [level.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, script]
+    folders = {} if level.inside == "namespaces" else _importable(level)
+    inside = [level.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, json.dumps(folders), script]
     inside += [str(descriptor), level.inside, str(user)]
     return inside if level.inside != "namespaces" else [*_bubblewrap(level.python), *inside]
 
 
-_BOOT = """import sys, os
-sys.argv[:] = sys.argv[1:]
+_BOOT = """import sys, os, json, importlib.machinery as machinery
+folders = json.loads(sys.argv[1])
+sys.argv[:] = sys.argv[2:]
 sys.path[:0] = [os.path.dirname(sys.argv[0])]
 sys.path += ["/packages"] if os.path.isdir("/packages") else []
+class Packages:
+    def find_spec(name, path=None, target=None):
+        return machinery.PathFinder.find_spec(name, [folders[name]]) if path is None and name in folders else None
+sys.meta_path.append(Packages)
 import jail
 jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"""
+"""Starts the jail. Packages are in a folder of their own, or of the machine's folders only those named are imported."""
 
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
@@ -180,6 +190,22 @@ def _site_folders(prefix: str) -> list[str]:
     names = ("site-packages", "dist-packages")
     visible = ("/usr/", f"{prefix}/")
     return sorted(f for f in folders if Path(f).name in names and f.startswith(visible) and os.path.isdir(f))
+
+
+def _importable(level: Level) -> dict[str, str]:
+    """The folders of `_packages` by module, for a level that sees the machine's files: what is compiled loads in a
+    Python like ours only."""
+    own = os.path.realpath(level.python) == _python() or _version(level.python) == list(sys.version_info[:2])
+    found = {name.removesuffix(".py"): str(Path(path).parent) for name, path in _packages().items()}
+    return found if own else {name: folder for name, folder in found.items() if name not in _COMPILED}
+
+
+@lru_cache
+def _version(python: str) -> list[int]:
+    """Its major and minor version."""
+    ask = "import sys; print(*sys.version_info[:2])"
+    done = subprocess.run([python, "-I", "-S", "-c", ask], capture_output=True, text=True, timeout=30)
+    return [int(word) for word in done.stdout.split()]
 
 
 def _packages() -> dict[str, str]:

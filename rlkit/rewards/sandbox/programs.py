@@ -162,7 +162,8 @@ def examine(program: str, tests: str, seconds: float = 10.0, **request: Any) -> 
             `entry_point`, `all` (go on after a failed assertion).
 
     Returns:
-        passed, total, error (None if all passed; "time" if there was not enough of it).
+        passed, total, error (None if all passed; "time" if there was not enough of it), and where the sandbox has not
+        what the tests need, `lacks`.
     """
     return _sturdy(lambda: _examine(program, tests, seconds, request))
 
