@@ -4,6 +4,7 @@
 import json
 
 import pytest
+from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
 from rlkit.domains.code.compare import same_output, same_value
@@ -217,6 +218,7 @@ def test_helpers_of_a_prefix_are_known_to_both_sides(router):
 
 
 def test_a_pytest_file_is_run_by_pytest(router):
+    needs_packages()
     tests = "from solution import add\nimport pytest\n@pytest.mark.parametrize('a', [1, 2])\ndef test_add(a):\n    assert add(a, 1) == a + 1\n"
     right = grade(router, "def add(a, b):\n    return a + b", {"pytest": tests})
     wrong = grade(router, "def add(a, b):\n    return 2", {"pytest": tests})

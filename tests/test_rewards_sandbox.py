@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from sandbox_here import needs_packages
 
 from rlkit.errors import UserError
 from rlkit.rewards.sandbox import levels
@@ -185,7 +186,8 @@ def test_a_program_sees_only_its_own_processes(tight):
     assert run(tight, "import os\nprint(sum(n.isdigit() for n in os.listdir('/proc')))").stdout == b"2\n"
 
 
-def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail):
+def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
+    needs_packages(level)
     few = "import numpy, numpy.linalg, pytest\nfrom sortedcontainers import SortedList\nprint(numpy.arange(3).sum())"
     outcome = run(jail, few, seconds=20)
     assert outcome.stdout == b"3\n", outcome
