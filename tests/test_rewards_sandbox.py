@@ -219,7 +219,9 @@ def test_two_hundred_hostile_programs_leave_no_process_and_no_file():
         assert names.count("jail.py") <= 4  # bwrap, its child and the server, not two hundred loops
         assert works(jail)
     left, end = set(os.listdir("/tmp")) - before, time.monotonic() + 10
-    while left := {name for name in left if name.startswith(("left", "rlkit-jail"))} & set(os.listdir("/tmp")):
+    while left := {name for name in left if name.startswith(("left", "rlkit-jail"))} & set(
+        os.listdir("/tmp")
+    ):
         assert time.monotonic() < end, left  # folders of jails of other tests go when their programs end
         time.sleep(0.1)
 
