@@ -176,6 +176,12 @@ def test_open_intervals_leave_the_panel_and_not_the_table():
     ] == "log"  # open, far and positive
 
 
+def drawn_bar(ax: Any) -> list[float]:
+    """The two ends of the panel's only error bar."""
+    (bar,) = ax.collections[0].get_segments()
+    return bar[:, 0].tolist()
+
+
 @pytest.mark.parametrize("low", [0.01, -9.0])
 def test_an_interval_that_is_open_at_both_ends_fills_its_panel(monkeypatch, low):
     fit = rlkit.fit(points(), "power", y="error", x="N", loss="ls")
@@ -185,6 +191,18 @@ def test_an_interval_that_is_open_at_both_ends_fills_its_panel(monkeypatch, low)
         (least, most), value = ax.get_xlim(), fit.params[ax.get_title()]
         assert ax.get_xscale() == "log" and least < value / 10 < 10 * value < most
         assert [t for t in ax.get_xticks() if least < t < most]
+        assert drawn_bar(ax) == pytest.approx([value / 10, 10 * value])
+        drawn = [str(line.get_marker()) for line in ax.lines if np.size(line.get_xdata())]
+        assert [marker for marker in drawn if marker in ("<", ">")] == ["<", ">"]
+
+
+def test_an_interval_that_is_open_at_one_end_has_its_bar_on_the_other(monkeypatch):
+    fit = rlkit.fit(points(), "power", y="error", x="N", loss="ls")
+    wide = {name: (-9 * value, 1.5 * value) for name, value in fit.params.items()}
+    monkeypatch.setattr(type(fit), "interval", lambda self, level: wide)
+    for ax in drawings.intervals({"all": fit}).figure.axes:
+        value = fit.params[ax.get_title()]
+        assert drawn_bar(ax) == pytest.approx([-3 * value, 1.5 * value])
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():

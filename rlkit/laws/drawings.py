@@ -186,10 +186,10 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
                 start, end = -3 * size, 3 * size
             low, high = part["low"].clip(lower=start), part["high"].clip(upper=end)
             error = np.maximum([value - low, high - value], 0)
-            beyond = {"xuplims": part["low"] < start, "xlolims": part["high"] > end}
-            ax.errorbar(value, place, xerr=error, **beyond, fmt="o", elinewidth=0.8, capsize=2)
-            ends = [(low.min(), 0.0), (high.max(), 0.0)]
-            ax.update_datalim(ends, updatey=False)  # bars that are arrows at both ends do not count
+            color = ax.errorbar(value, place, xerr=error, fmt="o", elinewidth=0.8, capsize=2)[0].get_color()
+            # matplotlib's own limits leave out the bar on the other side of an arrow.
+            for ends, beyond, arrow in ((low, part["low"] < start, "<"), (high, part["high"] > end, ">")):
+                ax.plot(ends[beyond], np.array(place)[beyond], arrow, color=color, ms=4)
             ax.margins(x=0.12)
             grid: Any = ax.get_subplotspec()
             name_rows(ax, labels if grid.is_first_col() else [""] * len(labels))
