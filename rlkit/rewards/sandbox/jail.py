@@ -105,7 +105,7 @@ def _run(
     _reap()
     if folder:
         _remove(folder)
-    if level == "uid":
+    if level == "uid" and user:
         _sweep(user)
     return {"status": os.waitstatus_to_exitcode(status), "reason": reason}
 
@@ -195,14 +195,15 @@ def _remove(folder: str) -> None:
 
 def _sweep(user: int) -> None:
     """Remove what a user left where all may write."""
-    for place in _SHARED:
-        with contextlib.suppress(OSError):
-            left = [e.path for e in os.scandir(place) if e.stat(follow_symlinks=False).st_uid == user]
-            for path in left:
-                if os.path.isdir(path) and not os.path.islink(path):
-                    _remove(path)
+    for place in filter(os.path.isdir, _SHARED):
+        for entry in list(os.scandir(place)):
+            with contextlib.suppress(OSError):  # others come and go meanwhile
+                if entry.stat(follow_symlinks=False).st_uid != user:
+                    continue
+                if entry.is_dir(follow_symlinks=False):
+                    _remove(entry.path)
                 else:
-                    os.unlink(path)
+                    os.unlink(entry.path)
 
 
 def _namespaced(request: Request, descriptors: list[int], user: int) -> NoReturn:
