@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from rlkit.rewards.sandbox import cgroups
 from rlkit.rewards.sandbox.levels import ENVIRONMENT, Level, command
 
 _START = 10.0  # seconds in which a jail must answer
+_IMPORTS = 120.0  # the same where it imports packages first
 _MARGIN = 1.0  # seconds that a jail may take to kill a program
 
 
@@ -51,20 +53,23 @@ class Outcome:
 class Jail:
     """A sandbox with a warm interpreter. A context manager; a broken one is closed and not reused.
 
+    Args:
+        modules: what it imports at its start, from all installed packages; programs are forked with it.
+
     Raises:
         RuntimeError: the sandbox cannot be started.
     """
 
     _count = 0
 
-    def __init__(self, level: Level, limits: Limits | None = None) -> None:
+    def __init__(self, level: Level, limits: Limits | None = None, modules: Sequence[str] = ()) -> None:
         self.limits = limits or Limits()
         Jail._count += 1
         number = (os.getpid() * 4 + Jail._count) % 50_000  # its programs' user, unlike other jails'
         ours, theirs = socket.socketpair()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
         self._group, self._kills = self._grouped(), 0
-        start = command(level, theirs.fileno(), number)
+        start = command(level, theirs.fileno(), number, modules)
         with theirs:
             self._process = subprocess.Popen(
                 self._group.command(start) if self._group else start,
@@ -77,7 +82,7 @@ class Jail:
                 start_new_session=True,
             )
         self.control = ours
-        ours.settimeout(_START)
+        ours.settimeout(_IMPORTS if modules else _START)
         try:
             ready = ours.recv(1)
         except OSError:

@@ -12,6 +12,7 @@ Isolation of one program from the next, by `level`:
 
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import roles
@@ -47,13 +49,16 @@ def _call(name: str, *arguments: Any) -> None:
         raise OSError(number, f"{name}: {os.strerror(number)}")
 
 
-def main(descriptor: int, level: str, user: int) -> None:
-    """Serve requests until the caller closes the socket. `user` is the uid of programs, 0 for ours."""
+def main(descriptor: int, level: str, user: int, modules: Sequence[str] = ()) -> None:
+    """Serve requests until the caller closes the socket. `user` is the uid of programs, 0 for ours; `modules` are
+    imported first, so that every program finds them loaded."""
     control = socket.socket(fileno=descriptor)
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
     _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if level == "namespaces":
         _call("unshare", _CLONE_NEWNET)  # without even a loopback device
+    for module in modules:
+        importlib.import_module(module)
     control.sendall(b"!")
     while True:
         head, descriptors, _, _ = socket.recv_fds(control, 4, 8)

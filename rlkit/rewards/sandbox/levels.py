@@ -14,6 +14,7 @@ import shutil
 import site
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -118,27 +119,31 @@ def _user(number: int) -> int:
     return _FIRST_USER + number if highest > _FIRST_USER + _USERS else 60_000 + number % 5_000
 
 
-def command(level: Level, descriptor: int, number: int) -> list[str]:
-    """The command line of a jail whose control socket is `descriptor`; `number` tells jails apart."""
+def command(level: Level, descriptor: int, number: int, modules: Sequence[str] = ()) -> list[str]:
+    """The command line of a jail whose control socket is `descriptor`; `number` tells jails apart. With `modules`,
+    which the jail imports at its start, all installed packages can be read."""
     user = _user(number) if os.geteuid() == 0 and level.inside != "none" else 0
     script = str(_HERE / "jail.py") if level.inside != "namespaces" else "/jail/jail.py"
     folders = {} if level.inside == "namespaces" else _importable(level)
-    inside = [level.python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, json.dumps(folders), script]
-    inside += [str(descriptor), level.inside, str(user)]
-    return inside if level.inside != "namespaces" else [*_bubblewrap(level.python), *inside]
+    installed = _installed() if modules else []
+    bound = [f"/installed/{i}" for i in range(len(installed))] if level.inside == "namespaces" else installed
+    python = _python() if modules else level.python  # what is compiled loads in our own interpreter only
+    inside = [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, json.dumps([folders, bound]), script]
+    inside += [str(descriptor), level.inside, str(user), *modules]
+    return inside if level.inside != "namespaces" else [*_bubblewrap(python, installed), *inside]
 
 
 _BOOT = """import sys, os, json, importlib.machinery as machinery
-folders = json.loads(sys.argv[1])
+folders, installed = json.loads(sys.argv[1])
 sys.argv[:] = sys.argv[2:]
 sys.path[:0] = [os.path.dirname(sys.argv[0])]
-sys.path += ["/packages"] if os.path.isdir("/packages") else []
+sys.path += [f for f in ("/packages",) if os.path.isdir(f)] + installed
 class Packages:
     def find_spec(name, path=None, target=None):
         return machinery.PathFinder.find_spec(name, [folders[name]]) if path is None and name in folders else None
 sys.meta_path.append(Packages)
 import jail
-jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]))"""
+jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:])"""
 """Starts the jail. Packages are in a folder of their own, or of the machine's folders only those named are imported."""
 
 ENVIRONMENT = {
@@ -152,7 +157,7 @@ ENVIRONMENT = {
 """All that a program finds in its environment."""
 
 
-def _bubblewrap(python: str) -> list[str]:
+def _bubblewrap(python: str, installed: list[str]) -> list[str]:
     root = os.geteuid() == 0
     line = ["bwrap", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
@@ -182,6 +187,10 @@ def _bubblewrap(python: str) -> list[str]:
         line += ["--ro-bind", str(_HERE / name), f"/jail/{name}"]
     for name, folder in _packages().items():
         line += ["--ro-bind", folder, f"/packages/{name}"]
+    if installed:
+        line += ["--perms", "0755", "--dir", "/installed"]
+    for index, folder in enumerate(installed):
+        line += ["--ro-bind", folder, f"/installed/{index}"]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
@@ -190,6 +199,15 @@ def _site_folders(prefix: str) -> list[str]:
     names = ("site-packages", "dist-packages")
     visible = ("/usr/", f"{prefix}/")
     return sorted(f for f in folders if Path(f).name in names and f.startswith(visible) and os.path.isdir(f))
+
+
+def _installed() -> list[str]:
+    """The folders of installed packages that this process imports from."""
+    return [
+        f
+        for f in dict.fromkeys(map(os.path.realpath, sys.path))
+        if f.endswith("-packages") and os.path.isdir(f)
+    ]
 
 
 def _importable(level: Level) -> dict[str, str]:

@@ -20,7 +20,7 @@ from rlkit.rewards.sandbox.levels import Level, choose
 
 T = TypeVar("T")
 
-_jails: dict[tuple[int, str, str], Jail] = {}
+_jails: dict[tuple[Any, ...], Jail] = {}
 _choose = lru_cache(choose)
 
 
@@ -29,11 +29,11 @@ def level() -> Level:
     return _choose(context.settings.sandbox)
 
 
-def _jail(purpose: str) -> Jail:
-    key = (os.getpid(), purpose, context.settings.sandbox)
+def _jail(purpose: str, modules: tuple[str, ...] = ()) -> Jail:
+    key = (os.getpid(), purpose, context.settings.sandbox, modules)
     if key not in _jails:
         with context.loading():
-            _jails[key] = Jail(level())
+            _jails[key] = Jail(level(), modules=modules)
     return _jails[key]
 
 
@@ -98,13 +98,21 @@ def call_function(
     calls: Sequence[list[Any]],
     seconds: float = 10.0,
     enough: Callable[[Call, int], bool] | None = None,
+    modules: Sequence[str] = (),
 ) -> list[Call]:
     """Load a program and call its function (or `Solution` method) with each list of arguments.
 
-    `enough(call, index)` may end the calls early. A call that did not happen for lack of time has the
-    error "time"; a program that ended itself has "exit".
+    Args:
+        enough: `enough(call, index)` may end the calls early.
+        modules: installed packages that the program uses, e.g. `("reasoning_gym",)`. This process keeps a jail
+            that has imported them (seconds, once) and forks it for each program (milliseconds), so nothing that
+            one program does is seen by the next. There is no network and no variable of our environment.
+
+    A call that did not happen for lack of time has the error "time"; a program that ended itself has "exit".
+    With `modules`, a library that evaluates untrusted text does so in the process that gives the value: the text
+    can reach nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
     """
-    return _sturdy(lambda: _call_function(program, name, calls, seconds, enough))
+    return _sturdy(lambda: _call_function(program, name, calls, seconds, enough, tuple(modules)))
 
 
 def _call_function(
@@ -113,9 +121,10 @@ def _call_function(
     calls: Sequence[list[Any]],
     seconds: float,
     enough: Callable[[Call, int], bool] | None,
+    modules: tuple[str, ...],
 ) -> list[Call]:
+    jail = _jail("program", modules)
     end = time.monotonic() + seconds
-    jail = _jail("program")
     ours, theirs = socket.socketpair()
     with _null() as null, theirs:
         jail.start("candidate", program, [null, null, null, theirs.fileno()], seconds)
