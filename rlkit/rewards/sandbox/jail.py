@@ -28,7 +28,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import roles
+try:
+    import roles
+except ImportError:  # outside a sandbox
+    from rlkit.rewards.sandbox import roles
 
 Request = dict[str, Any]
 

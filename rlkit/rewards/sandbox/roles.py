@@ -23,7 +23,10 @@ import traceback
 import types
 from typing import Any, NoReturn
 
-from values import Codec, Link, Lost, as_exception
+try:
+    from values import Codec, Link, Lost, as_exception
+except ImportError:  # outside a sandbox
+    from rlkit.rewards.sandbox.values import Codec, Link, Lost, as_exception
 
 _COMMON = (
     "bisect collections copy datetime decimal fractions functools heapq itertools math operator random re "
