@@ -268,17 +268,34 @@ def test_resamples_leave_a_bound_that_the_estimate_is_at():
         assert 0.01 < fit.interval(method="profile")["E"][1] < 0.6
 
 
-def test_a_bootstrap_that_leaves_the_range_of_floats_says_so_in_words_alone():
-    seen = [  # two sizes, three amounts of data and no law: A and alpha run away together
-        (10432, 64, [0.99, 0.762, 0.987, 0.795]), (10432, 256, [0.957, 0.73, 0.725, 0.988]),
-        (10432, 1024, [0.992, 0.728, 0.705]), (33120, 64, [0.685, 0.952, 0.74, 0.962]),
-        (33120, 256, [0.943, 0.662, 0.675, 0.968]), (33120, 1024, [0.977, 0.98]),
-    ]  # fmt: skip
-    rows = [(N, D, error, i) for N, D, errors in seen for i, error in enumerate(errors)]
+TWO_SIZES = [  # two sizes, three amounts of data and no law: A and alpha could run away together
+    (10432, 64, [0.99, 0.762, 0.987, 0.795]), (10432, 256, [0.957, 0.73, 0.725, 0.988]),
+    (10432, 1024, [0.992, 0.728, 0.705]), (33120, 64, [0.685, 0.952, 0.74, 0.962]),
+    (33120, 256, [0.943, 0.662, 0.675, 0.968]), (33120, 1024, [0.977, 0.98]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("bootstrap", [0, 20])
+@pytest.mark.parametrize("rounding", range(5))
+def test_a_design_that_cannot_determine_a_law_is_refused_whatever_the_rounding(rounding, bootstrap):
+    rows = [(N, D, error, i) for N, D, errors in TWO_SIZES for i, error in enumerate(errors)]
     df = pd.DataFrame(rows, columns=["N", "D", "error", "seed"])
+    df["error"] *= 1 + 1e-13 * rounding * np.random.default_rng(rounding).standard_normal(len(df))
+    for table in (df, df.replace({"N": {10432: 1e4, 33120: 3e4}})):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(
+                UserError, match="not determine the 5 parameters of 'chinchilla': with 2 of N, 3 of D, only 4"
+            ):
+                rlkit.fit(table, "chinchilla", y="error", bootstrap=bootstrap)
+
+
+def test_a_bootstrap_that_leaves_the_range_of_floats_says_so_in_words_alone():
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"N": np.repeat([1e4, 3e4, 1e5], 4), "D": np.tile([64, 256, 1024, 4096], 3)})
+    df["error"] = rng.uniform(0.7, 0.99, 12)  # no law: terms vanish and exponents run away
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit = rlkit.fit(df, "chinchilla", y="error", bootstrap=20)
-    assert any("flat in one direction" in text for text in fit.warnings)
-    with pytest.raises(UserError, match="the data do not determine the 5 parameters of 'chinchilla'"):
-        rlkit.fit(df.replace({"N": {10432: 1e4, 33120: 3e4}}), "chinchilla", y="error", bootstrap=20)
+        assert any("flat in one direction" in text for text in fit.warnings)
+        assert len(fit.draws) == 20

@@ -110,6 +110,7 @@ def _fit(
             f"The law {law.name!r} has no finite value at any start: check the units of "
             f"{', '.join(rows.names.values())}."
         )
+    _check_determined(problem, begin, rows)
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     i = int(np.argmin(found.objective))
     exact = replace(path[-1], delta=1e-250) if loss.name in ("lad", "quantile") else path[-1]
@@ -121,6 +122,25 @@ def _fit(
         _condition(problem, z, path[-1], y, w, free), _agreement(law, found), at_bound, seed=plan[3],
     )  # fmt: skip
     return _bootstrap(result, found, plan) if plan[0] else result
+
+
+def _check_determined(problem: Problem, begin: np.ndarray, rows: table.Table) -> None:
+    """Refuse a design on which the law has fewer independent directions than parameters, at every start.
+
+    The rank is that of the columns, not of the optimum, where a term at zero or a parameter that ran away loses a
+    direction by rounding. Derivatives are exact to 1e-10, and a design that determines a law is above 1e-7.
+    """
+    law = problem.law
+    with np.errstate(all="ignore"):
+        J = problem.jacobian(begin)[1][:, [p not in law.pinned for p in law.parameters]]
+        J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
+    rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
+    if rank < len(law.free):
+        values = ", ".join(f"{len(np.unique(v))} of {rows.names[c]}" for c, v in rows.columns.items())
+        raise UserError(
+            f"The data do not determine the {len(law.free)} parameters of {law.name!r}: with {values}, only {rank} "
+            "combinations of them change the prediction. Add values, pin a parameter, or use a law with fewer."
+        )
 
 
 def again(one: LawFit, rows: table.Table, seed: int) -> LawFit:
@@ -212,12 +232,9 @@ def _bootstrap(result: LawFit, found: Solution, plan: tuple[int, str, int | str 
             f"None of the {count} resamples could be fitted: the {scheme.units} units leave too few "
             "distinct points. Use resample='residual' or more data."
         )
-    usable &= solved.converged
-    if usable.sum() < 2:
-        raise UserError(
-            f"None of the {count} resamples has an optimum: the data do not determine the {p} parameters of "
-            f"{result.law.name!r}. Use a law with fewer, or more data."
-        )
+    usable &= np.isfinite(
+        solved.objective
+    )  # one that still walks has run away, and is counted in the warnings
     draws = problem.law.from_z(solved.z[usable])[0]
     return replace(result, draws=draws, scheme=scheme, lost=int(count - usable.sum()))
 
