@@ -2,12 +2,12 @@
 
 import pytest
 
+from rlkit.domains.answers import after_thinking, fences, final_answer, given, tagged
 from rlkit.domains.math.evaluate import same
 from rlkit.domains.math.exact import rational, same_integer
 from rlkit.domains.math.parser import Unreadable, parse
 from rlkit.domains.math.scoring import score
 from rlkit.errors import UserError
-from rlkit.rewards.answers import after_thinking, fences, final_answer, given, tagged
 
 RIGHT = [
     (r"\frac{1}{2}", r"\frac{2}{4}"),

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
+from rlkit.domains.answers import tagged
 from rlkit.errors import UserError
-from rlkit.rewards.answers import tagged
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 

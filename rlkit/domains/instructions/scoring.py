@@ -5,10 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rlkit.domains import guru_scorer, scorer
+from rlkit.domains.answers import after_thinking, literal
 from rlkit.domains.instructions import checks
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, literal
 from rlkit.types import Reward
 
 

@@ -16,9 +16,9 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from rlkit.domains import guru_scorer, scorer
+from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.errors import UserError, did_you_mean
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, fences, last_box, literal
 from rlkit.types import Reward
 
 _SOLUTION = re.compile(r"<solution>(.*?)</solution>", re.DOTALL | re.IGNORECASE)

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
+from rlkit.domains.answers import literal, tagged
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import literal, tagged
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 

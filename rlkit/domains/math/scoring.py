@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
+from rlkit.domains.answers import given
 from rlkit.domains.math.exact import rational, same_integer
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import given
 from rlkit.types import Reward
 
 _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",

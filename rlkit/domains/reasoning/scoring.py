@@ -6,9 +6,9 @@ from functools import lru_cache
 from typing import Any
 
 from rlkit.domains import scorer
+from rlkit.domains.answers import tagged
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import tagged
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
+from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.domains.code.compare import same_value
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import after_thinking, fences, last_box, literal
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward

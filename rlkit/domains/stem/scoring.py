@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
-from rlkit.domains.numbers import TOLERANCE, figure, same_figure
+from rlkit.domains.answers import TOLERANCE, figure, given, same_figure, tagged
 from rlkit.domains.stem.text import same_text, words
 from rlkit.domains.table.scoring import clean
 from rlkit.errors import UserError
 from rlkit.rewards import context
-from rlkit.rewards.answers import given, tagged
 from rlkit.types import Reward
 
 _LETTER = re.compile(

@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
-from rlkit.domains.numbers import figure, same_figure
+from rlkit.domains.answers import figure, given, same_figure
 from rlkit.errors import UserError
-from rlkit.rewards.answers import given
 from rlkit.types import Reward
 
 _LONGEST = 20_000  # characters of an answer that is read
@@ -17,7 +16,7 @@ _LONGEST = 20_000  # characters of an answer that is read
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often.
 
-    Figures agree within 0.1 % if either has decimals (rlkit.domains.numbers); words agree without
+    Figures agree within 0.1 % if either has decimals (rlkit.domains.answers); words agree without
     letter case. Nothing is evaluated: `2019-2020` is a range of years, not -1.
     """
     truth = ground_truth
