@@ -9,7 +9,7 @@ from rlkit.domains.reasoning.scoring import score as score_gym
 from rlkit.domains.simulation.scoring import score_codeio
 from rlkit.domains.stem.scoring import score as score_stem
 from rlkit.domains.stem.scoring import score_choice, score_search
-from rlkit.domains.table.scoring import score as score_table
+from rlkit.domains.table import score as score_table
 from rlkit.errors import UserError
 from rlkit.rewards import Router, context
 

@@ -7,7 +7,7 @@ from typing import Any
 from rlkit.domains import scorer
 from rlkit.domains.answers import TOLERANCE, figure, given, same_figure, tagged
 from rlkit.domains.stem.text import same_text, words
-from rlkit.domains.table.scoring import clean
+from rlkit.domains.table import clean
 from rlkit.errors import UserError
 from rlkit.rewards import context
 from rlkit.types import Reward

@@ -1,0 +1,313 @@
+"""Tables: generated ones whose questions pandas answers, in the format of Guru's table files, and their scorer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from rlkit.domains import Source, scorer, sources
+from rlkit.domains.answers import TOLERANCE, Figure, figure, final_answer, given
+from rlkit.errors import UserError
+from rlkit.seeds import generator
+from rlkit.types import Reward, Task
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+class Theme(NamedTuple):
+    """A kind of table: its row names, a category column and columns of whole numbers (low, high)."""
+
+    row: str
+    names: tuple[str, ...]
+    category: str
+    categories: tuple[str, ...]
+    numbers: dict[str, tuple[int, int]]
+
+
+# fmt: off
+THEMES = (
+    Theme("City", ("Arden", "Belmora", "Calder", "Dunmore", "Eastvale", "Farrow", "Glenby", "Harwick", "Inver",
+                   "Juniper"),
+          "Region", ("North", "South", "East", "West"),
+          {"Population (thousands)": (20, 990), "Rainfall (mm)": (150, 2400), "Parks": (2, 80), "Schools": (5, 160)}),
+    Theme("Product", ("lamp", "desk", "chair", "shelf", "mirror", "carpet", "clock", "vase", "bench", "stool"),
+          "Store", ("Downtown", "Harbor", "Airport"),
+          {"Units sold": (3, 400), "Price": (5, 900), "Returns": (0, 40), "Stock": (0, 700)}),
+    Theme("Team", ("Falcons", "Bears", "Comets", "Rovers", "Lions", "Wolves", "Sharks", "Eagles", "Miners", "Pilots"),
+          "Division", ("A", "B", "C"),
+          {"Wins": (0, 30), "Goals": (10, 120), "Cards": (0, 60), "Points": (5, 99)}),
+    Theme("Employee", ("Adler", "Brandt", "Castro", "Dietz", "Evans", "Fischer", "Garcia", "Holm", "Ito", "Jensen"),
+          "Department", ("Sales", "Research", "Support", "Finance"),
+          {"Age": (21, 64), "Years of service": (0, 35), "Projects": (1, 25), "Training hours": (0, 200)}),
+)
+# fmt: on
+
+Answered = tuple[str, list[str]]
+"""A question and its answers."""
+Question = Callable[["pd.DataFrame", Theme, str, np.random.Generator], Answered]
+"""Makes one from a table, its theme, a number column and a generator."""
+
+
+def _cell(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    name = _pick(table[theme.row].tolist(), rng)
+    return f"What is the {column} of {name}?", [str(table.set_index(theme.row).at[name, column])]
+
+
+def _extreme(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    word, row = ("highest", table[column].idxmax()) if rng.integers(2) else ("lowest", table[column].idxmin())
+    return f"Which {theme.row} has the {word} {column}?", [str(table.at[row, theme.row])]
+
+
+def _difference(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    values = table.set_index(theme.row)[column].sort_values()
+    low, high = sorted(int(k) for k in rng.permutation(len(values))[:2])
+    question = f"By how much is the {column} of {values.index[high]} above that of {values.index[low]}?"
+    return question, [str(values.iloc[high] - values.iloc[low])]
+
+
+def _count(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    bound = int(table[column].median()) + int(rng.integers(-3, 4))
+    return f"How many rows have a {column} above {bound}?", [str(int((table[column] > bound).sum()))]
+
+
+def _total(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    group = _pick(table[theme.category].tolist(), rng)
+    part = table.loc[table[theme.category] == group, column]
+    return f"What is the total {column} of the rows with {theme.category} {group}?", [str(part.sum())]
+
+
+def _mean(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    return f"What is the mean {column} over all rows, to two decimals?", [f"{table[column].mean():.2f}"]
+
+
+def _top_two(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    names = table.nlargest(2, column)[theme.row].tolist()
+    return f"Which two entries of {theme.row} have the highest {column}?", [str(n) for n in names]
+
+
+def _best_group(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    totals = table.groupby(theme.category)[column].sum()
+    best = [str(g) for g in totals[totals == totals.max()].index]
+    return f"Which {theme.category} has the largest total {column}?", best
+
+
+def _extreme_in_group(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    group = _pick(table[theme.category].tolist(), rng)
+    part = table[table[theme.category] == group]
+    question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
+    return question, [str(part.at[part[column].idxmin(), theme.row])]
+
+
+QUESTIONS: dict[str, tuple[int, Question]] = {
+    "cell": (1, _cell), "extreme": (1, _extreme), "difference": (2, _difference), "count": (2, _count),
+    "total": (3, _total), "mean": (3, _mean), "top_two": (4, _top_two), "best_group": (4, _best_group),
+    "extreme_in_group": (4, _extreme_in_group),
+}  # fmt: skip
+"""Level and maker of each kind of question."""
+
+
+@sources.register("tables")
+class Tables(Source):
+    """Questions about one table: look-ups, comparisons, counts, sums, means and groups."""
+
+    makes: ClassVar[tuple[str, ...]] = ("table__generated",)
+    kind: Literal["tables"] = "tables"
+    rows: Annotated[int, Field(ge=3, le=10)] = 8
+    """Most rows; drawn evenly from 3 up to it."""
+    columns: Annotated[int, Field(ge=1, le=4)] = 3
+    """Number columns."""
+    level: Annotated[int, Field(ge=1, le=4)] = 4
+    """Hardest kind of question: 1 look-ups, 2 comparisons, 3 sums and means, 4 groups and rankings."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("tables", self.rows, self.columns, self.level, index)
+        theme = THEMES[int(rng.integers(len(THEMES)))]
+        table = _table(theme, int(rng.integers(3, self.rows + 1)), self.columns, rng)
+        name = _pick([name for name, (level, _) in QUESTIONS.items() if level <= self.level], rng)
+        level, ask = QUESTIONS[name]
+        question, answers = ask(table, theme, _pick(list(table.columns[2:]), rng), rng)
+        lines = [list(table.columns), ["---"] * table.shape[1], *table.astype(str).to_numpy().tolist()]
+        bars = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)  # as in Guru's prompts
+        text = (
+            f"Here is a table:\n{bars}\n{question} Please output the final answer within "
+            f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
+        )
+        info = {"index": index, "difficulty": level * len(table), "question": question, "family": name}
+        return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
+
+
+def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> pd.DataFrame:
+    """A table whose number columns hold no value twice, so that rankings have one answer."""
+    import pandas as pd
+
+    content: dict[str, list[str] | list[int]] = {
+        theme.row: [theme.names[int(k)] for k in rng.permutation(len(theme.names))[:rows]],
+        theme.category: [_pick(list(theme.categories), rng) for _ in range(rows)],
+    }
+    for k in sorted(rng.permutation(len(theme.numbers))[:columns]):
+        column, (low, high) = list(theme.numbers.items())[int(k)]
+        content[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
+    return pd.DataFrame(content)
+
+
+def _pick(items: list[str], rng: np.random.Generator) -> str:
+    return items[int(rng.integers(len(items)))]
+
+
+@sources.register("lookup")
+class Lookup(Source):
+    """A table for the smallest models. Example: `a31 b58 c10 b` → `58`."""
+
+    makes: ClassVar[tuple[str, ...]] = ("table__lookup",)
+    kind: Literal["lookup"] = "lookup"
+    rows: Annotated[int, Field(ge=2, le=26)] = 4
+    """Most rows; drawn evenly from 2 up to it."""
+    digits: Annotated[int, Field(ge=1, le=6)] = 2
+    """Digits of a value."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("lookup", self.rows, self.digits, index)
+        rows = int(rng.integers(2, self.rows + 1))
+        names = [chr(97 + int(k)) for k in rng.permutation(26)[:rows]]
+        values = [int(k) for k in rng.integers(10 ** (self.digits - 1), 10**self.digits, size=rows)]
+        at = int(rng.integers(rows))
+        text = " ".join(f"{n}{v}" for n, v in zip(names, values, strict=True)) + f" {names[at]}"
+        info = {"index": index, "difficulty": rows}
+        return Task.ask("table__lookup", text, str(values[at]), ability="table", extra_info=info)
+
+
+_LONGEST = 20_000  # characters of an answer that is read
+_FONT = re.compile(
+    r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|emph|underline)\s?\{([^{}]*)\}"
+)
+_PLAIN = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict.fromkeys(map(ord, "−‐‑‒–—"), "-")
+"""Full-width letters and signs, and dashes, as ASCII has them."""
+_POWER = re.compile(r"(\d) ?(?:\\times|\\cdot|×) ?10 ?\^ ?\{? ?([+-]?\d{1,3}) ?\}?")
+_ABOUT = re.compile(
+    r"(?:(?:\\approx|\\sim(?:eq)?|[≈≃~]|approx\.?|approximately|about|around|roughly|circa|ca\.|c\.) ?){1,2}"
+    r"(?=[-+$€£¥\\(.]{0,4}\d)"
+)
+_SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
+_WITH_UNIT = re.compile(r"(.*\d[^a-z]{0,3}) ([a-z]{3,20}(?: [a-z]{2,20})?)")
+# fmt: off
+_NO_UNITS = {"or", "and", "not", "nor", "but", "to", "than", "vs", "versus", "from", "between", "least", "most", "plus",
+             "minus", "if"}
+_UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
+          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
+_TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
+# fmt: on
+_NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
+_NUMBERS |= {f"{ten}-{_UNITS[n]}": _NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
+
+
+@scorer("table__*")
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often.
+
+    Figures with decimals agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or
+    a unit may be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%). Words agree without letter case.
+    Nothing is evaluated: `2019-2020` is a range of years, not -1.
+    """
+    truth = ground_truth
+    if isinstance(truth, int | float) and not isinstance(truth, bool):
+        truth = repr(truth)
+    if isinstance(truth, list) and all(isinstance(item, str | int | float) for item in truth):
+        truth = "|".join(map(str, truth))
+    theirs = members(truth) if isinstance(truth, str) else []
+    if not theirs:
+        raise UserError(f"The ground truth of a table question must be text: {str(ground_truth)[:80]!r}.")
+    answer = given(response)
+    if not answer or len(answer) > _LONGEST:
+        return Reward.of(False, reason="no answer")
+    marked = final_answer(response) is not None
+    return Reward.of(same_members(answer, theirs, units=marked))
+
+
+def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
+    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs`
+    is met by the figure and one or two words behind it."""
+    ours = members(answer)
+    if len(ours) == 1 < len(theirs):
+        ours = [part for text in re.split(r",? and |, |; ?", ours[0]) if (part := _unquoted(text))]
+    left = list(theirs) if len(ours) == len(theirs) else []
+    for part in ours:
+        found = next((i for i, other in enumerate(left) if same_member(part, other, units)), None)
+        if found is None:
+            return False
+        del left[found]
+    return bool(ours)
+
+
+def members(text: str) -> list[str]:
+    """The parts between bars, each in comparable form; empty ones are left out."""
+    return [part for piece in _typed(text).split("|") if (part := _unquoted(piece))]
+
+
+def clean(text: str) -> str:
+    """A text in comparable form: without typography, quotes and a final full stop, in lower case."""
+    return _unquoted(_typed(text))
+
+
+def _typed(text: str) -> str:
+    """As one would type it: without LaTeX's commands for fonts and spaces, and with plain dashes and blanks."""
+    text = text.translate(_PLAIN).replace("{,}", ",").replace("\\!", "").replace("--", "-")
+    text = re.sub(r"\\(?:mid|vert)(?![a-zA-Z])", "|", text)
+    for _ in range(3):
+        text = _FONT.sub(r"\1", text)
+    text = re.sub(r"\\([$%&_#{}|])", r"\1", re.sub(r"\\[,;: ]|(?<=\S)~", " ", text))
+    text = " ".join(re.sub(r"\\[()\[\]]", "", text).split())
+    return _SPACED.sub(lambda m: m[1] + m[2].replace(" ", ""), text)
+
+
+def _unquoted(text: str) -> str:
+    text = text.strip("'\"“”‘’*` ").rstrip(".").strip("'\"“”‘’*` ").casefold()
+    return text[1:-1].strip() if len(text) > 2 and text[0] == "$" == text[-1] else text
+
+
+def same_member(ours: str, theirs: str, units: bool = False) -> bool:
+    """Whether two members are the same words or the same figure."""
+    if ours == theirs:
+        return True
+    x, y = _number(ours), _number(theirs)
+    if y is None:
+        return False
+    if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
+        x = None if _NO_UNITS & set(match[2].split()) else _number(match[1])
+    return x is not None and _same_number(x, y)
+
+
+_SHORT = 100  # characters of a figure
+
+
+def _number(text: str) -> Figure | None:
+    """The figure that a text is: with an approximation sign, blanks between thousands, or in words."""
+    if len(text) >= _SHORT or sum(map(str.isdigit, text.partition(".")[0])) > 15:
+        return None  # floats tell whole numbers of 15 digits apart
+    word, _, rest = text.partition(" ")
+    if (number := _NUMBERS.get(text.replace(" ", "-"))) is not None:
+        text = str(number)
+    elif word in _NUMBERS:
+        text = f"{_NUMBERS[word]} {rest}"
+    found = figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
+    return found if found is not None and np.isfinite(found.value * found.scale) else None
+
+
+def _same_number(ours: Figure, theirs: Figure) -> bool:
+    scaled = [(ours.value, theirs.value)]
+    if ours.scale != theirs.scale:  # the table's head may have the word
+        both = (ours.value * ours.scale, theirs.value * theirs.scale)
+        scaled = [*scaled, both] if 1.0 in (ours.scale, theirs.scale) else [both]
+    if ours.percent and not theirs.percent:
+        scaled.append((ours.value / 100, theirs.value))
+    return any(_near(a, b) for a, b in scaled)
+
+
+def _near(ours: float, theirs: float) -> bool:
+    """Within TOLERANCE of the truth, and nearer to a whole truth than to any other whole number."""
+    near = abs(ours - theirs) <= TOLERANCE * max(abs(ours), abs(theirs)) and (ours < 0) == (theirs < 0)
+    return near and (theirs != round(theirs) or abs(ours - theirs) < 0.5)

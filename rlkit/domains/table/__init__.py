@@ -1,1 +1,0 @@
-"""Tables: questions about tabular data."""

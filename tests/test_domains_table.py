@@ -1,0 +1,71 @@
+"""Tables: which answers are right, and that no answer is right for two truths."""
+
+import pytest
+
+from rlkit.domains.table import score
+from rlkit.errors import UserError
+
+
+def boxed(answer):
+    return rf"By the usual steps, \boxed{{{answer}}}."
+
+
+# fmt: off
+RIGHT = [
+    ("1,234.5", "1234.5"), (r"\$1,234.5", "1234.5"), ("12.3%", "0.123"), ("12.3", "12.3%"), ("(5.2)", "-5.2"),
+    ("33.3", "33.33"), ("100", "100.0"), ("5 million", "5,000,000"), ("2|5", "5|2"), ("5, 2", "2|5"),
+    ("1,000|$200", "200|1000"), (r"\text{New York}", "new york"), ("-12.3%", "-12.3"), ("2019-20", "2019–20"),
+    # blanks between thousands
+    ("1 200 000", "1,200,000"), (r"1\,200\,000", "1200000"), (r"1\;200\;000.5", "1200000.5"),
+    ("45 300|12", "12|45,300"), ("1\u202f200\u00a0000", "1,200,000"), ("1~200", "1200"), (r"\$ 1 200", "1200"),
+    ("-1 200", "-1,200"),
+    # words
+    ("three", "3"), ("Twelve", "12"), ("twenty-one", "21"), ("twenty one", "21"), ("three million", "3,000,000"),
+    ("3", "three"), ("seven|two", "2|7"), (r"\text{zero}", "0"), ("12 percent", "12%"), ("five percent", "5%"),
+    ("45 medals", "45"), (r"12.5 \text{ kilometres}", "12.5"), ("12 gold medals", "12"),
+    # an approximation sign
+    ("≈ 5.2", "5.2"), (r"\approx 5.2", "5.2"), ("~5.2", "5.2"), ("about 5.2", "5.2"),
+    ("approximately 14.2%", "14.2%"), (r"\approx \$1,200", "1200"), (r"\text{approximately } 33.3", "33.33"),
+    (r"\sim 12", "12"), ("≈ -3.5|4", "4|-3.5"),
+    # bold, full-width, mathematics
+    ("**42**", "42"), (r"\textbf{42}", "42"), (r"\mathbf{\text{North}}", "north"), ("４２", "42"), ("$42$", "42"),
+    ("Ｎｏｒｔｈ", "North"), (r"\(42\)", "42"), (r"1.2 \times 10^6", "1,200,000"), (r"1.5 \times 10^{-3}", "0.0015"),
+    (r"\text{North | South}", "South|North"), (r"\text{North}\mid\text{South}", "South|North"),
+    ("'North', \"South\"", "South|North"), ("North, East, and West", "West|East|North"), ("2018.0", "2018"),
+    ("2018", "2018.0"),
+]
+WRONG = [
+    ("-12.3%", "12.3%"), ("2018", "2019"), ("33.3", "33.39"), ("2|5|5", "2|5"), ("2|2|5", "2|5|5"), ("5", "5|2"),
+    ("2019-2020", "2018-2019"), ("__import__('math').sqrt(16)", "4"), ("8**8**8**8", "4"), ("0.142", "14.2%"),
+    ("1e999", "7301.5"), ("1e999", "1999"), ("1e999", "4.2%"), ("1e999", "0"), ("1e999|1e999", "3|4"),
+    ("-1e999", "-5"), ("1e308 billion", "7"), ("nan", "5"), ("inf", "5"), (r"\infty", "5"), ("2018.5", "2019"),
+    ("2018.0", "2019"), ("2019", "2018.0"), ("0.0001", "0"), ("0", "0.0001"), ("0.000000", "1e-9"),
+    ("9007199254740993", "9007199254740992"), ("1 200", "1,201"), ("12 000", "12"), ("1 20", "120"),
+    ("twenty-two", "21"), ("three", "30"), ("three or four", "3"), ("≈ 5.2", "5.3"), ("about 5", "-5"),
+    ("about time", "time"), ("12 or 13", "12"), ("12 to 15", "12"), ("12 of 15", "15"), ("12 medals", "13"),
+    ("12", "12 monkeys"), ("45 or so more", "45"), ("North or South", "North"), ("North|South", "North"),
+    ("1e6", "1.1e6"), (r"1.2 \times 10^6", "1.2"), ("52", "5²"), ("5²", "52"), ("", "5"), ("|", "5"), (",", "5"),
+    ("4.2|", "4.3"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("answer", "truth"), RIGHT)
+def test_right_answers(answer, truth):
+    assert score(boxed(answer), truth, {}).correct is True
+
+
+@pytest.mark.parametrize(("answer", "truth"), WRONG)
+def test_wrong_answers(answer, truth):
+    assert score(boxed(answer), truth, {}).correct is False
+
+
+@pytest.mark.parametrize("truth", ["", " | ", None, {"a": 1}, True])
+def test_a_truth_that_is_no_text_is_an_error(truth):
+    with pytest.raises(UserError, match="must be text"):
+        score(boxed("5"), truth, {})
+
+
+def test_truths_may_be_numbers_and_lists():
+    assert score(boxed("5"), 5, {}).correct and score(boxed("5.10"), 5.1, {}).correct
+    assert score(boxed("b, 5"), [5, "b"], {}).correct and not score(boxed("5"), [5, "b"], {}).correct
