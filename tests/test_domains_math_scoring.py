@@ -378,6 +378,33 @@ RIGHT = [
     (r"0.1666...", r"1/6"),
     (r"0.333\ldots", r"\frac13"),
     (r"0.9999...", r"1"),
+    (r"\\frac{5}{4}", r"\frac{5}{4}"),
+    (r"60^\\circ", r"60^\circ"),
+    (r"\\frac{1}{2}", r"\\frac{1}{2}"),
+    (r" \\{-3, 0, 2\\} ", r"\{-3,0,2\}"),
+    (r"3.5\\%", r"3.5\%"),
+    (r"\\int_{0}^{1} f(x) \\, dx", r"\int_{0}^{1} f(x) \, dx"),
+    (r"\\left(\\begin{matrix}1\\\\2\\end{matrix}\\right)", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    (r"\begin{pmatrix} 2 & 4 \\ 1 & 2 \end{pmatrix}", r"\begin{pmatrix}2&4\\1&2\end{pmatrix}"),
+    (r"\begin{cases}1&x>0\\x&x\le0\end{cases}", r"\begin{cases}1&x>0\\x&x\le0\end{cases}"),
+    (r"\(\boxed{337}\)", r"337"),
+    (r"$\boxed{n^2-n-1}$", r"n^2-n-1"),
+    (r"[0,1]", r"\lbrack 0,1\rbrack"),
+    (r"(0,1]", r"\left\lparen 0,1\right\rbrack"),
+    (r"\{0,1\}", r"\lbrace 1,0\rbrace"),
+    (r"0.083333", r"\frac{1}{12}"),
+    (r"\frac{1}{7}", r"0.142857"),
+    (r"\text{May 5, 2020}", r"5th of May 2020"),
+    (r"\text{Tuesday, March 3}", r"March 3"),
+    (r"\text{(C) } 15", r"15"),
+    (r"15", r"\text{(C) } 15"),
+    (r"\textbf{(C)}\ \frac{1}{2}", r"C. 0.5"),
+    (r"\text{(C) } 15", r"C"),
+    (r"A", r"**A**"),
+    (r"A", r"Ａ"),
+    (r"A", r"\mathbf{A}"),
+    (r"5 \text{ m/s/s}", r"5 \text{ m/s}^2"),
+    (r"8 \text{ J/(mol*K)}", r"0.008 \text{ kJ mol^{-1} K^{-1}}"),
 ]
 WRONG = [
     (r"-\frac{1}{2}", r"\frac{1}{2}"),
@@ -471,6 +498,39 @@ WRONG = [
     (r"a=1,b=2", r"a=2, b=1"),
     (r"\frac{a}{b+c}", r"a/b+c"),
     (r"\infty", r"-\infty"),
+    (r"\\frac{5}{4}", r"\frac{4}{5}"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}12\end{pmatrix}"),
+    (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1 2\end{pmatrix}"),
+    (r"\(\boxed{337}\)", r"338"),
+    (r"\{0,1\}", r"\lbrack 1,0\rbrack"),
+    (r"[0,1]", r"\lbrace 0,1\rbrace"),
+    (r"1.6 \times 10^{-19}", r"0.000000"),
+    (r"0.000001", r"0"),
+    (r"10^{-6}", r"0.000002"),
+    (r"100", r"99.999999"),
+    (r"\frac{1}{8}", r"0.125001"),
+    (r"12.5 \text{ m}", r"\infty \text{ km}"),
+    (r"7", r"1e999"),
+    (r"\text{May 2020}", r"\text{May 29, 2020}"),
+    (r"\text{March 5, 2026}", r"\text{March 5}"),
+    (r"\text{March 5}", r"\text{March 6}"),
+    (r"1,234", r"234, 1"),
+    (r"1,234", r"\{1, 234\}"),
+    (r"A", r"(A) or (B)"),
+    (r"A", r"A. B. C. D."),
+    (r"A", r"(A) (B) (C) (D)"),
+    (r"A", r"A) 5 or B) 7"),
+    (r"E", r"e"),
+    (r"I", r"i"),
+    (r"A", r"a"),
+    (r"A", r"\text{a}"),
+    (r"\text{(C) } 15", r"\text{(D) } 15"),
+    (r"\text{(C) } 15", r"\text{(C) } 16"),
+    (r"\text{(C) } 15", r"16"),
+    (r"15", r"C"),
+    (r"2", r"2:1"),
+    (r"5 \text{ W/Hz}", r"5 \text{ dBm/Hz}"),
+    (r"5 \text{ m}", r"5 \text{ m^9^9^9^9}"),
 ]
 
 
@@ -591,6 +651,13 @@ def test_a_truth_that_says_nothing_pays_nothing():
     with pytest.raises(UserError, match="text"):
         score(r"\boxed{1}", ["1"], {})
     assert score(r"\boxed{3}", 3, {}).correct  # a number is as good as its text
+
+
+def test_the_truth_of_a_worked_solution_is_its_answer():
+    assert score(r"\boxed{1207}", "She has 3+4=7 left.\n#### 1,207", {}).correct
+    assert not score(r"\boxed{7}", "She has 3+4=7 left.\n#### 8", {}).correct
+    with pytest.raises(UserError, match="empty"):
+        score(r"\boxed{7}", "She has 3+4=7 left.\n#### ", {})
 
 
 @pytest.mark.parametrize("text", ["", "1 2", "+", "(1", r"\unknown{x}", "1 # 2", "{", r"\frac{1}"])

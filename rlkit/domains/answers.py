@@ -5,8 +5,10 @@ Everywhere the last answer is the one that was given: a right answer that was ch
 
 import ast
 import json
+import math
 import re
 import textwrap
+import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +29,21 @@ _SENTENCE = re.compile(
 )
 _CLAUSE = re.compile(r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE)
 _OPENING_FENCE = re.compile(r"^(?:.*?[^`~])??(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$")
+
+_FONTS = re.compile(
+    r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
+)
+_CHOICE = re.compile(
+    r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\b(?:\s+is\b)?\s*:?\s*)?"
+    r"[\[(]?\s*(?P<letter>[A-Za-z])\s*(?:[\])]+[.:,]?|[.:]+(?=\s|$)|$)",
+    re.IGNORECASE,
+)
+_OTHER = re.compile(  # another option's letter in what follows the first: a hedge
+    r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
+    r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
+    r"|(?<!\w)[A-J][.:](?=\s+\S)"  # … B. text
+    r"|(?:\b(?:or|and)|[,/&|;])\s*[\[(]?[A-J](?=[\]).:,;]|\s*$)",  # … or B
+)
 
 _WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
 
@@ -94,7 +111,28 @@ def given(response: str) -> str:
         answer = after_thinking(response).strip()
         if len(answer) > _WHOLE_RESPONSE or "\n" in answer:
             return ""
-    return answer.strip()
+    return answer.strip().strip("*`").strip()
+
+
+def choice_letter(text: str) -> str | None:
+    """The letter of a multiple choice, in its own case: alone, marked, or before its option's text.
+
+    `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; None for several letters and for other text.
+    """
+    if len(text) > _WHOLE_RESPONSE * 5:
+        return None
+    text = unicodedata.normalize("NFKC", text)
+    text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text)).strip()
+    match = _CHOICE.match(text)
+    if match is None:
+        return None
+    rest = text[match.end() :].strip()
+    if any(
+        other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper()
+        for other in _OTHER.finditer(rest)
+    ):
+        return None
+    return match["letter"]
 
 
 def _sentence_value(value: str, last: bool) -> str:
@@ -183,6 +221,8 @@ def figure(text: str, abbreviations: bool = True) -> Figure | None:
         return None
     digits = match["digits"].replace(",", "")
     value = float(digits + (match["power"] or ""))
+    if not math.isfinite(value):
+        return None
     negative = (match["sign"] == "-") != (match["sign2"] == "-") or bool(match["open"])
     scale = _SCALES.get((match["scale"] or "").lower(), 1.0)
     whole = "." not in digits and not match["power"]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from rlkit.domains.answers import choice_letter
 from rlkit.domains.math.counting import determinant
 from rlkit.domains.math.evaluate import ratio_sign
 from rlkit.domains.math.expressions import by_math_verify, same_expression
@@ -36,9 +37,12 @@ from rlkit.domains.math.sets import as_interval
 from rlkit.domains.math.structure import read
 
 _FLIPPED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le", "=": "=", "\\ne": "\\ne"}
-_CHOICE = re.compile(
-    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{)?\s*\(?\s*(?P<letter>[A-Ja-j])\s*(?:[).:]+[\s}]*|\}?$)"
+_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
+    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*)?(?:\(\s*(?P<a>[A-J])\s*\)|(?P<b>[A-J])[).:])"
+    r"\s*(?P<close>\}?)\s*(?P<value>.*)",
+    re.DOTALL,
 )
+_MARKED = re.compile(r"[().:]|\\(?:text|mathrm|mathbf|mbox)")
 _LONGEST = 20_000  # characters of an answer that is parsed
 
 
@@ -49,14 +53,43 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    return squeeze(a) == squeeze(b) or _same_choice(a, b) or compare(a, b)
+    return squeeze(a) == squeeze(b) or _same_choice(a, b) or _same_option(a, b) or compare(a, b)
 
 
 def _same_choice(answer: str, truth: str) -> bool:
     """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
-    right = _CHOICE.fullmatch(truth)
-    given = _CHOICE.match(answer)
-    return bool(right and given) and right["letter"].upper() == given["letter"].upper()  # type: ignore[index]
+    right, given = choice_letter(truth), choice_letter(answer)
+    if right is None or given is None or not "A" <= right.upper() <= "J":
+        return False
+    if _option(truth) is not None and _option(answer) is not None:
+        return False  # both have a value too, which must agree
+    return right == given or (right.upper() == given.upper() and _MARKED.search(truth) is not None)
+
+
+def _option(text: str) -> tuple[str, str] | None:
+    """(letter, value) of `(C) 15`; None for a letter or a value alone."""
+    match = _OPTION.fullmatch(text)
+    if match is None or not (value := match["value"].strip()):
+        return None
+    if text.startswith("\\") and not match["close"]:
+        if not value.endswith("}"):
+            return None
+        value = value[:-1].strip()
+    return (match["a"] or match["b"], value) if value else None
+
+
+def _same_option(a: str, b: str) -> bool:
+    """`(C) 15` against `15`; of two options both letter and value must agree."""
+    x, y = _option(a), _option(b)
+    if x is None and y is None:
+        return False
+    if x is not None and y is not None:
+        return x[0] == y[0] and (squeeze(x[1]) == squeeze(y[1]) or compare(x[1], y[1]))
+    option, other = (x, b) if x is not None else (y, a)
+    assert option is not None
+    return choice_letter(other) is None and (
+        squeeze(option[1]) == squeeze(other) or compare(option[1], other)
+    )
 
 
 def compare(a: str, b: str) -> bool:
@@ -78,7 +111,8 @@ def _same_value(a: Value, b: Value) -> bool:
         return same_quantity(as_quantity(a), as_quantity(b))
     for x, y in ((a, b), (b, a)):
         if isinstance(y, Expression) and isinstance(x, Ratio):
-            return len(x.parts) == 2 and compare(f"({x.parts[0]})/({x.parts[1]})", y.text)
+            whole = re.fullmatch(r"[-+]?\d+", y.text)  # 2:1 is no way to write 2
+            return len(x.parts) == 2 and not whole and compare(f"({x.parts[0]})/({x.parts[1]})", y.text)
         if isinstance(y, Expression) and isinstance(x, Based):
             return y.text == x.digits  # the base left out
     return _as_text(a) == _as_text(b) != ""
@@ -92,7 +126,8 @@ def _worked_out(value: Value) -> Value:
 
 
 def _as_text(value: Value) -> str:
-    return value.text if isinstance(value, Text) else squeeze(value.text).casefold()
+    text = value.text if isinstance(value, Text) else squeeze(value.text)
+    return text.casefold() if len(text) > 1 else text
 
 
 def _expressions(a: Expression, b: Expression) -> bool:

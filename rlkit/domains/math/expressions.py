@@ -7,10 +7,12 @@ from typing import Any
 import mpmath
 
 from rlkit.domains.math.evaluate import TooBig, same, symbols, value
+from rlkit.domains.math.evaluate import exact as exactly
 from rlkit.domains.math.exact import rational
 from rlkit.domains.math.parser import Node, Unreadable, parse
 from rlkit.rewards import context
 
+_SIGNIFICANT = 5  # digits of it that are not leading zeros
 _APPROXIMATE = 6  # decimals from which a decimal may stand for the exact value it rounds or cuts
 _VERIFIABLE = re.compile(r"\\(?:int|lim|mathbb|setminus|sum|prod|partial)(?![A-Za-z])")
 
@@ -35,11 +37,15 @@ def _rounded(text: str, decimal: Node, exact: Node) -> bool:
     if match is None or len(match.group(1)) < _APPROXIMATE:
         return False
     places = len(match.group(1))
-    if symbols(exact):
+    if symbols(exact) or len(text.strip("+-0. ").replace(".", "").lstrip("0")) < _SIGNIFICANT:
         return False
+    whole = exactly(exact)
+    if whole is not None and (whole * 10**places).denominator == 1:
+        return False  # it has a decimal form of that length, which this is not
     try:
         with mpmath.workdps(40 + places):
-            return abs(value(decimal, {}) - value(exact, {})) <= mpmath.mpf(10) ** -places
+            x, y = value(decimal, {}), value(exact, {})
+            return bool(mpmath.isfinite(y) and abs(x - y) <= mpmath.mpf(10) ** -places)
     except (TooBig, ArithmeticError, ValueError, TypeError):
         return False
 

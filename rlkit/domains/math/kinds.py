@@ -1,7 +1,6 @@
 """What a final answer can be, and the two questions that all readers of one ask: is it a name, and where do its
 parts part?"""
 
-import datetime
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,7 +33,7 @@ class Opaque(Value):
 class Text(Value):
     """Words, without their typography."""
 
-    date: datetime.date | None = None
+    date: tuple[int | None, str, int | None] | None = None
 
 
 @dataclass

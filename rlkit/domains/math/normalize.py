@@ -56,7 +56,7 @@ _REPLACEMENTS = [
     (re.compile(r"^\s*\\approx\s*"), ""),
     # An exact value and, for the reader, its decimal: the exact one is the answer.
     (re.compile(r"^(.*(?:\\sqrt|\\frac|\\pi|\^|/).*?)\s*\\approx\s*-?[\d.]+\s*$"), r"\1"),
-    (re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}"), r"\\binom{\1}{\2}"),
+    (re.compile(r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}"), r"\\binom{\1}{\2}"),
     (re.compile(r"\\mathbb\s*([A-Z])(?![A-Za-z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\(?:leq|leqslant)(?![A-Za-z])"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![A-Za-z])"), r"\\ge "),
@@ -66,8 +66,12 @@ _REPLACEMENTS = [
     (re.compile(r"<="), r"\\le "),
     (re.compile(r">="), r"\\ge "),
     (re.compile(r"!="), r"\\ne "),
-    (re.compile(r"\\(?:lbrace|lbrack)(?![A-Za-z])"), r"\\{"),
-    (re.compile(r"\\(?:rbrace|rbrack)(?![A-Za-z])"), r"\\}"),
+    (re.compile(r"\\lbrace(?![A-Za-z])"), r"\\{"),
+    (re.compile(r"\\rbrace(?![A-Za-z])"), r"\\}"),
+    (re.compile(r"\\lbrack(?![A-Za-z])"), "["),
+    (re.compile(r"\\rbrack(?![A-Za-z])"), "]"),
+    (re.compile(r"\\lparen(?![A-Za-z])"), "("),
+    (re.compile(r"\\rparen(?![A-Za-z])"), ")"),
     (re.compile(r"\\(?:lvert|rvert|vert|mid)(?![A-Za-z])"), "|"),
     (re.compile(r"\\(?:ast|cdot|times)(?![A-Za-z])"), "*"),
     (re.compile(r"\*\*"), "^"),
@@ -83,6 +87,10 @@ _REPLACEMENTS = [
 _DOLLARS = re.compile(
     r"^\s*(?:\$\$?(?P<a>.*?)\$\$?|\\\((?P<b>.*)\\\)|\\\[(?P<c>.*)\\\])\s*\.?\s*$", re.DOTALL
 )
+
+
+_BACKSLASHES = re.compile(r"\\+")
+_ESCAPED_TWICE = re.compile(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])")
 
 
 def _vulgar(match: re.Match[str]) -> str:
@@ -118,9 +126,20 @@ def from_unicode(text: str) -> str:
     return "".join(_SYMBOLS.get(c) or _GREEK.get(c) or c for c in mapped)
 
 
+def single_backslashes(text: str) -> str:
+    """Text that was escaped twice, read as meant: every backslash is one of a pair, and some pair begins a command.
+
+    A row separator among single backslashes stays as it is.
+    """
+    runs = _BACKSLASHES.findall(text)
+    if any(len(run) % 2 for run in runs) or not _ESCAPED_TWICE.search(text):
+        return text
+    return text.replace("\\\\", "\\")
+
+
 def normalize(text: str) -> str:
     """One answer, without dollars, sizes of brackets, spacing commands and a final full stop."""
-    text = from_unicode(text).strip()
+    text = single_backslashes(from_unicode(text)).strip()
     if match := _DOLLARS.match(text):
         text = next(g for g in match.groups() if g is not None)
     for pattern, replacement in _REPLACEMENTS:

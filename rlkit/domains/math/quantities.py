@@ -3,6 +3,8 @@
 import itertools
 import re
 
+import mpmath
+
 from rlkit.domains.math import units
 from rlkit.domains.math.evaluate import TooBig, value
 from rlkit.domains.math.expressions import same_expression
@@ -65,7 +67,9 @@ def _converted(a: str, scale: float, offset: float, b: str, tolerance: float = 1
         x, y = value(parse(a), {}), value(parse(b), {})
     except (Unreadable, TooBig, ArithmeticError, ValueError, TypeError, KeyError):
         return False
-    return bool(abs(x * scale + offset - y) <= tolerance * abs(y))
+    return bool(
+        mpmath.isfinite(x) and mpmath.isfinite(y) and abs(x * scale + offset - y) <= tolerance * abs(y)
+    )
 
 
 def _radians(degrees: Quantity, other: Quantity) -> bool:

@@ -3,7 +3,6 @@
 `read` gives every sensible reading, the likeliest first; most answers have one.
 """
 
-import datetime
 import re
 from collections.abc import Iterator
 
@@ -54,6 +53,9 @@ _COUNTED = (
 _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split())}
 _FRENCH = re.compile(r"([\[\]])([^,;\[\]]+)[,;]([^,;\[\]]+)([\[\]])")
 _MONTHS = re.compile(r"\b(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*\b", re.IGNORECASE)
+_NO_PART_OF_A_DATE = re.compile(
+    r"\b(?:of|the|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b|[,.]", re.IGNORECASE
+)
 _LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
 _THOUSANDS = re.compile(r"\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?")
 
@@ -76,6 +78,7 @@ def _readings(text: str) -> Iterator[Value]:
         return
     if _THOUSANDS.fullmatch(text):
         yield Expression(text.replace(",", "").lstrip("$"))
+        return
     if "\\pm" in text or "\\mp" in text:
         plus = re.sub(r"\\pm(?![A-Za-z])", "+", re.sub(r"\\mp(?![A-Za-z])", "-", text))
         minus = re.sub(r"\\pm(?![A-Za-z])", "-", re.sub(r"\\mp(?![A-Za-z])", "+", text))
@@ -206,7 +209,8 @@ def _words(text: str) -> str | None:
         re.search(r"\d\s*[A-Za-z]*$", bare) and not _MONTHS.search(bare)
     ):
         return None
-    words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip().casefold()
+    words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
+    words = words.casefold() if len(words) > 1 else words
     if text == bare and not (
         len(words) == 1 or (len(words.replace(" ", "")) >= 3 and re.search(r"[aeiouy]", words))
     ):
@@ -214,12 +218,15 @@ def _words(text: str) -> str | None:
     return words or None
 
 
-def _date(words: str) -> datetime.date | None:
-    if not _MONTHS.search(words) or not re.search(r"\d", words):
+def _date(words: str) -> tuple[int | None, str, int | None] | None:
+    """(year, month, day) of a date with its month in letters; None for a part that is left out."""
+    month = _MONTHS.search(words)
+    rest = _NO_PART_OF_A_DATE.sub(" ", _MONTHS.sub(" ", words, count=1))
+    numbers = [re.fullmatch(r"(\d{1,4})(?:st|nd|rd|th)?", word, re.I) for word in rest.split()]
+    if month is None or not 1 <= len(numbers) <= 2 or not all(numbers):
         return None
-    from dateutil import parser
-
-    try:
-        return parser.parse(words).date()
-    except (ValueError, OverflowError):
+    days = [int(n[1]) for n in numbers if n and len(n[1]) < 3]
+    years = [int(n[1]) for n in numbers if n and len(n[1]) >= 3]
+    if len(days) > 1 or len(years) > 1 or not all(1 <= day <= 31 for day in days):
         return None
+    return (years[0] if years else None), month[1].lower(), (days[0] if days else None)

@@ -89,10 +89,13 @@ def factor(unit: str, other: str) -> float | tuple[float, float] | None:
     if a is None or b is None:
         inside = set(_words(unit)) <= set(_words(other)) or set(_words(other)) <= set(_words(unit))
         return 1.0 if a is None and b is None and inside else None
-    if not a.is_compatible_with(b):
-        return None
     registry = _registry()
-    zero, one = (registry.Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
+    try:
+        if not a.is_compatible_with(b):
+            return None
+        zero, one = (registry.Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
+    except Exception:  # pint: a logarithmic unit, an offset in a product
+        return None
     return (one - zero) if zero == 0 else (one - zero, zero)
 
 
@@ -100,6 +103,11 @@ def _words(unit: str) -> list[str]:
     """Words in a comparable form; case is kept where it tells units apart (mW, MW)."""
     words = re.split(r"[\s*]+", unit)
     return [w.lower().rstrip("s") if len(w) > 3 else w for w in words if w not in ("of", "the", "")]
+
+
+_UNIT_NAME = r"[A-Za-z]+(?:\s*\^\s*\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
+_UNIT_TOKEN = re.compile(rf"{_UNIT_NAME}|[*/()]|1")
+_UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}|[*/()]|1(?=\s*/)|[ .])+")
 
 
 @lru_cache
@@ -118,12 +126,32 @@ def _quantity(unit: str) -> Any:
     text = re.sub(r"\bper\b", "/", unit)
     text = re.sub(r"\b(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2", text)
     text = re.sub(r"\b(?:cubic|cu\.?)\s+([A-Za-z]+)", r"\1^3", text)
-    text = re.sub(r"(?<=[A-Za-z0-9])\s*\*?\s+(?=[A-Za-z])", "*", text).replace("^-", "**-").replace("^", "**")
-    text = re.sub(r"(?<=[a-zA-Z])(-?[23])\b", r"**\1", text)
-    text = re.sub(r"\bmicro\*", "micro", text)
-    if not re.fullmatch(r"[A-Za-z0-9*/() .-]+", text) or re.search(r"\d{3}", text):
-        return None
+    text = re.sub(r"\bmicro\s*\*?\s+", "micro", text.replace("**", "^"))
     try:
-        return _registry().parse_units(text)
-    except Exception:  # pint raises anything from its own errors to TokenError for what is no unit
+        return _product(_UNIT_TOKEN.findall(text)) if _UNIT_TEXT.fullmatch(text) else None
+    except Exception:  # pint raises anything from its own errors to KeyError for what is no unit
         return None
+
+
+def _product(tokens: list[str]) -> Any:
+    """Names with small powers, multiplied or divided. pint is given single names: it would evaluate more."""
+    found, sign, position = _registry().Unit(""), 1, 0
+    signs: list[int] = []
+    while position < len(tokens):
+        token = tokens[position]
+        position += 1
+        if token == "(":
+            signs.append(sign)
+        elif token == ")":
+            signs.pop()
+            sign = 1
+        elif token == "/":
+            sign = -(signs[-1] if signs else 1)
+        elif token in ("*", "1"):
+            sign = signs[-1] if signs else 1
+        else:
+            name = re.fullmatch(r"([A-Za-z]+?)\s*(?:\^?\s*\(?(-?[1-9])\)?)?", token)
+            assert name is not None
+            found *= _registry().parse_units(name[1]) ** (sign * int(name[2] or 1))
+            sign = signs[-1] if signs else 1
+    return found

@@ -1,22 +1,15 @@
 """Scoring science questions: letters, numbers with units, formulas and short text; a judge for the rest."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
-from rlkit.domains.answers import TOLERANCE, figure, given, same_figure, tagged
+from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_figure, tagged
 from rlkit.domains.stem.text import same_text, words
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
 from rlkit.rewards import context
 from rlkit.types import Reward
-
-_LETTER = re.compile(
-    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*)?(?:(?:option|choice|answer)\s*:?\s*)?[\[(]?\s*"
-    r"(?P<letter>[A-Za-z])\s*(?:[\])}.:]+(?:\s.*)?|\}?)",
-    re.IGNORECASE | re.DOTALL,
-)
 
 _LONGEST = 20_000  # characters of an answer that is read
 
@@ -24,13 +17,13 @@ _LONGEST = 20_000  # characters of an answer that is read
 @scorer("stem__supergpqa*", "stem__gpqa*", "stem__choice*", "stem__mmlu*")
 def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the boxed or `Answer:` letter is the truth; never a guess: several letters are none."""
-    truth = _LETTER.fullmatch(ground_truth.strip()) if isinstance(ground_truth, str) else None
+    truth = choice_letter(ground_truth) if isinstance(ground_truth, str) else None
     if truth is None:
         raise UserError(f"The ground truth of a multiple choice must be a letter, not {ground_truth!r}.")
-    found = _LETTER.fullmatch(given(response).strip(" $*_\n"))
+    found = choice_letter(given(response))
     if found is None:
         return Reward.of(False, reason="no letter")
-    return Reward.of(found["letter"].upper() == truth["letter"].upper())
+    return Reward.of(found.upper() == truth.upper())
 
 
 @scorer("stem_web*", "stem__*")
