@@ -347,8 +347,7 @@ class RolloutConfig(Section):
 class RewardConfig(Section):
     """How answers are graded."""
 
-    scorer: Literal["strict", "guru"] = "strict"
-    """strict is right; guru computes what Reasoning360 computes, for comparing with published numbers."""
+    scorer: Literal["strict"] = "strict"
     custom_reward_function: str | None = None
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a number, or
     a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""

@@ -10,8 +10,9 @@ import pytest
 from rlkit.data import rows
 from rlkit.data.guru import PUBLISHED, domain, import_guru
 from rlkit.data.reference import reference_response
+from rlkit.domains import resolve
 from rlkit.errors import UserError
-from rlkit.rewards.routing import resolve
+from rlkit.rewards.grading import grade
 
 
 def folder(path, compressed=False):
@@ -54,7 +55,7 @@ def test_each_source_is_routed_and_its_truth_has_a_right_answer():
             if not judged:
                 answer = reference_response(task)
                 assert answer is not None
-                assert resolve(task.data_source)(answer, task.ground_truth, task.extra_info).value == 1, name
+                assert grade(task.data_source, answer, task.ground_truth, task.extra_info).value == 1, name
 
 
 def test_domains_are_guru_s_and_counts_stand_beside_the_published_ones(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
+from rlkit.domains import resolve
 from rlkit.domains.code.compare import same_output, same_value
 from rlkit.domains.code.scoring import extract
 from rlkit.rewards import Router
-from rlkit.rewards.grading import Ungradable
-from rlkit.rewards.routing import resolve
+from rlkit.rewards.grading import Grading, Ungradable
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.sandbox.levels import choose
 
@@ -230,7 +230,9 @@ def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
     lacking = {"passed": 0, "total": 1, "error": None, "lacks": "pytest"}
     monkeypatch.setattr(programs, "examine", lambda *_, **__: lacking)
     with pytest.raises(Ungradable, match="The sandbox has no pytest"):
-        resolve("codegen__x")(fence("def add(a, b):\n    return a + b"), {"pytest": "import pytest"}, {})
+        resolve("codegen__x")(
+            fence("def add(a, b):\n    return a + b"), {"pytest": "import pytest"}, {}, Grading()
+        )
 
 
 def test_a_checker_judges_tests_with_several_right_outputs(router):

@@ -2,12 +2,13 @@
 
 import pytest
 
+from rlkit.config import RewardConfig
 from rlkit.domains.instructions import checks
 from rlkit.domains.instructions.scoring import score_ifbench, score_ifeval
 from rlkit.domains.instructions.text import sentences
 from rlkit.domains.livebench.scoring import score as score_livebench
 from rlkit.errors import UserError
-from rlkit.rewards import context
+from rlkit.rewards.grading import Grading, grade
 
 
 def test_every_published_instruction_has_a_check():
@@ -24,12 +25,12 @@ def test_sentences_end_at_marks_and_not_at_abbreviations():
     assert sentences(text) == ["Dr. Gray paid 3.50, e.g. in May.", '"Why?"', "he asked! 😀", "So", "it ends"]
 
 
-def test_partial_credit_is_the_share_of_instructions_followed(monkeypatch):
+def test_partial_credit_is_the_share_of_instructions_followed():
     names = {"instruction_id_list": ["punctuation:no_comma", "detectable_format:title"]}
-    whole = score_ifeval("Plain.", "[{}, {}]", names)
+    whole = grade("ifeval", "Plain.", "[{}, {}]", names)
     assert (whole.value, whole.correct, whole.parts["instructions_followed"]) == (0.0, False, 1)
-    monkeypatch.setattr(context, "settings", context.Settings(partial_credit=True))
-    assert score_ifeval("Plain.", [{}, {}], names).value == 0.5
+    partial = Grading(RewardConfig(partial_credit=True))
+    assert grade("ifeval", "Plain.", [{}, {}], names, partial).value == 0.5
 
 
 def test_gaps_and_floats_of_arrow_columns_are_read():

@@ -68,7 +68,7 @@ def test_scores_of_other_rows_or_of_another_scorer_are_not_continued(tmp_path):
     path, out = write(tmp_path / "a.jsonl", 4), tmp_path / "out.jsonl"
     score_file(path, out, CONFIG, progress=False)
     with pytest.raises(UserError, match="other rows"):
-        score_file(path, out, RewardConfig(num_workers=1, scorer="guru"), progress=False)
+        score_file(path, out, RewardConfig(num_workers=1, custom_reward_function="math:fmod"), progress=False)
     path.write_text(path.read_text().replace('"response": "0"', '"response": "9"'))
     with pytest.raises(UserError, match="other rows"):
         score_file(path, out, CONFIG, progress=False)

@@ -232,11 +232,6 @@ def test_a_scorer_that_forks_speaks_once(custom):
     assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
-def test_a_library_that_cannot_be_imported_keeps_no_worker_from_starting(custom):
-    custom._modules |= {"no_such_module"}
-    assert custom.grade_rows(rows("right"))[0].correct
-
-
 def test_a_killed_worker_is_replaced(custom):
     first = custom.grade_rows(rows(*["pid"] * 8))
     for pid in {r.parts["pid"] for r in first}:
@@ -432,15 +427,15 @@ def test_a_closed_router_refuses_and_closing_twice_is_fine():
         router.grade_rows([("math__x", "1", "1", None)])
 
 
-def test_score_uses_one_router_and_both_scorers():
+def test_score_grades_one_answer():
     assert rlkit.score("math__x", r"\boxed{5}", "500").correct is False
-    assert rlkit.score("math__x", r"\boxed{5}", "500", scorer="guru").correct is True  # its percent leniency
+    assert rlkit.score("math__x", r"\boxed{5}", "5").correct is True
 
 
 def test_importing_the_router_imports_no_torch():
     code = (
         "import sys; from rlkit.rewards.worker import main; from rlkit.rewards import Router; "
-        "from rlkit.rewards.routing import resolve; resolve('math__x'); "
+        "from rlkit.domains import resolve; resolve('math__x'); "
         "print([m for m in ('torch', 'transformers', 'verl', 'sympy', 'reasoning_gym') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from sandbox_here import needs_packages
 
+from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards import context
-from rlkit.rewards.context import Settings
+from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import levels, programs
 from rlkit.rewards.sandbox.client import Jail, Limits
 from rlkit.rewards.sandbox.levels import choose
@@ -325,15 +325,19 @@ def main(text):
 def test_a_library_evaluates_text_in_a_fork_of_a_jail_that_has_imported_it(level, monkeypatch):
     """Each text in a process of its own, without our environment and without what the text before it left."""
     monkeypatch.setenv("SECRET_KEY", "hush")
-    monkeypatch.setattr(context, "settings", Settings(sandbox=level))
+    grading = Grading(RewardConfig(sandbox=level))
     texts = (
         "1 + 1",
         "setattr(numpy, 'before', 1)",
         "__import__('os')._exit(0)",
         "numpy.arange(3).sum().item()",
     )
-    found = [programs.call_function(LIBRARY, "main", [[text]], modules=("numpy",))[0] for text in texts]
+    found = [
+        programs.call_function(grading, LIBRARY, "main", [[text]], modules=("numpy",))[0] for text in texts
+    ]
     assert [call.value for call in found] == [[2, False, []], [None, True, []], None, [3, False, []]]
     assert found[2].error == "exit: the program ended"
-    late = programs.call_function(LIBRARY, "main", [["numpy.arange(3) ** 9**9**9"]], 0.3, modules=("numpy",))
+    late = programs.call_function(
+        grading, LIBRARY, "main", [["numpy.arange(3) ** 9**9**9"]], 0.3, modules=("numpy",)
+    )
     assert late[0].error == "time"

@@ -16,9 +16,8 @@ from tqdm.auto import tqdm
 
 from rlkit.data import rows
 from rlkit.data.overlap import HeldOut, Tokens, common, near_duplicates
-from rlkit.domains import sources
+from rlkit.domains import resolve, sources
 from rlkit.errors import UserError
-from rlkit.rewards.routing import resolve
 from rlkit.types import Task
 
 if TYPE_CHECKING:

@@ -16,15 +16,21 @@ A domain is one file or one folder here. It registers *sources* (components that
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, ClassVar
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from rlkit.errors import UserError, did_you_mean
 from rlkit.registry import Component, Registry
 from rlkit.types import Reward, Task
 
-Scorer = Callable[[str, Any, Mapping[str, Any]], Reward]
+Scorer = Callable[..., Reward]
+"""`score(response, ground_truth, extra_info)`, or with a fourth parameter `grading` (rlkit.rewards.grading.Grading) for
+those that need the settings or the time left. The reward's value is the share that is right: it is paid where
+`reward.partial_credit` is set, and all or nothing otherwise."""
 
 sources = Registry("source", "rlkit.domains", hint="A source is a class in a file under rlkit/domains/.")
 scorers = Registry(
@@ -34,9 +40,24 @@ scorers = Registry(
 )
 scorer = scorers.register
 
-guru_scorers = Registry("data_source", "rlkit.domains")
-"""What Reasoning360 computes, bug for bug, for comparing with published numbers (`scorer: guru`)."""
-guru_scorer = guru_scorers.register
+
+@lru_cache
+def resolve(data_source: str) -> Scorer:
+    """The scorer of a data_source: an exact name wins over a shell pattern, a longer pattern over a shorter one.
+
+    Raises:
+        UserError: no scorer is registered for it; the message names the nearest known ones.
+    """
+    if data_source in scorers:
+        return scorers[data_source]
+    names = scorers.names()
+    if patterns := [name for name in names if "*" in name and fnmatchcase(data_source, name)]:
+        return scorers[max(patterns, key=len)]
+    raise UserError(
+        f"No scorer is known for the data_source {data_source!r}.{did_you_mean(data_source, names)} "
+        f"Known: {', '.join(names)}. {scorers.hint}"
+    )
+
 
 HELD_OUT_INDICES = 1_000_000
 """A generator's indices below it make held-out tasks, those from it on training tasks."""

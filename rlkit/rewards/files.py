@@ -8,7 +8,7 @@ from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards import SCORER_VERSION
+from rlkit.rewards import scorer_of
 from rlkit.rewards.router import Call, Router
 from rlkit.seeds import content_hash
 from rlkit.types import Reward
@@ -42,7 +42,7 @@ def score_file(
     out = Path(out) if out else path.with_name(path.stem + ".scored.jsonl")
     if out.resolve() == path.resolve():
         raise UserError(f"{out} is the input itself; name another file with --out.")
-    scorer = f"{config.scorer}/{SCORER_VERSION}"
+    scorer = "/".join(scorer_of(config).values())
     done = _written(out, path, scorer)
     with path.open("rb") as file:
         total = sum(1 for line in file if line.strip())

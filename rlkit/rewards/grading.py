@@ -6,37 +6,89 @@ import importlib
 import importlib.util
 import inspect
 import math
+import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from rlkit.config import RewardConfig
+from rlkit.domains import resolve
 from rlkit.errors import UserError
-from rlkit.rewards import context
-from rlkit.rewards.routing import resolve
 from rlkit.rewards.truth import decode
 from rlkit.types import Reward
+
+_LOADING = 120.0  # seconds that the start of a service or an import may take
 
 
 class Ungradable(Exception):
     """Raised by a scorer that cannot tell: the truth is malformed, a service is unreachable …"""
 
 
-def grade(data_source: str, response: str, ground_truth: Any, extra_info: Mapping[str, Any] | None) -> Reward:
+class Grading:
+    """What a scorer may use besides its arguments: the settings and the time left for this answer.
+
+    A scorer gets it where it has a parameter `grading`.
+
+    Args:
+        settings: the run's reward section.
+        batch: rows (data_source, response, ground_truth, extra_info) that the same worker was given.
+        announce: told how many seconds to wait for this answer from now on.
+    """
+
+    def __init__(
+        self,
+        settings: RewardConfig | None = None,
+        batch: list[Any] | None = None,
+        announce: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        self.settings = settings or RewardConfig()
+        self._batch, self._announce = batch or [], announce
+        self._deadline = time.monotonic() + self.settings.timeout
+
+    def remaining(self) -> float:
+        """Seconds left for this answer."""
+        return self._deadline - time.monotonic()
+
+    def neighbours(self) -> list[Any]:
+        """The rows of the batch, given once: a scorer that asks a service may ask for all of them together."""
+        rows, self._batch[:] = list(self._batch), []
+        return rows
+
+    @contextmanager
+    def loading(self) -> Iterator[None]:
+        """Around the start of a service or an import: it takes nothing from the answer's time."""
+        self._announce(_LOADING)
+        start = time.monotonic()
+        try:
+            yield
+        finally:
+            self._deadline += time.monotonic() - start
+            self._announce(self.remaining())
+
+
+def grade(
+    data_source: str,
+    response: str,
+    ground_truth: Any,
+    extra_info: Mapping[str, Any] | None,
+    grading: Grading | None = None,
+) -> Reward:
     """The reward of one answer; never raises."""
-    settings = context.settings
-    context.begin(settings.timeout)
+    grading = grading or Grading()
+    custom = grading.settings.custom_reward_function
     try:
         truth, extra = decode(ground_truth), decode(extra_info) if extra_info else {}
         if truth is None:
             return Reward.failed("The ground truth is missing.")
-        if settings.custom_reward_function:
-            return _custom(settings.custom_reward_function, data_source, response, ground_truth, extra)
-        scorer = resolve(data_source, settings.scorer)
-        if not getattr(scorer, "quick", False):
-            context.slow()
-        return scorer(response, truth, extra)
+        if custom:
+            return _custom(grading, custom, data_source, response, ground_truth, extra)
+        scorer = resolve(data_source)
+        options = {"grading": grading} if _asks(scorer) else {}
+        return _paid(scorer(response, truth, extra, **options), grading.settings)
     except (UserError, Ungradable) as error:
         return Reward.failed(str(error))
     except MemoryError:
@@ -45,17 +97,33 @@ def grade(data_source: str, response: str, ground_truth: Any, extra_info: Mappin
         return Reward.of(False, killed="recursion")
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
-        where = f"{Path(place.filename).name}:{place.lineno}"
-        reason = f"{type(error).__name__}: {error} ({where})"
-        return Reward.failed(f"The scorer of {data_source!r} failed: {reason}")
+        reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
+        if custom:
+            return Reward.failed(f"{custom} failed: {reason}")
+        return Reward.of(False, exception=reason[:300])
+
+
+@lru_cache
+def _asks(scorer: Callable[..., Reward]) -> bool:
+    return "grading" in inspect.signature(scorer).parameters
+
+
+def _paid(reward: Reward, settings: RewardConfig) -> Reward:
+    """A scorer's reward as it is paid: the share that is right, or all or nothing."""
+    if reward.value is None or settings.partial_credit:
+        return reward
+    return replace(reward, value=float(bool(reward.correct)))
 
 
 def _custom(
-    name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
+    grading: Grading, name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
 ) -> Reward:
     """A function with verl's compute_score signature, plain or async; its number or dict as a Reward. Whether the
     answer is right it says by `acc`; where it does not, a score of at least 1 is, and one for effort is not."""
-    result = load_function(name)(
+    if name not in _loaded:
+        with grading.loading():
+            _loaded[name] = load_function(name)
+    result = _loaded[name](
         data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
     )
     if inspect.isawaitable(result):
@@ -80,7 +148,9 @@ def version_of(name: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
 
 
-@lru_cache
+_loaded: dict[str, Callable[..., Any]] = {}
+
+
 def load_function(name: str) -> Callable[..., Any]:
     """`module:function` or `path/to/file.py:function`.
 
@@ -90,11 +160,6 @@ def load_function(name: str) -> Callable[..., Any]:
     place, colon, attribute = name.rpartition(":")
     if not colon or not place:
         raise UserError(f"custom_reward_function is {name!r}: write module:function or file.py:function.")
-    with context.loading():
-        return _import_function(name, place, attribute)
-
-
-def _import_function(name: str, place: str, attribute: str) -> Callable[..., Any]:
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location("rlkit_custom_reward", place)

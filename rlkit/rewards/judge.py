@@ -15,8 +15,7 @@ import urllib.request
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from rlkit.rewards import context
-from rlkit.rewards.grading import Ungradable
+from rlkit.rewards.grading import Grading, Ungradable
 
 _LONGEST = 2_000  # characters of an answer that the judge sees
 _ATTEMPTS = 3
@@ -45,35 +44,34 @@ _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
 
-def ask(question: str, truth: str, answer: str) -> bool:
+def ask(grading: Grading, question: str, truth: str, answer: str) -> bool:
     """Whether the judge finds that the answer means the truth.
 
     Raises:
         Ungradable: the endpoint cannot be reached, or it gives no verdict.
     """
-    context.slow()
-    return prefetch(question, truth, answer).result()
+    return prefetch(grading, question, truth, answer).result()
 
 
-def prefetch(question: str, truth: str, answer: str) -> "Future[bool]":
+def prefetch(grading: Grading, question: str, truth: str, answer: str) -> "Future[bool]":
     """Begin to ask; the same question is asked once. Many can be under way together."""
     global _pool
     if _MARKERS.search(answer):  # no honest answer imitates the judge
         settled: Future[bool] = Future()
         settled.set_result(False)
         return settled
-    key = (context.settings.judge_model, question, truth, answer)
+    key = (grading.settings.judge_model, question, truth, answer)
     with _lock:
         if _pool is None:
             _pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="judge")
         known = _cache.get(key)
         if known is None or (known.done() and known.exception()):
-            known = _cache[key] = _pool.submit(_ask, question, truth, answer, context.remaining())
+            known = _cache[key] = _pool.submit(_ask, grading, question, truth, answer, grading.remaining())
         return known
 
 
-def _ask(question: str, truth: str, answer: str, seconds: float) -> bool:
-    settings = context.settings
+def _ask(grading: Grading, question: str, truth: str, answer: str, seconds: float) -> bool:
+    settings = grading.settings
     text = _reply(
         str(settings.judge_url),
         settings.judge_model,

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import IO, Any
 
 from rlkit.rewards.wire import HELD, Channel
@@ -30,7 +30,7 @@ class Nursery:
     """Starts and kills workers. Thread-safe; a nursery that died is replaced at the next request.
 
     Args:
-        settings: what every worker is told (rlkit.rewards.context.Settings as a mapping).
+        settings: what every worker is told (a RewardConfig as a mapping).
     """
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
@@ -59,15 +59,15 @@ class Nursery:
             raise ConnectionError
         return json.loads(reply)
 
-    def spawn(self, modules: Iterable[str] = ()) -> "Worker":
-        """A new worker, with `modules` imported. Raises RuntimeError when none can be started."""
+    def spawn(self) -> "Worker":
+        """A new worker. Raises RuntimeError when none can be started."""
         with self._lock:
             if self._closed:  # or it would be started again, for nobody
                 raise RuntimeError("The router was closed.")
             ours, theirs = socket.socketpair()
             note = _memory()
             with theirs:
-                request = {"op": "spawn", "settings": self._settings, "modules": sorted(modules)}
+                request = {"op": "spawn", "settings": self._settings}
                 for attempt in (1, 2):
                     try:
                         pid = self._ask(request, [theirs.fileno(), note.fileno()])

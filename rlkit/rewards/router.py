@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards.context import Settings
 from rlkit.rewards.nursery import Nursery, Worker
 from rlkit.rewards.wire import END, LOADING, encode
 from rlkit.types import Reward, Task
@@ -102,10 +101,9 @@ class Router:
         self._jobs: deque[_Job] = deque()
         self._wake = threading.Condition()
         self._closed, self._owner = False, os.getpid()
-        self._modules: set[str] = set()  # slow libraries that workers have loaded
         self._seconds: dict[str, float] = {}  # that an answer of a data source takes: the slow ones of late
         self._lanes: list[threading.Thread] = []
-        self._nursery = Nursery(Settings.of(self.config).__dict__)
+        self._nursery = Nursery(self.config.model_dump(mode="json"))
         atexit.register(self.close)
 
     def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
@@ -197,7 +195,7 @@ class Router:
         worker: Worker | None = None
         while batch := self._take():
             try:
-                worker = worker or self._nursery.spawn(self._modules)
+                worker = worker or self._nursery.spawn()
             except (RuntimeError, OSError, ValueError) as error:
                 _fail(batch, f"No grading process can be started: {error}")
                 continue
@@ -229,8 +227,7 @@ class Router:
                         raise ValueError("outcomes are missing")
                     return [] if outcomes[0] else None
                 if kind == LOADING:  # a library, which takes none of the answer's time
-                    patience, module = outcomes
-                    self._modules |= {module} - {""}
+                    [patience] = outcomes
                     continue
                 patience = self.config.timeout
                 for value, correct, parts, error, seconds in outcomes:

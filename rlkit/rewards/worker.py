@@ -19,8 +19,9 @@ import time
 import traceback
 from typing import Any
 
-from rlkit.rewards import context
-from rlkit.rewards.grading import grade
+from rlkit.config import RewardConfig
+from rlkit.domains import scorers
+from rlkit.rewards.grading import Grading, grade
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.wire import END, GRADED, HELD, LOADING, Channel, encode
 
@@ -59,9 +60,10 @@ def main(descriptor: int) -> None:
 
 
 def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, note: int) -> int:
-    for module in request["modules"]:
+    for module in ("math_verify", "pint", "langdetect"):
         with contextlib.suppress(Exception):  # one that is not installed is told of where it is asked for
             importlib.import_module(module)  # once here instead of in every worker that is forked from now on
+    scorers.names()
     nursery = os.getpid()
     pid = os.fork()
     if pid:
@@ -71,7 +73,7 @@ def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, not
     try:
         control.close()
         _die_with_parent(nursery)
-        settings = context.Settings(**request["settings"])
+        settings = RewardConfig.model_validate(request["settings"])
         serve(Channel(socket.socket(fileno=descriptor)), mmap.mmap(note, HELD), settings)
     except BaseException:
         traceback.print_exc()
@@ -105,9 +107,8 @@ def _die_with_parent(parent: int) -> None:
         os._exit(0)
 
 
-def serve(channel: Channel, note: mmap.mmap, settings: context.Settings) -> None:
+def serve(channel: Channel, note: mmap.mmap, settings: RewardConfig) -> None:
     """Grade batches until the router closes the socket."""
-    context.settings = settings
     if settings.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
@@ -116,13 +117,13 @@ def serve(channel: Channel, note: mmap.mmap, settings: context.Settings) -> None
             batch = channel.receive()
         except EOFError:
             break
-        _grade(batch, channel, note)
+        _grade(batch, channel, note, settings)
         channel.send(encode([END, _resident() > _RECYCLE]))
     programs.close()
 
 
-def _grade(batch: list[Any], channel: Channel, note: mmap.mmap) -> None:
-    """Grade a batch. Outcomes wait at most a moment, and not while an answer that is known to be slow is graded."""
+def _grade(batch: list[Any], channel: Channel, note: mmap.mmap, settings: RewardConfig) -> None:
+    """Grade a batch. Outcomes of quick answers are sent together."""
     waiting: list[list[Any]] = []
     flushed = time.perf_counter()
 
@@ -133,17 +134,16 @@ def _grade(batch: list[Any], channel: Channel, note: mmap.mmap) -> None:
             waiting.clear()
         flushed = time.perf_counter()
 
-    def announce(seconds: float, module: str) -> None:
+    def announce(seconds: float) -> None:
         flush()
-        channel.send(encode([LOADING, seconds, module]))
+        channel.send(encode([LOADING, seconds]))
 
-    context.slow, context.announce = flush, announce
-    context.batch = batch
+    neighbours = list(batch)
     own = os.getpid()
     for index, answer in enumerate(batch):
         note[:HELD] = index.to_bytes(HELD, "big")
         start = time.perf_counter()
-        reward = grade(*answer)
+        reward = grade(*answer, Grading(settings, neighbours, announce))
         if os.getpid() != own:  # the scorer forked: only one of the two may speak
             os._exit(0)
         end = time.perf_counter()

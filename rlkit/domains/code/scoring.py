@@ -19,8 +19,7 @@ from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, literal
 from rlkit.domains.code.compare import same_output, same_value
 from rlkit.errors import UserError
-from rlkit.rewards import context
-from rlkit.rewards.grading import Ungradable
+from rlkit.rewards.grading import Grading, Ungradable
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -32,7 +31,7 @@ _VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humanev
 
 
 @scorer("codegen__*", *_VERL)
-def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """1 when the last Python fence outside the reasoning passes every test.
 
     parts: tests_passed, tests_total and, for a failure, the first reason. With reward.partial_credit the
@@ -49,7 +48,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not tree.body:
         return Reward.of(False, reason="the program is empty")
     if _TESTS & set(truth):
-        return _examined(program, truth, extra_info)
+        return _examined(program, truth, extra_info, grading)
     if not isinstance(truth.get("inputs"), list) or not isinstance(truth.get("outputs"), list):
         raise UserError(
             "The ground truth of a program needs inputs and outputs (lists), functional, pytest or solution_file, "
@@ -57,7 +56,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         )
     if len(truth["inputs"]) != len(truth["outputs"]) or not truth["inputs"]:
         raise UserError(f"A program has {len(truth['inputs'])} inputs and {len(truth['outputs'])} outputs.")
-    return _called(program, truth) if truth.get("fn_name") else _run(program, truth)
+    return (_called if truth.get("fn_name") else _run)(program, truth, grading)
 
 
 def extract(response: str) -> str | None:
@@ -71,8 +70,8 @@ def extract(response: str) -> str | None:
     return None if "```" in text or "~~~" in text else text
 
 
-def _seconds() -> float:
-    return max(0.1, context.remaining() - _MARGIN)
+def _seconds(grading: Grading) -> float:
+    return max(0.1, grading.remaining() - _MARGIN)
 
 
 def _result(passed: int, total: int, reason: str | None) -> Reward:
@@ -80,7 +79,7 @@ def _result(passed: int, total: int, reason: str | None) -> Reward:
     parts: dict[str, Any] = {"tests_passed": passed, "tests_total": total}
     if reason:
         parts["reason"] = reason
-    return Reward.of(correct, passed / total if context.settings.partial_credit else None, **parts)
+    return Reward.of(correct, passed / total, **parts)
 
 
 def _text(value: Any) -> str:
@@ -88,20 +87,20 @@ def _text(value: Any) -> str:
     return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _run(program: str, truth: Mapping[str, Any]) -> Reward:
+def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Standard input and output."""
     passed, reason = 0, None
     for given, expected in zip(truth["inputs"], truth["outputs"], strict=True):
-        outcome = programs.run_script(program, _text(given), _seconds())
-        failure = _failure(outcome, _text(given), _text(expected), truth.get("checker"))
+        outcome = programs.run_script(grading, program, _text(given), _seconds(grading))
+        failure = _failure(grading, outcome, _text(given), _text(expected), truth.get("checker"))
         passed += failure is None
         reason = reason or failure
-        if failure and (not context.settings.partial_credit or failure == "time"):
+        if failure and (not grading.settings.partial_credit or failure == "time"):
             break
     return _result(passed, len(truth["inputs"]), reason)
 
 
-def _failure(outcome: Any, given: str, expected: str, checker: str | None) -> str | None:
+def _failure(grading: Grading, outcome: Any, given: str, expected: str, checker: str | None) -> str | None:
     """Why a test failed, or None."""
     if outcome.reason:
         return outcome.reason
@@ -113,7 +112,9 @@ def _failure(outcome: Any, given: str, expected: str, checker: str | None) -> st
     except UnicodeDecodeError:
         return "the output is not UTF-8"
     if checker:
-        return None if _checked(checker, given, printed, expected) else "the checker rejects the output"
+        return (
+            None if _checked(grading, checker, given, printed, expected) else "the checker rejects the output"
+        )
     return None if same_output(printed, expected) else "wrong output"
 
 
@@ -128,13 +129,13 @@ print("ok" if values.get("ok") is True else "no")
 """
 
 
-def _checked(checker: str, given: str, printed: str, expected: str) -> bool:
+def _checked(grading: Grading, checker: str, given: str, printed: str, expected: str) -> bool:
     values = json.dumps({"checker": checker, "inp": given, "out": printed, "expected": expected})
-    outcome = programs.run_script(_CHECKER, values, _seconds())
+    outcome = programs.run_script(grading, _CHECKER, values, _seconds(grading))
     return outcome.ok and outcome.stdout.strip() == b"ok"
 
 
-def _called(program: str, truth: Mapping[str, Any]) -> Reward:
+def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Arguments and values."""
     calls = [_arguments(given) for given in truth["inputs"]]
     wrapped = all(isinstance(given, list) for given in truth["inputs"])
@@ -142,9 +143,9 @@ def _called(program: str, truth: Mapping[str, Any]) -> Reward:
 
     def enough(call: programs.Call, index: int) -> bool:
         failed = call.error is not None or not same_value(call.value, expected[index])
-        return failed and not context.settings.partial_credit
+        return failed and not grading.settings.partial_credit
 
-    found = programs.call_function(program, truth["fn_name"], calls, _seconds(), enough)
+    found = programs.call_function(grading, program, truth["fn_name"], calls, _seconds(grading), enough)
     right = [
         call.error is None and same_value(call.value, value)
         for call, value in zip(found, expected, strict=False)
@@ -169,7 +170,9 @@ def _value(output: Any, wrapped: bool) -> Any:
     return value[0] if wrapped and isinstance(value, list) and len(value) == 1 else value
 
 
-def _examined(program: str, truth: Mapping[str, Any], extra_info: Mapping[str, Any]) -> Reward:
+def _examined(
+    program: str, truth: Mapping[str, Any], extra_info: Mapping[str, Any], grading: Grading
+) -> Reward:
     """Test code, in a sandbox apart from the program's."""
     kind = next(k for k in ("functional", "solution_file", "pytest") if k in truth)
     tests = truth[kind]
@@ -180,13 +183,14 @@ def _examined(program: str, truth: Mapping[str, Any], extra_info: Mapping[str, A
     except SyntaxError as error:
         raise UserError(f"The test code of a program is no Python: {error}.") from None
     outcome = programs.examine(
+        grading,
         program,
         tests,
-        _seconds(),
+        _seconds(grading),
         role="pytest" if kind == "pytest" else "asserts",
         prefix=str(extra_info.get("prefix") or ""),
         entry_point=extra_info.get("entry_point") or extra_info.get("function_name"),
-        all=context.settings.partial_credit,
+        all=grading.settings.partial_credit,
     )
     if lacks := outcome.get("lacks"):
         raise Ungradable(f"The sandbox has no {lacks}, which the tests run in: install it, and bubblewrap.")

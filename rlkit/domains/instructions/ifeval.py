@@ -10,7 +10,6 @@ from collections.abc import Sequence
 
 from rlkit.domains.instructions import checks
 from rlkit.domains.instructions.text import bare, occurrences, paragraphs, related, sentences, words
-from rlkit.rewards import context
 
 _ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 _ENDED = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
@@ -18,8 +17,7 @@ _ENDED = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
 
 def language(text: str) -> str:
     """ISO 639-1 code of a text's language (langdetect, seeded); "" where it has none."""
-    with context.loading("langdetect"):
-        import langdetect
+    import langdetect
 
     langdetect.DetectorFactory.seed = 0
     try:

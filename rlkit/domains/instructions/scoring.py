@@ -4,15 +4,13 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rlkit.domains import guru_scorer, scorer
+from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, literal
 from rlkit.domains.instructions import checks
 from rlkit.errors import UserError
-from rlkit.rewards import context
 from rlkit.types import Reward
 
 
-@guru_scorer("ood__ifeval")
 @scorer("ood__ifeval", "ifeval")
 def score_ifeval(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response outside the reasoning follows every instruction.
@@ -29,7 +27,6 @@ def score_ifeval(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     return _score(response, names, _read(ground_truth), extra_info.get("prompt"))
 
 
-@guru_scorer("ood__ifbench")
 @scorer("ood__ifbench", "ifbench")
 def score_ifbench(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """`score_ifeval` for IFBench, whose truth is `[{"instruction_id": [...], "kwargs": [...]}]`."""
@@ -52,9 +49,8 @@ def _score(response: str, names: Sequence[str], arguments: Sequence[Any], prompt
         raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
     text = after_thinking(response).strip()
     followed = [bool(text) and _follows(text, n, a, prompt) for n, a in zip(names, arguments, strict=True)]
-    value = sum(followed) / len(followed) if context.settings.partial_credit else None
     count = {"instructions_followed": sum(followed), "instructions_total": len(followed)}
-    return Reward.of(all(followed), value, **count)
+    return Reward.of(all(followed), sum(followed) / len(followed), **count)
 
 
 def _follows(text: str, name: str, arguments: Any, prompt: Any) -> bool:

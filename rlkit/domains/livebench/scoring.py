@@ -15,10 +15,9 @@ from collections.abc import Callable, Mapping
 from difflib import SequenceMatcher
 from typing import Any
 
-from rlkit.domains import guru_scorer, scorer
+from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.errors import UserError, did_you_mean
-from rlkit.rewards import context
 from rlkit.types import Reward
 
 _SOLUTION = re.compile(r"<solution>(.*?)</solution>", re.DOTALL | re.IGNORECASE)
@@ -28,7 +27,6 @@ _NUMBERS = {w: str(n) for n, w in enumerate(["zero", "one", "two", "three", "fou
                                              "nine", "ten", "eleven", "twelve"])}  # fmt: skip
 
 
-@guru_scorer("ood__livebench")
 @scorer("ood__livebench", "livebench")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the task's score of the answer is 1. parts: score."""
@@ -41,7 +39,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         raise UserError("The ground truth of a livebench row is empty.")
     answer = _answer(response)
     value = _TASKS[task](answer, ground_truth) if answer else 0.0
-    return Reward.of(value == 1.0, value if context.settings.partial_credit else None, score=value)
+    return Reward.of(value == 1.0, value, score=value)
 
 
 def _answer(response: str) -> str:

@@ -7,7 +7,6 @@ from typing import Any
 from rlkit.domains import scorer
 from rlkit.domains.answers import literal, tagged
 from rlkit.errors import UserError
-from rlkit.rewards import context
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 
@@ -32,7 +31,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     exact = ours == theirs and list(map(_cell, answer["header"])) == list(map(_cell, truth["header"]))
     share = _share(ours, theirs)
     value = float(exact) if exact else _share([r[1:] for r in ours], [r[1:] for r in theirs])
-    return Reward.of(exact, value if context.settings.partial_credit else None, cell_accuracy=share)
+    return Reward.of(exact, value, cell_accuracy=share)
 
 
 def _is_table(value: Mapping[str, Any]) -> bool:
@@ -84,9 +83,6 @@ def score_graph(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
 def score_path(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response, without blanks around it, is the truth."""
     return Reward.of(response.strip() == ground_truth)
-
-
-score_path.quick = True  # type: ignore[attr-defined]  # see rlkit.rewards.worker
 
 
 def items(text: str) -> list[str] | None:

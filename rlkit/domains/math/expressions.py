@@ -10,7 +10,6 @@ from rlkit.domains.math.evaluate import TooBig, same, symbols, value
 from rlkit.domains.math.evaluate import exact as exactly
 from rlkit.domains.math.exact import rational
 from rlkit.domains.math.parser import Node, Unreadable, parse
-from rlkit.rewards import context
 
 _SIGNIFICANT = 5  # digits of it that are not leading zeros
 _APPROXIMATE = 6  # decimals from which a decimal may stand for the exact value it rounds or cuts
@@ -54,8 +53,7 @@ def by_math_verify(a: str, b: str) -> bool:
     """math-verify's verdict; only on notation of its own, since it guesses at everything else."""
     if not (_VERIFIABLE.search(a) or _VERIFIABLE.search(b)) or max(len(a), len(b)) > 500:
         return False
-    with context.loading("math_verify"):
-        import math_verify
+    import math_verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)  # it warns of each call without its timeouts
     options: dict[str, Any] = {"parsing_timeout": None, "extraction_mode": "first_match"}

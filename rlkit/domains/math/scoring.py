@@ -10,7 +10,6 @@ from rlkit.domains import scorer
 from rlkit.domains.answers import final_answer, given
 from rlkit.domains.math.exact import rational, same_integer
 from rlkit.errors import UserError
-from rlkit.rewards import context
 from rlkit.types import Reward
 
 _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",
@@ -28,9 +27,6 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not answer:
         return Reward.of(False, reason="no answer")
     return Reward.of(_same(answer, truth))
-
-
-score.quick = True  # plain numbers are compared at once; the rest announces itself (context.slow)
 
 
 def _truth(value: Any) -> str:
@@ -52,7 +48,6 @@ def _same(answer: str, truth: str) -> bool:
     a, b = rational(answer), rational(truth)
     if a is not None and b is not None and (a == b or "." not in answer + truth):
         return a == b
-    context.slow()
     from rlkit.domains.math.equivalence import equivalent
 
     return equivalent(answer, truth)

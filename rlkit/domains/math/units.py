@@ -4,8 +4,6 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from rlkit.rewards import context
-
 _FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)(?![A-Za-z])"
 _START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
 _PLAIN = re.compile(
@@ -112,10 +110,9 @@ _UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}|[*/()]|1(?=\s*/)|[ .])+")
 
 @lru_cache
 def _registry() -> Any:
-    with context.loading("pint"):
-        import pint
+    import pint
 
-        return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
+    return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
 
 
 @lru_cache(maxsize=512)

@@ -8,7 +8,7 @@ from typing import Any
 from rlkit.domains import scorer
 from rlkit.domains.answers import tagged
 from rlkit.errors import UserError
-from rlkit.rewards import context
+from rlkit.rewards.grading import Grading
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
 
@@ -16,7 +16,7 @@ _ALMOST = 1 - 1e-9
 
 
 @scorer("reasoning_gym*", "reasoning-gym*")
-def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """The value that the data set's own scorer gives the last `<answer>`; correct is full marks.
 
     `extra_info["entry"]` is the item (or its JSON text), with `metadata.source_dataset` as reasoning-gym
@@ -32,13 +32,13 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if answer is None:
         return Reward.of(False, reason="no answer")
     item = {"answer": ground_truth, **entry, "metadata": metadata}
-    value = float(_scorer(str(name))(answer=answer.strip(), entry=item))
+    value = float(_scorer(str(name), grading)(answer=answer.strip(), entry=item))
     return Reward.of(value >= _ALMOST, min(1.0, max(0.0, value)))
 
 
 @lru_cache
-def _scorer(name: str) -> Any:
-    with context.loading("reasoning_gym"):
+def _scorer(name: str, grading: Grading) -> Any:
+    with grading.loading():
         import reasoning_gym
         from reasoning_gym.factory import DATASETS
 

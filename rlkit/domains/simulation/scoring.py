@@ -9,7 +9,7 @@ from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.domains.code.compare import same_value
 from rlkit.errors import UserError
-from rlkit.rewards import context
+from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
 from rlkit.types import Reward
@@ -23,9 +23,6 @@ _MISSING = object()
 def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response, without blanks around it, is the truth."""
     return Reward.of(response.strip() == ground_truth)
-
-
-score_trace.quick = True  # type: ignore[attr-defined]  # see rlkit.rewards.worker
 
 
 @scorer("simulation__codeio*")
@@ -104,7 +101,9 @@ def _same_json(a: Any, b: Any) -> bool:
 
 
 @scorer("simulation__cruxeval*")
-def score_cruxeval(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+def score_cruxeval(
+    response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading
+) -> Reward:
     """1 when the last fence holds one assertion `assert f(arguments) == value` of literals that is true.
 
     With `extra_info["input"]` or `["output"]`, the arguments (when the output is asked for) or the value
@@ -128,8 +127,8 @@ def score_cruxeval(response: str, ground_truth: Any, extra_info: Mapping[str, An
     elif given is None and not same_literal(_literal(extra_info["output"]), value):
         return Reward.of(False, reason="the assertion is about another output")
     runner = f"{code}\n\ndef _called(arguments, keywords):\n    return {name}(*arguments, **keywords)\n"
-    seconds = min(_CALL_SECONDS, context.remaining() - 0.3)
-    call = programs.call_function(runner, "_called", [[list(arguments), keywords]], seconds)[0]
+    seconds = min(_CALL_SECONDS, grading.remaining() - 0.3)
+    call = programs.call_function(grading, runner, "_called", [[list(arguments), keywords]], seconds)[0]
     return Reward.of(call.error is None and same_literal(call.value, value))
 
 

@@ -8,7 +8,8 @@ from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_
 from rlkit.domains.stem.text import same_text, words
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
-from rlkit.rewards import context
+from rlkit.rewards import judge
+from rlkit.rewards.grading import Grading
 from rlkit.types import Reward
 
 _LONGEST = 20_000  # characters of an answer that is read
@@ -27,7 +28,7 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
 
 @scorer("stem_web*", "stem__*")
-def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """1 when the final answer is the truth: the same number in the same or a convertible unit (within
     0.1 % if it has decimals), the same formula, or the same words (singular and plural are one).
 
@@ -42,25 +43,22 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         return Reward.of(False, reason="no answer")
     if same_answer(answer, ground_truth):
         return Reward.of(True)
-    if context.settings.judge_url is None or not _needs_judge(ground_truth):
+    if grading.settings.judge_url is None or not _needs_judge(ground_truth):
         return Reward.of(False)
-    return Reward.of(_judged(ground_truth, answer, extra_info), judged=True)
+    return Reward.of(_judged(ground_truth, answer, extra_info, grading), judged=True)
 
 
-def _judged(truth: str, answer: str, extra_info: Mapping[str, Any]) -> bool:
+def _judged(truth: str, answer: str, extra_info: Mapping[str, Any], grading: Grading) -> bool:
     """The judge's verdict. What the rest of the batch will ask it is asked at the same time."""
-    from rlkit.rewards import judge
-
-    together, context.batch = context.batch, []
-    for source, text, other, info in together:
+    for source, text, other, info in grading.neighbours():
         if (
             source.startswith("stem_")
             and isinstance(other, str)
             and _needs_judge(other)
             and (late := given(text))
         ) and not same_answer(late, other):
-            judge.prefetch(str((info or {}).get("question") or ""), other, late)
-    return judge.ask(str(extra_info.get("question") or ""), truth, answer)
+            judge.prefetch(grading, str((info or {}).get("question") or ""), other, late)
+    return judge.ask(grading, str(extra_info.get("question") or ""), truth, answer)
 
 
 @scorer("searchR1_*")

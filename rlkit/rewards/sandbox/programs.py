@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
 
-from rlkit.rewards import context
+from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import values
 from rlkit.rewards.sandbox.client import Jail, Outcome
 from rlkit.rewards.sandbox.levels import Level, choose
@@ -24,16 +24,16 @@ _jails: dict[tuple[Any, ...], Jail] = {}
 _choose = lru_cache(choose)
 
 
-def level() -> Level:
+def level(grading: Grading) -> Level:
     """The isolation in use. Raises UserError where no safe one works and none was waived."""
-    return _choose(context.settings.sandbox)
+    return _choose(grading.settings.sandbox)
 
 
-def _jail(purpose: str, modules: tuple[str, ...] = ()) -> Jail:
-    key = (os.getpid(), purpose, context.settings.sandbox, modules)
+def _jail(grading: Grading, purpose: str, modules: tuple[str, ...] = ()) -> Jail:
+    key = (os.getpid(), purpose, grading.settings.sandbox, modules)
     if key not in _jails:
-        with context.loading():
-            _jails[key] = Jail(level(), modules=modules)
+        with grading.loading():
+            _jails[key] = Jail(level(grading), modules=modules)
     return _jails[key]
 
 
@@ -52,15 +52,15 @@ def _sturdy(task: Callable[[], T]) -> T:
         return task()
 
 
-def run_script(program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
-    """Run a program as `python main.py` would.
+def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
+    """Run a program as `python main.py` would, with the sandbox and the clock of `grading`.
 
     Raises:
         RuntimeError: the sandbox cannot be started.
         UserError: no safe isolation works here.
     """
     data = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
-    return _sturdy(lambda: _jail("program").run(program, data, seconds))
+    return _sturdy(lambda: _jail(grading, "program").run(program, data, seconds))
 
 
 class Unknown:
@@ -93,6 +93,7 @@ class Call:
 
 
 def call_function(
+    grading: Grading,
     program: str,
     name: str,
     calls: Sequence[list[Any]],
@@ -112,10 +113,11 @@ def call_function(
     With `modules`, a library that evaluates untrusted text does so in the process that gives the value: the text
     can reach nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
     """
-    return _sturdy(lambda: _call_function(program, name, calls, seconds, enough, tuple(modules)))
+    return _sturdy(lambda: _call_function(grading, program, name, calls, seconds, enough, tuple(modules)))
 
 
 def _call_function(
+    grading: Grading,
     program: str,
     name: str,
     calls: Sequence[list[Any]],
@@ -123,7 +125,7 @@ def _call_function(
     enough: Callable[[Call, int], bool] | None,
     modules: tuple[str, ...],
 ) -> list[Call]:
-    jail = _jail("program", modules)
+    jail = _jail(grading, "program", modules)
     end = time.monotonic() + seconds
     ours, theirs = socket.socketpair()
     with _null() as null, theirs:
@@ -163,7 +165,9 @@ def _described(link: _Caller, nodes: Any) -> str:
     return f"{getattr(value[0], '__name__', 'error')}: {', '.join(map(str, value[1]))}"[:300]
 
 
-def examine(program: str, tests: str, seconds: float = 10.0, **request: Any) -> dict[str, Any]:
+def examine(
+    grading: Grading, program: str, tests: str, seconds: float = 10.0, **request: Any
+) -> dict[str, Any]:
     """Run test code against a program: each in a sandbox of its own, talking over a socket.
 
     Args:
@@ -174,12 +178,14 @@ def examine(program: str, tests: str, seconds: float = 10.0, **request: Any) -> 
         passed, total, error (None if all passed; "time" if there was not enough of it), and where the sandbox has not
         what the tests need, `lacks`.
     """
-    return _sturdy(lambda: _examine(program, tests, seconds, request))
+    return _sturdy(lambda: _examine(grading, program, tests, seconds, request))
 
 
-def _examine(program: str, tests: str, seconds: float, request: dict[str, Any]) -> dict[str, Any]:
+def _examine(
+    grading: Grading, program: str, tests: str, seconds: float, request: dict[str, Any]
+) -> dict[str, Any]:
     request = {"role": "asserts", "prefix": "", "entry_point": None, "all": False, **request}
-    candidate, examiner = _jail("program"), _jail("tests")
+    candidate, examiner = _jail(grading, "program"), _jail(grading, "tests")
     left, right = socket.socketpair()
     verdict, verdict_end = socket.socketpair()
     with _null() as null, left, right, verdict_end:
