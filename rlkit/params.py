@@ -1,60 +1,133 @@
-"""Params files: YAML without its traps, dotted overrides, and validation as one clear sentence."""
+"""Params files: YAML 1.2 without its traps, dotted overrides, and validation as one clear sentence."""
 
-import re
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
+from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
+from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from rlkit.errors import UserError, did_you_mean
 
-
-class Loader(yaml.SafeLoader):
-    """YAML 1.1 without its traps: 1e-5 is a float, yes/no/on/off are strings, 12:30 is a string, dates too."""
+DEPTH, VALUES = 100, 1_000_000  # of a params file: levels, and values once its aliases are written out
 
 
-def _loader() -> type[Loader]:
-    drop = {
-        "tag:yaml.org,2002:bool",
-        "tag:yaml.org,2002:int",
-        "tag:yaml.org,2002:float",
-        "tag:yaml.org,2002:timestamp",
-    }
-    Loader.yaml_implicit_resolvers = {
-        first: [(tag, regexp) for tag, regexp in rules if tag not in drop]
-        for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
-    add = Loader.add_implicit_resolver
-    add("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
-    add("tag:yaml.org,2002:int", re.compile(r"^[-+]?(?:0|[1-9][0-9_]*)$"), list("-+0123456789"))
-    number = (
-        r"^[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9]+|[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?$"
-        r"|^[-+]?\.(?:inf|Inf|INF)$|^\.(?:nan|NaN|NAN)$"
-    )
-    add("tag:yaml.org,2002:float", re.compile(number), list("-+.0123456789"))
-    return Loader
+class _Composer(Composer):
+    """Refuses deep nesting before Python's recursion ends."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: int) -> Any:
+        self.depth += 1
+        if self.depth > DEPTH:
+            raise UserError(f"The YAML is nested more than {DEPTH} levels deep.")
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
 
-_loader()
+class _Constructor(SafeConstructor):
+    """Dates stay text; a number that Python cannot hold, or a text that is tagged as one, is an error with its
+    place."""
+
+    def construct_yaml_int(self, node: Any) -> int:
+        return self._number(node, super().construct_yaml_int)
+
+    def construct_yaml_float(self, node: Any) -> float:
+        value = self._number(node, super().construct_yaml_float)
+        if math.isinf(value) and "inf" not in node.value.lower():
+            raise ConstructorError(
+                None, None, f"{node.value[:40]} exceeds the largest float", node.start_mark
+            )
+        return value
+
+    def _number(self, node: Any, convert: Any) -> Any:
+        try:
+            return convert(node)
+        except (ValueError, IndexError):
+            shown = (
+                node.value if len(node.value) <= 40 else f"{node.value[:20]}… ({len(node.value)} characters)"
+            )
+            raise ConstructorError(
+                None, None, f"{shown!r} is no number that can be read", node.start_mark
+            ) from None
+
+
+for _tag in ("int", "float"):
+    _Constructor.add_constructor(f"tag:yaml.org,2002:{_tag}", getattr(_Constructor, f"construct_yaml_{_tag}"))
+_Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML by the rules above; a malformed text is a UserError with line and column."""
+    """Nested mappings, lists, text, numbers, booleans and None, by YAML 1.2: yes, on, 12:30 and dates are text, 1e-5
+    is a number.
+
+    Raises:
+        UserError: malformed text (with line and column), a key that occurs twice, more than 100 levels, a million
+            values once aliases are written out, a collection that holds itself, or a value of another kind.
+    """
+    reader = YAML(typ="safe", pure=True)
+    reader.Composer, reader.Constructor = _Composer, _Constructor
     try:
-        return yaml.load(text, Loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        content = reader.load(text.removeprefix("\ufeff"))
+    except DuplicateKeyError as error:
+        mark, key = error.problem_mark, str(error.problem).split('"')[1]
+        raise UserError(
+            f"Malformed YAML at line {mark.line + 1}, column {mark.column + 1}: the key {key!r} occurs twice in one "
+            "section; keep one of them."
+        ) from None
+    except YAMLError as error:
+        mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise UserError(f"Malformed YAML{where}: {getattr(error, 'problem', None) or error}.") from None
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        raise UserError(f"Malformed YAML{where}: {problem}.") from None
+    _measure(content, {}, "")
+    return content
+
+
+def _measure(value: Any, known: dict[int, int], path: str) -> int:
+    """How many values there are, with those of an alias counted each time; 0 marks a collection that is being
+    counted."""
+    if isinstance(value, str):
+        if any("\ud800" <= c <= "\udfff" for c in value):
+            raise UserError(f"{path or 'The YAML'} holds half of a surrogate pair, which is no text.")
+        return 1
+    if value is None or isinstance(value, bool | int | float):
+        return 1
+    if not isinstance(value, dict | list):
+        kind = type(value).__name__
+        raise UserError(
+            f"{path or 'The YAML'} is a {kind}: write text, a number, true, false, a list or a mapping."
+        )
+    if id(value) in known:
+        if not known[id(value)]:
+            raise UserError(f"{path or 'The YAML'} is an alias of a section or list that it stands in.")
+        return known[id(value)]
+    known[id(value)] = 0
+    for key in value if isinstance(value, dict) else ():
+        if not isinstance(key, str | int | float):
+            raise UserError(f"{path or 'The YAML'} has the key {key!r}: write keys as text.")
+        _measure(key, known, path)
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    size = 1 + sum(_measure(part, known, f"{path}.{key}".lstrip(".")) for key, part in parts)
+    if size > VALUES:
+        raise UserError(
+            f"{path or 'The YAML'} has more than {VALUES:,} values once its aliases are written out."
+        )
+    known[id(value)] = size
+    return size
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises UserError when it is missing, malformed or no mapping."""
     path = Path(path)
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         near = did_you_mean(
             path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
@@ -98,6 +171,8 @@ def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str,
     result: dict[str, Any] = _copy(content)
     for key, value in dotted.items():
         *parents, last = key.split(".")
+        if not all([*parents, last]):
+            raise UserError(f"Cannot set {key!r}: write a key as names with single dots between them.")
         node: Any = result
         for part in parents:
             node = _descend(node, part, key)
@@ -116,12 +191,14 @@ def _copy(value: Any) -> Any:
 
 def _descend(node: Any, part: str, key: str) -> Any:
     if isinstance(node, list):
-        return node[_index(node, part, key)]
-    if node.get(part) is None:
-        node[part] = {}
-    if not isinstance(node[part], dict | list):
-        raise UserError(f"Cannot set {key!r}: {part!r} holds the value {node[part]!r}, not a section.")
-    return node[part]
+        below = node[_index(node, part, key)]
+    else:
+        if node.get(part) is None:
+            node[part] = {}
+        below = node[part]
+    if not isinstance(below, dict | list):
+        raise UserError(f"Cannot set {key!r}: {part!r} holds the value {_shown(below)}, not a section.")
+    return below
 
 
 def _index(node: list[Any], part: str, key: str) -> int:
@@ -169,9 +246,15 @@ def _sentence(model: type[Any], problem: Any) -> str:
     if problem["type"] == "too_short":
         text = f"list at least {problem['ctx']['min_length']}"
     given = (
-        path if isinstance(value, Mapping) else f"{path} is {value!r}"
+        path if isinstance(value, Mapping) else f"{path} is {_shown(value)}"
     )  # of a section, the text names the key
     return f"{given}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
+
+
+def _shown(value: Any) -> str:
+    """The value as Python writes it, cut at 100 characters."""
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:80]}… ({len(text):,} characters)"
 
 
 def _nearest(model: type[Any], path: str) -> str:

@@ -24,6 +24,11 @@ from rlkit.errors import UserError, did_you_mean
 T = TypeVar("T")
 
 
+def _module(thing: Any) -> str:
+    """The module that defines a class or function, or the function that an instance wraps."""
+    return str(getattr(getattr(thing, "function", thing), "__module__", ""))
+
+
 class Component(BaseModel):
     """A frozen, strict pydantic class; subclasses add `kind: Literal["name"] = "name"` and fields."""
 
@@ -46,13 +51,22 @@ class Registry:
         self._entries: dict[str, Any] = {}
 
     def register(self, *names: str) -> Callable[[T], T]:
-        """Decorator: make the object known under each of `names`; a name taken twice is an error."""
+        """Decorator: make the object known under each of `names`.
+
+        A module may register a name again (a cell that runs twice); a name of another module's is a UserError.
+        """
 
         def add(thing: T) -> T:
+            module = _module(thing)
+            if not module.startswith(self._packages):
+                self._load()  # so that the names of the package are known to be taken
             for name in names:
                 known = self._entries.get(name)
-                if known is not None and getattr(known, "__module__", "") != getattr(thing, "__module__", ""):
-                    raise UserError(f"The {self.what} {name!r} is registered twice.")
+                if known is not None and _module(known) != module:
+                    raise UserError(
+                        f"The {self.what} {name!r} is registered twice, in {_module(known)} and in {module}: choose "
+                        "another name."
+                    )
                 self._entries[name] = thing
             return thing
 
@@ -101,6 +115,8 @@ class Registry:
             value = {"kind": value}
         if not isinstance(value, dict) or "kind" not in value:
             raise ValueError(f"a {self.what} needs a 'kind', one of {', '.join(self.names())}")
+        if not isinstance(value["kind"], str):
+            raise ValueError(f"its kind is {value['kind']!r}: write one of {', '.join(self.names())}")
         component = self[value["kind"]]
         for name in value:
             if name not in component.model_fields:

@@ -1,0 +1,37 @@
+"""Registries: a name belongs to the module that registered it."""
+
+import pytest
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import laws
+from rlkit.registry import Component, Registry
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "power", "chinchilla"])
+def test_a_law_of_ones_own_does_not_take_a_built_in_name(name):
+    with pytest.raises(UserError, match=f"The law '{name}' is registered twice, in rlkit.laws.forms and in"):
+
+        @rlkit.law(name, starts={"a": (1.0,)})
+        def mine(C, *, a):
+            return a * C
+
+    assert laws[name].function.__module__ == "rlkit.laws.forms"
+
+
+def test_a_cell_that_runs_twice_registers_its_latest_definition():
+    things = Registry("thing")
+
+    def first(): ...
+    def second(): ...
+
+    things.register("a")(first)
+    assert things.register("a")(second) is things["a"]
+
+
+@pytest.mark.parametrize("kind", [[[[]]], 3, None, {"a": 1}])
+def test_a_kind_that_is_no_text_is_one_sentence(kind):
+    things = Registry("thing")
+    things.register("a")(Component)
+    with pytest.raises(ValueError, match="its kind is .*: write one of a"):
+        things.parse({"kind": kind})
