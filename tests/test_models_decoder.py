@@ -104,25 +104,53 @@ def test_gradients_equal_those_of_the_models_own_forward():
         torch.testing.assert_close(a.grad, b.grad, atol=2e-5, rtol=1e-4, msg=name)
 
 
+@pytest.mark.parametrize("bonus", [False, True])
 @pytest.mark.parametrize("chunk", [2**26, 17 * 8])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(monkeypatch, chunk, temperature):
+def test_selected_log_probs_entropy_and_gradients_equal_float64_softmax(
+    monkeypatch, chunk, temperature, bonus
+):
     monkeypatch.setattr(logprobs_module, "CHUNK", chunk)  # the smaller one cuts 30 tokens into 4 chunks
     rng = torch.Generator().manual_seed(0)
     hidden, weight = torch.randn(30, 8, generator=rng), torch.randn(17, 8, generator=rng)
-    targets, grad = torch.randint(0, 17, (30,), generator=rng), torch.randn(30, generator=rng)
+    targets, grad = torch.randint(0, 17, (30,), generator=rng), torch.randn(2, 30, generator=rng)
     ours = [hidden.clone().requires_grad_(), weight.clone().requires_grad_()]
-    logprobs, entropy = SelectedLogProbs.apply(*ours, targets, temperature)
-    (logprobs * grad).sum().backward()
+    logprobs, entropy = SelectedLogProbs.apply(*ours, targets, temperature, EAGER, bonus)
+    ((logprobs * grad[0]).sum() + (entropy * grad[1]).sum()).backward()
     exact = [hidden.double().requires_grad_(), weight.double().requires_grad_()]
     full = (exact[0] @ exact[1].t() / temperature).log_softmax(-1)
-    selected = full.gather(1, targets[:, None])[:, 0]
-    (selected * grad).sum().backward()
+    selected, entropies = full.gather(1, targets[:, None])[:, 0], -(full.exp() * full).sum(-1)
+    ((selected * grad[0]).sum() + (entropies * grad[1]).sum() * bonus).backward()
     torch.testing.assert_close(logprobs.double(), selected, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(-1), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(entropy.double(), entropies, atol=1e-5, rtol=1e-5)
     for a, b in zip(ours, exact, strict=True):
         assert a.grad is not None
         torch.testing.assert_close(a.grad.double(), b.grad, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("bonus", [False, True])
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_the_gradient_of_a_confident_token_survives_16_bits(monkeypatch, dtype, chunked, bonus):
+    """p from .3 to .9999: what a token's state gets is 1 − p times something, and 1 − p must not be rounded away."""
+    rng, (n, d, v) = torch.Generator().manual_seed(0), (512, 64, 2048)
+    monkeypatch.setattr(logprobs_module, "CHUNK", 100 * v if chunked else n * v)
+    weight = (torch.randn(v, d, generator=rng) * 0.5).to(dtype)
+    targets = torch.randint(0, v, (n,), generator=rng)
+    towards = torch.linspace(0.3, 1.3, n)[:, None] * weight[targets].float()
+    hidden = (torch.randn(n, d, generator=rng) * 0.5 + towards).to(dtype).requires_grad_()
+    logprobs, entropy = SelectedLogProbs.apply(hidden, weight, targets, 1.0, EAGER, bonus)
+    (logprobs.sum() + 0.1 * entropy.sum() * bonus).backward()
+    exact = hidden.detach().double().requires_grad_()
+    full = (exact @ weight.double().t()).log_softmax(-1)
+    selected = full.gather(1, targets[:, None])[:, 0]
+    (selected.sum() - 0.1 * (full.exp() * full).sum() * bonus).backward()
+    assert hidden.grad is not None and exact.grad is not None
+    error = (hidden.grad.double() - exact.grad).norm(dim=1) / exact.grad.norm(dim=1)
+    p = selected.exp().detach()
+    for low, high in ((0, 0.5), (0.9, 0.97), (0.97, 0.99), (0.99, 0.997), (0.997, 0.9995), (0.9995, 0.9999)):
+        among = error[(p >= low) & (p < high)]
+        assert len(among) and among.max() < (1e-2 if bonus else 5e-3), (low, high)  # of two terms that cancel
 
 
 def uneven(model):

@@ -23,6 +23,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 
 Norm = tuple[Tensor, float]  # weight and epsilon
+TINY = 1e-30  # instead of a zero that is divided by
 VARIANTS = 64  # of a compiled kernel in one process
 
 
@@ -36,13 +37,16 @@ class Kernels:
             (qkv, complex numbers (N, D/2) of modulus 1, heads).
         swiglu: silu(gate) · up of side-by-side products (N, 2I) → (N, I).
         softmax: log-probs (N,) of targets (N,), entropies (N,), and probabilities (N, V): (logits (N, V) in float32,
-            targets, dtype of the probabilities). The logits may be overwritten.
+            targets). The logits may be overwritten.
+        others: log-probs and entropies likewise, the probabilities (N, V) given that it is another token than the
+            target, and the probability (N,) of that: (logits, targets, dtype of the former).
     """
 
     norm: Callable[[Norm, Tensor, torch.dtype], Tensor]
     rotary: Callable[[Tensor, Tensor, int], Tensor]
     swiglu: Callable[[Tensor], Tensor]
-    softmax: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor]]
+    softmax: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    others: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class RMSNorm(torch.autograd.Function):
@@ -146,14 +150,22 @@ class SwiGLU(torch.autograd.Function):
         return result
 
 
-def softmax(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+def softmax(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """See `Kernels`; the same text is compiled."""
     logprobs = logits.log_softmax(-1)
     selected, p = logprobs.gather(-1, targets[:, None])[:, 0], logprobs.exp()
-    return selected, -logprobs.mul_(p).sum(-1), p.to(dtype)
+    return selected, -logprobs.mul_(p).sum(-1), p
 
 
-EAGER = Kernels(rms_norm, rotary, SwiGLU.apply, softmax)
+def others(logits: Tensor, targets: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """See `Kernels`. The probability of the others is their sum: 1 − p of a likely token would be rounding."""
+    selected, entropy, p = softmax(logits, targets)
+    p = p.scatter_(-1, targets[:, None], 0.0)
+    rest = p.sum(-1)
+    return selected, entropy, p.div_(rest.clamp_min(TINY)[:, None]).to(dtype), rest
+
+
+EAGER = Kernels(rms_norm, rotary, SwiGLU.apply, softmax, others)
 
 
 def _norm(weight: Tensor, epsilon: float, x: Tensor, to: torch.dtype) -> Tensor:
@@ -194,6 +206,7 @@ def compiled() -> Kernels:
         rotary=lambda qkv, by, heads: turn(qkv, by.real, by.imag, heads),
         swiglu=_compiled(_swiglu, rows=(0,)),
         softmax=_compiled(softmax, rows=(0, 1)),
+        others=_compiled(others, rows=(0, 1)),
     )
 
 

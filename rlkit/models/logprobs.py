@@ -1,10 +1,9 @@
 """Log-probabilities of chosen tokens from hidden states, without keeping all logits."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from rlkit.models.kernels import EAGER
+from rlkit.models.kernels import EAGER, TINY, Kernels
 
 CHUNK = 2**26  # logits held at once: 256 MiB in float32
 
@@ -12,76 +11,132 @@ CHUNK = 2**26  # logits held at once: 256 MiB in float32
 def logits_of(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
     """Logits (N, V) of states (N, d), divided by the temperature, in at least float32.
 
-    The products are of 16 bits where the states are, but their sums are kept: rounding logits of 10 or 20 to
-    bfloat16 would move log-probs by hundredths.
+    Rounding logits of 10 or 20 to bfloat16 would move log-probs by hundredths.
     """
-    weight = weight.to(hidden.dtype)
-    if hidden.dtype.itemsize == 2:
-        if hidden.is_cuda and not torch.is_grad_enabled():
-            logits = torch.mm(hidden, weight.t(), out_dtype=torch.float32)
-        else:
-            logits = F.linear(hidden.float(), weight.float())
-    else:
-        logits = F.linear(hidden, weight)
+    logits = product(hidden, weight.to(hidden.dtype).t())
     return logits if temperature == 1 else logits / temperature
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """a (n, k) · b (k, m) in at least float32: of 16-bit factors the sums are not rounded."""
+    if a.dtype.itemsize > 2:
+        return a @ b
+    if a.is_cuda and not torch.is_grad_enabled():
+        return torch.mm(a, b, out_dtype=torch.float32)
+    return a.float() @ b.float()
+
+
+def rows_at_once(weight: Tensor) -> int:
+    """Tokens whose logits under `weight` (V, d) are held at once."""
+    return max(1, CHUNK // len(weight))
+
+
+@torch.no_grad()
+def squared_probabilities(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
+    """(N,) the sum over the vocabulary of squared probabilities, for states (N, d)."""
+    parts = hidden.split(rows_at_once(weight))
+    return torch.cat([logits_of(h, weight, temperature).softmax(-1).square().sum(-1) for h in parts])
 
 
 class SelectedLogProbs(torch.autograd.Function):
     """Log-probs (N,) of `targets` (N,) under softmax(hidden · weightᵀ / temperature), and entropies (N,).
 
-    Where all logits fit in CHUNK, their softmax is kept and the backward pass writes p − onehot once. Otherwise
-    the logits are formed chunk by chunk: since the gradient to a state is the token's own gradient times a
-    vector that the forward pass knows, that vector is kept instead (N, d); only the gradient to the weight
-    forms the logits again. The entropy carries no gradient.
+    Where all logits fit in CHUNK, their softmax is kept and the backward pass writes the gradient of the logits once.
+    Otherwise logits are formed chunk by chunk: the gradient of a log-prob to its state is the token's own gradient
+    times a vector that the forward pass knows, which is kept instead (N, d), and so for the entropy. Only the
+    gradient to the weight forms the logits again.
+
+    Args:
+        entropy_gradient: whether a gradient flows through the entropies too.
     """
 
     @staticmethod
     def forward(
-        ctx, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0, softmax=EAGER.softmax
-    ):
-        rows = max(1, CHUNK // len(weight))
+        ctx, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float = 1.0,
+        kernels: Kernels = EAGER, entropy_gradient: bool = False,
+    ):  # fmt: skip
+        rows = rows_at_once(weight)
         whole, wanted = len(hidden) <= rows, any(ctx.needs_input_grad)
-        selected, entropy, kept = [], [], []
+        selected, entropy, kept, of_entropy = [], [], [], []
         for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
             logits = logits_of(h, weight, temperature)  # (n, V)
-            logprobs, entropies, p = softmax(logits, t, logits.dtype if whole else h.dtype)
+            if whole or entropy_gradient:
+                logprobs, entropies, p = kernels.softmax(logits, t)
+            else:
+                logprobs, entropies, p, rest = kernels.others(logits, t, h.dtype)
             selected.append(logprobs)
             entropy.append(entropies)
-            if wanted:
-                kept.append(p if whole else direction(p, t, weight))
-        if wanted:
-            ctx.save_for_backward(hidden, weight, targets, torch.cat(kept))
-            ctx.whole, ctx.rows, ctx.temperature = whole, rows, temperature
+            if wanted and whole:
+                kept.append(p)
+            elif wanted and entropy_gradient:
+                kept.append(to_states(logit_gradient(p, t, torch.ones_like(logprobs), True), weight, h.dtype))
+                of_entropy.append(to_states(entropy_gradient_of(p, entropies), weight, h.dtype))
+            elif (
+                wanted
+            ):  # (onehot − p) · weight, from how far the others' mean weight is from the token's own
+                kept.append((weight[t].float() - product(p, weight.to(p.dtype))) * rest[:, None])
         selected, entropy = torch.cat(selected), torch.cat(entropy)
-        ctx.mark_non_differentiable(entropy)
+        if wanted:
+            vectors = torch.cat(of_entropy) if of_entropy else None
+            ctx.save_for_backward(hidden, weight, targets, torch.cat(kept), entropy, vectors)
+            ctx.whole, ctx.rows, ctx.temperature = whole, rows, temperature
+            ctx.entropy_gradient = entropy_gradient
+        if not entropy_gradient:
+            ctx.mark_non_differentiable(entropy)
         return selected, entropy
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
-        hidden, weight, targets, kept = ctx.saved_tensors
-        grad = grads[0] if ctx.temperature == 1 else grads[0] / ctx.temperature
-        if ctx.whole:
-            d = logit_gradient(kept, targets, grad).to(hidden.dtype)
-            to_weight = (d.t() @ hidden).to(weight.dtype) if ctx.needs_input_grad[1] else None
-            return d @ weight.to(hidden.dtype), to_weight, None, None, None
+        hidden, weight, targets, kept, entropy, vectors = ctx.saved_tensors
+        grad, bonus = (g if g is None or ctx.temperature == 1 else g / ctx.temperature for g in grads)
+        bonus = bonus if ctx.entropy_gradient else None
+
+        def of_logits(p: Tensor, rows: slice) -> Tensor:
+            """(n, V) from the probabilities of some rows."""
+            d = logit_gradient(p, targets[rows], grad[rows], hidden.dtype.itemsize == 2)
+            return (
+                d if bonus is None else d.addcmul_(entropy_gradient_of(p, entropy[rows]), bonus[rows, None])
+            )
+
         to_weight = None
+        if ctx.whole:
+            d = of_logits(kept, slice(None))
+            if ctx.needs_input_grad[1]:
+                to_weight = (d.to(hidden.dtype).t() @ hidden).to(weight.dtype)
+            return (d @ weight.to(d.dtype)).to(hidden.dtype), to_weight, None, None, None, None
         if ctx.needs_input_grad[1]:
             to_weight = torch.zeros(weight.shape, dtype=torch.float32, device=weight.device)
-            parts = zip(hidden.split(ctx.rows), targets.split(ctx.rows), grad.split(ctx.rows), strict=True)
-            for h, t, g in parts:
-                p = logits_of(h, weight, ctx.temperature).softmax(-1)
-                to_weight += logit_gradient(p, t, g).to(h.dtype).t() @ h
+            for start in range(0, len(hidden), ctx.rows):
+                rows = slice(start, start + ctx.rows)
+                p = logits_of(hidden[rows], weight, ctx.temperature).softmax(-1)
+                to_weight += of_logits(p, rows).to(hidden.dtype).t() @ hidden[rows]
             to_weight = to_weight.to(weight.dtype)
-        return (kept * grad[:, None]).to(hidden.dtype), to_weight, None, None, None
+        to_hidden = kept * grad[:, None]
+        if bonus is not None:
+            to_hidden += vectors * bonus[:, None]
+        return to_hidden.to(hidden.dtype), to_weight, None, None, None, None
 
 
-def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor) -> Tensor:
-    """(onehot − p) · grad, (n, V)."""
-    out = p * -grad[:, None]
-    out[torch.arange(len(out), device=out.device), targets] += grad
+def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor, by_sum: bool) -> Tensor:
+    """(onehot − p) · grad, (n, V); `by_sum` has 1 − p of the target be the sum of the others, exact for a likely one."""
+    out, rows = p * -grad[:, None], torch.arange(len(p), device=p.device)
+    if by_sum:
+        out[rows, targets] = 0.0
+        out[rows, targets] = -out.sum(-1)
+    else:
+        out[rows, targets] += grad
     return out
 
 
-def direction(p: Tensor, targets: Tensor, weight: Tensor) -> Tensor:
-    """(onehot − p) · weight, (n, d): the gradient of a log-prob to its state, before the temperature."""
-    return weight[targets].float() - (p @ weight.to(p.dtype)).float()
+def entropy_gradient_of(p: Tensor, entropy: Tensor) -> Tensor:
+    """−p (log p + H), (n, V): the gradient of entropies H (n,) to the logits."""
+    return torch.special.entr(p).addcmul_(p, entropy[:, None], value=-1)
+
+
+def to_states(d: Tensor, weight: Tensor, dtype: torch.dtype) -> Tensor:
+    """d (n, V) · weight (V, d), by a product of `dtype`. Rows that go into 16 bits are scaled to a largest entry of 1:
+    the gradient of a confident token would vanish in float16."""
+    if dtype.itemsize > 2:
+        return d @ weight.to(dtype)
+    largest = d.abs().amax(-1, keepdim=True).clamp_min(TINY)
+    return product((d / largest).to(dtype), weight.to(dtype)) * largest

@@ -34,9 +34,10 @@ class PaddedPass(nn.Module):
     """Log-probs and entropies (B, T) of responses, padding included, by operations whose shapes and order depend on
     those of the arguments alone."""
 
-    def __init__(self, decoder: Decoder, temperature: float) -> None:
+    def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool) -> None:
         super().__init__()
         self.model, self.decoder, self.temperature = decoder.base, decoder, temperature
+        self.entropy_gradient = entropy_gradient
 
     def forward(self, prompts: Tensor, prompt_mask: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
         """Of prompts (P, S) with a bool mask, and responses (B, T), B / P to a prompt, side by side."""
@@ -44,10 +45,10 @@ class PaddedPass(nn.Module):
         index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
         layout = FullLayout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool))
         states = self.decoder.states(prompts, responses, layout)
-        weight, targets, softmax = (
-            self.decoder.head_weight, layout.targets(responses), self.decoder.kernels.softmax,
-        )  # fmt: skip
-        logprobs, entropy = SelectedLogProbs.apply(states, weight, targets, self.temperature, softmax)
+        weight, targets, kernels = self.decoder.head_weight, layout.targets(responses), self.decoder.kernels
+        logprobs, entropy = SelectedLogProbs.apply(
+            states, weight, targets, self.temperature, kernels, self.entropy_gradient
+        )
         return layout.board(logprobs), layout.board(entropy)
 
 
@@ -57,10 +58,11 @@ class CapturedPasses:
     Args:
         decoder: the policy's forward pass, with gradients.
         temperature: the sampling temperature.
+        entropy_gradient: whether a gradient flows through the entropies.
     """
 
-    def __init__(self, decoder: Decoder, temperature: float) -> None:
-        self.decoder, self.temperature = decoder, temperature
+    def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool = False) -> None:
+        self.decoder, self.temperature, self.entropy_gradient = decoder, temperature, entropy_gradient
         self.capture = decoder.device.type == "cuda"  # elsewhere the same pass runs as it is, as tests do
         self.counts: tuple[int, int] = (0, 0)  # prompts and responses of the last pass
         self.size: tuple[int, int] = (0, 0)  # tokens of its prompts and responses, padded
@@ -87,7 +89,7 @@ class CapturedPasses:
         (p, s), (b, t) = rows.prompt_ids.shape, rows.response_ids.shape
         if (p, b) != self.counts or self.captures == MOST_CAPTURES:
             self.counts, self.size, self.run = (p, b), (0, 0), None
-            return token_logprobs(self.decoder, rows, self.temperature)
+            return token_logprobs(self.decoder, rows, self.temperature, self.entropy_gradient)
         own = width_bucket(s, STEP), width_bucket(t, STEP)
         size = max(own[0], self.size[0]), max(own[1], self.size[1])
         if p * size[0] + b * size[1] > MOST_WASTE * (p * own[0] + b * own[1]):
@@ -101,13 +103,13 @@ class CapturedPasses:
         if self.run is None or size != self.size:
             self.run, self.size = self._captured(arguments), size
         logprobs, entropy = (x[:, :t].where(rows.present, 0.0) for x in self.run(*arguments))
-        return logprobs, entropy.detach()
+        return logprobs, entropy
 
     def _captured(self, arguments: tuple[Tensor, ...]) -> Callable[..., Any]:
         """A pass bound to the shapes of its arguments."""
         self.run = None  # its memory is free before the next takes as much
         self.captures += 1
-        run = PaddedPass(self.decoder, self.temperature)
+        run = PaddedPass(self.decoder, self.temperature, self.entropy_gradient)
         if not self.capture:
             return run
         torch.cuda.empty_cache()

@@ -10,13 +10,12 @@ from typing import TypeVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
 from rlkit.compute import Shape, Work
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
-from rlkit.models.logprobs import CHUNK, SelectedLogProbs, logits_of
+from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
 
@@ -162,27 +161,19 @@ def too_large(reason: str, limit: str = Passes.limit) -> RunStopped:
     )
 
 
-def token_logprobs(decoder: Decoder, rows: Rows, temperature: float = 1.0) -> tuple[Tensor, Tensor]:
+def token_logprobs(
+    decoder: Decoder, rows: Rows, temperature: float = 1.0, entropy_gradient: bool = False
+) -> tuple[Tensor, Tensor]:
     """Log-probs and entropies (b, t) of the response tokens; zero where there is no token.
 
     Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
-    The entropy carries no gradient.
+    The entropy carries a gradient where `entropy_gradient` asks for it.
     """
-    states, weight, softmax = rows.states(decoder), decoder.head_weight, decoder.kernels.softmax
-    logprobs, entropy = SelectedLogProbs.apply(states, weight, rows.targets, temperature, softmax)
+    states, weight, kernels = rows.states(decoder), decoder.head_weight, decoder.kernels
+    logprobs, entropy = SelectedLogProbs.apply(
+        states, weight, rows.targets, temperature, kernels, entropy_gradient
+    )
     return rows.spread(logprobs), rows.spread(entropy)
-
-
-def entropy_with_gradient(decoder: Decoder, rows: Rows, temperature: float) -> Tensor:
-    """Entropies (b, t) for an entropy bonus: one more pass whose gradient goes through the whole softmax."""
-    weight = decoder.head_weight
-
-    def entropies(states: Tensor) -> Tensor:
-        logprobs = logits_of(states, weight, temperature).log_softmax(-1)
-        return -(logprobs.exp() * logprobs).sum(-1)
-
-    parts = rows.states(decoder).split(max(1, CHUNK // len(weight)))
-    return rows.spread(torch.cat([checkpoint(entropies, part, use_reentrant=False) for part in parts]))
 
 
 def text_batch(

@@ -13,6 +13,7 @@ from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
+from rlkit.models.logprobs import squared_probabilities
 from rlkit.seeds import derive
 from rlkit.sizing.devices import card
 from rlkit.sizing.run import sized
@@ -23,7 +24,6 @@ from rlkit.training.critic import Critic
 from rlkit.training.forward import (
     Passes,
     Rows,
-    entropy_with_gradient,
     micro_batches,
     token_logprobs,
     too_large,
@@ -66,7 +66,8 @@ class Updater:
         self.shape = Shape.of(model)
         on_gpu, parameters = self.decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())
         captures = config.captures(on_gpu, parameters)
-        self.captured = CapturedPasses(self.decoder, config.rollout.temperature) if captures else None
+        bonus = bool(config.actor.entropy_coeff)
+        self.captured = CapturedPasses(self.decoder, config.rollout.temperature, bonus) if captures else None
         self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass)
         steps = config.trainer.total_training_steps * config.actor.ppo_epochs * self._mini_batches()
         self.stepper = Stepper(model, config.actor.optim, self.shape.non_embedding, steps, config.model.dtype)
@@ -160,8 +161,8 @@ class Updater:
         """(B, T) sum over the vocabulary of squared probabilities, where the estimator asks for it."""
 
         def squares(part: Rows) -> Tensor:
-            logits = self.decoder.head(part.states(self.decoder)).float() / self.config.rollout.temperature
-            return part.spread(logits.softmax(-1).square().sum(-1))
+            states, temperature = part.states(self.decoder), self.config.rollout.temperature
+            return part.spread(squared_probabilities(states, self.decoder.head_weight, temperature))
 
         if self.config.algorithm.adv_estimator not in algorithms.OPTIMAL_BASELINE:
             return None
@@ -295,7 +296,8 @@ class Updater:
             mask = mask * counted[rows]
             logprobs, entropy = self.captured(part)
         else:
-            logprobs, entropy = token_logprobs(self.decoder, part, c.rollout.temperature)  # (b, t)
+            bonus = bool(actor.entropy_coeff)
+            logprobs, entropy = token_logprobs(self.decoder, part, c.rollout.temperature, bonus)  # (b, t)
         old = logprobs.detach() if batch.old_logprobs is None else batch.old_logprobs[rows, :width]
         cap = c.algorithm.rollout_correction
         loss, verl_metrics = algorithms.policy_loss(
@@ -305,8 +307,7 @@ class Updater:
         )  # fmt: skip
         shares = {"actor/pg_loss": loss}
         if actor.entropy_coeff:
-            bonus = entropy_with_gradient(self.decoder, part, c.rollout.temperature)
-            loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, bonus, mask)
+            loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, entropy, mask)
         ref = None if batch.ref_logprobs is None else batch.ref_logprobs[rows, :width]
         if ref is not None and actor.use_kl_loss:
             penalty = algorithms.aggregate(
@@ -315,7 +316,7 @@ class Updater:
             shares["actor/kl_loss"] = penalty
             loss = loss + actor.kl_loss_coef * penalty
         self.stepper.backward(loss)
-        summed = {"actor/entropy": entropy, "policy/logprob_gap": (old - sampled).abs()}
+        summed = {"actor/entropy": entropy.detach(), "policy/logprob_gap": (old - sampled).abs()}
         if ref is not None:
             summed["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
         total, sums = mask.sum(), {name: (values * mask).sum() for name, values in summed.items()}
