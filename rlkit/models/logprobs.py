@@ -118,7 +118,7 @@ class SelectedLogProbs(torch.autograd.Function):
 
 
 def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor, by_sum: bool) -> Tensor:
-    """(onehot − p) · grad, (n, V); `by_sum` has 1 − p of the target be the sum of the others, exact for a likely one."""
+    """(onehot − p) · grad, (n, V); `by_sum`: 1 − p of the target is the sum of the others, exact for a likely one."""
     out, rows = p * -grad[:, None], torch.arange(len(p), device=p.device)
     if by_sum:
         out[rows, targets] = 0.0
