@@ -13,13 +13,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlkit.config import RewardConfig
 from rlkit.domains import resolve
 from rlkit.errors import UserError
 from rlkit.rewards.truth import decode
 from rlkit.types import Reward
+
+if TYPE_CHECKING:
+    from rlkit.config import RewardConfig
 
 _LOADING = 120.0  # seconds that the start of a service or an import may take
 
@@ -41,10 +43,13 @@ class Grading:
 
     def __init__(
         self,
-        settings: RewardConfig | None = None,
+        settings: "RewardConfig | None" = None,
         batch: list[Any] | None = None,
         announce: Callable[[float], None] = lambda seconds: None,
     ) -> None:
+        # not above: the config's default sources are in the domains, which import this module
+        from rlkit.config import RewardConfig
+
         self.settings = settings or RewardConfig()
         self._batch, self._announce = batch or [], announce
         self._deadline = time.monotonic() + self.settings.timeout
@@ -108,7 +113,7 @@ def _asks(scorer: Callable[..., Reward]) -> bool:
     return "grading" in inspect.signature(scorer).parameters
 
 
-def _paid(reward: Reward, settings: RewardConfig) -> Reward:
+def _paid(reward: Reward, settings: "RewardConfig") -> Reward:
     """A scorer's reward as it is paid: the share that is right, or all or nothing."""
     if reward.value is None or settings.partial_credit:
         return reward
