@@ -17,16 +17,18 @@ from typer.testing import CliRunner
 from rlkit import figures
 from rlkit.cli import app
 from rlkit.errors import UserError
-from rlkit.figures import WIDTHS
+from rlkit.figures import WIDTHS, contrasts, efficiency
 from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData, draw, drawn, render, tables
+from rlkit.measures import comparisons
 from rlkit.results import read, read_evals
 from rlkit.store import RunStore
 from rlkit.summary import before_after, final, write
 
 NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
 NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model
+NOT_VARIED |= {"collapse"}  # fewer than three seeds
 VENUES = ("neurips", "acl")  # a text width and the narrowest column
 
 
@@ -246,6 +248,55 @@ def test_a_variant_has_one_colour_in_the_order_of_the_file_and_a_size_one_marker
     assert len({tuple(style.values()) for style in alone.values()}) == 6
 
 
+def test_sizes_are_solid_lines_that_grow_darker_and_are_named_at_their_ends(study):
+    styles = figures.looks(
+        pd.DataFrame({"model.path": list(SIZES), "parameters_non_embedding": list(SIZES.values())})
+    )
+    tones = [luminance(style["color"]) for style in styles.values()]
+    assert tones == sorted(tones, reverse=True) and len(set(tones)) == len(tones)
+    assert {style["linestyle"] for style in styles.values()} == {"-"}
+    (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
+    named = {text.get_text(): text.get_color() for text in ax.texts}
+    assert named == {name: style["color"] for name, style in styles.items()}
+    assert ax.get_legend() is None and not ax.figure.legends
+
+
+def test_the_start_of_a_curve_is_at_the_left_edge_of_a_logarithmic_axis(study):
+    (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
+    assert ax.get_xscale() == "log"
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
+    assert [list(line.get_xdata()) for line in hollow] == [[0]] * 4
+
+
+def test_panels_of_domains_have_one_scale(study):
+    axes = drawn(StudyData(study), "domains", "neurips")["domains"].figure.axes
+    assert len({ax.get_ylim() for ax in axes}) == 1 and [bool(ax.get_ylabel()) for ax in axes] == [
+        True,
+        False,
+    ]
+
+
+def test_curves_of_one_shape_need_three_seeds():
+    rows = [
+        {"run": f"r{seed}", "cell": "a", "seed": seed, "step": step, "data_source": "all", "metric": metric,
+         "value": value, "model.path": "ladder-10k"}
+        for seed in range(3)
+        for step, passed in ((0, 0.1), (10, 0.4 + seed / 100), (20, 0.5))
+        for metric, value in (("eval/pass@1", passed), ("compute/total_flops", 1e9 * step))
+    ]  # fmt: skip
+    three = pd.DataFrame(rows)
+    table = efficiency.collapse(three, "compute/total_flops").table
+    assert table.groupby("run")["progress"].last().tolist() == [1, 1, 1]
+    with pytest.raises(UserError, match="needs 3 seeds a cell, and a cell has 2"):
+        efficiency.collapse(three[three["seed"] < 2], "compute/total_flops")
+
+
+def test_two_k_are_no_curve(study):
+    table = comparisons.pass_at_k_ends(StudyData(study).evals)
+    with pytest.raises(UserError, match="fewer than three k"):
+        contrasts.pass_at_k_ends(table[table["k"] < 4])
+
+
 def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
     (ax,) = drawn(StudyData(study), "before_after", "acl")["before_after"].figure.axes
     legend = dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True))
@@ -257,7 +308,6 @@ def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
 
 def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
     for name in (
-        "collapse",
         "frontier",
         "pass_at_k",
         "learning_curves_by_step",

@@ -4,6 +4,8 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rlkit.errors import UserError
 from rlkit.figures.theme import FONT, LABELS, WIDTHS, short
 
@@ -54,6 +56,36 @@ def label_axes(ax: "Axes", x: str, y: str) -> None:
     ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
     for axis, room in ((ax.xaxis, _room(ax, 0) / 0.4), (ax.yaxis, _room(ax, 1) / 0.16)):
         log_ticks(axis, max(3, min(6, int(room))))
+        _linear_ticks(axis, max(3, min(6, int(room))))
+
+
+def _linear_ticks(axis: "Axis", room: int) -> None:
+    """Three round numbers or more on a linear axis, thousands as 10k; axes with ticks of their own keep them."""
+    from matplotlib.ticker import AutoLocator, FuncFormatter, MaxNLocator
+
+    if type(axis.get_major_locator()) is not AutoLocator:
+        return
+    axis.set_major_locator(MaxNLocator(room, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3))
+    if max(map(abs, axis.get_view_interval())) >= 10_000:
+        axis.set_major_formatter(FuncFormatter(lambda value, _: short(value)))
+
+
+def share_scales(axes: "Sequence[Axes]") -> None:
+    """One pair of scales for all panels, so that heights can be compared across them."""
+    for ax in axes[1:]:
+        ax.sharex(axes[0])
+        ax.sharey(axes[0])
+
+
+def outer_labels(axes: "Sequence[Axes]") -> None:
+    """Panels of one x axis name it once a column, below; panels that share their y axis name it once a row, left."""
+    grid: Any = axes[0].get_subplotspec()
+    columns = grid.get_gridspec().ncols
+    for place, ax in enumerate(axes):
+        if place + columns < len(axes):
+            ax.set_xlabel("")
+        if place % columns and ax.get_shared_y_axes().joined(ax, axes[0]):
+            ax.set_ylabel("")
 
 
 def log_ticks(axis: "Axis", room: int = 6) -> None:
@@ -140,6 +172,48 @@ def legend(ax: "Axes", title: str | None = None) -> None:
         handles, labels, title=title, loc="outside lower center", ncols=columns, fontsize=points,
         title_fontsize=points, handlelength=2.2, handletextpad=0.5, columnspacing=1.2, labelspacing=0.25,
     )  # fmt: skip
+
+
+def label_ends(ax: "Axes") -> None:
+    """Each labelled line's name beside its last point, in its colour, as far apart as the type needs; a legend instead
+    where names are longer than a third of the figure or more than fit above each other. Limits are to be set before."""
+    fig: Any = ax.get_figure()
+    width, height = fig.get_size_inches()
+    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
+    points = 7 if width < NARROW else 8
+    line_height = 1.15 * points / 72 / max(height - 0.6, 0.3)  # as a share of the axis
+    longest = max((_inches(str(line.get_label()), points) for line in lines), default=0)
+    if not lines or longest > width / 3 or len(lines) * line_height > 1:
+        legend(ax)
+        return
+    to_axes = ax.transScale + ax.transLimits
+    ends = [
+        float(to_axes.transform([float(np.asarray(d, float)[-1]) for d in line.get_data()])[1])
+        for line in lines
+    ]
+    for line, place in zip(lines, _apart(ends, line_height), strict=True):
+        ax.annotate(
+            str(line.get_label()), (1, place), xytext=(4, 0), xycoords="axes fraction", textcoords="offset points",
+            va="center", fontsize=points, color=line.get_color(), annotation_clip=False,
+        )  # fmt: skip
+
+
+def _apart(places: Sequence[float], gap: float) -> list[float]:
+    """The places moved as little as makes neighbours at least `gap` apart, between 0 and 1."""
+    order = np.argsort(places, kind="stable")
+    index = np.arange(len(places))
+    wanted = np.asarray(places, float)[order] - gap * index
+    blocks: list[list[float]] = []  # of equal offset: their mean, how many
+    for value in wanted:
+        blocks.append([value, 1])
+        while len(blocks) > 1 and blocks[-2][0] > blocks[-1][0]:
+            (mean, count), (last, more) = blocks[-2], blocks[-1]
+            blocks[-2:] = [[(mean * count + last * more) / (count + more), count + more]]
+    offset = np.concatenate([np.full(int(count), mean) for mean, count in blocks])
+    moved = np.clip(offset, 0, max(0, 1 - gap * (len(places) - 1))) + gap * index
+    found = np.empty(len(places))
+    found[order] = moved
+    return [float(place) for place in found]
 
 
 def _inches(text: str, points: float) -> float:

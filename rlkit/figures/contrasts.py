@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, name_rows, new_axes
+from rlkit.figures.axes import label_axes, label_ends, legend, name_rows, new_axes, outer_labels, share_scales
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, look, looks, short, styled
+from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,8 +55,8 @@ def against(
         if zero:
             ax.axhline(0, color="0.4", linewidth=0.6)
         label_axes(ax, x, y)
-        if by:
-            legend(ax, LABELS.get(by))
+        if len(styles) > 1 or some.any():
+            legend(ax, LABELS.get(by or ""))
     return Drawing(fig, rows, sources(table))
 
 
@@ -132,6 +132,7 @@ def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", 
     styles = looks(rows, by)
     with styled():
         fig, axes = new_axes(venue, len(domains), 0.4)
+        share_scales(axes)
         for ax, domain in zip(axes, domains, strict=True):
             for name in styles:
                 part = rows[(rows["data_source"] == domain) & (rows[by] == name)]
@@ -139,9 +140,11 @@ def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", 
                     ax.plot(run[x], run["value"], color=styles[name]["color"], alpha=0.35, linewidth=0.5)
                 mean = part.groupby(x)["value"].mean()
                 ax.plot(mean.index, mean, **styles[name], label=str(name))
-            ax.set_title(domain.replace("__", ": ", 1).replace("_", " "))
-            label_axes(ax, x, "eval/pass@1" if ax is axes[0] else "")
-        legend(axes[0])
+            ax.set_title(domain_name(domain))
+            label_axes(ax, x, "eval/pass@1")
+        outer_labels(axes)
+        if len(styles) > 1:
+            legend(axes[0])
     keep = [by, "run", "seed", "step", "data_source", "value"]
     return Drawing(fig, rows[[c for c in dict.fromkeys(keep) if c in rows]], sources(df))
 
@@ -152,6 +155,10 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
     Args:
         table: from `rlkit.measures.comparisons.pass_at_k_ends`.
     """
+    if table["k"].nunique() < 3:
+        raise UserError(
+            "pass@k at fewer than three k says no more than pass@1: set evaluation.n to 4 or more."
+        )
     styles = _looks(table, by)
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
@@ -162,11 +169,10 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
             ax.fill_between(part["k"], part["low"], part["high"], color=style["color"], alpha=0.12, lw=0)
         ax.set_xscale("log", base=2)
         ax.xaxis.set_major_formatter("{x:g}")
-        ax.plot(
-            [], [], color="0.4", linestyle="--", marker="o", markerfacecolor="white", label="before training"
-        )
         label_axes(ax, "k", "pass@k")
-        legend(ax)
+        label_ends(ax)
+        key = {"color": "0.4", "linestyle": "--", "marker": "o", "markerfacecolor": "white"}
+        ax.legend(ax.plot([], [], **key), ["before training"], loc="upper left")  # type: ignore[arg-type]
     return Drawing(fig, table, sources(table))
 
 

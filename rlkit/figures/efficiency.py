@@ -13,6 +13,7 @@ from rlkit.figures.runs import curve_table
 from rlkit.figures.theme import LABELS, look, looks, short, styled
 
 HARDLY = 0.1  # of the largest change of a run
+SEEDS = 3  # of a cell, for a mean whose shape is not that of its noise
 
 
 def collapse(
@@ -27,9 +28,12 @@ def collapse(
         df: from `rlkit.read`. x: a metric that grows along training, e.g. compute.
 
     Raises:
-        UserError: no run changes the metric between its first and last evaluation.
+        UserError: no run changes the metric between its first and last evaluation; a cell has fewer than SEEDS runs,
+            whose mean still shows the noise of its runs.
     """
     table = curve_table(df, x, metric, by).sort_values("step")
+    if (fewest := table.groupby(by)["run"].nunique().min()) < SEEDS:
+        raise UserError(f"This needs {SEEDS} seeds a cell, and a cell has {fewest}.")
     runs = table.groupby("run")
     first, last = runs[metric].transform("first"), runs[metric].transform("last")
     change = (last - first).abs()

@@ -4,7 +4,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, legend, name_rows, new_axes, note
+from rlkit.figures.axes import (
+    label_axes,
+    label_ends,
+    legend,
+    name_rows,
+    new_axes,
+    note,
+    outer_labels,
+)
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks, styled
 
@@ -39,25 +47,39 @@ def learning_curves(
 
         mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
     styles = looks(df, by)
-    shade = min(0.2, 0.6 / len(styles))  # bands that lie on one another stay light
+    log = x.endswith("flops")
+    shown = mean[mean[x] > 0] if log else mean  # the start has no place on a logarithmic axis
+    if shown.empty:
+        raise UserError(f"No run was evaluated after the start, so that there is no curve over {x}.")
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name in (n for n in styles if (mean[by] == n).any()):
-            line = mean[mean[by] == name]
-            if "low" in line:
-                ax.fill_between(
-                    line[x], line["low"], line["high"], color=styles[name]["color"], alpha=shade, lw=0
-                )
-            for _, run in table[table[by] == name].groupby("run"):
+        ax.set_xscale("log" if log else "linear")
+        for name in (n for n in styles if (shown[by] == n).any()):
+            line = shown[shown[by] == name]
+            _band(ax, line, x, styles[name]["color"], len(styles))
+            for _, run in table[(table[by] == name) & ((table[x] > 0) | (not log))].groupby("run"):
                 ax.plot(run[x], run[metric], color=styles[name]["color"], alpha=0.35, linewidth=0.6)
-            marks = {"markevery": max(1, len(line) // 10), "label": str(name)}
-            ax.plot(line[x], line[metric], **styles[name], **marks)
-        if x.endswith("flops"):  # logarithmic, with room for step 0
-            ax.set_xscale("symlog", linthresh=table.loc[table[x] > 0, x].min())
+            ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
         label_axes(ax, x, metric)
-        legend(ax)
+        if log:
+            _starts(ax, mean[mean[x] <= 0], metric, by, styles)
+        label_ends(ax)
     drawn = table if "low" not in mean else table.merge(mean[[by, "step", "low", "high"]], on=[by, "step"])
     return Drawing(fig, drawn, sources(df))
+
+
+def _band(ax: "Axes", line: "pd.DataFrame", x: str, colour: str, lines: int) -> None:
+    """The interval of a curve, where there is one; bands that lie on one another stay light."""
+    if "low" in line:
+        ax.fill_between(line[x], line["low"], line["high"], color=colour, alpha=min(0.2, 0.6 / lines), lw=0)
+
+
+def _starts(ax: "Axes", starts: "pd.DataFrame", metric: str, by: str, styles: dict[Any, Any]) -> None:
+    """The value before training, hollow at the left edge: 0 has no place on a logarithmic axis."""
+    edge = ax.get_yaxis_transform()
+    for _, row in starts.iterrows():
+        style: dict[str, Any] = styles[row[by]] | {"linestyle": "none", "markerfacecolor": "white"}
+        ax.plot(0, row[metric], transform=edge, clip_on=False, zorder=4, **style)
 
 
 def metric_panels(
@@ -95,7 +117,9 @@ def metric_panels(
                 table.loc[part.index, "smoothed"] = part["step"].map(smooth)
             label_axes(ax, x, metric)
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
-        legend(axes[0])
+        outer_labels(axes)
+        if len(styles) > 1:
+            legend(axes[0])
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
 
 

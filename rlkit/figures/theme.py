@@ -62,9 +62,10 @@ PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#c
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
 
-# The place of a nominal size is its colour, marker and line in every figure of every study.
-_SIZES = [f"{n}k" for n in (10, 30, 60, 100, 200, 300, 600)] + [f"{n}m" for n in (1, 3, 10, 30, 100, 300)]
-_SIZES += [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
+# Nominal sizes, smallest first. Small models and large ones are rarely drawn together, so each range has a ramp.
+_SMALL = [f"{n}k" for n in (10, 30, 60, 100, 200, 300, 600)] + [f"{n}m" for n in (1, 3, 10, 30, 100, 300)]
+_LARGE = ["135m", "360m"] + [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
+_SIZES = _SMALL + _LARGE
 
 FONT = "STIXGeneral"  # Times-like, as the venues' text; comes with matplotlib
 _STYLE = {
@@ -130,10 +131,11 @@ def _rc() -> Any:
 def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
     """`color`, `marker` and `linestyle` of each value of `by`, smallest model first.
 
-    A model has the same look in every figure of every study. Where a study has variants, the colour of a cell is its
-    variant's, the first of the study's file first, and marker and line are those of its size or of what else the grid
-    varies. Other values take the looks in their order (by size, then by value). In grey, marker and line tell apart
-    what colour does not.
+    A model has the same look in every figure of every study; the colour of one with a nominal size is that size's step
+    on a ramp from light (small) to dark (large), and its line is solid. Where a study has variants, the colour of a
+    cell is its variant's, the first of the study's file first, and marker and line are those of its size or of what
+    else the grid varies. Other values take the looks in their order (by size, then by value). In grey, marker and line
+    tell apart what colour does not.
     """
     model, size, variant, place = "model.path", "parameters_non_embedding", "variant", "variant_place"
     wanted = dict.fromkeys((by, model, size, *((variant, place) if by in (variant, "cell") else ())))
@@ -145,12 +147,32 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     if place in pairs and pairs[variant].nunique() > 1:
         return dict(zip(names, _of_variants(pairs, by), strict=True))
     if by == size:
-        places = _distinct([_nearest(name) for name in names])
-    elif len(set(models)) == len(names):
-        places = _distinct([_place(str(name)) for name in models])
-    else:
-        places = list(range(len(names)))
-    return {name: look(place) for name, place in zip(names, places, strict=True)}
+        return dict(zip(names, _of_sizes([_nearest(name) for name in names]), strict=True))
+    if len(set(models)) == len(names):
+        return dict(zip(names, _of_models(models), strict=True))
+    return {name: look(place) for place, name in enumerate(names)}
+
+
+def _of_models(models: Sequence[Any]) -> list[dict[str, Any]]:
+    """The looks of models: steps of the ramp where all have a nominal size, else by their names."""
+    sizes = [_size(str(name)) for name in models]
+    known = [size for size in sizes if size is not None]
+    if len(known) == len(models):
+        return _of_sizes(known)
+    places = [
+        derive("look", str(m)) % len(PALETTE) if s is None else s for m, s in zip(models, sizes, strict=True)
+    ]
+    return [look(place) for place in _distinct(places)]
+
+
+def _of_sizes(sizes: Sequence[int]) -> list[dict[str, Any]]:
+    """The looks of nominal sizes; of two models of one size, the second takes the next marker."""
+    found: list[dict[str, Any]] = []
+    for place, size in enumerate(sizes):
+        style = size_look(size)
+        marker = MARKERS.index(style["marker"]) + sizes[:place].count(size)
+        found.append(style | {"marker": MARKERS[marker % len(MARKERS)]})
+    return found
 
 
 def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
@@ -164,10 +186,10 @@ def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
         return first
     models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
     if len(set(models.values())) == len(set(beside)):
-        places = {rest: _place(str(path)) for rest, path in models.items()}
+        styles = dict(zip(models, _of_models(list(models.values())), strict=True))
     else:
-        places = {rest: place for place, rest in enumerate(dict.fromkeys(beside))}
-    return [look(places[rest]) | {"color": one["color"]} for one, rest in zip(first, beside, strict=True)]
+        styles = {rest: look(place) for place, rest in enumerate(dict.fromkeys(beside))}
+    return [styles[rest] | {"color": one["color"]} for one, rest in zip(first, beside, strict=True)]
 
 
 def _natural(values: "pd.Series") -> "pd.Series":
@@ -192,12 +214,21 @@ def colours(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, Any]:
     return {name: value["color"] for name, value in looks(df, by).items()}
 
 
-def _place(model: str) -> int:
-    """The place of a model: by its nominal size, or by its name where that has none."""
+def size_look(place: int) -> dict[str, Any]:
+    """The look of a nominal size: a step of its range's ramp, light to dark, a marker and a solid line."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    sizes, first = (_SMALL, 0) if place < len(_SMALL) else (_LARGE, len(_SMALL))
+    share = (place - first) / (len(sizes) - 1)
+    colour = to_hex(colormaps["plasma"](0.78 * (1 - share)))  # its palest fifth fades on white paper
+    return {"color": colour, "marker": MARKERS[place % len(MARKERS)], "linestyle": "-"}
+
+
+def _size(model: str) -> int | None:
+    """The place of a model's nominal size among `_SIZES`; None where its name has none."""
     found = re.search(r"(\d+(?:\.\d+)?[kmb])(?![a-z0-9])", model.rsplit("/", 1)[-1].lower())
-    if found and found[1] in _SIZES:
-        return _SIZES.index(found[1])
-    return derive("look", model) % len(PALETTE)
+    return _SIZES.index(found[1]) if found and found[1] in _SIZES else None
 
 
 def _nearest(parameters: float) -> int:
@@ -216,6 +247,11 @@ def _distinct(places: Sequence[int]) -> list[int]:
             place += 1
         chosen.append(place)
     return chosen
+
+
+def domain_name(data_source: str) -> str:
+    """A data_source in words: `simulation__string_trace` is "simulation: string trace"."""
+    return data_source.replace("__", ": ", 1).replace("_", " ")
 
 
 def short(value: float) -> str:
