@@ -198,12 +198,15 @@ def figures(
     venue: Annotated[str, typer.Option(help="neurips, iclr, icml, icml-text, acl, jmlr …")] = "neurips",
     out: Annotated[Path | None, typer.Option(help="Default: the study's figures folder.")] = None,
     law: Annotated[str, typer.Option(help="A law over the runs; default: that of the analysis.")] = "",
+    only: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this figure; several: again.")
+    ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say why figures are left out.")] = False,
 ) -> None:
-    """Write all figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
+    """Write the figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
     from rlkit.figures.study import render
 
-    files, missing, ungraded = render(path, venue, out, law)
+    files, missing, ungraded = render(path, venue, out, law, only or ())
     if ungraded:
         typer.echo(f"left out, without a graded sample before or after training: {', '.join(ungraded)}")
     if missing:
@@ -212,7 +215,8 @@ def figures(
         typer.echo(f"not drawn, for this study lacks what they need ({len(missing)}): {names}{hint}")
     for name, reason in missing.items() if verbose else ():
         typer.echo(f"  {name}: {reason}")
-    typer.echo(f"wrote {len(files)} files to {files[0].parent}")
+    if files:
+        typer.echo(f"wrote {len(files)} files to {files[0].parent}")
 
 
 @app.command(rich_help_panel="Runs and studies")

@@ -465,6 +465,17 @@ def test_a_study_without_results_or_a_wrong_law_is_one_sentence(study, tmp_path)
         render(study, law="pwer", out=tmp_path)
 
 
+def test_one_figure_can_be_asked_for(study, tmp_path):
+    call = ["figures", str(study), "--out", str(tmp_path), "--only"]
+    said = CliRunner().invoke(app, [*call, "before_after"]).output
+    assert said == f"wrote 5 files to {tmp_path}\n"
+    assert {path.stem for path in tmp_path.iterdir()} == {"before_after"}
+    with pytest.raises(UserError, match="no figure 'before'. Did you mean 'before_after'"):
+        render(study, out=tmp_path, only=["before"])
+    said = CliRunner().invoke(app, [*call, "sft_ratio", "--verbose"]).output
+    assert "sft_ratio: This needs 2 values of data.sft_ratio" in said and "wrote" not in said
+
+
 def test_an_unknown_venue_stops_before_anything_is_read(tmp_path):
     with pytest.raises(UserError, match="venue is 'nips'. Did you mean 'neurips'"):
         render(tmp_path / "nothing", "nips")

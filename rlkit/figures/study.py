@@ -1,7 +1,7 @@
 """All figures and tables of a study, from its folder alone and without a kernel: `rlkit figures`."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -92,8 +92,7 @@ class StudyData:
         """
         from IPython.display import display
 
-        if name not in FIGURES:
-            raise UserError(f"There is no figure {name!r}.{did_you_mean(name, FIGURES)}")
+        _check_name(name)
         _check_venue(venue)
         try:
             found = drawn(self, name, venue)
@@ -114,9 +113,11 @@ class StudyData:
         return made
 
 
-def draw(study: StudyData, venue: str) -> Iterator[tuple[str, Drawing | UserError]]:
-    """Each figure by its file's name, or why the study has none."""
-    for name in FIGURES:
+def draw(
+    study: StudyData, venue: str, names: Sequence[str] = ()
+) -> Iterator[tuple[str, Drawing | UserError]]:
+    """Each figure, or each of these names, by its file's name, or why the study has none."""
+    for name in names or FIGURES:
         try:
             yield from drawn(study, name, venue).items()
         except UserError as problem:
@@ -185,7 +186,11 @@ def _ungraded(study: StudyData) -> str:
 
 
 def render(
-    folder: str | Path, venue: str = "neurips", out: str | Path | None = None, law: str = ""
+    folder: str | Path,
+    venue: str = "neurips",
+    out: str | Path | None = None,
+    law: str = "",
+    only: Sequence[str] = (),
 ) -> tuple[list[Path], dict[str, str], list[str]]:
     """Write every figure and table of a study, and figures.tex, which has each figure with its caption and label to
     paste into a paper; equal results give equal bytes.
@@ -194,12 +199,13 @@ def render(
         folder: outputs/<study>. venue: one of `rlkit.figures.WIDTHS`.
         out: default: the study's own figures/ folder.
         law: see `StudyData`.
+        only: names of `FIGURES`; these alone are written, without tables and figures.tex.
 
     Returns:
         The files; for each figure that was left out the reason; the cells that are in none, without a graded sample.
 
     Raises:
-        UserError: no run has been evaluated; an unknown venue or law; `out` holds another study's figures.
+        UserError: no run has been evaluated; an unknown venue, law or figure; `out` holds another study's figures.
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
@@ -207,18 +213,22 @@ def render(
     missing: dict[str, str] = {}
     environments: list[str] = []
     _check_venue(venue)
+    for name in only:
+        _check_name(name)
     _ = (
         study.change,
         study.fit if law else None,
     )  # a study without results, or a law by a wrong name, ends here
     _keep_others(study, target)
-    for name, drawing in draw(study, venue):
+    for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)
         else:
             files += drawing.save(target / name)
             file = f"{target.resolve().name}/{name}.pdf"
             environments.append(drawing.to_latex(file, wide=venue.endswith("-text")))
+    if only:
+        return files, missing, study.ungraded
     for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
@@ -235,6 +245,13 @@ def _keep_others(study: StudyData, target: Path) -> None:
                 f"{target} holds figures of another study ({record.name} is of {found.pop()}), which would be "
                 f"replaced: choose another folder, e.g. --out {target / study.folder.name}."
             )
+
+
+def _check_name(name: str) -> None:
+    if name not in FIGURES:
+        raise UserError(
+            f"There is no figure {name!r}.{did_you_mean(name, FIGURES)} Known: {', '.join(FIGURES)}."
+        )
 
 
 def _check_venue(venue: str) -> None:
