@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from rlkit.inert import inert_factors, inert_sentences
 from rlkit.progress import kept_step, run_state
 from rlkit.provenance import hardware, load, usable_cores
 from rlkit.report import console, continuation, duration
@@ -45,6 +46,8 @@ def show_plan(plan: "Plan", workers: int, here: bool = True) -> None:
     console.print(table)
     about = _about(left, workers, load() if here and not hardware()["gpus"] else 0.0)
     console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {about}.")
+    for caution in inert_sentences(inert_factors(plan.runs)):
+        console.print(caution, style="yellow", markup=False)
 
 
 def _standing(plan: "Plan", run: "PlannedRun") -> tuple[str, float]:

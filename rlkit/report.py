@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rlkit.config import RunConfig
+from rlkit.inert import inert_keys, inert_sentences, set_keys
 from rlkit.labels import labels
 from rlkit.progress import ACTIVE, config_of, kept_step, run_state
 from rlkit.results import flatten, run_folders
@@ -82,9 +83,13 @@ def run_plan(config: RunConfig, root: Path) -> str:
         about += f", about {duration(seconds)} here"
     standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
-    return (
-        f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}\n"
-        f"{standing}: {about}{_warm_start(config) if step < total else ''}"
+    cautions = inert_sentences(inert_keys(config, set_keys(config)))
+    return "\n".join(
+        [
+            f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}",
+            f"{standing}: {about}{_warm_start(config) if step < total else ''}",
+            *cautions,
+        ]
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.inert import equal_cells, equal_cells_sentence
 from rlkit.store import plain, read_json
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ def write(
     where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
     held = "held out of the fit" if fit is not None else "held out"
     apart = [] if differences is None else [*_difference_lines(differences), ""]
-    text = "\n".join([*_change_lines(folder, change, held), "", *apart, *law, *where]) + "\n"
+    same = [equal_cells_sentence(points)] if equal_cells(points) else []
+    text = "\n".join([*_change_lines(folder, change, held), *same, "", *apart, *law, *where]) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
     return text
 

@@ -15,6 +15,7 @@ from rlkit.figures.tables import escaped, latex_table
 from rlkit.figures.theme import WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
+from rlkit.inert import equal_cells_sentence
 from rlkit.laws import GroupedFit, LawFit, fit
 from rlkit.measures.comparisons import differences
 from rlkit.results import read, read_evals
@@ -140,6 +141,7 @@ def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
     caption = [key and f"{key}:", FIGURES[name].caption, one.caption, cautions(one.sources)]
     if name == "before_after" and study.ungraded:
         caption.append(_ungraded(study))
+    caption.append(equal_cells_sentence(study.points))
     return replace(
         one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(filter(None, caption))
     )
