@@ -7,7 +7,7 @@ hash of its content is the run's id: same content, same run.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -168,6 +168,33 @@ KLPenalty = Literal[
 ]
 
 
+class Needs(NamedTuple):
+    """What an advantage estimator needs beside token rewards."""
+
+    groups: bool = False
+    """Several samples per prompt."""
+    critic: bool = False
+    """Values of a critic."""
+    greedy: bool = False
+    """The reward of a greedy response per prompt."""
+    sum_pi_squared: bool = False
+    """Old log-probs, and squared probabilities summed over the vocabulary."""
+
+
+ESTIMATORS = {
+    "gae": Needs(critic=True),
+    "turn_gae": Needs(critic=True),
+    "remax": Needs(greedy=True),
+    "optimal_token_baseline": Needs(sum_pi_squared=True),
+    "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
+    **dict.fromkeys(
+        ("grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "opo", "gdpo",
+         "reinforce_plus_plus_baseline", "turn_returns", "gigpo"), Needs(groups=True),
+    ),
+}  # fmt: skip
+"""What estimators need; those that are not here need nothing."""
+
+
 class Algorithm(Section):
     """How rewards become advantages."""
 
@@ -195,6 +222,11 @@ class Algorithm(Section):
     kl_ctrl: KLControl = KLControl()
     rollout_correction: Annotated[float, Field(ge=0)] = 0.0
     """Cap of truncated importance sampling between sampler and trainer, a token; 0 switches it off."""
+
+    @property
+    def needs(self) -> Needs:
+        """What `adv_estimator` needs."""
+        return ESTIMATORS.get(self.adv_estimator, Needs())
 
 
 class Optimizer(Section):
@@ -250,7 +282,7 @@ class Actor(Section):
     """The policy's update."""
 
     ppo_mini_batch_size: Annotated[int, Field(ge=0)] = 0
-    """Prompts an optimizer step; 0 is the whole batch (on-policy)."""
+    """Prompts per optimizer step, of the critic too; 0 is the whole batch (on-policy)."""
     ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
     micro_batch_tokens: Positive | None = None
@@ -285,6 +317,10 @@ class Actor(Section):
     passes of smaller ones wait for their launches. False in a verl run."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
+
+    def mini_batches(self, prompts: int) -> int:
+        """Optimizer steps per epoch over a batch of `prompts`."""
+        return prompts // self.ppo_mini_batch_size if self.ppo_mini_batch_size else 1
 
     @property
     def tokens_a_pass(self) -> int:
@@ -491,23 +527,11 @@ class RunConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
         a, r, d, e = self.algorithm, self.rollout, self.data, self.evaluation
-        groups = {
-            "grpo",
-            "grpo_vectorized",
-            "grpo_passk",
-            "rloo",
-            "rloo_vectorized",
-            "opo",
-            "gdpo",
-            "reinforce_plus_plus_baseline",
-            "turn_returns",
-            "gigpo",
-        }
-        if a.adv_estimator in groups and r.n < 2:
+        if a.needs.groups and r.n < 2:
             raise ValueError(
                 f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"
             )
-        if a.truncated == "bootstrap" and a.adv_estimator not in ("gae", "turn_gae"):
+        if a.truncated == "bootstrap" and not a.needs.critic:
             raise ValueError(
                 f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use "
                 "gae or turn_gae, or truncated 'end'"

@@ -200,7 +200,7 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
     batch = on_gpu(tiny.batch([1, 9, 2, 7, 3, 9, 8, 1]))
     batch.prompt_mask[0, 3:] = False
     passes, rows = CapturedPasses(decoder, 0.7), torch.arange(8).cuda()
-    parts = passes.parts(batch, rows, 3 * (5 + 2 * 9))
+    parts = passes.parts(batch, rows, rows, 3 * (5 + 2 * 9))
     assert parts is not None and len(parts) == 2
     optimizer = Stepper(model, Optimizer(), 1000, 10)
 
@@ -265,18 +265,17 @@ def on_gpu(batch):
 
 
 def test_a_stopped_and_resumed_run_equals_an_uninterrupted_one(tmp_path):
-    from rlkit.training.session import Session
+    from rlkit.training.loop import rl_step
+    from rlkit.training.run import TrainingRun
 
     c = config()
     whole = train(c, root=tmp_path / "whole", progress=False)
-    with Session.open(
+    with TrainingRun.open(
         c, tmp_path / "cut", progress=False
     ) as session:  # killed after the checkpoint of step 3
         session.evaluate()
         for _ in range(4):
-            session.begin_step()
-            session.learn(session.rollout())
-            session.sync()
+            rl_step(session)
             session.end_step()
             if session.step == 3:
                 session.save()
@@ -320,7 +319,8 @@ def test_memory_and_seconds_are_as_predicted_to_15_percent(tmp_path, changes):
     from rlkit.sizing.run import memory_of
     from rlkit.sizing.seconds import seconds_of
     from rlkit.sizing.shapes import shape_of
-    from rlkit.training.session import Session
+    from rlkit.training.loop import rl_step
+    from rlkit.training.run import TrainingRun
 
     c = config(
         model=changes | {"warm_start": {"kind": "none"}}, data={"train_batch_size": 64, "max_response_length": 128},
@@ -328,14 +328,11 @@ def test_memory_and_seconds_are_as_predicted_to_15_percent(tmp_path, changes):
         reward={"custom_reward_function": f"{LETTERS}:compute_score"}, evaluation={"size": 16, "n": 1},
     )  # fmt: skip
     phases, longest = [], 0
-    with Session.open(c, tmp_path, progress=False) as session:
+    with TrainingRun.open(c, tmp_path, progress=False) as session:
         for step in range(8):
             if step == 2:  # graphs are captured, moments are there
                 torch.cuda.reset_peak_memory_stats()
-            session.begin_step()
-            rollouts = session.rollout()
-            session.learn(rollouts)
-            session.sync()
+            rollouts = rl_step(session)
             torch.cuda.synchronize()
             session.end_step()
             longest = max(longest, *(len(r.prompt_ids) for r in rollouts))

@@ -17,7 +17,7 @@ from rlkit.notebook import execute, parameters_of
 from rlkit.study_plan import make_plan
 from rlkit.training import train
 from rlkit.training.interrupt import Interrupt, Interrupted
-from rlkit.training.session import Session
+from rlkit.training.run import TrainingRun
 
 ROOT = Path(__file__).parent.parent
 ALL = sorted(path.stem for path in (ROOT / "notebooks").glob("*.ipynb"))
@@ -130,7 +130,7 @@ def test_a_run_that_is_stopped_before_its_first_step_ends_its_notebook_well(
     if evaluated:
         monkeypatch.setattr(Interrupt, "defer", lambda self: setattr(self, "requested", True))
     else:
-        monkeypatch.setattr(Session, "evaluate", stop)
+        monkeypatch.setattr(TrainingRun, "evaluate", stop)
     small = {key.removeprefix("run."): value for key, value in SMALL.items() if key.startswith("run.")}
     run = train(rlkit.load("params/train.yaml", {**small, "model.path": "ladder-10k"}), root=tmp_path)
     cells = [c.source for c in nbformat.read("notebooks/train.ipynb", 4).cells if c.cell_type == "code"]

@@ -10,7 +10,7 @@ from live_bytes import LiveBytes
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlkit.compute import Ledger
-from rlkit.config import RunConfig
+from rlkit.config import ESTIMATORS, RunConfig
 from rlkit.models.attention import ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
@@ -23,9 +23,9 @@ from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Lengths, Pass, Setting, pass_parts, weights
 from rlkit.sizing.run import WITH_CRITIC, memory_of
 from rlkit.sizing.shapes import shape_of
-from rlkit.training import algorithms
 from rlkit.training.critic import Critic
-from rlkit.training.update import Updater
+from rlkit.training.loop import learn
+from rlkit.training.update import Learning
 
 WITHIN = 0.15
 
@@ -42,19 +42,19 @@ def config(**dotted) -> RunConfig:
 def measured_update(c: RunConfig, lengths: Lengths) -> int:
     """Most bytes alive in a run's second update: model, moments, critic, gradients, activations."""
     policy = load_policy(c.model)
-    critic = Critic(policy.model, c) if c.algorithm.adv_estimator == "gae" else None
-    updater = Updater(c, policy.model, None, critic, Ledger())
+    critic = Critic(policy.model, c, Ledger()) if c.algorithm.adv_estimator == "gae" else None
+    learning = Learning(c, policy.model, None, critic, Ledger())
     count = c.data.train_batch_size * c.rollout.n
 
     def batch():
         return tiny.batch([lengths.response] * count, c.rollout.n, prompt_length=lengths.prompt)
 
-    updater.update(batch(), 1)()
-    optimizers = [updater.stepper.optimizer, *([critic.stepper.optimizer] if critic else [])]
+    learn(learning, batch(), 1)
+    optimizers = [learning.actor.stepper.optimizer, *([critic.learner.stepper.optimizer] if critic else [])]
     moments = [t for o in optimizers for s in o.state.values() for t in s.values() if t.dim()]
     second, own = batch(), list(critic.parameters()) if critic else []
     with LiveBytes(*policy.model.parameters(), *policy.model.buffers(), *own, *moments) as live:
-        updater.update(second, 2)()
+        learn(learning, second, 2)
     return live.peak
 
 
@@ -165,4 +165,4 @@ def test_published_shapes_have_the_parameters_of_their_model_cards(path, paramet
 
 def test_what_stands_twice_is_the_same():
     assert memory.CHUNK == CHUNK
-    assert set(WITH_CRITIC) == set(algorithms.NEEDS_CRITIC)
+    assert set(WITH_CRITIC) == {name for name, needs in ESTIMATORS.items() if needs.critic}

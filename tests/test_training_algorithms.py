@@ -12,7 +12,9 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
 from rlkit.training import algorithms
-from rlkit.training.update import Updater
+from rlkit.training.batches import mini_batches
+from rlkit.training.loop import learn
+from rlkit.training.update import Learning
 
 SPLITTABLE = ["vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "dro"]
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -28,21 +30,21 @@ def config(**dotted) -> RunConfig:
     return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
 
 
-def updater(c: RunConfig, model=None, reference=None, critic=None) -> Updater:
+def learning(c: RunConfig, model=None, reference=None, critic=None) -> Learning:
     from rlkit.compute import Ledger
 
-    return Updater(c, model or tiny.model(), reference, critic, Ledger())
+    return Learning(c, model or tiny.model(), reference, critic, Ledger())
 
 
 def gradient(c: RunConfig, batch, reference=None) -> dict[str, torch.Tensor]:
     """The accumulated gradient of one mini-batch, before the optimizer takes it."""
     model, kept = tiny.model().double(), {}  # float64: a wrong denominator is no rounding error
-    u = updater(c, model, reference)
-    u.stepper.step = lambda: (
+    u = learning(c, model, reference)
+    u.actor.stepper.step = lambda: (
         kept.update({n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None})
         or (torch.zeros(()), 0.0)
     )
-    u.update(batch, step=1)()
+    learn(u, batch, step=1)
     return kept
 
 
@@ -96,8 +98,8 @@ def test_a_loss_that_cannot_be_split_refuses(loss):
 def test_the_loss_of_a_mini_batch_is_verls_own_on_the_whole(mode):
     c = config(actor__loss_agg_mode=mode, actor__ppo_micro_batch_size=3)
     batch, model = tiny.batch(LENGTHS), tiny.model()
-    u = updater(c, model)
-    metrics = u.update(batch, step=1)()
+    u = learning(c, model)
+    metrics = learn(u, batch, step=1)
     model = tiny.model()
     from rlkit.models.decoder import Decoder
     from rlkit.training.forward import Rows, token_logprobs
@@ -130,18 +132,23 @@ def test_a_fully_masked_sequence_changes_neither_loss_nor_gradient():
             torch.testing.assert_close(a[name], b[name], atol=1e-6, rtol=1e-5, msg=f"{mode} {name}")
 
 
-def test_sequences_of_zero_advantage_are_skipped_without_changing_the_gradient(monkeypatch):
+LOSSES = sorted(set(algorithms.core().POLICY_LOSS_REGISTRY) - set(algorithms.NEEDS_OTHER_INPUTS))
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_sequences_of_zero_advantage_are_skipped_without_changing_the_gradient(monkeypatch, loss):
     batch = tiny.batch(LENGTHS)
-    batch.rewards[2:4] = 0  # a group of equal rewards
-    skipped = gradient(config(), batch)
+    batch.rewards[2:] = 0  # three of four groups have equal rewards
+    c = config(actor__policy_loss__loss_mode=loss, actor__policy_loss__dro_beta=0.1)
+    skipped = gradient(c, batch)
     monkeypatch.setattr(algorithms, "ZERO_ADVANTAGE_IS_ZERO_GRADIENT", set())
-    computed = gradient(config(), batch)
+    computed = gradient(c, batch)
     for name, g in computed.items():
         torch.testing.assert_close(skipped[name], g, atol=1e-7, rtol=1e-6)
 
 
-def advantages(c, batch, **extra):
-    return algorithms.advantages(batch, c, **extra)
+def advantages(c, batch):
+    return algorithms.advantages(batch, c)
 
 
 def test_grpo_compares_within_the_group_and_by_id():
@@ -256,7 +263,8 @@ def test_remax_subtracts_the_greedy_reward():
     batch = tiny.batch([2, 2], group_size=2)
     batch.rewards = torch.tensor([[0.0, 1.0], [0.0, 0.0]])
     c = config(algorithm__adv_estimator="remax")
-    a, _ = advantages(c, batch, baselines=torch.tensor([0.25, 0.25]))
+    batch.baselines = torch.tensor([0.25, 0.25])
+    a, _ = advantages(c, batch)
     assert a[:, 0].tolist() == pytest.approx([0.75, -0.25])
 
 
@@ -269,8 +277,8 @@ def test_advantages_are_zero_exactly_where_nothing_was_sampled(name):
     batch.mask[0, 1] = 0  # an observation
     batch.values = torch.rand(4, 4)
     batch.old_logprobs = batch.sampler_logprobs
-    extra = {"baselines": torch.rand(4), "sum_pi_squared": torch.rand(4, 4)}
-    a, r = advantages(config(algorithm__adv_estimator=name), batch, **extra)
+    batch.baselines, batch.sum_pi_squared = torch.rand(4), torch.rand(4, 4)
+    a, r = advantages(config(algorithm__adv_estimator=name), batch)
     assert (a[batch.mask == 0] == 0).all() and (r[batch.mask == 0] == 0).all()
     assert torch.isfinite(a).all() and a.abs().max() > 0
 
@@ -335,13 +343,13 @@ def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
         actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3
     )
     model, reference = tiny.model(), Decoder(tiny.model(seed=1), frozen=True)
-    u = updater(c, model, reference)
+    u = learning(c, model, reference)
     batch = tiny.batch(LENGTHS)
     batch.rewards[:] = 0
     values = []
     for step in range(1, 6):
         batch.old_logprobs = batch.ref_logprobs = None
-        values.append(u.update(batch, step)()["actor/kl_loss"])
+        values.append(learn(u, batch, step)["actor/kl_loss"])
     assert values[-1] < values[0]
 
 
@@ -373,15 +381,16 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     batch.rewards[:, 1] = rewards * logp.exp().detach()  # weights of the expectation
     batch.group = np.zeros(25, int)
     model = tiny.model(vocab_size=5)
-    u = updater(c, model)
+    u = learning(c, model)
     kept: dict[str, torch.Tensor] = {}
 
     def keep() -> tuple[torch.Tensor, float]:
         kept.update({n: p.grad.clone() for n, p in model.named_parameters()})
         return torch.zeros(()), 0.0
 
-    u.stepper.step = keep
-    u.update(batch, step=1, baselines=torch.zeros(25))()
+    u.actor.stepper.step = keep
+    batch.baselines = torch.zeros(25)
+    learn(u, batch, step=1)
     for (name, g), e in zip(kept.items(), exact, strict=True):
         torch.testing.assert_close(g, -e, atol=1e-6, rtol=1e-4, msg=name)
 
@@ -411,7 +420,7 @@ def test_the_ratio_is_one_on_policy(temperature):
         for i, s in enumerate(group)
     ]
     batch = collate(rollouts, [0, 0, 1, 1, 2, 2, 3, 3], 0, torch.device("cpu"))
-    metrics = updater(config(rollout__temperature=temperature), model).update(batch, step=1)()
+    metrics = learn(learning(config(rollout__temperature=temperature), model), batch, step=1)
     assert metrics["policy/logprob_gap"] < 1e-5
 
 
@@ -424,13 +433,13 @@ def test_truncated_importance_weights_are_capped_ratios():
 
 def test_ppo_epochs_and_mini_batches_take_their_steps_and_cover_every_group():
     c = config(actor__ppo_mini_batch_size=2, actor__ppo_epochs=3)
-    u, batch = updater(c), tiny.batch(LENGTHS)
-    seen = [rows.tolist() for epoch in range(3) for rows in u._mini_rows(batch, 1, epoch)]
+    u, batch = learning(c), tiny.batch(LENGTHS)
+    seen = [rows.tolist() for rows in mini_batches(batch, c, step=1, epochs=3)]
     assert len(seen) == 6
     for epoch in range(3):
         assert sorted(seen[2 * epoch] + seen[2 * epoch + 1]) == list(range(8))
-    metrics = u.update(batch, step=1)()
-    assert u.ledger.optimizer_steps == 6 == u.stepper.step_count
+    metrics = learn(u, batch, step=1)
+    assert u.ledger.optimizer_steps == 6 == u.actor.stepper.step_count
     assert metrics["actor/ppo_kl"] != 0  # later steps are off-policy
 
 
@@ -443,9 +452,28 @@ def test_learning_rates_follow_warm_up_schedule_and_size():
     cosine = Optimizer(lr=1e-3, lr_warmup_steps=2, lr_scheduler_type="cosine", min_lr_ratio=0.1)
     stepper = Stepper(torch.nn.Linear(1, 1), cosine, 1e5, total=10)
     rates = [stepper.step()[1] for _ in range(10)]
-    expected = [5e-4, 1e-3] + [1e-3 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * k / 8))) for k in range(1, 9)]
+    expected = [0.0, 5e-4] + [1e-3 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * k / 8))) for k in range(8)]
     assert rates == pytest.approx(expected)
-    assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 1.0  # warm-up as long as the run
+    assert schedule(Optimizer(lr_scheduler_type="cosine"), 1, 1) == 1.0  # a run of one step learns
+    assert schedule(Optimizer(lr_warmup_steps=10), 10, 10) == 0.9  # warm-up as long as the run
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 3])
+@pytest.mark.parametrize("kind", ["constant", "cosine"])
+def test_schedules_are_those_of_transformers(kind, warmup):
+    from transformers import get_scheduler
+
+    from rlkit.config import Optimizer
+    from rlkit.training.optimizer import schedule
+
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
+    name = "constant_with_warmup" if kind == "constant" else "cosine"
+    theirs = get_scheduler(name, optimizer, warmup, 7)
+    for step in range(1, 8):
+        ours = schedule(Optimizer(lr_warmup_steps=warmup, lr_scheduler_type=kind), step, 7)
+        assert ours == pytest.approx(optimizer.param_groups[0]["lr"], abs=1e-12)
+        optimizer.step()
+        theirs.step()
 
 
 def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow():
@@ -489,8 +517,10 @@ def test_gradients_that_train_nothing_are_told(metrics, words):
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
     model, modes = tiny.adapted(), []
-    u = updater(config(model__lora_rank=4, model__lora_dropout=dropout), model)
-    backward = u._backward
-    monkeypatch.setattr(u, "_backward", lambda *args: modes.append(model.training) or backward(*args))
-    u.update(tiny.batch(LENGTHS), step=1)()
+    u = learning(config(model__lora_rank=4, model__lora_dropout=dropout), model)
+    backward = u.actor.stepper.backward
+    monkeypatch.setattr(
+        u.actor.stepper, "backward", lambda loss: modes.append(model.training) or backward(loss)
+    )
+    learn(u, tiny.batch(LENGTHS), step=1)
     assert modes and all(mode is (dropout > 0) for mode in modes) and not model.training

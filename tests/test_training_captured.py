@@ -5,12 +5,13 @@ from dataclasses import replace
 import pytest
 import tiny
 import torch
-from test_training_algorithms import config, updater
+from test_training_algorithms import config, learning
 
 from rlkit.models.decoder import Decoder
 from rlkit.training import captured
 from rlkit.training.captured import CapturedPasses
 from rlkit.training.forward import Rows, token_logprobs
+from rlkit.training.loop import learn
 
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 
@@ -58,12 +59,14 @@ def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypa
     passes, whole = CapturedPasses(Decoder(tiny.model()), 1.0), batch()
     rows = torch.arange(8)
     longest = whole.prompt_ids.shape[1] + 2 * whole.response_ids.shape[1]
-    cut = passes.parts(whole, rows, 3 * longest)
+    cut = passes.parts(whole, rows, rows[:4], 3 * longest)
     assert cut is not None and [p.rows.tolist() for p in cut] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    assert passes.parts(whole, rows, longest) is None  # too small to be worth it
-    assert passes.parts(whole, rows[1:], 10**9) is None  # groups of unequal size
-    assert passes.parts(whole, torch.tensor([0, 2, 1, 3]), 10**9) is None  # not side by side
-    several = passes.parts(whole, torch.tensor([2, 3, 6, 7]), 10**9)
+    assert cut[0].counted is not None and cut[0].counted.all()
+    assert cut[1].counted is not None and not cut[1].counted.any()
+    assert passes.parts(whole, rows, rows, longest) is None  # too small to be worth it
+    assert passes.parts(whole, rows[1:], rows, 10**9) is None  # groups of unequal size
+    assert passes.parts(whole, torch.tensor([0, 2, 1, 3]), rows, 10**9) is None  # not side by side
+    several = passes.parts(whole, torch.tensor([2, 3, 6, 7]), rows, 10**9)
     assert several is not None and several[0].index.tolist() == [0, 0, 1, 1]
 
 
@@ -80,12 +83,12 @@ def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
             0.25  # a group without advantages: skipped by one, computed for nothing by the other
         )
         made.rewards[2:4] *= made.mask[2:4].cumsum(-1) == 1
-        u = updater(config(**changes), model, Decoder(tiny.model(seed=1).double(), frozen=True))
-        passes = CapturedPasses(u.decoder, u.config.rollout.temperature)
+        u = learning(config(**changes), model, Decoder(tiny.model(seed=1).double(), frozen=True))
+        passes = CapturedPasses(u.actor.decoder, u.config.rollout.temperature)
         if use:
-            u.captured = passes
+            u.actor.captured = passes
             passes.counts = (2, 4) if "actor__micro_batch_tokens" in changes else (4, 8)
-        metrics = [u.update(replace(made), step=step)() for step in (1, 2)][-1]
+        metrics = [learn(u, replace(made), step) for step in (1, 2)][-1]
         results.append((metrics, u.ledger.flops["update"], [p.detach() for p in model.parameters()]))
         assert passes.captures == use
     (plain, flops, weights), (padded, counted, same) = results

@@ -13,7 +13,8 @@ from rlkit.params import override, validate
 from rlkit.training import train
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows
-from rlkit.training.update import Updater
+from rlkit.training.loop import learn
+from rlkit.training.update import Learning
 from rlkit.training.verify import differences
 
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
@@ -48,24 +49,25 @@ def bytes_of(*modules: torch.nn.Module) -> int:
 
 def test_one_base_serves_both_and_only_adapters_are_added():
     policy = tiny.adapted()
-    critic = Critic(policy, config())
+    critic = Critic(policy, config(), Ledger())
     base = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" not in n)
     adapter = sum(p.numel() * 4 for n, p in policy.named_parameters() if "lora_" in n)
     head = 4 * (tiny.SHAPE["hidden_size"] + 1)
     assert bytes_of(policy, critic) == base + 2 * adapter + head
-    whole = Critic(policy, config(critic__model__lora_rank=0))
+    whole = Critic(policy, config(critic__model__lora_rank=0), Ledger())
     assert bytes_of(policy, whole) == 2 * base + adapter + head
     assert sum(p.numel() for p in whole.trained().values()) * 4 == base + head
     assert set(critic.trained()) == {n for n in critic.trained() if "lora_" in n or "head" in n}
     assert (
-        critic.shape.adapter_weights
-        == Updater(config(), policy, None, critic, Ledger()).shape.adapter_weights
+        critic.learner.shape.adapter_weights
+        == Learning(config(), policy, None, critic, Ledger()).actor.shape.adapter_weights
     )
 
 
 def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
     policy = tiny.adapted()
-    shared, alone = moved(Critic(policy, config())), Critic(tiny.adapted(), config())
+    shared = moved(Critic(policy, config(), Ledger()))
+    alone = Critic(tiny.adapted(), config(), Ledger())
     alone.load(shared.trained())
     assert values(shared).abs().max() > 0.1
     torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
@@ -78,7 +80,8 @@ def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
 
 def test_a_whole_critic_is_the_same_function_before_anything_trains():
     policy = tiny.adapted()
-    adapter, whole = Critic(policy, config()), Critic(policy, config(critic__model__lora_rank=0))
+    adapter = Critic(policy, config(), Ledger())
+    whole = Critic(policy, config(critic__model__lora_rank=0), Ledger())
     with torch.no_grad():
         for critic in (adapter, whole):
             critic.head.weight.copy_(torch.linspace(-1, 1, tiny.SHAPE["hidden_size"])[None])
@@ -87,18 +90,18 @@ def test_a_whole_critic_is_the_same_function_before_anything_trains():
 
 def test_neither_gradient_touches_the_other_adapter_or_the_base():
     policy = tiny.adapted()
-    critic = moved(Critic(policy, config()))
+    critic = moved(Critic(policy, config(), Ledger()))
     values(critic).square().sum().backward()
     assert all(p.grad is None for p in policy.parameters())
     lora = {n: p for n, p in critic.trained().items() if "lora_" in n}
     assert lora and all(p.grad is not None and p.grad.abs().sum() > 0 for p in lora.values())
     critic.zero_grad()
-    u = Updater(config(actor__optim__lr=0.1), policy, None, critic, Ledger())
+    u = Learning(config(actor__optim__lr=0.1), policy, None, critic, Ledger())
     before: dict[str, Any] = {n: p.clone() for n, p in policy.named_parameters()}
     batch = tiny.batch(LENGTHS)
-    u._prepare(batch)
     batch.advantages = batch.returns = torch.ones_like(batch.mask)
-    u._update_policy(batch, 1)
+    u.accumulate(batch, torch.arange(len(batch)))
+    u.step()
     assert all(p.grad is None for p in critic.parameters())
     now = dict(policy.named_parameters())
     changed = {n for n in now if not torch.equal(now[n], before[n])}
@@ -109,7 +112,7 @@ def test_neither_gradient_touches_the_other_adapter_or_the_base():
 def test_checkpointing_does_not_change_the_critics_gradient(checkpointing):
     gradients = []
     for on in (False, checkpointing):
-        critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on)))
+        critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on), Ledger()))
         values(critic).square().sum().backward()
         gradients.append([p.grad for p in critic.trained().values()])
     for a, b in zip(*gradients, strict=True):
@@ -122,7 +125,8 @@ def test_an_adapter_needs_a_frozen_base():
 
 
 def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
-    from rlkit.training.session import Session
+    from rlkit.training.loop import rl_step
+    from rlkit.training.run import TrainingRun
 
     c = config(
         model__warm_start__kind="none", data__train_batch_size=8, trainer__total_training_steps=4, evaluation__size=10,
@@ -130,18 +134,25 @@ def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
         actor__ppo_mini_batch_size=4,
     )  # fmt: skip
     whole = train(c, root=tmp_path / "whole", progress=False)
-    with Session.open(c, tmp_path / "cut", progress=False) as session:
-        session.evaluate()
+    with TrainingRun.open(c, tmp_path / "cut", progress=False) as run:
+        run.evaluate()
         for _ in range(3):  # one step more than the checkpoint holds
-            session.begin_step()
-            session.learn(session.rollout())
-            session.sync()
-            session.end_step()
-            if session.step == 2:
-                session.save()
+            rl_step(run)
+            run.end_step()
+            if run.step == 2:
+                run.save()
     cut = train(c, root=tmp_path / "cut", progress=False)
     assert differences(whole.folder, cut.folder) == []
     saved = torch.load(whole.folder / "checkpoints/step_000004/state.pt", weights_only=True)["critic"][
         "weights"
     ]
     assert saved and all("lora_" in n or "head" in n for n in saved)  # not the base
+
+
+def test_the_critic_takes_a_step_for_every_mini_batch():
+    c = config(actor__ppo_mini_batch_size=2, critic__ppo_epochs=3)
+    policy, ledger = tiny.adapted(), Ledger()
+    critic = Critic(policy, c, ledger)
+    learn(Learning(c, policy, None, critic, ledger), tiny.batch(LENGTHS), step=1)
+    assert critic.learner.stepper.step_count == 2 * 3
+    assert critic.learner.stepper.total == c.trainer.total_training_steps * 2 * 3

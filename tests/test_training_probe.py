@@ -22,7 +22,6 @@ from rlkit.samplers.torch import TorchSampler
 from rlkit.sizing.run import VLLM_FROM, beside_cache, choose
 from rlkit.training import train, update
 from rlkit.training.critic import Critic
-from rlkit.training.update import Updater
 
 LETTERS = (
     Path(__file__).parent / "benchmarks" / "gpu_systems.py"
@@ -118,15 +117,15 @@ def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypa
 
 def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):
     calm = train(config(), root=tmp_path / "calm", progress=False)
-    backward, failed = Updater._backward, []
+    logprobs, failed = update.token_logprobs, []
 
-    def fails_when_large(self, batch, part, scale, counted=None):
+    def fails_when_large(decoder, part, *options):
         if len(part.rows) > 16:
             failed.append(len(part.rows))
             raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
-        return backward(self, batch, part, scale, counted)
+        return logprobs(decoder, part, *options)
 
-    monkeypatch.setattr(Updater, "_backward", fails_when_large)
+    monkeypatch.setattr(update, "token_logprobs", fails_when_large)
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = train(config(), root=tmp_path / "tight", progress=False)
     assert failed
@@ -167,7 +166,7 @@ def test_an_update_that_never_fits_ends_the_run_in_a_sentence(tmp_path, monkeypa
     def fails(*_):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB.")
 
-    monkeypatch.setattr(Updater, "_backward", fails)
+    monkeypatch.setattr(update, "token_logprobs", fails)
     with pytest.warns(UserWarning), pytest.raises(RunStopped, match="smallest forward pass of the update"):
         train(config(), root=tmp_path, progress=False)
 
@@ -191,9 +190,8 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, made in (("cuda", expected), ("cpu", use is True)):
         there: Any = SimpleNamespace(**vars(policy), base=policy.base, device=torch.device(device))
-        updater = update.make_updater(there, c, Ledger())
-        assert updater.compiled is made and updater.critic is not None
-        assert updater.passes.tokens == updater.critic.passes.tokens == {"cuda": 32_768, "cpu": 8_192}[device]
-        assert updater.critic.decoder.kernels is updater.decoder.kernels
+        learning = update.make_learning(there, c, Ledger())
+        assert learning.compiled is made and learning.critic is not None
+        assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
         sampler: Any = samplers.make_sampler(there, c)[0]
-        assert sampler.decoder.kernels is updater.decoder.kernels
+        assert sampler.decoder.kernels is learning.actor.decoder.kernels

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+import warnings
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ from rlkit.scaleout import backend
 from rlkit.store import RunStore, read_jsonl
 from rlkit.training import checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
-from rlkit.training.session import Session
+from rlkit.training.run import TrainingRun
 from rlkit.training.verify import differences, verify_resume
 
 TINY = {
@@ -64,7 +65,7 @@ def test_sampler_and_trainer_agree_better_in_float16_than_in_bfloat16(tmp_path):
 
 
 def test_collections_of_garbage_leave_what_was_there_before_the_steps_alone(tmp_path):
-    with Session.open(config(), tmp_path, progress=False):
+    with TrainingRun.open(config(), tmp_path, progress=False):
         assert (
             gc.get_freeze_count() > 100_000
         )  # torch and its like, which a full collection looks through otherwise
@@ -74,7 +75,7 @@ def test_collections_of_garbage_leave_what_was_there_before_the_steps_alone(tmp_
 def test_products_are_in_tf32_for_the_runs_that_ask_for_it_alone(tmp_path):
     rounded = []
     for tf32 in (True, False):
-        with Session.open(config(trainer__tf32=tf32), tmp_path, progress=False):
+        with TrainingRun.open(config(trainer__tf32=tf32), tmp_path, progress=False):
             rounded.append(torch.backends.cuda.matmul.allow_tf32)
     assert rounded == [True, False]
 
@@ -162,20 +163,20 @@ def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, extra):
 
 def _train_until(c, root, step):
     """Train in this process and send it SIGTERM during the given step."""
-    from rlkit.training.session import Session
+    from rlkit.training.run import TrainingRun
 
-    begin = Session.begin_step
+    begin = TrainingRun.begin_step
 
     def begin_step(self):
         begin(self)
         if self.step == step:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    Session.begin_step = begin_step
+    TrainingRun.begin_step = begin_step
     try:
         return rlkit.train(c, root=root, progress=False)
     finally:
-        Session.begin_step = begin
+        TrainingRun.begin_step = begin
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -263,6 +264,9 @@ def test_resume_mode_disable_refuses_a_folder_with_a_checkpoint(tmp_path):
 
 
 WOULD_END_AT_STEP_1 = {
+    "max_prompt_length 40 and data.max_response_length 4090 are 4130 tokens, .* positions for 4096 .* by 34": {
+        "data__max_response_length": 4090
+    },
     "data.max_prompt_length is 3, but the prompt of task": {"data__max_prompt_length": 3},
     "custom_reward_function is 'nowhere.py:score': .*No such file": {
         "reward__custom_reward_function": "nowhere.py:score"
@@ -323,6 +327,32 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:step")
+def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch):
+    """The grader fails from the fourth step on; once it is back, the run goes on to the bits of one without trouble."""
+    (flag := tmp_path / "down").write_text("")
+    grader = tmp_path / "grader.py"
+    grader.write_text(
+        "from pathlib import Path\nCALLS = Path(__file__).with_name('calls')\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        f"    down = Path({str(flag)!r}).exists()\n"
+        "    with CALLS.open('a') as f: f.write('x')\n"
+        "    if down and CALLS.stat().st_size > 3 * 32 + 60: raise RuntimeError('the judge is down')\n"
+        "    return float(solution_str == ground_truth)\n"
+    )
+    extra = {"algorithm__adv_estimator": "gae", "data__order": "adaptive", "trainer__save_freq": 0}
+    c = config(reward__custom_reward_function=f"{grader}:compute_score", trainer__test_freq=0, **extra)
+    with pytest.raises(RunStopped, match="the judge is down"):
+        rlkit.train(c, root=tmp_path / "cut", progress=False)
+    folder = tmp_path / "cut" / "test" / "runs" / c.id
+    last = metrics_of(SimpleNamespace(folder=folder))[-1]["step"]
+    assert last >= 2 and checkpoint.steps(folder / "checkpoints") == [last]
+    flag.unlink()
+    cut = rlkit.train(c, root=tmp_path / "cut", progress=False)
+    whole = rlkit.train(c, root=tmp_path / "whole", progress=False)
+    assert differences(whole.folder, cut.folder) == []
+
+
+@pytest.mark.filterwarnings("ignore:step")
 def test_a_run_that_diverged_ends_in_a_sentence_that_says_so(tmp_path):
     c = config(actor__optim__lr=1e30, actor__optim__clip_grad=0)
     with pytest.raises(
@@ -380,7 +410,7 @@ def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatc
     monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 10})
     monkeypatch.setattr(warm_start, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
-    with Session.open(c, tmp_path, progress=False):
+    with TrainingRun.open(c, tmp_path, progress=False):
         assert told == ["preparing the model", "warm start 10/30", "warm start 30/30", ""]
 
 
@@ -395,3 +425,21 @@ def test_the_warm_start_never_sees_a_held_out_task():
     seen = {t.id for step in range(1, 31) for t in TaskStream(stream, held).batch(step)}
     assert len(seen) > 50 and not seen & {t.id for t in held}
     assert not {t.id for t in warm_start.validation_tasks(c, held)} & {t.id for t in held}
+
+
+def test_defaults_for_ladder_models_are_told_where_the_model_is_another(tmp_path):
+    from rlkit.models.loading import load_policy, save_model
+    from rlkit.training.preflight import preflight
+
+    save_model(load_policy(config().model), tmp_path / "own")
+    own = {"model__path": str(tmp_path / "own"), "algorithm__adv_estimator": "gae"}
+    with pytest.warns(UserWarning) as told:
+        preflight(config(**own))
+    keys = [str(w.message).split(" is ")[0] for w in told]
+    assert keys == ["actor.optim.lr", "critic.optim.lr", "data.max_response_length"]
+    assert "verl's default is 1e-6" in str(told[0].message)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        preflight(config())
+        fit = {"actor__optim__lr": 1e-6, "critic__optim__lr": 1e-5, "data__max_response_length": 64}
+        preflight(config(**own, **fit))

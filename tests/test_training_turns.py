@@ -25,7 +25,7 @@ def test_turns_are_the_runs_of_sampled_tokens():
     assert turns.live.tolist() == [[1, 1, 1], [1, 1, 0]]
     values = torch.arange(16.0).view(2, 8)
     assert turns.total(values).tolist() == [[1, 4, 13], [8, 36, 0]]
-    spread = turns.spread(torch.tensor([[5.0, 6, 7], [8, 9, 0]]))
+    spread = turns.by_token(torch.tensor([[5.0, 6, 7], [8, 9, 0]]))
     assert spread.tolist() == [[5, 5, 0, 0, 6, 0, 7, 7], [8, 0, 0, 9, 9, 9, 0, 0]]
 
 

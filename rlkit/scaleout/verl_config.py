@@ -78,7 +78,7 @@ def _rate(config: RunConfig, optim: Optimizer) -> dict[str, Any]:
     from rlkit.training.optimizer import learning_rate
 
     size = describe(config)[0].non_embedding if optim.lr_exponent else optim.lr_reference_params
-    return {"lr": learning_rate(optim, size), "lr_scheduler_type": "cosine", "zero_indexed_step": False}
+    return {"lr": learning_rate(optim, size), "lr_scheduler_type": "cosine"}
 
 
 def _fixed(config: RunConfig, files: Files) -> dict[str, Any]:

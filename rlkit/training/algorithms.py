@@ -43,19 +43,8 @@ OTHER_NAMES = {
     "actor.loss_agg_mode token-mean.",
 }
 DEFAULTS = ("grpo", "vanilla")  # verl has these, and nothing of them is refused
-NEEDS_CRITIC = {"gae", "turn_gae"}
-GREEDY_BASELINE = {"remax"}  # estimators that subtract the reward of a greedy response
-OPTIMAL_BASELINE = {"optimal_token_baseline", "tir_optimal_token_baseline"}
-ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {
-    "vanilla",
-    "gspo",
-    "cispo",
-    "gpg",
-    "sapo",
-    "dppo_tv",
-    "dppo_kl",
-    "geo_mean",
-}
+ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl"}
+"""Losses whose denominators are the mini-batch's own, so that sequences of zero advantage need not be computed."""
 
 
 @lru_cache(1)
@@ -99,14 +88,8 @@ def check(config: RunConfig) -> None:
         )
 
 
-def advantages(
-    batch: Batch, config: RunConfig, baselines: Tensor | None = None, sum_pi_squared: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
     """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`.
-
-    Args:
-        baselines: (B,) reward of the greedy response of each sequence's prompt (remax).
-        sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).
 
     Both results are zero where the policy sampled nothing: verl's GAE leaves whitening noise there. verl's own
     functions run on the CPU: they go through groups and tokens one by one, and a GPU would launch a kernel for each.
@@ -114,7 +97,7 @@ def advantages(
     a, name = config.algorithm, config.algorithm.adv_estimator
     mask = batch.mask.float()
     arguments: dict[str, Any] = {"token_level_rewards": batch.rewards, "response_mask": mask}
-    if name in NEEDS_CRITIC:
+    if a.needs.critic:
         assert batch.values is not None
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         arguments |= {"values": batch.values * mask, "gamma": a.gamma, "lam": a.lam}
@@ -125,11 +108,11 @@ def advantages(
             arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
         if name == "gigpo":
             arguments["situations"] = situations(batch.response_ids, mask, batch.attention, batch.group)
-        if name in GREEDY_BASELINE:
-            arguments["reward_baselines"] = baselines
-        if name in OPTIMAL_BASELINE:
+        if a.needs.greedy:
+            arguments["reward_baselines"] = batch.baselines
+        if a.needs.sum_pi_squared:
             arguments |= {
-                "sum_pi_squared": sum_pi_squared,
+                "sum_pi_squared": batch.sum_pi_squared,
                 "old_log_probs": batch.old_logprobs,
                 "rollout_is_weights": None,
             }
@@ -269,7 +252,7 @@ def aggregate(actor: Actor, scale: Scale, token_losses: Tensor, mask: Tensor) ->
 
 
 def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
-    """verl's KL estimators a token: kl/k1, abs, mse/k2, low_var_kl/k3 (clamped to 10), + for k2's gradient."""
+    """verl's KL estimators per token: kl/k1, abs, mse/k2, low_var_kl/k3 (clamped to 10), + for k2's gradient."""
     return core().kl_penalty(logprobs, ref_logprobs, kind)
 
 
@@ -290,7 +273,7 @@ def value_loss(
 
 
 def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, cap: float) -> Tensor:
-    """Truncated importance weights a token (B, T), min(π_trainer / π_sampler, cap) (Yao et al. 2025)."""
+    """Truncated importance weights per token (B, T), min(π_trainer / π_sampler, cap) (Yao et al. 2025)."""
     return (old_logprobs - sampler_logprobs).clamp(-20, 20).exp().clamp(max=cap)
 
 
@@ -314,5 +297,5 @@ class KLController:
         self._controller.value = value
 
     def update(self, kl: float, samples: int) -> None:
-        """React to the measured KL (nats a token) of `samples` sequences."""
+        """React to the measured KL (nats per token, averaged over sequences) of `samples` sequences."""
         self._controller.update(current_kl=kl, n_steps=samples)

@@ -1,14 +1,17 @@
 """From graded rollouts to a training batch: drop what cannot be compared, place rewards, pad, summarise."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.samplers.torch import pad_right
+from rlkit.seeds import derive
 from rlkit.types import Batch, Rollout
 
 
@@ -50,12 +53,14 @@ def collate(
     device: torch.device | str,
     *,
     bootstrap: bool = False,
+    baselines: Sequence[float] | None = None,
 ) -> Batch:
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
 
     The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
     rewarded. With `bootstrap`, those that a limit cut get one more token, attended to and not sampled, at
-    which the critic values the state after the cut (its own id is never read).
+    which the critic values the state after the cut (its own id is never read). `baselines` holds the greedy
+    response's reward of every group, where the estimator asks for it.
     """
     if bootstrap:
         rollouts = [_extended(r, pad_id) if truncated(r) else r for r in rollouts]
@@ -81,7 +86,33 @@ def collate(
         rewards=torch.from_numpy(rewards).to(device),
         sampler_logprobs=torch.from_numpy(logprobs).to(device),
         group=np.asarray(groups),
+        baselines=None if baselines is None else torch.tensor([baselines[g] for g in groups], device=device),
     )
+
+
+def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Iterator[Tensor]:
+    """Rows (b,) of each optimizer step: whole groups, shuffled anew in every epoch."""
+    count, device = config.actor.mini_batches(config.data.train_batch_size), batch.mask.device
+    for epoch in range(epochs):
+        if count == 1:
+            yield torch.arange(len(batch), device=device)
+            continue
+        groups = torch.unique(batch.prompt_index)
+        order = torch.Generator().manual_seed(derive("mini-batch", config.seed, step, epoch))
+        shuffled = groups[torch.randperm(len(groups), generator=order).to(device)]
+        for chosen in shuffled.chunk(count):
+            yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
+
+
+def advantage_summary(batch: Batch) -> dict[str, float]:
+    """Mean, largest and smallest advantage of the sampled tokens."""
+    assert batch.advantages is not None
+    sampled = batch.advantages[batch.mask > 0]
+    return {
+        "critic/advantages/mean": float(sampled.mean()),
+        "critic/advantages/max": float(sampled.max()),
+        "critic/advantages/min": float(sampled.min()),
+    }
 
 
 def truncated(rollout: Rollout) -> bool:
@@ -136,15 +167,15 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     values = np.array([r.reward.value for r in graded if r.reward])
     sampled = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(r.mask for r in rollouts)]))
     lengths = np.diff(sampled[np.cumsum([0, *(len(r.mask) for r in rollouts)])])
-    board = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
-    there = ~np.isnan(board)
-    spreads = (np.where(there, board, -np.inf).max(1) - np.where(there, board, np.inf).min(1))[there.any(1)]
+    table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
+    known = ~np.isnan(table)
+    ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
     metrics = {
         "critic/score/mean": values.mean(),
         "critic/score/max": values.max(),
         "critic/score/min": values.min(),
         "train/accuracy": np.mean([bool(r.reward.correct) for r in graded if r.reward]),
-        "group/zero_variance": (spreads == 0).mean(),
+        "group/zero_variance": (ranges == 0).mean(),
         "response_length/mean": lengths.mean(),
         "response_length/max": lengths.max(),
         "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),

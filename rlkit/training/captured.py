@@ -10,6 +10,7 @@ not matter; their passes run as they are.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,9 @@ class CapturedPasses:
         self.run: Callable[..., Any] | None = None
         self.captures = 0
 
-    def parts(self, batch: Batch, rows: Tensor, tokens: int) -> list[Rows] | None:
-        """`rows` as passes of equally many groups of one size, of at most `tokens` tokens; None if there are none."""
+    def parts(self, batch: Batch, rows: Tensor, needed: Tensor, tokens: int) -> list[Rows] | None:
+        """`rows` as passes over equally many groups of one size, at most `tokens` tokens each; None where groups
+        differ. All of them are computed, so that shapes stay; those that are `needed` are counted."""
         index = batch.prompt_index[rows].cpu().numpy()
         prompts, counts = np.unique(index, return_counts=True)
         group = int(counts[0])
@@ -82,7 +84,8 @@ class CapturedPasses:
             count += 1
         if count > 1 and len(prompts) // count < FEWEST:
             return None
-        return [Rows.of(batch, part) for part in rows.chunk(count)]
+        counted = torch.zeros_like(batch.mask[:, :1]).index_fill_(0, needed, 1.0)
+        return [replace(Rows.of(batch, part), counted=counted[part]) for part in rows.chunk(count)]
 
     def __call__(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """`token_logprobs` of one of `parts`: as it is the first time, captured the second, replayed from then on."""

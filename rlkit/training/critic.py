@@ -1,6 +1,8 @@
 """The value function of PPO: a scalar head on a copy of the policy, or on an adapter over its frozen base."""
 
 import copy
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,7 +15,9 @@ from rlkit.models.kernels import EAGER, Kernels
 from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.forward import Passes, Rows
+from rlkit.training.batches import mini_batches
+from rlkit.training.forward import Passes, Rows, pass_tokens
+from rlkit.training.learner import Learner
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
@@ -27,7 +31,7 @@ class Critic(nn.Module):
     advantages are the rewards themselves.
     """
 
-    def __init__(self, model: Any, config: RunConfig, kernels: Kernels = EAGER) -> None:
+    def __init__(self, model: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
         super().__init__()
         rank = config.critic.model.lora_rank
         rank = config.model.lora_rank if rank is None else rank
@@ -36,62 +40,61 @@ class Critic(nn.Module):
         self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        checkpointing = config.model.enable_gradient_checkpointing
-        self.decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
-        self.shape = Shape.of(self.model)
-        self.passes = Passes(config.actor.ppo_micro_batch_size, config.actor.tokens_a_pass)
-        total = config.trainer.total_training_steps * config.critic.ppo_epochs
-        self.stepper = Stepper(self, config.critic.optim, self.shape.non_embedding, total, config.model.dtype)
+        checkpointing, actor = config.model.enable_gradient_checkpointing, config.actor
+        decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
+        shape = replace(
+            Shape.of(self.model), head_weights=base.config.hidden_size
+        )  # one value for a vocabulary
+        minis = actor.mini_batches(config.data.train_batch_size)
+        steps = config.trainer.total_training_steps * config.critic.ppo_epochs * minis
+        self.learner = Learner(
+            decoder, Stepper(self, config.critic.optim, shape.non_embedding, steps, config.model.dtype), shape,
+            Passes(actor.ppo_micro_batch_size, pass_tokens(config, decoder.device)), ledger, "critic",
+        )  # fmt: skip
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
-        return rows.spread(self.head(rows.states(self.decoder).float())[:, 0])
+        return rows.unpacked(self.head(rows.states(self.learner.decoder).float())[:, 0])
 
-    def values(self, batch: Batch, ledger: Ledger) -> Tensor:
+    def values(self, batch: Batch) -> Tensor:
         """(B, T) values of a batch."""
-        result, flops = self.passes.board(batch, self.predict, self.shape)
-        ledger.add("critic", flops)
-        return result
+        return self.learner.padded(batch, self.predict, "critic")
 
-    def update(self, batch: Batch, ledger: Ledger) -> dict[str, float]:
-        """Fit the values to `batch.returns`; one optimizer step an epoch."""
+    def update(self, batch: Batch, step: int) -> dict[str, float]:
+        """Fit the values to `batch.returns`, in the mini-batches of the policy's update."""
         assert batch.returns is not None and batch.values is not None
-        section, rows = self.config.critic, torch.arange(len(batch), device=batch.mask.device)
-        losses, norm, rate = 0.0, torch.zeros(()), 0.0
-        for _ in range(section.ppo_epochs):
-            loss, flops = self.passes.retried(lambda: self._gradient(batch, rows), batch, rows)
-            losses += loss / section.ppo_epochs
-            ledger.add("critic", flops)
-            norm, rate = self.stepper.step()
+        losses, steps, norm, rate = 0.0, 0, torch.zeros(()), 0.0
+        for rows in mini_batches(batch, self.config, step, self.config.critic.ppo_epochs):
+            losses += sum(map(float, self.learner.accumulate(batch, rows, self._loss_of(batch, rows))))
+            norm, rate = self.learner.stepper.step()
+            steps += 1
         sampled = batch.mask > 0
         returns, values = batch.returns[sampled], batch.values[sampled]
         residual = float((returns - values).var(unbiased=False))
-        spread_ = float(returns.var(unbiased=False))
+        variance = float(returns.var(unbiased=False))
         return {
-            "critic/vf_loss": losses,
+            "critic/vf_loss": losses / steps,
             "critic/grad_norm": float(norm),
             "critic/lr": rate,
             "critic/values/mean": float(values.mean()),
             "critic/returns/mean": float(returns.mean()),
-            "critic/vf_explained_var": 1 - residual / spread_ if spread_ > 0 else float("nan"),
+            "critic/vf_explained_var": 1 - residual / variance if variance > 0 else float("nan"),
         }
 
-    def _gradient(self, batch: Batch, rows: Tensor) -> tuple[float, float]:
-        """Accumulate the gradient of the whole batch; the loss, and the FLOPs."""
-        assert batch.returns is not None and batch.values is not None
-        scale = algorithms.Scale.of(batch.mask, self.config.actor, self.config.data.max_response_length)
-        losses, flops = 0.0, 0.0
-        self.zero_grad()  # of a try that did not fit
-        for part in self.passes.parts(batch, rows):
-            mine, width = part.rows, part.width
-            loss, _ = algorithms.value_loss(
-                self.predict(part), batch.returns[mine, :width], batch.values[mine, :width],
-                batch.mask[mine, :width], self.config.critic.cliprange_value, scale,
+    def _loss_of(self, batch: Batch, rows: Tensor) -> Callable[[Rows], tuple[Tensor, Tensor]]:
+        """The value loss of a mini-batch, pass by pass."""
+        c = self.config
+        scale = algorithms.Scale.of(batch.mask[rows], c.actor, c.data.max_response_length)
+
+        def loss(part: Rows) -> tuple[Tensor, Tensor]:
+            assert batch.returns is not None and batch.values is not None
+            values, _ = algorithms.value_loss(
+                self.predict(part), part.cut(batch.returns), part.cut(batch.values), part.cut(batch.mask),
+                c.critic.cliprange_value, scale,
             )  # fmt: skip
-            self.stepper.backward(loss)
-            losses += float(loss.detach())
-            flops += self.shape.training(part.work())
-        return losses, flops
+            return values, values.detach()
+
+        return loss
 
     def trained(self) -> dict[str, Tensor]:
         """The weights that train, by name: what a checkpoint holds."""

@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.compute import Shape, Work
+from rlkit.compute import Work
+from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
@@ -31,6 +32,7 @@ class Rows:
         prompt_ids, prompt_mask: (p, s) the prompts in use, trimmed to the longest.
         index: (b,) prompt of each sequence.
         response_ids, present: (b, t) tokens and where there are any, trimmed to the longest.
+        counted: (b, 1) 1 for the sequences that the loss and the FLOPs count; None is all.
     """
 
     rows: Tensor
@@ -39,6 +41,7 @@ class Rows:
     index: Tensor
     response_ids: Tensor
     present: Tensor
+    counted: Tensor | None = None
 
     @classmethod
     def of(cls, batch: Batch, rows: Tensor) -> "Rows":
@@ -52,6 +55,10 @@ class Rows:
     def width(self) -> int:
         """t, the longest response among these rows."""
         return self.response_ids.shape[1]
+
+    def cut(self, padded: Tensor) -> Tensor:
+        """(b, t) of these rows from (B, T) of the batch."""
+        return padded[self.rows, : self.width]
 
     @cached_property
     def layout(self) -> Layout:
@@ -67,14 +74,19 @@ class Rows:
         """(N, d) the states from which the response tokens are predicted."""
         return decoder.states(self.prompt_ids, self.response_ids, self.layout)
 
-    def spread(self, values: Tensor) -> Tensor:
+    def unpacked(self, values: Tensor) -> Tensor:
         """Values (N,) in the order of `targets` as (b, t), zero where there is no token."""
         return self.layout.board(values)
 
     def work(self) -> Work:
-        """Token counts of a forward pass over these rows."""
-        prompts, lengths = self.prompt_mask.sum(-1).tolist(), self.present.sum(-1).tolist()
-        return Work.of(prompts, [(prompts[i], t) for i, t in zip(self.index.tolist(), lengths, strict=True)])
+        """Token counts of a forward pass over these rows, those that are not counted left out."""
+        prompts, index, lengths = self.prompt_mask.sum(-1).tolist(), self.index, self.present.sum(-1)
+        if self.counted is not None:
+            chosen = self.counted[:, 0] > 0
+            index, lengths = index[chosen], lengths[chosen]
+        of = index.tolist()
+        used = [prompts[i] for i in sorted(set(of))]
+        return Work.of(used, [(prompts[i], t) for i, t in zip(of, lengths.tolist(), strict=True)])
 
 
 def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterator[Rows]:
@@ -97,33 +109,25 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
             yield Rows.of(batch, rows[start:end])
 
 
+def pass_tokens(config: RunConfig, device: torch.device) -> int:
+    """Tokens of a forward pass, before any that does not fit halves them: a CPU's caches hold the activations of
+    8,192, and 32,768 keep a GPU busy."""
+    return config.actor.micro_batch_tokens or (32_768 if device.type == "cuda" else 8_192)
+
+
 @dataclass
 class Passes:
-    """How large a run's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller for
-    the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence, to be
-    named where not even one fits."""
+    """How large a model's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller
+    for the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence, to
+    be named where not even one fits."""
 
     size: int
     tokens: int
     limit: str = "data.max_response_length"
 
-    def parts(self, batch: Batch, rows: Tensor) -> Iterator[Rows]:
-        """`rows` in passes."""
-        return micro_batches(batch, rows, self.size, self.tokens)
-
-    def board(self, batch: Batch, of: Callable[[Rows], Tensor], shape: Shape) -> tuple[Tensor, float]:
-        """(B, T) of what `of` gives (b, t) for each pass over the batch, without a gradient, and the passes' FLOPs."""
-        rows = torch.arange(len(batch), device=batch.mask.device)
-
-        @torch.no_grad()
-        def work() -> tuple[Tensor, float]:
-            result, flops = torch.zeros_like(batch.mask), 0.0
-            for part in self.parts(batch, rows):
-                result[part.rows, : part.width] = of(part).to(result.dtype)
-                flops += shape.forward(part.work())
-            return result, flops
-
-        return self.retried(work, batch, rows)
+    def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
+        """`rows` in passes; `whole` has them in one."""
+        return micro_batches(batch, rows, len(batch) if whole else self.size, self.tokens)
 
     def retried(
         self, work: Callable[[], T], batch: Batch, rows: Tensor, freed: Callable[[], bool] = lambda: False
@@ -173,7 +177,7 @@ def token_logprobs(
     logprobs, entropy = SelectedLogProbs.apply(
         states, weight, rows.targets, temperature, kernels, entropy_gradient
     )
-    return rows.spread(logprobs), rows.spread(entropy)
+    return rows.unpacked(logprobs), rows.unpacked(entropy)
 
 
 def text_batch(

@@ -1,20 +1,27 @@
-"""The RL loop, top to bottom: rollout, reward, advantages, update, sync, evaluate, checkpoint."""
+"""The RL loop, top to bottom: sample, grade, learn, sync, evaluate, log, save."""
 
 from pathlib import Path
 
+import torch
+
 from rlkit.config import RunConfig
 from rlkit.progress import kept_step
+from rlkit.seeds import derive
 from rlkit.store import Run, say_stopped
+from rlkit.training import algorithms
+from rlkit.training.batches import advantage_summary, mini_batches
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.preflight import preflight
-from rlkit.training.session import Session
+from rlkit.training.run import TrainingRun
+from rlkit.training.update import Learning, Metrics
+from rlkit.types import Batch, Rollout
 
 
 def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
     """Train one run, or continue it from its newest whole checkpoint; a finished run returns at once.
 
     Every random choice depends on the config and the step alone, so a run that was killed and called again
-    ends with the bits of one that was not (`rlkit verify-resume` shows it).
+    ends as one that was not: with the same bits on a CPU (`rlkit verify-resume` shows it), to rounding on a GPU.
 
     Args:
         config: from `rlkit.load`.
@@ -24,7 +31,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
     Raises:
         UserError: the config or the machine cannot do what is asked; nothing expensive has begun.
         RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
-            disagree), with a checkpoint of the last whole step.
+            disagree). It leaves a checkpoint of the last whole step, unless the step that failed had moved weights.
     """
     try:
         preflight(config)
@@ -32,33 +39,67 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
             from rlkit.scaleout.backend import train as train_on_verl
 
             return train_on_verl(config, root=root, progress=progress)
-        with Interrupt() as interrupt, Session.open(config, Path(root), progress) as session:
-            return _steps(session, interrupt)
+        with Interrupt() as interrupt, TrainingRun.open(config, Path(root), progress) as run:
+            return _steps(run, interrupt)
     except Interrupted:
         folder = Path(root) / config.study / "runs" / config.id
         say_stopped(folder)
         return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})
 
 
-def _steps(session: Session, interrupt: Interrupt) -> Run:
+def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
     """The steps that are left, with their evaluations and checkpoints."""
-    trainer = session.config.trainer
-    if session.finished:
-        return session.result("finished")
-    if session.step == 0:
-        session.evaluate()
+    trainer = run.config.trainer
+    if run.finished:
+        return run.result("finished")
+    if run.step == 0:
+        run.evaluate()
     interrupt.defer()
-    while session.step < trainer.total_training_steps:
+    while not run.finished:
         if interrupt.requested:
-            session.save()
-            return session.result("stopped")
-        session.begin_step()
-        rollouts = session.rollout()
-        session.learn(rollouts)
-        session.sync()
-        if session.due(trainer.test_freq):
-            session.evaluate()
-        session.end_step()
-        if session.due(trainer.save_freq):
-            session.save()
-    return session.result("finished")
+            run.save()
+            return run.result("stopped")
+        rl_step(run)
+        if run.due(trainer.test_freq):
+            run.evaluate()
+        run.end_step()
+        if run.due(trainer.save_freq):
+            run.save()
+    return run.result("finished")
+
+
+def rl_step(run: TrainingRun) -> list[Rollout]:
+    """One step, from tasks to a sampler with new weights; returns its rollouts."""
+    run.begin_step()
+    tasks = run.stream.batch(run.step)
+    rollouts = run.sample(tasks)
+    run.grade(rollouts)
+    batch = run.batch(rollouts)  # less what cannot be compared
+    if batch is not None:
+        with run.timed("update_actor"):
+            run.sampler.release()
+            run.metrics |= learn(run.learning, batch, run.step)
+    run.report(rollouts, learnt=batch is not None)
+    run.sync()
+    return rollouts
+
+
+def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
+    """One step's learning from a graded batch, whose derived fields it fills; returns its metrics."""
+    c, critic, metrics = learning.config, learning.critic, Metrics()
+    torch.manual_seed(derive("update", c.seed, step))  # dropout, and the tokens that clip_cov draws
+    batch.old_logprobs = learning.old_logprobs(batch)
+    batch.ref_logprobs = learning.ref_logprobs(batch)
+    batch.values = critic.values(batch) if critic else None
+    batch.rewards, told = learning.rewards_less_kl(batch)
+    batch.sum_pi_squared = learning.sum_pi_squared(batch)
+    batch.advantages, batch.returns = algorithms.advantages(batch, c)
+    told |= {"critic/rewards/mean": float(batch.rewards.sum(-1).mean())} | advantage_summary(batch)
+    if critic:
+        told |= critic.update(batch, step)
+        if step <= c.critic.warmup_steps:
+            return told
+    for rows in mini_batches(batch, c, step, c.actor.ppo_epochs):
+        metrics.passes += learning.accumulate(batch, rows)
+        metrics.steps.append(learning.step())
+    return told | metrics.result()

@@ -14,12 +14,14 @@ def learning_rate(config: Optimizer, parameters: float) -> float:
 
 
 def schedule(config: Optimizer, step: int, total: int) -> float:
-    """Factor of the peak rate at optimizer step 1 … total: linear warm-up, then constant or cosine."""
-    if step <= config.lr_warmup_steps:
-        return step / config.lr_warmup_steps
+    """Factor of the peak rate at optimizer step 1 … total: linear warm-up, then constant or cosine, counted as
+    transformers and verl count: steps before this one, so that a warm-up begins at 0 and a decay at the peak."""
+    before, warmup = step - 1, config.lr_warmup_steps
+    if before < warmup:
+        return before / warmup
     if config.lr_scheduler_type == "constant":
         return 1.0
-    progress = min(1.0, (step - config.lr_warmup_steps) / max(1, total - config.lr_warmup_steps))
+    progress = min(1.0, (before - warmup) / max(1, total - warmup))
     return config.min_lr_ratio + (1 - config.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
 
 

@@ -56,7 +56,7 @@ class Turns:
         """(B, T) to (B, K): the sum over the sampled tokens of each turn."""
         return torch.zeros_like(self.live, dtype=values.dtype).scatter_add(1, self.index, values * self.mask)
 
-    def spread(self, values: Tensor) -> Tensor:
+    def by_token(self, values: Tensor) -> Tensor:
         """(B, K) to (B, T): the value of its turn on every sampled token."""
         return values.gather(1, self.index).to(self.mask.dtype) * self.mask
 
@@ -79,8 +79,8 @@ def turn_gae(
         delta = rewards[:, k] + gamma * next_value - value[:, k]
         following, next_value = delta + gamma * lam * following, value[:, k]
         advantages[:, k] = following
-    targets = turns.spread(advantages + value)
-    return masked_whiten(turns.spread(advantages), response_mask), targets
+    targets = turns.by_token(advantages + value)
+    return masked_whiten(turns.by_token(advantages), response_mask), targets
 
 
 def turn_returns(
@@ -99,7 +99,7 @@ def turn_returns(
     groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(returns.device)[:, None]
     situations = groups * returns.shape[1] + numbers
     advantages = compared(returns, situations, turns.live, config.norm_adv_by_std_in_grpo)
-    return turns.spread(advantages), turns.spread(returns)
+    return turns.by_token(advantages), turns.by_token(returns)
 
 
 def gigpo(
@@ -123,7 +123,7 @@ def gigpo(
     groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(rewards.device)[:, None]  # (B, 1)
     whole = compared(rewards.sum(-1, keepdim=True), groups, torch.ones_like(rewards[:, :1]), by_std)
     advantages = whole + compared(returns, situations, turns.live, by_std)
-    return turns.spread(advantages), turns.spread(returns)
+    return turns.by_token(advantages), turns.by_token(returns)
 
 
 def discounted(rewards: Tensor, gamma: float) -> Tensor:

@@ -35,7 +35,7 @@ from rlkit.types import Batch, Task
 
 CACHE = Path("data/models/warm")
 FACTS = "warm_start.json"  # beside the weights, written last
-VERSION = 2  # part of the cache key: raise it when the same config would give other weights
+VERSION = 3  # part of the cache key: raise it when the same config would give other weights
 VALIDATION = 512  # tasks that `matched` stops on; none of them is in the held-out set
 CHECK_EVERY = {"fixed": 50, "matched": 10}  # steps between looks at the pass rate
 

@@ -116,6 +116,8 @@ def syncs(case: dict, how: str) -> dict:
 
 def packed(case: dict, count: int) -> dict:
     """Steps a second of `count` runs at the same time on the card, all together, once each has had two steps."""
+    from rlkit.training.loop import rl_step
+
     together = Path(os.environ["PACK_FOLDER"]) if "PACK_FOLDER" in os.environ else None
     if together is None:
         return pack(case, count)
@@ -124,9 +126,7 @@ def packed(case: dict, count: int) -> dict:
         for step in range(config.trainer.total_training_steps):
             if step == 2:
                 meet(together, count)
-            session.begin_step()
-            session.learn(session.rollout())
-            session.sync()
+            rl_step(session)
             wait()
             session.end_step()
             ends.append(time.perf_counter())

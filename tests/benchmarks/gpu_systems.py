@@ -158,11 +158,11 @@ def with_largest_micro_batch(config: Any) -> Any:
 @contextmanager
 def open_session(config: Any) -> Iterator[Any]:
     """A session in a folder that is thrown away."""
-    from rlkit.training.session import Session
+    from rlkit.training.run import TrainingRun
 
     with (
         tempfile.TemporaryDirectory() as folder,
-        Session.open(config, Path(folder), progress=False) as session,
+        TrainingRun.open(config, Path(folder), progress=False) as session,
     ):
         yield session
 
@@ -172,16 +172,14 @@ def step_rlkit(case: dict, changes: dict) -> dict:
     from rlkit.sizing.memory import Lengths
     from rlkit.sizing.run import memory_of
     from rlkit.sizing.shapes import shape_of
+    from rlkit.training.loop import rl_step
 
     config, rows, updates = config_of(case, **changes), [], []
     with open_session(config) as session:
         info, sleeps = session.store.info, getattr(session.sampler, "sleeps", False)
         for _ in range(config.trainer.total_training_steps):
             before = session.ledger.flops["update"]
-            session.begin_step()
-            rollouts = session.rollout()
-            session.learn(rollouts)
-            session.sync()
+            rollouts = rl_step(session)
             wait()
             session.end_step()
             rows.append(dict(session.metrics))

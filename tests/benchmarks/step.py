@@ -27,7 +27,8 @@ import torch
 from rlkit.config import RunConfig
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import override, validate
-from rlkit.training.session import Session
+from rlkit.training.loop import rl_step
+from rlkit.training.run import TrainingRun
 from rlkit.training.warm_start import warm_start
 
 PROMPTS, SAMPLES, TOKENS = 64, 8, 16
@@ -63,13 +64,11 @@ def config(size: str, setting: str, folder: str) -> RunConfig:
 
 def rlkit_stepper(c: RunConfig, folder: Path):
     """A function that takes one step in rlkit."""
-    opened = Session.open(c, folder, progress=False)
+    opened = TrainingRun.open(c, folder, progress=False)
     session = opened.__enter__()
 
     def step() -> None:
-        session.begin_step()
-        session.learn(session.rollout())
-        session.sync()
+        rl_step(session)
         session.end_step()
 
     return step, lambda: opened.__exit__(None, None, None)

@@ -1,10 +1,10 @@
-"""Everything a run holds between steps, and the parts of a step that the loop calls in order."""
+"""What a run holds: opened, restored, sampled from, logged and saved."""
 
 import gc
 import math
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from rlkit.compute import Ledger, Shape, Work
+from rlkit.compute import Ledger, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.environments.rollout import rollout_metrics
@@ -25,21 +25,25 @@ from rlkit.models.loading import device_of, load_policy
 from rlkit.rewards import Router, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
-from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import content_hash, derive
 from rlkit.sizing.packing import keep_to_share
 from rlkit.store import Run, RunStore
-from rlkit.training import algorithms, checkpoint, state
+from rlkit.training import checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary
 from rlkit.training.health import problems
+from rlkit.training.preflight import check_window
 from rlkit.training.probe import SyncProbe
 from rlkit.training.tracking import Trackers
-from rlkit.training.upcoming import Upcoming
-from rlkit.training.update import make_updater
+from rlkit.training.update import make_learning
 from rlkit.training.warm_start import progress_shown, warm_start
-from rlkit.types import Rollout
+from rlkit.types import Batch, Rollout, Task
 
 SAMPLES_KEPT = 8
+
+
+def acted(rollout: Rollout) -> bool:
+    """Whether it is an episode in an environment."""
+    return rollout.task.data_source.startswith(ENVIRONMENT)
 
 
 def undecided(rollout: Rollout) -> bool:
@@ -48,8 +52,8 @@ def undecided(rollout: Rollout) -> bool:
     return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts
 
 
-class Session:
-    """A run in progress. Made by `Session.open`, a context manager that releases all it holds."""
+class TrainingRun:
+    """A run in progress. Made by `TrainingRun.open`, a context manager that releases all it holds."""
 
     def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
         self.config, self.store, self.progress, self.step = config, store, progress, 0
@@ -67,42 +71,45 @@ class Session:
         started = warm_start(config, progress_shown(config, store, progress))
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
-        self.shape = Shape.of(self.policy.model)
-        self.updater = make_updater(self.policy, config, self.ledger)
+        check_window(config, self.policy.base.config)
+        self.learning = make_learning(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         every = config.rollout.sync_check_freq
         self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
-        self.upcoming = Upcoming(self.stream, self.policy, config.trainer.total_training_steps)
-        if isinstance(self.sampler, TorchSampler):
-            self.sampler.while_waiting(self.upcoming.advance)
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         self.bar: Any = None
+        self._greedy: list[Rollout] = []
+        self._border = self._books()
         facts = (
             {"warm_start": {"steps": started.steps, "tokens": started.tokens, "pass_rate": started.pass_rate}}
             if started
             else {}
         )
+        actor = self.learning.actor
         store.update(
             **parameter_counts(self.policy.model), **facts,
-            learning_rate=self.updater.stepper.peak, sampler=why, compiled=self.updater.compiled,
-            micro_batch_tokens=None if self.updater.passes.size else self.updater.passes.tokens, phase="",
+            learning_rate=actor.stepper.peak, sampler=why, compiled=self.learning.compiled,
+            micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
         )  # fmt: skip
 
     @classmethod
     @contextmanager
-    def open(cls, config: RunConfig, root: Path, progress: bool) -> Iterator["Session"]:
+    def open(cls, config: RunConfig, root: Path, progress: bool) -> Iterator["TrainingRun"]:
         """Lock the run's folder, build everything, restore the newest whole checkpoint."""
         plain_warnings()
         with RunStore.open(config, root) as store:
-            session = None
+            run = None
             try:
-                session = cls(config, store, progress)
-                session._restore()
+                run = cls(config, store, progress)
+                run._restore()
                 gc.collect()
                 gc.freeze()  # every full collection would look through all of it: a tenth of a small model's steps
-                yield session
+                yield run
             except BaseException as error:
+                if run is not None and isinstance(error, RunStopped | UserError):
+                    with suppress(UserError):  # of a full disk, which may be what ended the run
+                        run._save_last_whole_step()
                 asked = isinstance(error, KeyboardInterrupt)  # then there is nothing to explain
                 store.update(
                     status="stopped" if asked or isinstance(error, RunStopped) else "failed",
@@ -111,8 +118,8 @@ class Session:
                 raise
             finally:
                 gc.unfreeze()
-                if session is not None:
-                    session.close()
+                if run is not None:
+                    run.close()
 
     def _restore(self) -> None:
         root, total = self.store.checkpoints, self.config.trainer.total_training_steps
@@ -130,7 +137,6 @@ class Session:
             self.step = found
             self.sampler.sync(self.policy.model)
         self.store.truncate(found if found is not None else -1)
-        self.upcoming.prepare(self.step + 1)
         if self.progress and not self.finished:
             self.bar = tqdm(
                 total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True
@@ -147,9 +153,25 @@ class Session:
 
     def begin_step(self) -> None:
         """Count the step; from here on metrics belong to it."""
+        self._border = self._books()
         self.step += 1
         self.metrics = {}
         self._began = time.perf_counter()
+
+    def _books(self) -> tuple[Any, ...]:
+        """What a step changes besides weights and moments, and the optimizer steps that change those."""
+        learning = self.learning
+        return self.ledger.state_dict(), self.stream.state_dict(), learning.kl.value, learning.optimizer_steps
+
+    def _save_last_whole_step(self) -> None:
+        """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
+        if self.step < 2 or self._border[-1] != self.learning.optimizer_steps:
+            return
+        ledger, stream, self.learning.kl.value, _ = self._border
+        self.ledger.load_state_dict(ledger)
+        self.stream.load_state_dict(stream)
+        self.step -= 1
+        self.save()
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -160,94 +182,81 @@ class Session:
         self.metrics[f"timing_s/{phase}"] = self.metrics.get(f"timing_s/{phase}", 0.0) + seconds
         self.ledger.time(phase, seconds)
 
-    def rollout(self) -> list[Rollout]:
-        """Sample and grade this step's tasks: P·n rollouts, group by group."""
-        c = self.config
-        tasks, encoded = self.upcoming.take(self.step)
-        self.upcoming.prepare(self.step + 1)
-        limits = Limits(
-            c.data.max_response_length, c.rollout.max_turn_length, c.rollout.temperature, c.rollout.top_p
-        )
+    def sample(self, tasks: Sequence[Task]) -> list[Rollout]:
+        """P·n rollouts of this step's tasks, group by group; and a greedy one of each where the estimator asks."""
+        c, n = self.config, self.config.rollout.n
         with self.timed("gen"):
-            rollouts = sample(
-                tasks, self.sampler, self.policy, n=c.rollout.n, seed=derive("rollout", c.seed, self.step),
-                limits=limits, prompt_limit=c.data.max_prompt_length, encoded=encoded,
-            )  # fmt: skip
+            rollouts = self._sampled(tasks, "rollout", n, c.rollout.temperature)
+            if c.algorithm.needs.greedy:
+                self._greedy = self._sampled(tasks, "greedy", 1, 0.0)
+        return rollouts
+
+    def _sampled(self, tasks: Sequence[Task], purpose: str, n: int, temperature: float) -> list[Rollout]:
+        """`n` rollouts of each task, counted."""
+        c = self.config
+        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, temperature)
+        rollouts = sample(
+            tasks, self.sampler, self.policy, n=n, seed=derive(purpose, c.seed, self.step),
+            limits=limits, prompt_limit=c.data.max_prompt_length,
+        )  # fmt: skip
+        prompts = [len(r.prompt_ids) for r in rollouts]
+        lengths = [len(r.response_ids) for r in rollouts]
+        work = Work.of(prompts[::n], list(zip(prompts, lengths, strict=True)))
+        self.ledger.add("rollout", self.learning.actor.shape.forward(work))
+        self.ledger.sequences(self.learning.actor.shape, sum(prompts), sum(lengths))
+        self.ledger.turns += sum(r.turns for r in rollouts)
+        self.ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts if acted(r))
+        tokens = self.metrics.get("perf/total_num_tokens", 0)
+        self.metrics["perf/total_num_tokens"] = tokens + sum(prompts) + sum(lengths)
+        return rollouts
+
+    def grade(self, rollouts: list[Rollout]) -> None:
+        """Set the reward of every rollout. Where a greedy response cannot be graded, its group cannot be either."""
+        n = self.config.rollout.n
         with self.timed("reward"):
             grade(rollouts, self.router, self.policy)
-        if c.reward.custom_reward_function and any(map(undecided, rollouts)):
+            grade(self._greedy, self.router, self.policy)
+        self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
+        for i, greedy in enumerate(self._greedy):
+            if greedy.reward and greedy.reward.error is not None:
+                for r in rollouts[i * n : (i + 1) * n]:
+                    r.reward = greedy.reward
+        if self.config.reward.custom_reward_function and any(map(undecided, rollouts)):
             self.warn(
                 "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
                 "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
                 "undecided",
             )
-        self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
-        return rollouts
 
-    def _count(self, rollouts: list[Rollout]) -> None:
-        n = self.config.rollout.n
-        prompts = [len(r.prompt_ids) for r in rollouts]
-        lengths = [len(r.response_ids) for r in rollouts]
-        work = Work.of(prompts[::n], list(zip(prompts, lengths, strict=True)))
-        self.ledger.add("rollout", self.shape.forward(work))
-        self.ledger.sequences(self.shape, sum(prompts), sum(lengths))
-        self.ledger.turns += sum(r.turns for r in rollouts)
-        acted = [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]
-        if acted:
-            self.ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in acted)
-            self.metrics |= rollout_metrics(acted)
-        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.step)
-        self.metrics["perf/total_num_tokens"] = sum(prompts) + sum(lengths)
-
-    def learn(self, rollouts: list[Rollout]) -> None:
-        """Drop what cannot be compared, and update the policy with the rest."""
+    def batch(self, rollouts: list[Rollout]) -> Batch | None:
+        """What this step trains on: the rollouts that can be compared, padded. None where there are none."""
         c = self.config
-        baselines = (
-            self._greedy_rewards(rollouts)
-            if c.algorithm.adv_estimator in algorithms.GREEDY_BASELINE
-            else None
-        )
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
         self.metrics |= counts
         if not kept:
-            self._count(rollouts)
             self.warn("No group of this step could be compared; nothing was learnt from it.")
-            return
-        with self.timed("update_actor"):
-            self.sampler.release()
-            groups = [i // c.rollout.n for i in kept]
-            cut = c.algorithm.truncated == "bootstrap"
-            batch = collate(
-                [rollouts[i] for i in kept], groups, self.policy.pad_id, self.device, bootstrap=cut
-            )
-            chosen = (
-                None
-                if baselines is None
-                else torch.tensor([baselines[g] for g in groups], device=self.device)
-            )
-            metrics = self.updater.update(batch, self.step, chosen)
-            self._count(rollouts)  # while a GPU is at work
-            self.metrics |= metrics()
-        self._log_samples(rollouts)
-        for kind, sentence in problems(self.metrics, c):
-            self.warn(sentence, kind)
-
-    def _greedy_rewards(self, rollouts: list[Rollout]) -> list[float]:
-        """The greedy response's reward for each prompt (ReMax); where it cannot be graded, the group cannot."""
-        c, n = self.config, self.config.rollout.n
-        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, 0.0)
-        first = rollouts[::n]
-        tasks, encoded = [r.task for r in first], {id(r.task): r.prompt_ids.tolist() for r in first}
-        greedy = sample(
-            tasks, self.sampler, self.policy, n=1, seed=derive("greedy", c.seed, self.step),
-            limits=limits, prompt_limit=c.data.max_prompt_length, encoded=encoded,
+            return None
+        baselines = [float(r.reward.value or 0.0) if r.reward else 0.0 for r in self._greedy]
+        return collate(
+            [rollouts[i] for i in kept], [i // c.rollout.n for i in kept], self.policy.pad_id, self.device,
+            bootstrap=c.algorithm.truncated == "bootstrap", baselines=baselines or None,
         )  # fmt: skip
-        grade(greedy, self.router, self.policy)
-        for i, rollout in enumerate(greedy):
-            if rollout.reward and rollout.reward.error is not None:
-                for r in rollouts[i * n : (i + 1) * n]:
-                    r.reward = rollout.reward
-        return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
+
+    def report(self, rollouts: list[Rollout], learnt: bool) -> None:
+        """The step's metrics of what was sampled, a few samples, and warnings."""
+        n = self.config.rollout.n
+        if episodes := [r for r in rollouts if acted(r)]:
+            self.metrics |= rollout_metrics(episodes)
+        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.step)
+        if not learnt:
+            return
+        if self.step == 1 or self.due(self.config.trainer.test_freq):
+            every = max(1, len(rollouts) // SAMPLES_KEPT)
+            rows = [sample_row(self.policy, r, i // n) for i, r in list(enumerate(rollouts))[::every]]
+            self.store.log_samples(self.step, rows)
+            self.trackers.log_samples(self.step, rows)
+        for kind, sentence in problems(self.metrics, self.config):
+            self.warn(sentence, kind)
 
     def warn(self, message: str, kind: str | None = None) -> None:
         """A warning; one of a kind is given once a run, and the first of each kept in run.json."""
@@ -257,14 +266,6 @@ class Session:
             self.store.update(warnings={kind: sentence, **self.store.info.get("warnings", {})})
             with tqdm.external_write_mode() if self.bar else nullcontext():  # not amid the bar
                 warnings.warn(sentence, stacklevel=3)
-
-    def _log_samples(self, rollouts: list[Rollout]) -> None:
-        if self.step == 1 or self.due(self.config.trainer.test_freq):
-            n, every = self.config.rollout.n, max(1, len(rollouts) // SAMPLES_KEPT)
-            kept = list(enumerate(rollouts))[::every]
-            rows = [sample_row(self.policy, r, i // n) for i, r in kept]
-            self.store.log_samples(self.step, rows)
-            self.trackers.log_samples(self.step, rows)
 
     def sync(self) -> None:
         """Give the sampler the new weights."""
