@@ -93,7 +93,11 @@ class Data(Section):
     train_batch_size: Positive = 64
     """Prompts a step (P)."""
     max_prompt_length: Positive = 256
-    """Longest prompt in tokens; a longer one is an error before the first step."""
+    """Longest prompt in tokens; a longer one, of training or held-out tasks, is an error before the first step."""
+    filter_overlong_prompts: bool = False
+    """Leave out training and held-out tasks with longer prompts, and say how many, instead."""
+    apply_chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Variables of the chat template, e.g. {enable_thinking: false}; a saved model keeps them in its template."""
     max_response_length: Positive = 16
     """Most tokens sampled for one response; for an environment, for the whole episode."""
     train_max_samples: Annotated[int, Field(ge=-1)] = -1
@@ -112,6 +116,14 @@ class Data(Section):
     """The weights of `order: stages`."""
     sft_ratio: Share = 0.0
     """Share of the task pool set aside for supervised training; the RL stream never shows it."""
+
+    @field_validator("apply_chat_template_kwargs")
+    @classmethod
+    def _variables(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name in value:
+            if not name.isidentifier():
+                raise ValueError(f"{name!r} is no name of a template's variable, such as enable_thinking")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Data":
@@ -448,6 +460,9 @@ class Evaluation(Section):
     """Held-out tasks; default: the held-out part of each training source."""
     size: Positive = 200
     """Held-out tasks, spread evenly over the sources."""
+    suites: tuple[Source, ...] = ()
+    """Benchmarks and files that are evaluated whole, each apart from the held-out tasks and from the others, and
+    kept out of training: a benchmark's name, or a source with its options."""
     seed: int = 0
     """Seed of the held-out choice: the same set for every run of a study."""
     n: Positive = 4
@@ -459,12 +474,26 @@ class Evaluation(Section):
     pass_at: tuple[Positive, ...] = (1,)
     """The k of pass@k; none above n."""
 
+    @field_validator("suites", mode="before")
+    @classmethod
+    def _benchmarks(cls, value: Any) -> Any:
+        """A name alone is a benchmark's."""
+        each = value if isinstance(value, list | tuple) else [value]
+        return tuple({"kind": "benchmark", "name": v} if isinstance(v, str) else v for v in each)
+
 
 LAYOUT = (
     "logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node", "stall_timeout",
 )  # fmt: skip
 """Keys of `trainer` that decide nothing but, by the number of threads, the last bits."""
 
+
+_NAMED_LATER = (
+    ("data", "filter_overlong_prompts"),
+    ("data", "apply_chat_template_kwargs"),
+    ("evaluation", "suites"),
+)
+"""Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
 
 LAUNCH_BOUND = 30_000_000
 """Parameters up to which a GPU takes longer to launch a pass than to compute it."""
@@ -501,6 +530,9 @@ class RunConfig(Section):
         del content["study"], content["rollout"]["tensor_model_parallel_size"]
         if not self.verl:
             del content["verl"]
+        for section, key in _NAMED_LATER:
+            if not content[section][key]:
+                del content[section][key]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
 

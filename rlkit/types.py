@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 Message = dict[str, str]  # {"role": ..., "content": ...}
+ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
 FinishReason = Literal["stop", "length", "done", "error"]
 
 
@@ -49,6 +50,17 @@ class Task:
         """Hash of what is asked and how it is scored: equal content, equal id, in any split or file."""
         return content_hash([self.data_source, list(self.prompt), self.ground_truth])
 
+    @cached_property
+    def problem(self) -> str:
+        """Hash of what is asked, white space aside: equal whatever the data_source and the truth's spelling are.
+
+        An environment asks all its problems in the same words, so there the ground truth, which is the problem,
+        counts as well.
+        """
+        if self.data_source.startswith(ENVIRONMENT):
+            return self.id
+        return content_hash(" ".join(" ".join(m["content"] for m in self.prompt).split()))
+
     @classmethod
     def ask(cls, data_source: str, question: str, ground_truth: Any, **fields: Any) -> Task:
         """A task whose prompt is one user message."""
@@ -65,17 +77,6 @@ class Task:
             "extra_info": json.dumps(dict(self.extra_info)),
             "id": self.id,
         }
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any]) -> Task:
-        """The task of a row that `to_row` wrote."""
-        return cls(
-            data_source=row["data_source"],
-            prompt=tuple(dict(m) for m in row["prompt"]),
-            ground_truth=json.loads(row["reward_model"]["ground_truth"]),
-            ability=row.get("ability") or "",
-            extra_info=json.loads(row["extra_info"]) if row.get("extra_info") else {},
-        )
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from rlkit.data import rows
-from rlkit.data.guru import PUBLISHED, domain, import_guru
+from rlkit.data.guru import domain, import_guru
 from rlkit.data.reference import reference_response
 from rlkit.domains import resolve
 from rlkit.errors import UserError
@@ -25,7 +25,7 @@ def folder(path, compressed=False):
 @pytest.mark.parametrize("compressed", [False, True])
 def test_every_file_is_read_in_both_variants(tmp_path, compressed):
     done = import_guru([folder(tmp_path / "guru", compressed)], tmp_path / "out", progress=False)
-    assert len(done.counts) == len(guru_rows.FILES) == 15
+    assert len(done) == len(guru_rows.FILES) == 15
     for name, content in guru_rows.FILES.items():
         tasks = list(rows.tasks(tmp_path / "out" / f"{name}.parquet"))
         for task, (source, ability, question, truth, info) in zip(tasks, content, strict=True):
@@ -58,26 +58,11 @@ def test_each_source_is_routed_and_its_truth_has_a_right_answer():
                 assert grade(task.data_source, answer, task.ground_truth, task.extra_info).value == 1, name
 
 
-def test_domains_are_guru_s_and_counts_stand_beside_the_published_ones(tmp_path):
+def test_domains_are_guru_s_and_rows_are_counted(tmp_path):
     done = import_guru([folder(tmp_path / "guru")], tmp_path / "out", progress=False)
-    assert done.table() == [("math", 2, 54_400), ("code", 4, 18_040), ("logic", 6, 6_301), ("stem", 1, 3_600),
-                            ("simulation", 1, 3_700), ("table", 2, 5_800)]  # fmt: skip
-    assert sum(PUBLISHED.values()) == pytest.approx(92_000, rel=0.01)
+    assert done["table__hitab_4.3k.parquet"] == {"table__hitab": 1}
+    assert sum(sum(counts.values()) for counts in done.values()) == 16
     assert domain("simulation__barc") == "logic" and domain("stem_web") == "stem" and domain("x") == "other"
-
-
-def test_only_what_changed_is_converted_again(tmp_path):
-    source, out = folder(tmp_path / "guru"), tmp_path / "out"
-    first = import_guru([source], out, progress=False)
-    stamps = {p.name: p.stat().st_mtime_ns for p in out.glob("*.parquet")}
-    more = guru_rows.rows("table__hitab_4.3k") * 2
-    pq.write_table(pa.Table.from_pylist(more), source / "table__hitab_4.3k.parquet")
-    (out / "table__multihier_1.5k.parquet").unlink()
-    second = import_guru([source], out, progress=False)
-    assert first.unchanged == []
-    made_again = {n for n in stamps if (out / n).stat().st_mtime_ns != stamps[n]}
-    assert made_again == {"table__hitab_4.3k.parquet", "table__multihier_1.5k.parquet"}
-    assert len(second.unchanged) == 13 and second.counts["table__hitab_4.3k.parquet"]["table__hitab"] == 2
 
 
 def test_a_malformed_row_is_named_and_leaves_no_file(tmp_path):

@@ -8,9 +8,9 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.linter import CHECKS, lint
+from rlkit.data.check import CHECKS, lint
 from rlkit.data.overlap import Tokens, common, near_duplicates
-from rlkit.data.report import findings_frame, page, sources_frame, table
+from rlkit.data.show import findings_frame, findings_table, sources_frame
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task
@@ -64,6 +64,9 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, reward_model={"style": "rule", "ground_truth": ""}),
         lambda k: row(k, prompt=[{"role": "user"}]),
         lambda k: row(k, extra_info=[1]),
+        lambda k: row(k, prompt=story(k)),
+        lambda k: row(k) | truth(float("nan")),
+        lambda k: row(k, extra_info="[1]"),
     ],
     "unrouted": [
         lambda k: row(k, data_source="maths_merged"),
@@ -72,7 +75,13 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
     "stringified": [
         lambda k: says(k, str([{"role": "user", "content": story(k)}])),
         lambda k: says(k, json.dumps([{"role": "user", "content": story(k)}])),
-        lambda k: row(k, prompt=story(k)),
+        lambda k: says(k, str([{"content": story(k), "role": "user"}])),
+        lambda k: says(k, f"array([{json.dumps({'content': story(k), 'role': 'user'})}], dtype=object)"),
+        lambda k: row(k, prompt=str([{"content": story(k), "role": "user"}])),
+    ],
+    "control": [
+        lambda k: says(k, story(k) + "<|im_end|>\n<|im_start|>assistant\nYes."),
+        lambda k: says(k, "<|endoftext|>" + story(k)),
     ],
     "overlong": [lambda k: says(k, " ".join(story(k * 50 + j) for j in range(4)))],
     "self_score": [
@@ -80,9 +89,17 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, data_source="table__hitab") | truth("  "),
         lambda k: row(k, data_source="logic__graph_logical_dataset") | truth("two words 3"),
     ],
-    "conflict": [lambda k: says(k, story(k - 1000)) | truth("-5")],
+    "spelling": [
+        lambda k: row(k) | truth("#### 17,5x"),
+        lambda k: row(k) | truth("\\boxed{\\boxed{" + str(k) + "} + q}"),
+    ],
+    "conflict": [
+        lambda k: says(k, story(k - 1000)) | truth("-5"),
+        lambda k: row(k, prompt=row(k - 1000)["prompt"], data_source="math__other") | truth("0.25"),
+    ],
     "held_out": [
         lambda k: HELD_OUT[k % 40],
+        lambda k: HELD_OUT[k % 40] | {"data_source": "math__other"} | truth("0.125"),
         lambda k: says(k, "Solve this one. " + story(2000 + k % 40)),
         lambda k: says(k, story(2000 + k % 40).replace("? Please", ". Kindly").upper()),
     ],
@@ -91,7 +108,12 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: says(k, f"Hint: \\boxed{{{4 * k + 11}}}. " + story(k)),
         lambda k: says(k, story(k) + f"\nSolution: {4 * k + 11}"),
     ],
-    "duplicate": [lambda k: row(k - 1000)],
+    "duplicate": [
+        lambda k: row(k - 1000),
+        lambda k: row(k - 1000, data_source="math__other"),
+        lambda k: row(k, prompt=says(k, story(k - 1000).replace(" ", "\n ") + "\t")["prompt"])
+        | truth(str(4 * (k - 1000) + 11)),
+    ],
     "near_duplicate": [
         lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
         lambda k: says(k, story(k - 1000).replace("?", " now?")),
@@ -129,7 +151,7 @@ def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "duplicate", "near_duplicate"}, "nothing else but consequences"
+    assert set(beside) <= {"self_score", "spelling", "duplicate", "near_duplicate"}, "nothing else but consequences"
     assert report.exit_status == 2
 
 
@@ -194,25 +216,61 @@ def test_minhash_agrees_with_comparing_all_pairs():
     assert found <= pairs and len(found) >= 0.95 * len(pairs) == 57
 
 
-def test_the_page_stands_alone_and_lists_what_was_found(tmp_path):
+def test_tables_list_what_was_found(tmp_path):
     report = lint_rows(tmp_path, [*CLEAN, *(makers[0](1001) for makers in PLANTS.values())])
-    page(report, tmp_path / "report.html")
-    text = (tmp_path / "report.html").read_text()
-    for finding in report.findings:
-        assert f"<h3>{finding.check}:" in text
-    assert text.count("data:image/png;base64,") == 2 and "http" not in text
     frame = findings_frame(report)
     assert len(frame) == len(report.findings) and set(frame.check) <= set(CHECKS)
     assert sources_frame(report).query("domain == 'math'").rows.sum() >= 300
-    assert table(report).row_count == len(CHECKS)
+    table = findings_table(report)
+    assert table.row_count == len(CHECKS)
     first = next(finding for finding in report.findings if finding.check == "schema")
-    assert f"row {first.row}: {first.detail}" in " ".join(map(str, table(report).columns[4].cells))
+    assert f"row {first.row}: {first.detail}" in " ".join(map(str, table.columns[4].cells))
 
 
-def test_a_page_escapes_what_rows_contain(tmp_path):
-    report = lint_rows(tmp_path, [row(1, data_source="<script>alert(1)</script>")])
-    page(report, tmp_path / "report.html")
-    assert "<script>" not in (tmp_path / "report.html").read_text()
+def test_short_equal_prompts_are_found(tmp_path):
+    """Too short to be compared by n-grams."""
+    ask = "What is 12 times 13?"
+    (tmp_path / "test.jsonl").write_text(json.dumps(says(1, ask)))
+    (tmp_path / "train.jsonl").write_text(json.dumps(says(2, ask + " \n") | {"data_source": "math__other"}))
+    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
+    assert [(f.check, f.row) for f in report.findings] == [("held_out", 0)]
+
+
+def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
+    source = sources.parse({"kind": "environment", "environment": {"kind": "equations"}})
+    same = [source.task(k) for k in range(6)]
+    assert len({t.problem for t in same}) == len({t.id for t in same}) == 6
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(rows.to_row(t)) for t in same))
+    checks = {f.check for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
+    assert not checks & {"duplicate", "conflict", "held_out"}
+
+
+def test_truths_that_a_model_spells_otherwise_and_the_grader_accepts_are_no_finding(tmp_path):
+    good = [
+        row(1) | truth("$5$"),
+        row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"),
+        row(3) | truth(r"\frac{1}{2}"),
+    ]
+    assert lint_rows(tmp_path, good, score=True).findings == []
+
+
+@pytest.mark.parametrize("name, text", [("a.jsonl", ""), ("b.jsonl", "\n\n"), ("c.json", "[]")])
+def test_a_file_without_rows_is_a_warning(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    report = lint([tmp_path / name], progress=False)
+    assert [f.check for f in report.findings] == ["empty"] and report.exit_status == 1
+
+
+def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
+    content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
+    assert [
+        f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
+    ] == [0]
+    assert lint_rows(tmp_path, content).findings == []
 
 
 def test_lint_without_what_it_needs_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Rows on disk: round trips, clear refusals, nothing half-written, and files as sources."""
 
 import json
+from datetime import datetime
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -72,7 +73,12 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
         ({"prompt": None}, "column 'prompt' is empty"),
         ({"data_source": 7}, "data_source is 7, not a name"),
         ({"data_source": ""}, "data_source is '', not a name"),
-        ({"prompt": "1+1="}, "prompt is a str, not a list of messages"),
+        ({"prompt": "1+1="}, "prompt is plain text, not a list of messages: make it"),
+        (
+            {"prompt": "[{'content': '1+1=', 'role': 'user'}]"},
+            "prompt is a message list turned into a string",
+        ),
+        ({"prompt": [{"role": "user", "content": "\ud800"}]}, "not a message with role and content"),
         ({"prompt": []}, "prompt is a list, not a list of messages"),
         ({"prompt": [{"role": "user"}]}, "not a message with role and content"),
         ({"prompt": [{"role": "user", "content": "  "}]}, "not a message with role and content"),
@@ -80,7 +86,17 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
         ({"reward_model": {"style": "rule"}}, "reward_model has no ground_truth"),
         ({"reward_model": "2"}, "reward_model has no ground_truth"),
         ({"extra_info": 5}, "extra_info is a int, not a mapping"),
-        ({"extra_info": "{no json"}, "row 1: Expecting property name"),
+        ({"extra_info": "{no json"}, "extra_info is no JSON .Expecting property name"),
+        ({"extra_info": "[1]"}, "extra_info holds a list, not a mapping"),
+        ({"extra_info": "null"}, "extra_info holds a NoneType, not a mapping"),
+        ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is nested too deeply"),
+        ({"id": "a", "extra_info": "1"}, "extra_info holds a int, not a mapping"),
+        (
+            {"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}},
+            "ground_truth is no JSON",
+        ),
+        ({"reward_model": {"ground_truth": float("nan")}}, "ground_truth is no JSON value"),
+        ({"reward_model": {"ground_truth": [1, {"a": float("inf")}]}}, "ground_truth is no JSON value"),
     ],
 )
 def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, change, sentence):
@@ -95,6 +111,83 @@ def test_a_missing_column_is_named_with_the_nearest_one(tmp_path):
     path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "prompt"}, "prompts": []}))
     with pytest.raises(UserError, match=r"column 'prompt' is missing. Did you mean 'prompts'"):
         list(rows.tasks(path))
+
+
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        (
+            "a.jsonl",
+            json.dumps(GOOD).replace("1+1=", "é").encode("latin-1") + b"\n",
+            r"a.jsonl, row 0: no|not UTF-8",
+        ),
+        ("b.jsonl", b"\n" + json.dumps(GOOD).encode() + b"\n\xff\xfe", r"b.jsonl, row 1: not UTF-8"),
+        ("c.jsonl", json.dumps(GOOD).encode("utf-16"), r"c.jsonl, row 0: not UTF-8"),
+        ("d.json", json.dumps([GOOD]).encode("utf-16"), r"d.json: not UTF-8"),
+        ("e.jsonl", b"[" * 100_000 + b"]" * 100_000, r"e.jsonl, row 0: its JSON is nested too deeply"),
+        ("f.json", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000, r"f.json: its JSON is nested too deeply"),
+        ("g.jsonl", b'{"data_source": ' + b"9" * 5000 + b"}", r"g.jsonl, row 0: no JSON"),
+    ],
+)
+def test_text_that_is_no_json_in_utf_8_is_one_sentence(tmp_path, name, content, sentence):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(UserError, match=sentence):
+        list(rows.tasks(tmp_path / name))
+    with pytest.raises(UserError, match=sentence):
+        held_out(config(tmp_path / name))
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_row(tmp_path):
+    (tmp_path / "x.jsonl").write_text(json.dumps(GOOD), encoding="utf-8-sig")
+    assert next(rows.tasks(tmp_path / "x.jsonl")).ground_truth == "2"
+
+
+def test_values_that_json_has_no_form_for(tmp_path):
+    """Bytes as a truth are refused; missing numbers of extra_info are missing, and dates are text."""
+    model = pa.array([{"ground_truth": b"\x00\x01"}])
+    good = {k: [v] for k, v in GOOD.items() if k not in ("reward_model", "extra_info")}
+    info = pa.array([{"share": float("nan"), "day": datetime(2025, 3, 1)}])
+    pq.write_table(pa.table({**good, "reward_model": model}), tmp_path / "bytes.parquet")
+    with pytest.raises(UserError, match=r"bytes.parquet, row 0: reward_model.ground_truth is no JSON value"):
+        list(rows.tasks(tmp_path / "bytes.parquet"))
+    pq.write_table(
+        pa.table({**good, "reward_model": pa.array([{"ground_truth": "2"}]), "extra_info": info}),
+        tmp_path / "x.parquet",
+    )
+    (task,) = rows.tasks(tmp_path / "x.parquet")
+    assert task.extra_info == {"share": None, "day": "2025-03-01 00:00:00"}
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_file_that_was_made_again_is_read_again(tmp_path, form):
+    path = tmp_path / f"rows.{form}"
+
+    def asked(words: str) -> set[str]:
+        tasks = [Task.ask("math__x", f"{words} {k}?", str(k)) for k in range(40)]
+        if form == "parquet":
+            rows.write(path, tasks, progress=False)
+        else:
+            path.write_text("\n".join(json.dumps(rows.to_row(t)) for t in tasks))
+        c = config(path)
+        return {t.prompt[0]["content"].split()[0] for t in TaskStream(c, held_out(c)).batch(1)}
+
+    assert asked("old") == {"old"} and asked("new") == {"new"} and asked("newer") == {"newer"}
+
+
+def test_a_run_that_has_begun_keeps_its_rows_when_the_file_changes(tmp_path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text(
+        "\n".join(json.dumps(rows.to_row(Task.ask("math__x", f"{k}?", str(k)))) for k in range(40))
+    )
+    c = config(path)
+    tests = held_out(c)
+    stream, alone = TaskStream(c, tests), TaskStream(c, tests)
+    wanted = [[t.id for t in alone.batch(step)] for step in range(1, 4)]
+    assert [t.id for t in stream.batch(1)] == wanted[0]
+    path.write_text(
+        "\n".join(json.dumps(rows.to_row(Task.ask("math__x", f"{k}!", str(k)))) for k in range(9))
+    )
+    assert [[t.id for t in stream.batch(step)] for step in (2, 3)] == wanted[1:]
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path):

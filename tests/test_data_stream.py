@@ -15,8 +15,9 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.mixture import apportion
 from rlkit.data.supply import on_sft_side
+from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.types import Reward
+from rlkit.types import Reward, Task
 
 
 def config(*train, size=50, steps=20, seed=0, batch=16, **data) -> RunConfig:
@@ -84,6 +85,49 @@ def test_held_out_tasks_are_never_trained_on_even_in_a_tiny_space():
     tests = held_out(c)
     trained = set(ids(TaskStream(c, tests), 1, 60))
     assert len(trained) > 60 and not trained & {t.id for t in tests}
+
+
+def spelled_three_ways(path, count: int = 300) -> None:
+    """Rows that ask each question three times: with another truth, another data_source and a trailing blank."""
+    rows = []
+    for k in range(count):
+        ask = f"Which number is half of {k}?"
+        rows += [
+            Task.ask("math__a", ask, f"{k / 2}"),
+            Task.ask("math__a", ask + " ", f"\\frac{{{k}}}{{2}}"),
+            Task.ask("math__b", ask.replace(" ", "\n "), f"{k / 2}"),
+        ]
+    path.write_text("\n".join(json.dumps(t.to_row()) for t in rows))
+
+
+def asked(tasks) -> set[str]:
+    return {" ".join(t.prompt[0]["content"].split()) for t in tasks}
+
+
+def test_a_held_out_question_is_not_trained_on_under_another_spelling_or_data_source(tmp_path):
+    spelled_three_ways(tmp_path / "rows.jsonl")
+    c = config({"kind": "file", "path": str(tmp_path / "rows.jsonl")}, size=60, steps=40)
+    tests = held_out(c)
+    trained = [t for batch in TaskStream(c, tests) for t in batch]
+    assert len(asked(tests)) == 60 and len(asked(trained)) == 240
+    assert not asked(tests) & asked(trained)
+
+
+def test_a_question_of_the_supervised_part_is_not_in_the_rl_part_under_another_spelling(tmp_path):
+    spelled_three_ways(tmp_path / "rows.jsonl")
+    file = {"kind": "file", "path": str(tmp_path / "rows.jsonl")}
+    c = config(file, size=20, steps=20, train_max_samples=200, sft_ratio=0.4)
+    tests = held_out(c)
+    rl = asked(t for batch in TaskStream(c, tests) for t in batch)
+    sft = asked(TaskStream(c, tests, side="sft").first(80))
+    assert (len(rl), len(sft)) == (120, 80) and not rl & sft and not (rl | sft) & asked(tests)
+
+
+def test_every_generator_asks_another_question_for_every_task():
+    """What tells its problems apart by their prompts alone."""
+    for kind in sorted(set(sources) - {"file", "benchmark", "environment", "reasoning_gym"}):
+        tasks = [sources.parse(kind).task(k) for k in range(300)]
+        assert len({t.problem for t in tasks}) == len({t.id for t in tasks}), kind
 
 
 def test_a_space_that_is_all_held_out_ends_with_a_sentence():

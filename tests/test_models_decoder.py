@@ -16,6 +16,7 @@ from transformers import MistralConfig
 import rlkit
 from rlkit.config import COMPILED_FROM, RunConfig
 from rlkit.data.cli import _tokenizer
+from rlkit.data.lengths import PromptLengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
@@ -27,7 +28,7 @@ from rlkit.models.loading import load_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear
 from rlkit.samplers.torch import pad_right
-from rlkit.scaleout.models import check_prompts, describe
+from rlkit.scaleout.models import describe
 from rlkit.training.forward import Rows, token_logprobs
 
 
@@ -367,7 +368,7 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
 ASKS = {
     "to train": lambda: load_model("someone/nothing"),
     "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
-    "for verl's prompts": lambda: check_prompts("someone/nothing", 8, Path("nowhere")),
+    "for the lengths of prompts": lambda: PromptLengths("someone/nothing", {}).count([Task.ask("math__x", "1+1", "2")]),
     "for a check of data": lambda: _tokenizer("someone/nothing"),
 }
 

@@ -17,7 +17,7 @@ Overrides = Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...",
 @app.command()
 def sources() -> None:
     """List the sources that `data.train` can name, with their options."""
-    from rlkit.data.view import sources_table
+    from rlkit.data.show import sources_table
 
     _print(sources_table())
 
@@ -38,9 +38,9 @@ def import_(
     source: Annotated[list[str], typer.Option("--from", help="hub, folders or files; repeatable.")],
     out: Annotated[Path, typer.Option(help="Folder for the converted files.")] = Path("data/guru"),
 ) -> None:
-    """Convert Guru-RL-92k, from the hub or from files, into rows; unchanged files are left alone."""
+    """Convert Guru-RL-92k, from the hub or from files, into rows."""
     from rlkit.data.guru import import_guru
-    from rlkit.data.view import imported_table
+    from rlkit.data.show import imported_table
 
     if what != "guru":
         raise UserError(f"Cannot import {what!r}: guru is what can be imported.")
@@ -52,9 +52,10 @@ def show(
     files: Files, each: Annotated[int, typer.Option(help="Samples of each data_source.", min=1)] = 1
 ) -> None:
     """Look at rows: some of every data_source, readably."""
-    from rlkit.data import rows, view
+    from rlkit.data import rows
+    from rlkit.data.show import panels, samples
 
-    _print(view.panels(view.samples((t for f in files for t in rows.tasks(f)), each)))
+    _print(panels(samples((t for f in files for t in rows.tasks(f)), each)))
 
 
 @app.command()
@@ -67,12 +68,13 @@ def check(
         str | None, typer.Option(help="A ladder size, folder or hub id: counts tokens.")
     ] = None,
     max_prompt_length: Annotated[int | None, typer.Option(help="The window, in tokens.", min=1)] = None,
-    score: Annotated[bool, typer.Option("--score", help="Grade every ground truth against itself.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots to this file.")] = None,
+    score: Annotated[
+        bool, typer.Option("--score", help="Grade every ground truth against itself.")
+    ] = False,
 ) -> None:
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
-    from rlkit.data import report
-    from rlkit.data.linter import lint
+    from rlkit.data.check import lint
+    from rlkit.data.show import findings_table
 
     found = lint(
         files,
@@ -81,10 +83,7 @@ def check(
         max_prompt_length=max_prompt_length,
         score=score,
     )
-    _print(report.table(found))
-    if html:
-        report.page(found, html)
-        typer.echo(f"Report: {html}")
+    _print(findings_table(found))
     raise typer.Exit(found.exit_status)
 
 
@@ -115,13 +114,12 @@ def export(
 
 
 def _tokenizer(name: str) -> Any:
-    if name.startswith("ladder"):
-        from rlkit.models.tokenizer import byte_tokenizer
+    from rlkit.models.loading import pretrained
+    from rlkit.models.tokenizer import byte_tokenizer
 
+    if name.startswith("ladder"):
         return byte_tokenizer()
     from transformers import AutoTokenizer
-
-    from rlkit.models.loading import pretrained
 
     with pretrained(name, "--tokenizer") as found:
         return AutoTokenizer.from_pretrained(**found)

@@ -4,32 +4,15 @@ Both published variants are read: ground truths of a different type per domain, 
 File names are no data_source: the names in the rows are kept, which is what routes to a scorer.
 """
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rlkit.data import rows
 from rlkit.errors import UserError
-from rlkit.files import write_text
 
 HUB = "LLM360/guru-RL-92k"
-VERSION = 1
-"""Changes whenever a conversion's output would; converted files of another version are made again."""
-
-PUBLISHED = {
-    "math": 54_400,
-    "code": 18_040,
-    "logic": 6_301,
-    "stem": 3_600,
-    "simulation": 3_700,
-    "table": 5_800,
-}
-"""Training rows of each domain, by the names of the published files (rounded there)."""
-
 _PREFIXES = {
     "math": "math",
     "codegen": "code",
@@ -50,49 +33,23 @@ def domain(data_source: str) -> str:
     return next((name for prefix, name in _PREFIXES.items() if data_source.startswith(prefix)), "other")
 
 
-@dataclass
-class Imported:
-    """What an import made: rows of each file and data_source, and which files were already there."""
-
-    counts: dict[str, Counter[str]] = field(default_factory=dict)
-    unchanged: list[str] = field(default_factory=list)
-
-    def table(self) -> list[tuple[str, int, int]]:
-        """(domain, rows, rows published) for every domain."""
-        found: Counter[str] = Counter()
-        for counts in self.counts.values():
-            for source, n in counts.items():
-                found[domain(source)] += n
-        return [
-            (name, found[name], PUBLISHED.get(name, 0)) for name in (*PUBLISHED, *(found.keys() - PUBLISHED))
-        ]
-
-
 def import_guru(
     inputs: Sequence[str | Path], out: str | Path = "data/guru", *, progress: bool = True
-) -> Imported:
-    """Convert Guru files to rows under `out`, one parquet file each; unchanged inputs are left alone.
+) -> dict[str, Counter[str]]:
+    """Convert Guru files to rows under `out`, one parquet file each.
 
     Args:
         inputs: files and folders (searched for .parquet, .json and .jsonl), or ["hub"].
-        out: folder for the converted files and `manifest.json`.
+        out: folder for the converted files.
+
+    Returns:
+        By the name of the converted file, its rows of each data_source.
 
     Raises:
         UserError: nothing to read, an unreachable hub, or a malformed row (with file and row).
     """
-    out = Path(out)
-    manifest = _manifest(out)
-    result = Imported()
+    out, converted = Path(out), {}
     for source in _files(inputs, out):
-        name = source.stem + ".parquet"
-        known, state = (
-            manifest.get(name),
-            {"version": VERSION, "size": source.stat().st_size, "sha256": _digest(source)},
-        )
-        if known and (out / name).is_file() and all(known.get(k) == v for k, v in state.items()):
-            result.unchanged.append(name)
-            result.counts[name] = Counter(known["rows"])
-            continue
         counts: Counter[str] = Counter()
 
         def counted(path: Path = source, counts: Counter[str] = counts) -> Iterator[Any]:
@@ -100,11 +57,10 @@ def import_guru(
                 counts[task.data_source] += 1
                 yield task
 
+        name = source.stem + ".parquet"
         rows.write(out / name, counted(), total=rows.count(source), progress=progress)
-        result.counts[name] = counts
-        manifest[name] = {**state, "rows": dict(counts)}
-        write_text(out / "manifest.json", json.dumps(manifest, indent=1, sort_keys=True))
-    return result
+        converted[name] = counts
+    return converted
 
 
 def _files(inputs: Sequence[str | Path], out: Path) -> list[Path]:
@@ -140,16 +96,3 @@ def _download() -> Path:
             f"Cannot download {HUB} ({type(error).__name__}): download its train folder elsewhere and "
             "give that folder."
         ) from None
-
-
-def _manifest(out: Path) -> dict[str, Any]:
-    path = out / "manifest.json"
-    try:
-        return json.loads(path.read_text()) if path.is_file() else {}
-    except ValueError:
-        return {}  # unreadable: everything is converted again
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,6 +1,7 @@
 """How many tasks each source gives to each step: exact proportions, a pure function of config and step."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -45,3 +46,36 @@ class Schedule:
             before = np.cumsum(self.totals) - self.totals
             return np.clip(total - before, 0, self.totals)
         return apportion(total, self.weights)
+
+
+class Adaptive:
+    """Weights by running pass rate: w_i = base_i · (p_i(1 − p_i) + 0.02), p_i an average over about 20 steps.
+
+    p(1 − p) is the variance of a 0/1 reward: what a group-relative advantage can learn from.
+    """
+
+    decay, floor = 0.95, 0.02
+
+    def __init__(self, base: np.ndarray, batch: int) -> None:
+        self.base, self.batch = base, batch
+        self.step, self.shown, self.rates = 0, np.zeros(len(base), int), np.full(len(base), 0.5)
+
+    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        if step != self.step + 1:
+            raise ValueError(
+                f"an adaptive curriculum after step {self.step} gives step {self.step + 1}, not {step}"
+            )
+        return self.shown, apportion(self.batch, self.base * (self.rates * (1 - self.rates) + self.floor))
+
+    def observe(self, step: int, graded: Sequence[tuple[int, bool]]) -> None:
+        _, counts = self.plan(step)
+        for i in {i for i, _ in graded}:
+            rate = float(np.mean([correct for j, correct in graded if j == i]))
+            self.rates[i] = self.decay * self.rates[i] + (1 - self.decay) * rate
+        self.shown, self.step = self.shown + counts, step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "shown": self.shown.tolist(), "rates": self.rates.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.step, self.shown, self.rates = state["step"], np.array(state["shown"]), np.array(state["rates"])

@@ -6,6 +6,7 @@ hold them as they are or compressed.
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,8 @@ SCHEMA = pa.schema(
     }
 )
 BATCH = 256
+_LIST = re.compile(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")
 REQUIRED = ("data_source", "prompt", "reward_model")
 
 
@@ -42,14 +45,15 @@ def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
     Raises:
         UserError: a missing, broken or unsupported file, or a line that is no JSON object.
     """
-    path = _existing(path)
+    path = existing(path)
     readers = {".parquet": _parquet, ".json": _json, ".jsonl": _jsonl}
     if path.suffix not in readers:
         raise UserError(f"{path} is neither .parquet nor .json nor .jsonl: convert it first.")
     yield from enumerate(readers[path.suffix](path))
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file that is there. Raises UserError, with the nearest name, where it is not."""
     path = Path(path)
     if not path.is_file():
         beside = [p.name for p in path.parent.glob("*.*")] if path.parent.is_dir() else []
@@ -58,36 +62,55 @@ def _existing(path: str | Path) -> Path:
 
 
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
+    number = 0
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(BATCH):
-                yield from batch.to_pylist()
-    except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is no whole parquet file ({error}): make or download it again.") from None
+                for row in batch.to_pylist():
+                    yield row
+                    number += 1
+            if number != file.metadata.num_rows:
+                raise OSError(f"{number} rows of the {file.metadata.num_rows} that it says it has")
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
+        raise broken(path, error) from None
+
+
+def broken(path: str | Path, error: Exception) -> UserError:
+    """What to say of a parquet file that pyarrow or datasets cannot read."""
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return UserError(f"{path} is no whole parquet file ({said}): make or download it again.")
 
 
 def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise UserError(f"{path}, row {number}: no JSON ({error}).") from None
-            yield _object(row, path, number)
+    try:
+        with path.open("rb") as file:
+            lines = (line for line in file if line.strip())
+            for number, line in enumerate(lines):
+                row = _parsed(line, f"{path}, row {number}")
+                yield _object(row, path, number)
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
 
 
 def _json(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        rows = json.loads(path.read_text(encoding="utf-8"))
+        content = _parsed(path.read_bytes(), str(path), "; a file with one object a line is named .jsonl")
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+    if not isinstance(content, list):
+        raise UserError(f"{path} holds a {type(content).__name__}, not a list of rows.")
+    yield from (_object(row, path, number) for number, row in enumerate(content))
+
+
+def _parsed(data: bytes, where: str, hint: str = "") -> Any:
+    try:
+        return json.loads(data.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{where}: not UTF-8 text ({error.reason}): save the file as UTF-8.") from None
+    except RecursionError:
+        raise UserError(f"{where}: its JSON is nested too deeply to be read.") from None
     except ValueError as error:
-        raise UserError(
-            f"{path} is no JSON ({error}); a file with one object a line is named .jsonl."
-        ) from None
-    if not isinstance(rows, list):
-        raise UserError(f"{path} holds a {type(rows).__name__}, not a list of rows.")
-    yield from (_object(row, path, number) for number, row in enumerate(rows))
+        raise UserError(f"{where}: no JSON ({error}){hint}.") from None
 
 
 def _object(row: Any, path: Path, number: int) -> dict[str, Any]:
@@ -98,13 +121,13 @@ def _object(row: Any, path: Path, number: int) -> dict[str, Any]:
 
 def count(path: str | Path) -> int | None:
     """Rows of a parquet file, from its footer; None for other files."""
-    path = _existing(path)
+    path = existing(path)
     if path.suffix != ".parquet":
         return None
     try:
         return int(pq.read_metadata(path).num_rows)
     except (pa.ArrowException, OSError) as error:
-        raise UserError(f"{path} is no whole parquet file ({error}): make or download it again.") from None
+        raise broken(path, error) from None
 
 
 def tasks(path: str | Path) -> Iterator[Task]:
@@ -121,27 +144,52 @@ def to_task(row: Mapping[str, Any], where: str = "the row") -> Task:
     """
     problem = schema_problem(row)
     if problem:
-        raise UserError(f"{where}: {problem}.")
+        raise UserError(f"{where}: {problem}{'' if problem.endswith('?') else '.'}")
     prompt = tuple({"role": m["role"], "content": m["content"]} for m in row["prompt"])
     try:
         truth, info = contents(row)
-        info |= {name: row[name] for name in DIFFICULTY if row.get(name) is not None}
-        return Task(row["data_source"], prompt, truth, row.get("ability") or "", info)
     except ValueError as error:
-        raise UserError(f"{where}: {error}") from None
+        raise UserError(f"{where}: {str(error).rstrip('.')}.") from None
+    info |= {name: row[name] for name in DIFFICULTY if row.get(name) is not None}
+    ability = row.get("ability")
+    return Task(row["data_source"], prompt, truth, ability if isinstance(ability, str) else "", info)
 
 
 def contents(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Ground truth and extra_info, decoded. Raises ValueError when they cannot be."""
+    """Ground truth and extra_info, decoded; numbers of extra_info that are not finite are None.
+
+    Raises:
+        ValueError: one of them cannot be decoded, or the truth is no JSON value.
+    """
     from rlkit.rewards.truth import decode
 
-    truth, info = row["reward_model"]["ground_truth"], row.get("extra_info")
+    truth, info = row["reward_model"]["ground_truth"], row.get("extra_info") or {}
+    if isinstance(info, str):
+        info = _from_json(info, "extra_info")
     if is_own(row):
-        return json.loads(truth), json.loads(row["extra_info"])
-    if isinstance(info, str) and info:
-        info = json.loads(info)
-    info = decode({k: v for k, v in (info or {}).items() if v is not None})
-    return decode(truth), json.loads(json.dumps(info, default=str))
+        truth = _from_json(truth, "reward_model.ground_truth")
+    elif isinstance(info, dict):
+        truth, info = decode(truth), decode({k: v for k, v in info.items() if v is not None})
+    if not isinstance(info, dict):
+        raise ValueError(f"extra_info holds a {type(info).__name__}, not a mapping")
+    try:
+        json.dumps(truth, allow_nan=False).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"reward_model.ground_truth is no JSON value ({error})") from None
+    try:
+        info = json.loads(json.dumps(info, default=str), parse_constant=lambda _: None)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"extra_info has no JSON form ({error})") from None
+    return truth, info
+
+
+def _from_json(text: Any, column: str) -> Any:
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{column} is nested too deeply to be read") from None
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{column} is no JSON ({error})") from None
 
 
 def is_own(row: Mapping[str, Any]) -> bool:
@@ -155,25 +203,37 @@ def schema_problem(row: Mapping[str, Any]) -> str | None:
         if row.get(name) is None:
             near = did_you_mean(name, [k for k in row if k not in REQUIRED])
             return f"column {name!r} is {'empty' if name in row else 'missing'}.{near}".rstrip(".")
-    source, prompt, model, info = (
-        row["data_source"],
-        row["prompt"],
-        row["reward_model"],
-        row.get("extra_info"),
-    )
-    if not isinstance(source, str) or not source:
+    source, prompt, model = row["data_source"], row["prompt"], row["reward_model"]
+    if not _is_text(source):
         return f"data_source is {source!r}, not a name"
+    if isinstance(prompt, str) and is_stringified(prompt):
+        return "prompt is a message list turned into a string"
+    if isinstance(prompt, str):
+        return "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
     if not isinstance(prompt, list) or not prompt:
         return f"prompt is a {type(prompt).__name__}, not a list of messages with role and content"
     for message in prompt:
-        good = isinstance(message, dict) and isinstance(message.get("role"), str)
-        if not good or not isinstance(message.get("content"), str) or not message["content"].strip():
+        fields = [message.get(k) for k in ("role", "content")] if isinstance(message, dict) else [None]
+        if not all(map(_is_text, fields)):
             return f"prompt holds {str(message)[:60]!r}, not a message with role and content"
     if not isinstance(model, dict) or model.get("ground_truth") in (None, "", [], {}):
         return "reward_model has no ground_truth"
+    info = row.get("extra_info")
     if info is not None and not isinstance(info, dict | str):
         return f"extra_info is a {type(info).__name__}, not a mapping"
     return None
+
+
+def is_stringified(text: str) -> bool:
+    """Whether a text is a message list that was turned into a string, in Python's or JSON's form."""
+    return bool(_LIST.match(text)) and all(
+        re.search(rf"['\"]{k}['\"]\s*:", text) for k in ("role", "content")
+    )
+
+
+def _is_text(value: Any) -> bool:
+    """Whether it is text that can be written: half a surrogate pair, which JSON can spell, cannot."""
+    return isinstance(value, str) and bool(value.strip()) and not _HALF_PAIR.search(value)
 
 
 def to_row(task: Task) -> dict[str, Any]:

@@ -1,12 +1,14 @@
-"""Training batches and the held-out set of a run."""
+"""Training batches, the held-out set and the evaluation suites of a run."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.mixture import Schedule, apportion
+from rlkit.data.lengths import prompt_lengths, too_long
+from rlkit.data.mixture import Adaptive, Schedule, apportion
 from rlkit.data.supply import MAX_REFUSED, Supply, on_sft_side
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
@@ -17,16 +19,26 @@ Side = Literal["rl", "sft"]
 
 
 def held_out(config: RunConfig) -> list[Task]:
-    """`evaluation.size` distinct tasks, spread evenly over the sources, the same for every run of a study.
+    """`evaluation.size` distinct problems, spread evenly over the sources, the same for every run of a study.
 
     They depend on the sources' options and on `evaluation.seed`, not on the run's seed, on weights or on D.
 
     Raises:
-        UserError: a source has fewer distinct tasks than its part of the set.
+        UserError: a source has fewer distinct problems than its part of the set.
     """
+    return _held_out(config)[0]
+
+
+def held_out_overlong(config: RunConfig) -> int:
+    """How many problems `data.filter_overlong_prompts` left out of the held-out set."""
+    return _held_out(config)[1]
+
+
+def _held_out(config: RunConfig) -> tuple[list[Task], int]:
     sources = config.evaluation.sources or config.data.train
     parts = apportion(config.evaluation.size, [1.0] * len(sources))
     chosen: dict[str, Task] = {}
+    overlong: set[str] = set()
     for source, label, part in zip(sources, labels(sources), parts, strict=True):
         wanted = len(chosen) + int(part)
         refused = 0
@@ -34,15 +46,38 @@ def held_out(config: RunConfig) -> list[Task]:
             if len(chosen) == wanted or refused > MAX_REFUSED:
                 break
             task = source.task(index)
-            refused = refused + 1 if task.id in chosen else 0
-            chosen.setdefault(task.id, task)
+            if too_long(config, task):
+                overlong.add(task.problem)
+            if task.problem in chosen or task.problem in overlong:
+                refused += 1
+            else:
+                chosen[task.problem], refused = task, 0
         if len(chosen) < wanted:
             found = int(part) - wanted + len(chosen)
             raise UserError(
                 f"evaluation.size asks {part} held-out tasks of {label}, which has only {found} distinct "
                 "ones: lower evaluation.size or widen the source's options."
             )
-    return list(chosen.values())
+    return list(chosen.values()), len(overlong)
+
+
+def suites(config: RunConfig) -> dict[str, list[Task]]:
+    """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once."""
+    found: dict[str, list[Task]] = {}
+    for suite in config.evaluation.suites:
+        name, size = suite.suite(), suite.total()
+        if name in found:
+            raise UserError(f"evaluation.suites has {name} twice: name each suite once.")
+        if size is None:
+            raise UserError(
+                f"evaluation.suites has {name}, whose problems never end: name it in evaluation.sources, which draws "
+                "evaluation.size of them."
+            )
+        tasks = {task.problem: task for task in map(suite.task, range(size))}
+        found[name] = [task for task in tasks.values() if not too_long(config, task)]
+        if not found[name]:
+            raise UserError(f"evaluation.suites has {name}, which holds no task.")
+    return found
 
 
 def _held_out_indices(source: Source, label: str, seed: int) -> Iterable[int]:
@@ -68,8 +103,12 @@ class TaskStream:
 
     Args:
         config: sources, weights, order, D and sizes.
-        held_out: tasks that must never be trained on.
+        held_out: tasks whose problems must never be trained on, besides those of `evaluation.suites`.
         side: "rl", or "sft" for the part that `data.sft_ratio` sets aside.
+
+    Attributes:
+        suites: the tasks of `evaluation.suites`, by the suite's name.
+        overlong: by source, the tasks met so far that `data.filter_overlong_prompts` left out.
 
     Raises:
         UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
@@ -80,13 +119,16 @@ class TaskStream:
         self.config, self.seed, self._side = config, config.seed, side
         self.sources: tuple[Source, ...] = data.train
         self.labels = labels(self.sources)
-        self._forbidden = {t.id for t in held_out}
+        self.suites = suites(config)
+        self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
+        self._lengths = prompt_lengths(config) if data.filter_overlong_prompts else None
+        self.overlong: dict[str, int] = {}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
         self._limits = self._unique()
         self._check_epochs()
-        self._adaptive = _Adaptive(self.weights, data.train_batch_size) if data.order == "adaptive" else None
+        self._adaptive = Adaptive(self.weights, data.train_batch_size) if data.order == "adaptive" else None
         self._origin: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[list[Task]]:
@@ -192,6 +234,18 @@ class TaskStream:
                     "data.train_max_samples, or lower trainer.total_training_steps."
                 )
 
+    def used(self, i: int, most: int) -> list[Task]:
+        """The distinct tasks of source i that the run will train on; of those that a generator draws as it goes,
+        the first `most`. An adaptive order may use any."""
+        steps = self.config.trainer.total_training_steps
+        shown = (
+            steps * self.config.data.train_batch_size if self._adaptive else self._schedule.until(steps)[i]
+        )
+        if not shown or not self.weights[i]:
+            return []
+        supply = self._supply(i)
+        return [supply.task(k) for k in range(min(int(shown), supply.limit or most))]
+
     def _supply(self, i: int) -> Supply:
         if i not in self._supplies:
             if self._limits[i] == 0:
@@ -201,14 +255,22 @@ class TaskStream:
                 )
             curriculum = self.config.data.order == "curriculum"
             key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None
-            supply = Supply(self.sources[i], self.labels[i], self.seed, self._allowed, self._limits[i], key)
+            allowed, limit = partial(self._allowed, i), self._limits[i]
+            supply = Supply(self.sources[i], self.labels[i], self.seed, allowed, limit, key, self._lengths)
             self._supplies[i] = supply
             self._limits[i] = supply.limit
         return self._supplies[i]
 
-    def _allowed(self, task: Task) -> bool:
-        sft = on_sft_side(task.id, self.config.data.sft_ratio)
-        return task.id not in self._forbidden and sft == (self._side == "sft")
+    def _allowed(self, i: int, task: Task) -> bool:
+        """Whether a task of source i may be trained on, on this side."""
+        if task.problem in self._forbidden:
+            return False
+        if too_long(self.config, task):
+            self.overlong[self.labels[i]] = self.overlong.get(self.labels[i], 0) + 1
+            return False
+        # A generator's problem has one truth; the rows of a file may ask one problem under several.
+        key = task.id if self.sources[i].total() is None else task.problem
+        return on_sft_side(key, self.config.data.sft_ratio) == (self._side == "sft")
 
 
 def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
@@ -226,36 +288,3 @@ def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
         return sign * value
 
     return key
-
-
-class _Adaptive:
-    """Weights by running pass rate: w_i = base_i · (p_i(1 − p_i) + 0.02), p_i an average over about 20 steps.
-
-    p(1 − p) is the variance of a 0/1 reward: what a group-relative advantage can learn from.
-    """
-
-    decay, floor = 0.95, 0.02
-
-    def __init__(self, base: np.ndarray, batch: int) -> None:
-        self.base, self.batch = base, batch
-        self.step, self.shown, self.rates = 0, np.zeros(len(base), int), np.full(len(base), 0.5)
-
-    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        if step != self.step + 1:
-            raise ValueError(
-                f"an adaptive curriculum after step {self.step} gives step {self.step + 1}, not {step}"
-            )
-        return self.shown, apportion(self.batch, self.base * (self.rates * (1 - self.rates) + self.floor))
-
-    def observe(self, step: int, graded: Sequence[tuple[int, bool]]) -> None:
-        _, counts = self.plan(step)
-        for i in {i for i, _ in graded}:
-            rate = float(np.mean([correct for j, correct in graded if j == i]))
-            self.rates[i] = self.decay * self.rates[i] + (1 - self.decay) * rate
-        self.shown, self.step = self.shown + counts, step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "shown": self.shown.tolist(), "rates": self.rates.tolist()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.step, self.shown, self.rates = state["step"], np.array(state["shown"]), np.array(state["rates"])

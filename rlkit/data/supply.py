@@ -1,8 +1,9 @@
 """The training tasks of one source, by ordinal: distinct where a number of unique tasks is asked for,
 never one that is held out or on the other side of the SFT:RL split."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
+from rlkit.data.lengths import PromptLengths
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import derive, generator
@@ -13,6 +14,8 @@ SEED_STRIDE = 2**40
 RETRY_STRIDE = 2**32
 MAX_REFUSED = 2_000
 """Refused tasks in a row after which a source counts as exhausted."""
+AT_ONCE = 256
+"""Prompts whose tokens are counted together."""
 
 
 class Supply:
@@ -25,6 +28,7 @@ class Supply:
         allowed: whether a task may be trained on.
         limit: unique tasks; None is without end, and then chance repeats of a small space stay.
         difficulty: sort key of a curriculum; needs a limit.
+        lengths: counts the tokens of many prompts at once, where `allowed` asks for those of each.
     """
 
     def __init__(
@@ -35,14 +39,15 @@ class Supply:
         allowed: Callable[[Task], bool],
         limit: int | None = None,
         difficulty: Callable[[Task], float] | None = None,
+        lengths: PromptLengths | None = None,
     ) -> None:
-        self.source, self.label, self.seed = source, label, seed
+        self.source, self.label, self.seed, self.lengths = source, label, seed, lengths
         self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
         size = source.total()
         self._rows = None if size is None else generator("rows", seed, label).permutation(size)
         self._pool: list[int] = []
         self._seen: set[str] = set()
-        self._next = 0
+        self._candidates = self._drawn()
         self._passes: dict[int, list[int]] = {}
         if limit is None and size is not None:
             self._fill(size)
@@ -81,28 +86,35 @@ class Supply:
         return self._passes[epoch]
 
     def _fill(self, count: int) -> None:
-        """Extend the pool to `count` distinct allowed tasks, or to all there are."""
+        """Extend the pool to `count` distinct allowed problems, or to all there are."""
         refused = 0
-        while len(self._pool) < count:
-            index = self._index(self._next)
-            if index is None or (refused > MAX_REFUSED and self._rows is None):
+        while len(self._pool) < count and (refused <= MAX_REFUSED or self._rows is not None):
+            drawn = next(self._candidates, None)
+            if drawn is None:
                 break
-            self._next += 1
-            task = self.source.task(index)
-            if task.id in self._seen or not self.allowed(task):
+            index, task = drawn
+            if task.problem in self._seen or not self.allowed(task):
                 refused += 1
                 continue
             refused = 0
-            self._seen.add(task.id)
+            self._seen.add(task.problem)
             self._pool.append(index)
         if self.limit is not None and len(self._pool) < count:
             raise self._exhausted()
 
-    def _index(self, k: int) -> int | None:
-        """The source's index of the k-th candidate; None past the last row."""
-        if self._rows is None:
-            return HELD_OUT_INDICES + self.seed * SEED_STRIDE + k
-        return int(self._rows[k]) if k < len(self._rows) else None
+    def _drawn(self) -> Iterator[tuple[int, Task]]:
+        """(index of the source, task) in this run's order: endless, or every row once."""
+        first = HELD_OUT_INDICES + self.seed * SEED_STRIDE
+        size = AT_ONCE if self.lengths else 1
+        start, end = 0, None if self._rows is None else len(self._rows)
+        while end is None or start < end:
+            places = range(start, start + size if end is None else min(start + size, end))
+            indices = [first + k if self._rows is None else int(self._rows[k]) for k in places]
+            tasks = [self.source.task(index) for index in indices]
+            if self.lengths:
+                self.lengths.count(tasks)
+            yield from zip(indices, tasks, strict=True)
+            start += size
 
     def _exhausted(self) -> UserError:
         asked = "endless ones" if self.limit is None else str(self.limit)
@@ -118,7 +130,7 @@ class Supply:
         )
 
 
-def on_sft_side(task_id: str, ratio: float) -> bool:
-    """Whether the task belongs to the supervised part of a pool: a pure function of its content, so the
+def on_sft_side(key: str, ratio: float) -> bool:
+    """Whether what has this key belongs to the supervised part of a pool: a pure function of content, so the
     parts are disjoint in any file, and a smaller ratio's part is contained in a larger one's."""
-    return ratio > 0 and derive("sft", task_id) < ratio * 2.0**63
+    return ratio > 0 and derive("sft", key) < ratio * 2.0**63

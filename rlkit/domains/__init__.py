@@ -66,8 +66,8 @@ HELD_OUT_INDICES = 1_000_000
 class Source(Component):
     """An endless, deterministic supply of tasks; `task(i)` depends on the options and on i alone.
 
-    Training and held-out tasks are split by index range, never by seed, and every training task whose
-    content id is in the held-out set is skipped (small spaces repeat themselves).
+    Training and held-out tasks are split by index range, never by seed, and every training task that asks
+    what a held-out one asks is skipped (small spaces repeat themselves).
     """
 
     weight: Annotated[float, Field(ge=0)] = 1.0
@@ -86,6 +86,10 @@ class Source(Component):
     def total(self) -> int | None:
         """How many tasks there are; None for a generator, which never ends."""
         return None
+
+    def suite(self) -> str:
+        """Its name where `evaluation.suites` has it."""
+        return str(getattr(self, "kind", type(self).__name__))
 
     def check(self) -> None:
         """Before anything runs: a UserError where what the source reads is not there. A generator reads nothing."""

@@ -10,6 +10,19 @@ from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
 
+Version = tuple[int, int]
+
+_versions: dict[str, Version] = {}
+"""Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows."""
+
+
+def version(path: str) -> Version:
+    """Time of the last change (ns) and size: another one is another content."""
+    from rlkit.data import rows
+
+    found = rows.existing(path).stat()
+    return found.st_mtime_ns, found.st_size
+
 
 @sources.register("file")
 class File(Source):
@@ -22,7 +35,8 @@ class File(Source):
     """Only rows of these; empty is all."""
 
     def total(self) -> int:
-        return len(_chosen(self.path, self.data_sources))
+        _versions[self.path] = version(self.path)
+        return len(self._chosen())
 
     def check(self) -> None:
         from rlkit.data import rows
@@ -32,27 +46,37 @@ class File(Source):
     def task(self, index: int) -> Task:
         from rlkit.data.rows import to_task
 
-        row = int(_chosen(self.path, self.data_sources)[index])
-        return to_task(_rows(self.path)[row], f"{self.path}, row {row}")
+        row = int(self._chosen()[index])
+        return to_task(_rows(self.path, _versions[self.path])[row], f"{self.path}, row {row}")
+
+    def suite(self) -> str:
+        return Path(self.path).stem
+
+    def _chosen(self) -> np.ndarray:
+        return _chosen(self.path, _versions.setdefault(self.path, version(self.path)), self.data_sources)
 
 
 @lru_cache(16)
-def _rows(path: str) -> Any:
+def _rows(path: str, _: Version) -> Any:
     """Something with a length that gives the row at a place: parquet stays on disk, memory-mapped."""
     from rlkit.data import rows
 
     if Path(path).suffix != ".parquet":
         return [row for _, row in rows.read(path)]
-    rows.count(path)  # a missing or broken file, in one sentence
+    if rows.count(path) == 0:  # which also says what is wrong with a broken file
+        return []
     import datasets
 
-    return datasets.Dataset.from_parquet(path)
+    try:
+        return datasets.Dataset.from_parquet(path)
+    except Exception as error:  # of pyarrow and of datasets, which have no class in common
+        raise rows.broken(path, error.__cause__ or error) from None
 
 
 @lru_cache(64)
-def _chosen(path: str, data_sources: tuple[str, ...]) -> np.ndarray:
+def _chosen(path: str, at: Version, data_sources: tuple[str, ...]) -> np.ndarray:
     """Numbers of the rows that count."""
-    table = _rows(path)
+    table = _rows(path, at)
     if not data_sources:
         return np.arange(len(table))
     names = np.array(

@@ -6,6 +6,7 @@ from functools import lru_cache
 import numpy as np
 
 from rlkit.errors import UserError
+from rlkit.models.prompts import MarkedChat, encode_chats
 from rlkit.types import Message
 
 MARK = "rlkit"  # stands for the assistant's words when the template is asked what follows them
@@ -28,10 +29,7 @@ class ChatTokens:
 
     def prompt(self, messages: Sequence[Message]) -> np.ndarray:
         """(S,) int64: the chat so far, ready for an answer."""
-        ids = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        return np.asarray(ids, np.int64)
+        return np.asarray(encode_chats(self.tokenizer, [messages])[0], np.int64)
 
     def follow(self, observation: str, after: int) -> np.ndarray:
         """(n,) int64: what comes between the last sampled token `after` and the next answer.
@@ -47,9 +45,9 @@ class ChatTokens:
             {"role": "assistant", "content": MARK},
             {"role": "user", "content": observation},
         ]
-        text = self.tokenizer.apply_chat_template(chat, add_generation_prompt=True, tokenize=False)
-        tail = text.split(MARK, 2)[2]
-        ids = np.asarray(self.tokenizer.encode(tail, add_special_tokens=False), np.int64)
+        marked = MarkedChat(self.tokenizer, chat)
+        text = self.tokenizer.apply_chat_template(marked.messages, add_generation_prompt=True, tokenize=False)
+        ids = np.asarray(marked.encode(text.split(MARK, 2)[2]), np.int64)
         if int(ids[0]) not in self.stop_ids:
             raise UserError(
                 "The chat template ends an assistant's turn with none of the model's stop tokens, so turns "

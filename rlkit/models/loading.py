@@ -25,6 +25,7 @@ from rlkit.errors import UserError
 from rlkit.models import decoder, packaged
 from rlkit.models.ladder import build_ladder_model
 from rlkit.models.products import merged_weight
+from rlkit.models.prompts import encode_chats
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
@@ -63,21 +64,13 @@ class Policy:
         return getattr(self.base, "compute_dtype", None) or self.base.dtype
 
     def encode(self, messages) -> list[int]:
-        """Token ids of a chat prompt by the model's own template, ready for the assistant's turn."""
-        ids = self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=True, tokenize=True, return_dict=False
-        )
-        return cast(list[int], ids)
+        """Token ids of a chat prompt by the model's own template, ready for the assistant's turn. Its words are never
+        control tokens (rlkit.models.prompts)."""
+        return self.encode_all([messages])[0]
 
     def encode_all(self, chats: Sequence) -> list[list[int]]:
         """`encode` of many prompts at once."""
-        ids = self.tokenizer.apply_chat_template(
-            [list(messages) for messages in chats],
-            add_generation_prompt=True,
-            tokenize=True,
-            return_dict=False,
-        )
-        return cast(list[list[int]], ids)
+        return encode_chats(self.tokenizer, chats)
 
     def decode(self, ids) -> str:
         """The text of response ids, without special tokens."""

@@ -11,9 +11,8 @@ from rlkit.environments.rollout import rollout as play
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards import Router
-from rlkit.types import Rollout, Sampler, Task
+from rlkit.types import ENVIRONMENT, Rollout, Sampler, Task
 
-ENVIRONMENT = "environment__"  # data_source prefix of tasks that are acted in turn by turn
 DECODED = 32_768
 """Tokens of responses that become texts together, about: fewer are not worth waking the tokenizer's threads."""
 

@@ -18,6 +18,7 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutp
 
 from rlkit.data.exporting import from_verl
 from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.models.prompts import MarkedChat, encode_chats
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.scaleout.answers import Place, record
 from rlkit.scaleout.reward import PLACE, score_of
@@ -123,7 +124,11 @@ class _Sequence:
 
     async def start(self) -> None:
         """Tokenize the prompt."""
-        self.ids = await self.loop.ct_build_initial_tokens(self.messages)
+        variables = self.loop.apply_chat_template_kwargs
+        if MarkedChat(self.loop.words, self.messages).names:  # which verl would encode as control tokens
+            self.ids = encode_chats(self.loop.words, [self.messages], **variables)[0]
+        else:
+            self.ids = await self.loop.ct_build_initial_tokens(self.messages)
 
     async def turn(self, most: int) -> str:
         """Sample at most `most` tokens; their text."""

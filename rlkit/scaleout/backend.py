@@ -13,8 +13,9 @@ import yaml
 from tqdm.auto import tqdm
 
 from rlkit.config import RunConfig
-from rlkit.data import held_out
+from rlkit.data import TaskStream, held_out
 from rlkit.data.exporting import export
+from rlkit.data.lengths import check_prompts
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards import scorer_of
@@ -144,8 +145,9 @@ class _VerlRun:
         folder = self.store.folder / "verl"
         files = Files.of(self.store.folder, model, 1 + len(list(folder.glob("attempt-*"))))
         if not (files.folder / "test.parquet").exists():
+            held = held_out(self.config)
+            check_prompts(self.config, TaskStream(self.config, held), held)
             export(self.config, files.folder, "verl", progress=self.progress)
-            models.check_prompts(model, self.config.data.max_prompt_length, files.folder)
         files.answers.mkdir(parents=True)
         loop = {
             "name": "rlkit",

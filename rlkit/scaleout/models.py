@@ -70,28 +70,6 @@ def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
     return Shape.of(built), parameter_counts(built)
 
 
-def check_prompts(model: str, limit: int, folder: Path) -> None:
-    """Refuse prompts that verl would cut. Raises UserError; the rows are dropped."""
-    from transformers import AutoTokenizer
-
-    from rlkit.data import rows
-    from rlkit.models.loading import pretrained
-
-    with pretrained(model) as found:
-        tokenizer: Any = AutoTokenizer.from_pretrained(**found)
-    for name in ("train.parquet", "test.parquet"):
-        for _, row in rows.read(folder / name):
-            ids = tokenizer.apply_chat_template(
-                row["prompt"], add_generation_prompt=True, tokenize=True, return_dict=False
-            )
-            if len(ids) > limit:
-                (folder / "test.parquet").unlink(missing_ok=True)  # the mark of a whole export
-                raise UserError(
-                    f"data.max_prompt_length is {limit}, but the prompt of task {row['id']} ({row['data_source']}) has "
-                    f"{len(ids)} tokens: raise it, or filter long prompts from the data."
-                )
-
-
 def merged_step(store: RunStore) -> int:
     """The step of the newest merged checkpoint; 0 without one."""
     return max(checkpoint.steps(store.checkpoints), default=0)

@@ -13,6 +13,7 @@ from rlkit.config import Optimizer, Positive, Section
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
+from rlkit.models.prompts import encode_text
 
 LARGEST_WEIGHT = 20.0  # of a step under `advantage_weighted`, as in Peng et al. 2019
 
@@ -55,7 +56,7 @@ def encode(chat: ChatTokens, trajectory: Trajectory, weights: np.ndarray) -> Exa
     pieces: list[np.ndarray] = []
     spread: list[np.ndarray] = []
     for i, (step, weight) in enumerate(zip(trajectory.transitions, weights, strict=True)):
-        action = np.asarray([*chat.tokenizer.encode(step.text, add_special_tokens=False), stop], np.int64)
+        action = np.asarray([*encode_text(chat.tokenizer, step.text), stop], np.int64)
         pieces.append(action)
         spread.append(np.full(len(action), weight))
         if i + 1 < len(trajectory):

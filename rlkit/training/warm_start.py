@@ -27,6 +27,7 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.prompts import encode_text, set_template_defaults
 from rlkit.seeds import content_hash, derive
 from rlkit.store import RunStore
 from rlkit.training.forward import micro_batches, text_batch, token_logprobs
@@ -110,6 +111,7 @@ def cache_key(config: RunConfig) -> str:
     """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
     content = config.model_dump(mode="json")
     parts = [content["model"]["path"], content["model"]["warm_start"], content["data"]["train"]]
+    parts += [config.data.apply_chat_template_kwargs] if config.data.apply_chat_template_kwargs else []
     return content_hash([VERSION, *parts, [t.id for t in held_out(config)]], 12)
 
 
@@ -117,6 +119,7 @@ def _train_into(folder: Path, config: RunConfig, progress) -> None:
     section = config.model.warm_start
     model = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
     policy = load_policy(model, seed=section.seed)
+    set_template_defaults(policy.tokenizer, config.data.apply_chat_template_kwargs)
     facts = _Trainer(policy, config).run(progress)
     with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
         target = Path(temporary) / "model"
@@ -223,7 +226,7 @@ class _Trainer:
     def _examples(self, tasks: list[Task]) -> Batch:
         stop = self.policy.tokenizer.eos_token_id
         prompts = [np.array(self.policy.encode(t.prompt)) for t in tasks]
-        answers = [np.array([*self.policy.tokenizer.encode(worked_answer(t)), stop]) for t in tasks]
+        answers = [np.array([*encode_text(self.policy.tokenizer, worked_answer(t)), stop]) for t in tasks]
         return text_batch(prompts, answers, self.policy.pad_id)
 
 
@@ -236,7 +239,7 @@ def worked_answer(task: Task) -> str:
 def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
     """Tasks to stop on: spread over the sources like the held-out set that results are reported on, and
     disjoint from it. Fewer than VALIDATION where a source is small."""
-    reported, seed = {t.id for t in held}, derive("warm start validation") % 2**31
+    reported, seed = {t.problem for t in held}, derive("warm start validation") % 2**31
     size = VALIDATION
     while True:
         section = config.evaluation.model_copy(update={"size": size, "seed": seed})
@@ -247,7 +250,7 @@ def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
                 raise
             size //= 2
         else:
-            return [t for t in chosen if t.id not in reported]
+            return [t for t in chosen if t.problem not in reported]
 
 
 def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:

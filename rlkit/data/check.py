@@ -18,6 +18,7 @@ from rlkit.data import rows
 from rlkit.data.overlap import HeldOut, Tokens, common, near_duplicates
 from rlkit.domains import resolve, sources
 from rlkit.errors import UserError
+from rlkit.models.prompts import control_tokens, encode_chats
 from rlkit.types import Task
 
 if TYPE_CHECKING:
@@ -29,19 +30,26 @@ CHECKS: dict[str, tuple[Severity, str]] = {
     "schema": ("error", "a column is missing, empty or of the wrong type"),
     "unrouted": ("error", "no scorer is registered for the data_source"),
     "stringified": ("error", "a message list was turned into a string"),
+    "control": ("warning", "the text has a control token of the tokenizer, which is read as text"),
     "overlong": ("error", "the prompt is longer than the window"),
     "self_score": ("error", "the ground truth does not score 1 against itself"),
+    "spelling": ("error", "the ground truth is not met by itself as a model spells it"),
     "conflict": ("error", "the same prompt has different ground truths"),
-    "held_out": ("error", "the task, or nearly its text, is in a held-out set"),
+    "held_out": ("error", "the prompt, or nearly its text, is in a held-out set"),
     "leak": ("warning", "the prompt states the answer"),
-    "duplicate": ("warning", "the same task stands twice"),
+    "duplicate": ("warning", "the same prompt stands twice"),
     "near_duplicate": ("warning", "the prompt nearly repeats another one"),
     "held_out_numbers": ("warning", "a held-out problem with other numbers (generated data_sources apart)"),
     "imbalance": ("warning", "one answer is right for most rows of a data_source"),
+    "empty": ("warning", "a file has no rows"),
 }
 """Every check with its severity and its meaning."""
 
-_STRINGIFIED = re.compile(r"\s*\[\s*\{\s*['\"]role['\"]")
+_CONTROL = (
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"),
+    *("<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<end_of_turn>"),
+)
+"""Control tokens of common chat templates, looked for where no tokenizer is given."""
 _MARKS = (
     (re.compile(r"\\boxed\s*\{\s*"), re.compile(r"\s*\}")),
     (re.compile(r"<answer>\s*", re.IGNORECASE), re.compile(r"\s*<")),
@@ -113,18 +121,19 @@ def lint(
     if max_prompt_length and tokenizer is None:
         raise UserError(f"max_prompt_length is {max_prompt_length} tokens without a tokenizer: give one too.")
     report = Report(files=[str(p) for p in files], length_unit="tokens" if tokenizer else "characters")
-    linter = _Linter(report, [t for p in held_out for t in rows.tasks(p)])
+    control = control_tokens(tokenizer) if tokenizer is not None else _CONTROL
+    linter = _Linter(report, [t for p in held_out for t in rows.tasks(p)], control)
     kept: list[tuple[str, int, Task]] = []
     for path in files:
-        for row, content in tqdm(
-            rows.read(path), Path(path).name, rows.count(path), unit="row", disable=not progress
-        ):
+        row = -1
+        total, name = rows.count(path), Path(path).name
+        for row, content in tqdm(rows.read(path), name, total, unit="row", disable=not progress):
             task = linter.row(str(path), row, content)
-            if task is None:
-                continue
-            if score:
-                kept.append((str(path), row, task))
-            linter.length(str(path), row, task, tokenizer, max_prompt_length)
+            if task is not None:
+                linter.length(str(path), row, task, tokenizer, max_prompt_length)
+                kept += [(str(path), row, task)] if score else []
+        if row < 0:
+            linter.find("empty", str(path), -1, "", "no rows")
     linter.finish()
     if score:
         _self_scores(report, kept, progress)
@@ -135,15 +144,14 @@ def lint(
 class _Linter:
     """Row-by-row checks, and the memory that checks between rows need."""
 
-    def __init__(self, report: Report, held_out: Sequence[Task]) -> None:
-        self.report = report
+    def __init__(self, report: Report, held_out: Sequence[Task], control: Sequence[str]) -> None:
+        self.report, self.control = report, control
         self.places: list[tuple[str, int, str]] = []  # of every compared row: file, row, data_source
         self.grams: list[np.ndarray] = []
         self.numbers: list[int] = []
-        self.seen: dict[str, tuple[str, int]] = {}
-        self.truths: dict[tuple[str, str], str] = {}
+        self.seen: dict[str, tuple[str, int, str]] = {}  # first of each problem: file, row, truth
         self.answers: dict[str, Counter[str]] = {}
-        self.held_ids = {t.id for t in held_out}
+        self.held = {t.problem for t in held_out}
         texts = [Tokens(_text(t)) for t in held_out]
         self.exact, self.masked = HeldOut(texts, 5, 0.7), HeldOut(texts, 8, 0.8, mask=True)
 
@@ -152,9 +160,9 @@ class _Linter:
 
     def row(self, file: str, row: int, content: Mapping[str, Any]) -> Task | None:
         """All checks of one row; its task when it is one."""
-        source = str(content.get("data_source"))
-        if isinstance(content.get("prompt"), str):
-            self.find("stringified", file, row, source, f"prompt is the string {content['prompt'][:60]!r}")
+        source, prompt = str(content.get("data_source")), content.get("prompt")
+        if isinstance(prompt, str) and rows.is_stringified(prompt):
+            self.find("stringified", file, row, source, f"prompt is the string {prompt[:60]!r}")
             return None
         try:
             task = rows.to_task(content, "row")
@@ -166,30 +174,31 @@ class _Linter:
             detail = test(task)
             if detail:
                 self.find(check, file, row, source, detail)
+        text = _text(task)
+        if names := [name for name in self.control if name in text]:
+            self.find("control", file, row, source, f"the prompt has {', '.join(names)}")
         self._compare(file, row, task)
         return task
 
     def _compare(self, file: str, row: int, task: Task) -> None:
         """Against the rows before and the held-out sets."""
-        source, text, truth = task.data_source, _text(task), json.dumps(task.ground_truth, sort_keys=True)
+        source, truth = task.data_source, json.dumps(task.ground_truth, sort_keys=True)
         self.answers.setdefault(source, Counter())[truth] += 1
-        first = self.seen.setdefault(task.id, (file, row))
-        if task.id in self.held_ids:
-            self.find("held_out", file, row, source, "the same task is held out")
-        if first != (file, row):
-            self.find("duplicate", file, row, source, f"the same as {first[0]}, row {first[1]}")
+        first_file, first_row, first = self.seen.setdefault(task.problem, (file, row, truth))
+        held = task.problem in self.held
+        if held:
+            self.find("held_out", file, row, source, "the same prompt is held out")
+        if (first_file, first_row) != (file, row):
+            where = f"{first_file}, row {first_row}"
+            if first == truth:
+                self.find("duplicate", file, row, source, f"the same as {where}")
+            else:
+                self.find(
+                    "conflict", file, row, source, f"ground truth {truth[:60]}, but {first[:60]} in {where}"
+                )
             return
-        if self.truths.setdefault((source, text), truth) != truth:
-            self.find(
-                "conflict",
-                file,
-                row,
-                source,
-                f"ground truth {truth[:60]}, but elsewhere {self.truths[source, text][:60]}",
-            )
-            return
-        tokens = Tokens(text)
-        if task.id not in self.held_ids:
+        tokens = Tokens(_text(task))
+        if not held:
             self.exact.add(len(self.places), tokens)
             self.masked.add(len(self.places), tokens)
         self.places.append((file, row, source))
@@ -202,8 +211,11 @@ class _Linter:
         if tokenizer is None:
             self.report.lengths.append(len(_text(task)))
             return
-        text = tokenizer.apply_chat_template(list(task.prompt), add_generation_prompt=True, tokenize=False)
-        size = len(tokenizer(str(text), add_special_tokens=False)["input_ids"])  # type: ignore[arg-type]
+        try:
+            size = len(encode_chats(tokenizer, [task.prompt])[0])
+        except UserError as error:  # of the chat template
+            self.find("schema", file, row, task.data_source, str(error))
+            size = 0
         self.report.lengths.append(size)
         if limit and size > limit:
             self.find("overlong", file, row, task.data_source, f"{size} tokens, the window has {limit}")
@@ -260,7 +272,7 @@ def _no_scorer(data_source: str) -> str | None:
 
 
 def _stringified(task: Task) -> str | None:
-    bad = next((m["content"] for m in task.prompt if _STRINGIFIED.match(m["content"])), None)
+    bad = next((m["content"] for m in task.prompt if rows.is_stringified(m["content"])), None)
     return f"content begins {bad[:40]!r}" if bad else None
 
 
@@ -281,19 +293,25 @@ def _leak(task: Task) -> str | None:
 
 
 def _self_scores(report: Report, kept: list[tuple[str, int, Task]], progress: bool) -> None:
-    """Grade every ground truth as an answer to its own row."""
+    """Grade every ground truth as an answer to its own row, and as a model would spell it."""
     from rlkit.config import RewardConfig
-    from rlkit.data.reference import reference_response
+    from rlkit.data.reference import reference_response, spelled_by_a_model
     from rlkit.rewards import Router
 
-    routed = [
-        (*place, reference_response(place[2], worked=False)) for place in kept if not _unrouted(place[2])
-    ]
-    answers = [(file, row, task, text) for file, row, task, text in routed if text is not None]
-    report.ungraded = len(routed) - len(answers)
+    graded: list[tuple[str, str, int, Task, str]] = []
+    for file, row, task in kept:
+        if _unrouted(task):
+            continue
+        answer = reference_response(task, worked=False)
+        report.ungraded += answer is None
+        if answer is not None:
+            graded.append(("self_score", file, row, task, answer))
+        spelled = spelled_by_a_model(task)
+        if spelled is not None and spelled != answer:
+            graded.append(("spelling", file, row, task, spelled))
     with Router(RewardConfig()) as router:
-        rewards = router.grade([(task, text) for _, _, task, text in answers], progress=progress)
-    for (file, row, task, _), reward in zip(answers, rewards, strict=True):
+        rewards = router.grade([(task, text) for *_, task, text in graded], progress=progress)
+    for (check, file, row, task, text), reward in zip(graded, rewards, strict=True):
         if reward.value != 1:
-            why = reward.error or f"scores {reward.value:g}"
-            report.findings.append(Finding("self_score", file, row, task.data_source, why[:200]))
+            why = reward.error or f"{text!r} scores {reward.value:g}"
+            report.findings.append(Finding(check, file, row, task.data_source, why[:200]))

