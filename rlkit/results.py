@@ -50,8 +50,9 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     return _joined(tables, facts)
 
 
-def read_evals(path: str | Path) -> "pd.DataFrame":
-    """Every evaluated sample of a run, a study or an outputs folder, one a row.
+def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
+    """Every sample of the held-out tasks of a run, a study or an outputs folder, one a row; with the name of one of
+    `evaluation.suites`, its samples instead.
 
     Returns:
         The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
@@ -59,7 +60,11 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
         where the answer could not be graded: leave those out of means and say how many there were.
     """
     folders = run_folders(path)
-    tables = [evals.assign(run=folder.name) for folder in folders if (evals := _evals(folder)) is not None]
+    tables = [
+        _of_suite(evals, suite).assign(run=folder.name)
+        for folder in folders
+        if (evals := _evals(folder)) is not None
+    ]
     configs = [_config(folder) for folder in folders]
     chosen = [
         {**_data_hash(config), **{key: flatten(config).get(key) for key in ("study", "seed", "model.path")}}
@@ -67,6 +72,14 @@ def read_evals(path: str | Path) -> "pd.DataFrame":
     ]
     known = _facts(folders, configs)
     return _joined(tables, [{**facts, **c} for facts, c in zip(known, chosen, strict=True)])
+
+
+def _of_suite(evals: "pd.DataFrame", suite: str | None) -> "pd.DataFrame":
+    """Its rows; those of the held-out tasks for None."""
+    if "suite" not in evals:
+        return evals if suite is None else evals.iloc[:0]
+    chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
+    return evals[chosen].drop(columns="suite")
 
 
 def run_folders(path: str | Path) -> list[Path]:
@@ -163,7 +176,11 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     if evals is None or not table["metric"].str.startswith("eval/").any():
         return table
     graded = evals[evals["correct"].notna()]
-    both = pd.concat([graded, graded.assign(data_source="all")])
+    held_out = _of_suite(graded, None)
+    parts = [held_out, held_out.assign(data_source="all")]
+    if "suite" in graded:
+        parts += [part.assign(data_source=name) for name, part in graded.groupby("suite")]
+    both = pd.concat(parts)
     tasks = both.groupby(["step", "data_source"])["task_id"]
     counts = tasks.agg(tasks="nunique", samples="size").astype(float).reset_index()
     table = table.merge(counts, how="left", on=["step", "data_source"])

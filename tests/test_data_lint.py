@@ -90,8 +90,8 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, data_source="logic__graph_logical_dataset") | truth("two words 3"),
     ],
     "spelling": [
-        lambda k: row(k) | truth("#### 17,5x"),
-        lambda k: row(k) | truth("\\boxed{\\boxed{" + str(k) + "} + q}"),
+        lambda k: row(k, data_source="table__hitab") | truth(f"#### town {k}"),
+        lambda k: row(k, data_source="table__hitab") | truth(rf"\\frac{{a}}{{{k}}}"),
     ],
     "conflict": [
         lambda k: says(k, story(k - 1000)) | truth("-5"),
@@ -151,7 +151,9 @@ def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "spelling", "duplicate", "near_duplicate"}, "nothing else but consequences"
+    assert set(beside) <= {"self_score", "spelling", "duplicate", "near_duplicate"}, (
+        "nothing else but consequences"
+    )
     assert report.exit_status == 2
 
 
@@ -237,7 +239,7 @@ def test_short_equal_prompts_are_found(tmp_path):
 
 
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
-    source = sources.parse({"kind": "environment", "environment": {"kind": "equations"}})
+    source = sources.parse({"kind": "environment", "environment": {"kind": "mathematics"}})
     same = [source.task(k) for k in range(6)]
     assert len({t.problem for t in same}) == len({t.id for t in same}) == 6
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(rows.to_row(t)) for t in same))

@@ -30,6 +30,7 @@ from rlkit.models.products import AdaptedLinear
 from rlkit.samplers.torch import pad_right
 from rlkit.scaleout.models import describe
 from rlkit.training.forward import Rows, token_logprobs
+from rlkit.types import Task
 
 
 def padded(prompts, group):
@@ -368,7 +369,9 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
 ASKS = {
     "to train": lambda: load_model("someone/nothing"),
     "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
-    "for the lengths of prompts": lambda: PromptLengths("someone/nothing", {}).count([Task.ask("math__x", "1+1", "2")]),
+    "for the lengths of prompts": lambda: PromptLengths("someone/nothing", {}).count(
+        [Task.ask("math__x", "1+1", "2")]
+    ),
     "for a check of data": lambda: _tokenizer("someone/nothing"),
 }
 

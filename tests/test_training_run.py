@@ -267,7 +267,7 @@ WOULD_END_AT_STEP_1 = {
     "max_prompt_length 40 and data.max_response_length 4090 are 4130 tokens, .* positions for 4096 .* by 34": {
         "data__max_response_length": 4090
     },
-    "data.max_prompt_length is 3, but the prompt of task": {"data__max_prompt_length": 3},
+    "data.max_prompt_length is 3, but 20 of 20 held-out prompts are longer": {"data__max_prompt_length": 3},
     "custom_reward_function is 'nowhere.py:score': .*No such file": {
         "reward__custom_reward_function": "nowhere.py:score"
     },
@@ -376,7 +376,8 @@ def test_cut_responses_are_warned_of_and_the_warning_is_kept(tmp_path):
 
 def test_a_prompt_that_is_too_long_is_named_before_any_step(tmp_path):
     with pytest.raises(
-        UserError, match="max_prompt_length is 9, but the prompt of task .* has 1[0-9] tokens"
+        UserError,
+        match="max_prompt_length is 9, but .* prompts are longer: that of task .* has 1[0-9] tokens",
     ):
         rlkit.train(config(data__max_prompt_length=9), root=tmp_path, progress=False)
 

@@ -68,9 +68,7 @@ def check(
         str | None, typer.Option(help="A ladder size, folder or hub id: counts tokens.")
     ] = None,
     max_prompt_length: Annotated[int | None, typer.Option(help="The window, in tokens.", min=1)] = None,
-    score: Annotated[
-        bool, typer.Option("--score", help="Grade every ground truth against itself.")
-    ] = False,
+    score: Annotated[bool, typer.Option("--score", help="Grade every ground truth against itself.")] = False,
 ) -> None:
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data.check import lint

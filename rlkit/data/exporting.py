@@ -11,7 +11,7 @@ from tqdm.auto import tqdm
 from rlkit.config import RunConfig
 from rlkit.data import rows
 from rlkit.data.reference import reference_response
-from rlkit.data.stream import TaskStream, held_out
+from rlkit.data.stream import TaskStream, held_out, suites
 from rlkit.errors import UserError
 from rlkit.files import replacing
 from rlkit.types import Task
@@ -30,7 +30,7 @@ SFT_SCHEMA = pa.schema({"messages": MESSAGES, "data_source": pa.string(), "id": 
 def export(
     config: RunConfig, out: str | Path, form: Form = "verl", *, progress: bool = True
 ) -> dict[str, int]:
-    """Write `train`, `test` (the held-out tasks) and, with `data.sft_ratio`, `sft` files under `out`.
+    """Write `train`, `test` (held-out tasks and suites) and, with `data.sft_ratio`, `sft` under `out`.
 
     `train` has the rows of all steps, step after step: read it without shuffling. `sft` has the set-aside
     part of `data.train_max_samples` unique tasks (or as many as the ratio makes of the steps' tasks), with
@@ -42,6 +42,7 @@ def export(
     if config.data.order == "adaptive":
         raise UserError("data.order is adaptive, which depends on the run: export another order.")
     out, tests = Path(out), held_out(config)
+    tests += [task for tasks in suites(config).values() for task in tasks]
     total = config.trainer.total_training_steps * config.data.train_batch_size
     stream = TaskStream(config, tests)
     stream.batch(1)  # what is wrong with the sources shows before a file is begun

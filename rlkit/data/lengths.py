@@ -3,10 +3,12 @@
 import json
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.models.rungs import LADDER
 from rlkit.types import ENVIRONMENT, Task
 
 if TYPE_CHECKING:
@@ -56,6 +58,11 @@ def prompt_lengths(config: RunConfig) -> PromptLengths:
     """The lengths by the tokenizer of `model.path`, shared by all runs of this process that have it."""
     template = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
     return _of(config.model.path, template)
+
+
+def at_hand(path: str) -> bool:
+    """Whether a model's tokenizer is there without a hub: a ladder size's or a folder's."""
+    return path in LADDER or Path(path).is_dir()
 
 
 def too_long(config: RunConfig, task: Task) -> bool:

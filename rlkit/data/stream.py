@@ -1,7 +1,9 @@
 """Training batches, the held-out set and the evaluation suites of a run."""
 
+import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +14,7 @@ from rlkit.data.mixture import Adaptive, Schedule, apportion
 from rlkit.data.supply import MAX_REFUSED, Supply, on_sft_side
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
-from rlkit.seeds import generator
+from rlkit.seeds import content_hash, generator
 from rlkit.types import Reward, Task
 
 Side = Literal["rl", "sft"]
@@ -27,11 +29,6 @@ def held_out(config: RunConfig) -> list[Task]:
         UserError: a source has fewer distinct problems than its part of the set.
     """
     return _held_out(config)[0]
-
-
-def held_out_overlong(config: RunConfig) -> int:
-    """How many problems `data.filter_overlong_prompts` left out of the held-out set."""
-    return _held_out(config)[1]
 
 
 def _held_out(config: RunConfig) -> tuple[list[Task], int]:
@@ -62,8 +59,16 @@ def _held_out(config: RunConfig) -> tuple[list[Task], int]:
 
 
 def suites(config: RunConfig) -> dict[str, list[Task]]:
-    """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once."""
-    found: dict[str, list[Task]] = {}
+    """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once.
+
+    Raises:
+        UserError: a suite without tasks or without end, or two of one name.
+    """
+    return {name: tasks for name, (tasks, _) in _suites(config).items()}
+
+
+def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
+    found: dict[str, tuple[list[Task], int]] = {}
     for suite in config.evaluation.suites:
         name, size = suite.suite(), suite.total()
         if name in found:
@@ -73,10 +78,11 @@ def suites(config: RunConfig) -> dict[str, list[Task]]:
                 f"evaluation.suites has {name}, whose problems never end: name it in evaluation.sources, which draws "
                 "evaluation.size of them."
             )
-        tasks = {task.problem: task for task in map(suite.task, range(size))}
-        found[name] = [task for task in tasks.values() if not too_long(config, task)]
-        if not found[name]:
-            raise UserError(f"evaluation.suites has {name}, which holds no task.")
+        distinct = {task.problem: task for task in map(suite.task, range(size))}
+        tasks = [task for task in distinct.values() if not too_long(config, task)]
+        if not tasks:
+            raise UserError(f"evaluation.suites has {name}, which has no task.")
+        found[name] = tasks, len(distinct) - len(tasks)
     return found
 
 
@@ -86,6 +92,19 @@ def _held_out_indices(source: Source, label: str, seed: int) -> Iterable[int]:
     if size is not None:
         return (int(k) for k in rng.permutation(size))
     return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
+
+
+def content_hashes(stream: "TaskStream", held_out: Sequence[Task]) -> dict[str, str]:
+    """What every attempt at a run must have alike: `held_out_hash`, of all that it is evaluated on, and
+    `data_files_hash`, of the files that it trains on, where there are any."""
+    evaluated = [task.id for tasks in (held_out, *stream.suites.values()) for task in tasks]
+    digests = []
+    for source in stream.sources:
+        if (path := getattr(source, "path", None)) and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    files = {"data_files_hash": content_hash(digests)} if digests else {}
+    return {"held_out_hash": content_hash(evaluated), **files}
 
 
 def labels(sources: Sequence[Source]) -> list[str]:
@@ -108,7 +127,6 @@ class TaskStream:
 
     Attributes:
         suites: the tasks of `evaluation.suites`, by the suite's name.
-        overlong: by source, the tasks met so far that `data.filter_overlong_prompts` left out.
 
     Raises:
         UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
@@ -122,7 +140,7 @@ class TaskStream:
         self.suites = suites(config)
         self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
         self._lengths = prompt_lengths(config) if data.filter_overlong_prompts else None
-        self.overlong: dict[str, int] = {}
+        self._overlong: dict[str, int] = {}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
@@ -246,6 +264,15 @@ class TaskStream:
         supply = self._supply(i)
         return [supply.task(k) for k in range(min(int(shown), supply.limit or most))]
 
+    def left_out(self) -> dict[str, int]:
+        """How many prompts `data.filter_overlong_prompts` left out: of the held-out tasks, of each suite, and of each
+        source as far as its tasks were drawn."""
+        if not self.config.data.filter_overlong_prompts:
+            return {}
+        evaluated = {name: overlong for name, (_, overlong) in _suites(self.config).items()}
+        counts = {"held-out": _held_out(self.config)[1], **evaluated, **self._overlong}
+        return {name: count for name, count in counts.items() if count}
+
     def _supply(self, i: int) -> Supply:
         if i not in self._supplies:
             if self._limits[i] == 0:
@@ -266,7 +293,7 @@ class TaskStream:
         if task.problem in self._forbidden:
             return False
         if too_long(self.config, task):
-            self.overlong[self.labels[i]] = self.overlong.get(self.labels[i], 0) + 1
+            self._overlong[self.labels[i]] = self._overlong.get(self.labels[i], 0) + 1
             return False
         # A generator's problem has one truth; the rows of a file may ask one problem under several.
         key = task.id if self.sources[i].total() is None else task.problem

@@ -1,7 +1,8 @@
 """Held-out evaluation: every sample is one row, aggregates come later."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ class EvaluationResult:
     """Rows (one a sample) and their summary.
 
     Attributes:
-        rows: dicts with task_id, data_source, sample, correct, value, error, tokens, finish_reason, response.
-        metrics: eval/pass@k over all tasks and eval/pass@k/<data_source>, the share that could not be
-            graded, response lengths.
+        rows: dicts with task_id, data_source, sample, correct, value, error, tokens, finish_reason, response; of a
+            run with suites also suite, which is None for held-out tasks.
+        metrics: eval/pass@k over all held-out tasks, eval/pass@k/<data_source> and eval/pass@k/<suite>; the share that
+            could not be graded, also of each suite; response lengths.
         pass_at_1: with its 95 % interval from resampling prompts; None when nothing could be graded.
     """
 
@@ -77,16 +79,22 @@ def measure(
     max_tokens: int,
     seed: int,
     max_turn_tokens: int = 0,
+    suites: Mapping[str, Sequence[Task]] = MappingProxyType({}),
 ) -> EvaluationResult:
-    """`evaluate` with everything at hand: what a run calls at each evaluation step."""
+    """`evaluate` with everything at hand: what a run calls at each evaluation step. The rows of `suites`, by name,
+    have a column `suite`, and are in no number of the held-out tasks."""
     from rlkit.samplers.rollouts import grade, sample
 
     limits = Limits(max_tokens, max_turn_tokens, section.temperature, section.top_p)
-    rollouts = sample(
-        tasks, sampler, policy, n=section.n, seed=derive("eval", seed), limits=limits, prompt_limit=1_000_000
-    )
-    grade(rollouts, router, policy)
-    rows = [_row(rollout, i % section.n, policy) for i, rollout in enumerate(rollouts)]
+    rows: list[dict[str, Any]] = []
+    for suite, chosen in [(None, tasks), *suites.items()]:
+        stream = derive("eval", seed) if suite is None else derive("eval", seed, suite)
+        rollouts = sample(
+            chosen, sampler, policy, n=section.n, seed=stream, limits=limits, prompt_limit=1_000_000
+        )
+        grade(rollouts, router, policy)
+        apart = {"suite": suite} if suites else {}
+        rows += [{**_row(rollout, i % section.n, policy), **apart} for i, rollout in enumerate(rollouts)]
     return summarise(rows, section.pass_at)
 
 
@@ -109,25 +117,35 @@ def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
 def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationResult:
     """Metrics of evaluation rows. Samples that could not be graded are in no pass rate; a task left with
     fewer than k graded samples is in no pass@k."""
-    metrics: dict[str, float] = {
-        "eval/error_rate": float(np.mean([r["error"] is not None for r in rows])),
-        "eval/response_length/mean": float(np.mean([r["tokens"] for r in rows])),
-        "eval/response_length/clip_ratio": float(np.mean([r["finish_reason"] == "length" for r in rows])),
+    held_out = [r for r in rows if r.get("suite") is None]
+    groups = {"": held_out}
+    groups |= {
+        f"/{s}": [r for r in held_out if r["data_source"] == s] for s in _names(held_out, "data_source")
     }
-    sources = sorted({r["data_source"] for r in rows})
-    for source in [None, *sources]:
+    suites = _names([r for r in rows if r.get("suite") is not None], "suite")
+    groups |= {f"/{suite}": [r for r in rows if r.get("suite") == suite] for suite in suites}
+    metrics: dict[str, float] = {
+        "eval/response_length/mean": float(np.mean([r["tokens"] for r in held_out])),
+        "eval/response_length/clip_ratio": float(np.mean([r["finish_reason"] == "length" for r in held_out])),
+    }
+    for suffix in ("", *(f"/{suite}" for suite in suites)):
+        metrics[f"eval/error_rate{suffix}"] = float(np.mean([r["error"] is not None for r in groups[suffix]]))
+    for suffix, part in groups.items():
         counts: dict[str, list[int]] = {}
-        for r in rows:
-            if r["correct"] is not None and source in (None, r["data_source"]):
+        for r in part:
+            if r["correct"] is not None:
                 entry = counts.setdefault(r["task_id"], [0, 0])
                 entry[0] += 1
                 entry[1] += bool(r["correct"])
         for k in pass_at:
             rates = [pass_at_k(n, c, k) for n, c in counts.values() if n >= k]
-            name = f"eval/pass@{k}" + (f"/{source}" if source else "")
-            metrics[name] = float(np.mean(rates)) if rates else float("nan")
-    graded = [r for r in rows if r["correct"] is not None]
+            metrics[f"eval/pass@{k}{suffix}"] = float(np.mean(rates)) if rates else float("nan")
+    graded = [r for r in held_out if r["correct"] is not None]
     interval = None
     if graded:
         interval = pass_rate([float(r["correct"]) for r in graded], [r["task_id"] for r in graded])
     return EvaluationResult(rows, metrics, interval)
+
+
+def _names(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
+    return sorted({r[column] for r in rows})

@@ -39,7 +39,9 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
     options = {"add_generation_prompt": True, **variables}
     try:
         plain = [chat.messages for chat in marked if not chat.names]
-        ids = tokenizer.apply_chat_template(plain, tokenize=True, return_dict=False, **options) if plain else []
+        ids = (
+            tokenizer.apply_chat_template(plain, tokenize=True, return_dict=False, **options) if plain else []
+        )
         rest = iter(ids)
         return [
             chat.encode(tokenizer.apply_chat_template(chat.messages, tokenize=False, **options))
@@ -87,7 +89,9 @@ class MarkedChat:
 
 def names_of_control_tokens(tokenizer: Any) -> re.Pattern[str]:
     """What finds `control_tokens` in a text."""
-    return re.compile("|".join(map(re.escape, control_tokens(tokenizer))) or "(?!)")  # re keeps what it compiled
+    return re.compile(
+        "|".join(map(re.escape, control_tokens(tokenizer))) or "(?!)"
+    )  # re keeps what it compiled
 
 
 def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:

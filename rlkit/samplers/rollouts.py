@@ -71,7 +71,7 @@ def require_short(tasks: Sequence[Task], encoded: Sequence[Sequence[int]], limit
         if len(ids) > limit:
             raise UserError(
                 f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has "
-                f"{len(ids)} tokens: raise it, or filter long prompts from the data."
+                f"{len(ids)} tokens: raise it, or set data.filter_overlong_prompts."
             )
 
 

@@ -16,6 +16,7 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.exporting import export
 from rlkit.data.lengths import check_prompts
+from rlkit.data.stream import content_hashes
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards import scorer_of
@@ -24,7 +25,6 @@ from rlkit.scaleout.layout import Files
 from rlkit.scaleout.ray_executor import knock, use_token
 from rlkit.scaleout.results import Results
 from rlkit.scaleout.startup import Startup
-from rlkit.seeds import content_hash
 from rlkit.store import Run, RunStore
 from rlkit.training.interrupt import Interrupt
 
@@ -118,7 +118,7 @@ class _VerlRun:
         files = self._prepare()
         done = files.kept_step
         self._check_resume(files, done)
-        self.store.pin(**scorer_of(self.config.reward), held_out_hash=content_hash([t.id for t in held]))
+        self.store.pin(**scorer_of(self.config.reward), **content_hashes(TaskStream(self.config, held), held))
         self.store.update(**counts)
         results = Results(self.config, self.store, files, shape, held)
         interrupt.defer()

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import RunStopped
 from rlkit.models import packaged
 from rlkit.scaleout.layout import Files
 from rlkit.store import RunStore

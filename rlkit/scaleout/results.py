@@ -95,7 +95,8 @@ class Results:
         """All answers of a step are here, or were waited for long enough."""
         c, step, data = self.config, int(line["step"]), line["data"]
         train = c.data.train_batch_size * c.rollout.n if _trained(data) else 0
-        test = len(self.held_out) * c.evaluation.n if _evaluated(data) else 0
+        tasks = sum(map(len, (self.held_out, *self.stream.suites.values())))
+        test = tasks * c.evaluation.n if _evaluated(data) else 0
         here = self.answers.count(step, "train") >= train and self.answers.count(step, "test") >= test
         return here or time.monotonic() - came > PATIENCE
 
@@ -182,10 +183,12 @@ class Results:
         )  # fmt: skip
 
     def _evaluate(self, step: int) -> dict[str, float]:
+        suites = self.stream.suites
         found = {(row["task_id"], row["sample"]): row for row in self.answers.take(step, "test")}
         rows = [
-            _evaluation_row(task, k, found.get((task.id, k)))
-            for task in self.held_out
+            _evaluation_row(task, k, found.get((task.id, k))) | ({"suite": suite} if suites else {})
+            for suite, tasks in [(None, self.held_out), *suites.items()]
+            for task in tasks
             for k in range(self.config.evaluation.n)
         ]
         result = summarise(rows, self.config.evaluation.pass_at)

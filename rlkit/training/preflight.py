@@ -8,17 +8,16 @@ from transformers import AutoConfig
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
+from rlkit.data.lengths import at_hand, check_prompts
 from rlkit.errors import UserError
 from rlkit.models.ladder import ladder_config
-from rlkit.models.loading import load_tokenizer
 from rlkit.models.rungs import LADDER
 from rlkit.rewards import scorer_of
-from rlkit.samplers.rollouts import ENVIRONMENT, require_short
 from rlkit.training import algorithms
 
 
 def preflight(config: RunConfig) -> None:
-    """Make what can be made of a run without weights: its first batch of tasks with their tokens, its reward function.
+    """Make what can be made of a run without weights: its tasks with their tokens, its reward function.
 
     Tokens are counted for ladder models and folders; those of a hub's model when the run loads it.
 
@@ -27,21 +26,17 @@ def preflight(config: RunConfig) -> None:
     """
     if config.trainer.backend == "local":
         algorithms.check(config)
-    for source in config.data.train:
+    for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
         source.check()
     scorer_of(config.reward)
     warn_of_defaults(config)
-    tasks = TaskStream(config, held_out(config)).batch(1)
-    answers = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)]
+    tests = held_out(config)
+    stream = TaskStream(config, tests)
+    stream.batch(1)
     path = config.model.path
-    if path in LADDER or Path(path).is_dir():
+    if at_hand(path):
         check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
-    if answers and (path in LADDER or Path(path).is_dir()):
-        chats = [list(t.prompt) for t in answers]
-        ids: Any = load_tokenizer(path).apply_chat_template(
-            chats, add_generation_prompt=True, return_dict=False
-        )
-        require_short(answers, ids, config.data.max_prompt_length)
+        check_prompts(config, stream, tests)
 
 
 def check_window(config: RunConfig, model: Any) -> None:

@@ -15,6 +15,8 @@ from tqdm.auto import tqdm
 from rlkit.compute import Ledger, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
+from rlkit.data.lengths import at_hand, check_prompts
+from rlkit.data.stream import content_hashes
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
@@ -22,10 +24,11 @@ from rlkit.files import require_space
 from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
+from rlkit.models.prompts import set_template_defaults
 from rlkit.rewards import Router, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
-from rlkit.seeds import content_hash, derive
+from rlkit.seeds import derive
 from rlkit.sizing.packing import keep_to_share
 from rlkit.store import Run, RunStore
 from rlkit.training import checkpoint, state
@@ -60,17 +63,22 @@ class TrainingRun:
         self.ledger, self.metrics, self._warned = Ledger(), {}, set()
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
+        if config.data.filter_overlong_prompts or not at_hand(
+            config.model.path
+        ):  # others: rlkit.training.preflight
+            check_prompts(config, self.stream, self.held_out)
         self.device = device_of(config)
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
-        store.pin(**scorer_of(config.reward), held_out_hash=content_hash([t.id for t in self.held_out]))
+        store.pin(**scorer_of(config.reward), **content_hashes(self.stream, self.held_out))
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
         started = warm_start(config, progress_shown(config, store, progress))
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
+        set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         check_window(config, self.policy.base.config)
         self.learning = make_learning(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
@@ -92,6 +100,13 @@ class TrainingRun:
             learning_rate=actor.stepper.peak, sampler=why, compiled=self.learning.compiled,
             micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
         )  # fmt: skip
+        if left_out := self.stream.left_out():
+            counts = ", ".join(f"{count:,} of {name}" for name, count in left_out.items())
+            self.warn(
+                f"data.filter_overlong_prompts left out prompts of more than {config.data.max_prompt_length} tokens: "
+                f"{counts}.",
+                "overlong",
+            )
 
     @classmethod
     @contextmanager
@@ -281,7 +296,7 @@ class TrainingRun:
             result = measure(
                 self.policy, self.sampler, self.router, self.held_out, c.evaluation,
                 max_tokens=c.data.max_response_length, max_turn_tokens=c.rollout.max_turn_length,
-                seed=derive("eval", c.seed, self.step),
+                seed=derive("eval", c.seed, self.step), suites=self.stream.suites,
             )  # fmt: skip
         self.store.log_evals(self.step, result.rows)
         self.metrics |= result.metrics
