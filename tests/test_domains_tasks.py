@@ -7,17 +7,13 @@ import subprocess
 import sys
 from collections import Counter
 from fractions import Fraction
-from functools import reduce
-from itertools import permutations, product
 
 import numpy as np
 import pytest
 
 from rlkit.data.reference import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.arc.tasks import RULES, corpus
 from rlkit.domains.code.programs import PARAMETER, cases, compose
-from rlkit.domains.logic.zebra import puzzle, solutions, unique
 from rlkit.domains.math.problems import FAMILIES
 from rlkit.domains.reasoning.tasks import REFUSED
 from rlkit.errors import UserError
@@ -28,7 +24,7 @@ GYM = [
     {"kind": "reasoning_gym", "dataset": name}
     for name in ("chain_sum", "knights_knaves", "family_relationships")
 ]
-KINDS = ["arithmetic", "math_problems", "zebra", "ordering", "graph_walk", "path", "arc", "grid", "programs"]
+KINDS = ["arithmetic", "math_problems", "zebra", "arc", "programs"]
 KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", "ohm", *GYM]
 START = HELD_OUT_INDICES + 12345
 
@@ -140,60 +136,6 @@ def test_asked_for_inputs_are_the_only_ones():
 def compose_again(task):
     rng = generator("code_io", 4, "input", task.extra_info["index"])
     return compose(rng, int(rng.integers(1, 5)), invertible=True)
-
-
-def test_zebra_puzzles_have_one_solution_and_no_idle_clue():
-    for k in range(25):
-        houses, clues = puzzle(np.random.default_rng(k), 3, 3)
-        grids = [g for g in product(permutations(range(3)), repeat=3) if all(c.holds(list(g)) for c in clues)]
-        assert grids == [tuple(houses)] == [tuple(g) for g in solutions(clues, 3, 3)]
-        assert not any(unique([c for c in clues if c is not clue], 3, 3) for clue in clues)
-
-
-def test_zebra_clues_mean_what_they_say():
-    houses, clues = puzzle(np.random.default_rng(3), 4, 4)
-
-    def house(item):
-        return houses[item[0]][item[1]]
-
-    meaning = {
-        "next": lambda c: abs(house(c.first) - house(c.second)) == 1,
-        "left": lambda c: house(c.first) < house(c.second),
-        "same": lambda c: house(c.first) == house(c.second),
-        "directly": lambda c: house(c.first) + 1 == house(c.second),
-        "at": lambda c: house(c.first) == c.second[1],
-    }
-    assert all(meaning[c.kind](c) for c in clues) and len({c.kind for c in clues}) >= 3
-
-
-def test_orderings_follow_from_their_clues():
-    for k in range(20):
-        task = sources.parse({"kind": "ordering", "items": 5}).task(START + k)
-        text, birds = task.prompt[0]["content"], task.ground_truth
-        fitting = [
-            order for order in permutations(birds) if all(_true(order, c) for c in text.split("\n")[1:-1])
-        ]
-        assert fitting == [tuple(birds)]
-
-
-def _true(order, clue) -> bool:
-    if m := re.match(r"The (\w+) is number (\d) from the left", clue):
-        return order.index(m[1]) == int(m[2]) - 1
-    if m := re.match(r"The (\w+) is to the (left|right) of the (\w+)", clue):
-        return (order.index(m[1]) < order.index(m[3])) == (m[2] == "left")
-    m = re.match(r"Exactly one bird sits between the (\w+) and the (\w+)", clue)
-    assert m, clue
-    return abs(order.index(m[1]) - order.index(m[2])) == 2
-
-
-def test_walks_end_where_the_arrows_lead():
-    for k in range(50):
-        edges, start = sources.parse("path").task(START + k).prompt[0]["content"].rsplit(" ", 1)
-        arrows = {e[0]: e[1] for e in edges.split()}
-        at = start[0]
-        for _ in range(int(start[1:])):
-            at = arrows[at]
-        assert at == sources.parse("path").task(START + k).ground_truth
 
 
 def test_mathematics_against_sympy():
@@ -312,62 +254,15 @@ def test_choices_have_one_right_letter_and_letters_are_even():
     assert set(letters) == set("ABCD") and min(letters.values()) > 60
 
 
-def test_no_held_out_arc_task_has_a_variant_in_training():
-    source = sources.parse("arc")
-    tests = {source.task(k).extra_info["arc_id"] for k in range(400)}
-    trained = {source.task(HELD_OUT_INDICES + k).extra_info["arc_id"] for k in range(400)}
-    assert tests <= {t.id for t in corpus("evaluation")} and trained <= {t.id for t in corpus("training")}
-    assert not tests & trained
-    same = [source.task(HELD_OUT_INDICES + 7 + len(trained) * 400 * k) for k in range(5)]
-    assert len({t.id for t in same}) > 1, "variants of one task differ"
-    plain = sources.parse({"kind": "arc", "augment": False}).task(HELD_OUT_INDICES)
-    original = next(t for t in corpus("training") if t.id == plain.extra_info["arc_id"])
-    assert plain.ground_truth == original.test[0][1].tolist()
-
-
-@pytest.mark.parametrize("options", [{}, {"size": 2, "steps": 1, "examples": 1}])
-def test_the_examples_of_a_grid_decide_its_output(options):
-    rules = [r for n in (1, 2) for r in product(RULES.values(), repeat=n)]
-    for k in range(40):
-        task = sources.parse({"kind": "grid", **options}).task(START + k)
-        text = re.findall(r"(?:Input|Output): (\[\[.*?\]\])", task.prompt[0]["content"])
-        *examples, test = [np.array(json.loads(g)) for g in text]
-        pairs = list(zip(examples[::2], examples[1::2], strict=True))
-        fitting = [r for r in rules if all(np.array_equal(reduce(_then, r, a), b) for a, b in pairs)]
-        assert all(reduce(_then, r, test).tolist() == task.ground_truth for r in fitting)
-
-
-def _then(grid, rule):
-    return rule(grid)
-
-
-def test_grids_follow_their_rule():
-    for k in range(50):
-        task = sources.parse({"kind": "grid", "steps": 1}).task(START + k)
-        grids = [
-            np.array(json.loads(g))
-            for g in re.findall(r"(?:Input|Output): (\[\[.*?\]\])", task.prompt[0]["content"])
-        ]
-        if task.extra_info["rule"] == "rotate":
-            assert all(
-                np.array_equal(np.rot90(a, 3), b) for a, b in zip(grids[:-1:2], grids[1::2], strict=True)
-            )
-        if task.extra_info["rule"] == "fall":
-            assert all((np.diff((b != 0).astype(int), axis=0) >= 0).all() for b in grids[1::2])
-
-
 @pytest.mark.parametrize(
     "easy, hard, measure",
     [
         ({"kind": "arithmetic", "digits": 1}, {"kind": "arithmetic", "digits": 8}, "prompt"),
         ({"kind": "zebra", "houses": 2}, {"kind": "zebra", "houses": 4}, "difficulty"),
-        ({"kind": "ordering", "items": 3}, {"kind": "ordering", "items": 7}, "difficulty"),
         ({"kind": "programs", "steps": 1}, {"kind": "programs", "steps": 6}, "difficulty"),
         ({"kind": "code_io", "steps": 1}, {"kind": "code_io", "steps": 8}, "difficulty"),
         ({"kind": "tables", "level": 1}, {"kind": "tables", "level": 4}, "difficulty"),
         ({"kind": "formulas", "level": 1}, {"kind": "formulas", "level": 3}, "difficulty"),
-        ({"kind": "grid", "size": 2, "steps": 1}, {"kind": "grid", "size": 8, "steps": 4}, "difficulty"),
-        ({"kind": "graph_walk", "steps": 1}, {"kind": "graph_walk", "steps": 9}, "difficulty"),
         ({**GYM[0], "level": 0}, {**GYM[0], "level": 3}, "prompt"),
     ],
 )
@@ -383,7 +278,7 @@ def test_the_difficulty_knob_turns(easy, hard, measure):
 
 
 def test_the_smallest_prompts_fit_the_smallest_models():
-    for kind in ("arithmetic", "path", "string_trace", "lookup", "ohm"):
+    for kind in ("arithmetic", "string_trace", "lookup", "ohm"):
         tasks = [sources.parse(kind).task(START + k) for k in range(200)]
         assert max(len(t.prompt[0]["content"]) for t in tasks) <= 32
         assert max(len(t.ground_truth) for t in tasks) <= 4

@@ -32,7 +32,12 @@ Scorer = Callable[..., Reward]
 those that need the settings or the time left. The reward's value is the share that is right: it is paid where
 `reward.partial_credit` is set, and all or nothing otherwise."""
 
-sources = Registry("source", "rlkit.domains", hint="A source is a class in a file under rlkit/domains/.")
+sources = Registry(
+    "source",
+    "rlkit.domains",
+    "rlkit.environments.tasks",
+    hint="A source is a class in a file under rlkit/domains/.",
+)
 scorers = Registry(
     "data_source",
     "rlkit.domains",

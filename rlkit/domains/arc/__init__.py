@@ -1,1 +1,0 @@
-"""Grids: the Abstraction and Reasoning Corpus and its relatives."""

@@ -1,0 +1,240 @@
+"""IFEval (Zhou et al., arXiv 2311.07911): 25 instructions that a program can check, all of which must be followed.
+
+Four things differ from the paper's code: keywords are taken literally (there they are regular expressions), sentences
+are split without NLTK's model, a few words in ASCII count as English (langdetect takes them for other languages), and
+a text without words is in no language.
+"""
+
+import inspect
+import json
+import re
+import string
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from rlkit.domains import scorer
+from rlkit.domains.answers import after_thinking, literal
+from rlkit.errors import UserError, did_you_mean
+from rlkit.types import Reward
+
+# words, sentences and paragraphs
+
+_EMOJI = "\u203c-\u3299\U0001f000-\U0001faff"
+_SENTENCE = re.compile(
+    rf"[^.!?]*(?:[.!?](?![\s\"'”’)\]{_EMOJI}]|$)[^.!?]*)*(?:[.!?‽]+[\"'”’)\]]*|$)(?:\s?[{_EMOJI}\ufe0f])*"
+)
+_SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|u\.s|jr|sr|no|fig)\.$", re.IGNORECASE)
+_FEW = 8  # words; langdetect is no judge of so short a text
+_ENOUGH = 10_000  # characters from which a language is told
+
+
+def words(text: str) -> list[str]:
+    """Runs of letters, digits and underscores."""
+    return re.findall(r"\w+", text)
+
+
+def opening_word(text: str) -> str:
+    """The first word between blanks, in lower case and without punctuation; empty if there is none."""
+    plain = text[:_ENOUGH].lower().translate(str.maketrans("", "", string.punctuation + "“”‘’—–…"))
+    return next(iter(plain.split()), "")
+
+
+def sentences(text: str) -> list[str]:
+    """Pieces that end with . ! or ?, or with a line of their own; abbreviations and decimals do not end one.
+    Emoji behind the mark belong to it."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        joined = False
+        for match in _SENTENCE.finditer(" ".join(line.split())):
+            if piece := match.group().strip():
+                if not joined:
+                    found.append([])
+                found[-1].append(piece)
+                joined = _SHORT.search(piece[-6:]) is not None
+    return [" ".join(pieces) for pieces in found]
+
+
+def language(text: str) -> str:
+    """ISO 639-1 code of a text's language (langdetect, seeded); empty where it has none."""
+    import langdetect
+
+    langdetect.DetectorFactory.seed = 0
+    try:
+        return str(langdetect.detect(text[:_ENOUGH]))
+    except langdetect.LangDetectException:
+        return ""
+
+
+def in_language(text: str, code: str) -> bool:
+    """Whether a text is in a language; a few words in ASCII letters are English."""
+    found = words(text)
+    if code == "en" and 0 < len(found) <= _FEW and all(c.isascii() for c in text if c.isalpha()):
+        return True
+    return bool(found) and language(text) == code
+
+
+def _count(count: int, relation: str | None, bound: float) -> bool:
+    """Whether a count is `at least` or `less than` a bound, the two relations of IFEval."""
+    if relation not in ("at least", "less than", None):
+        raise UserError(f"An instruction's relation is {relation!r}; it can be 'at least' or 'less than'.")
+    return count < bound if relation == "less than" else count >= bound
+
+
+def _occurs(word: str, text: str) -> bool:
+    """Whether a word or phrase stands in a text, as a whole and in any case."""
+    return re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) is not None
+
+
+# the checks that take more than a line
+
+
+def _parts(text: str, separator: str) -> list[str]:
+    """The pieces between separators; an empty first or last one does not count."""
+    parts = [part.strip() for part in text.strip().split(separator)]
+    return parts[not parts[0] : len(parts) - (not parts[-1])]
+
+
+def _paragraphs(text: str, num_paragraphs: int) -> bool:
+    """Paragraphs are separated by `***`."""
+    parts = _parts(text, "***")
+    return all(parts) and len(parts) == num_paragraphs
+
+
+def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
+    """Paragraphs are separated by blank lines."""
+    parts = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
+    if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
+        return False
+    return opening_word(parts[nth_paragraph - 1]) == opening_word(first_word)
+
+
+def _postscript(text: str, postscript_marker: str) -> bool:
+    markers = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
+    marker = markers.get(postscript_marker, re.escape(postscript_marker))
+    return re.search(marker, text, re.IGNORECASE) is not None
+
+
+def _highlights(text: str, num_highlights: int) -> bool:
+    found = re.findall(r"\*\*[^\n*]*\*\*|\*[^\n*]*\*", text)
+    return sum(bool(piece.strip("* ")) for piece in found) >= num_highlights
+
+
+def _json(text: str) -> bool:
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].strip().removeprefix("json").removeprefix("JSON")
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _title(text: str) -> bool:
+    lines = (line.partition("<<")[2].rpartition(">>")[0] for line in text.splitlines())
+    return any(line.strip("<> ") for line in lines)
+
+
+def _two(text: str) -> bool:
+    """Two different responses, separated by six asterisks."""
+    parts = _parts(text, "******")
+    return len(parts) == 2 and all(parts) and parts[0] != parts[1]
+
+
+_ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
+# fmt: off
+CHECKS: dict[str, Callable[..., bool]] = {
+    "keywords:existence": lambda text, keywords: all(word.lower() in text.lower() for word in keywords),
+    "keywords:frequency": lambda text, keyword, frequency, relation:
+        _count(text.lower().count(keyword.strip().lower()), relation, frequency),
+    "keywords:forbidden_words": lambda text, forbidden_words: not any(_occurs(word, text) for word in forbidden_words),
+    "keywords:letter_frequency": lambda text, letter, let_frequency, let_relation:
+        _count(text.lower().count(letter.lower()), let_relation, let_frequency),
+    "language:response_language": lambda text, language: in_language(text, language),
+    "length_constraints:number_sentences": lambda text, num_sentences, relation:
+        _count(len(sentences(text)), relation, num_sentences),
+    "length_constraints:number_words": lambda text, num_words, relation: _count(len(words(text)), relation, num_words),
+    "length_constraints:number_paragraphs": _paragraphs,
+    "length_constraints:nth_paragraph_first_word": _first_word,
+    "detectable_content:number_placeholders": lambda text, num_placeholders:
+        len(re.findall(r"\[[^\[\]]*\]", text)) >= num_placeholders,
+    "detectable_content:postscript": _postscript,
+    "detectable_format:number_bullet_lists": lambda text, num_bullets:
+        len(re.findall(r"^[^\S\n]*(?:\*[^*]|-)", text, re.MULTILINE)) == num_bullets,
+    "detectable_format:constrained_response": lambda text: any(answer in text for answer in _ANSWERS),
+    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:multiple_sections": lambda text, section_spliter, num_sections:
+        len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)) >= num_sections,
+    "detectable_format:json_format": _json,
+    "detectable_format:title": _title,
+    "combination:two_responses": _two,
+    "combination:repeat_prompt": lambda text, prompt_to_repeat:
+        text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
+    "startend:end_checker": lambda text, end_phrase:
+        text.strip().strip('"').lower().endswith(end_phrase.strip().lower()),
+    "startend:quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == '"' == text.strip()[-1],
+    "change_case:capital_word_frequency": lambda text, capital_frequency, capital_relation:
+        _count(sum(word.isupper() for word in words(text)), capital_relation, capital_frequency),
+    "change_case:english_capital": lambda text: text.isupper() and in_language(text.lower(), "en"),
+    "change_case:english_lowercase": lambda text: text.islower() and in_language(text, "en"),
+    "punctuation:no_comma": lambda text: "," not in text,
+}
+# fmt: on
+"""Each instruction's name and its check: a function of the response and of the instruction's arguments."""
+
+
+@scorer("ood__ifeval", "ifeval")
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the response outside the reasoning follows every instruction.
+
+    Args:
+        ground_truth: arguments of each instruction, a list of mappings (or its JSON or Python text).
+        extra_info: `instruction_id_list`, and `prompt` for instructions that repeat it.
+
+    parts: instructions_followed, instructions_total. The value is their ratio.
+    """
+    names = extra_info.get("instruction_id_list")
+    if not isinstance(names, list) or not names:
+        raise UserError("An ifeval row needs extra_info.instruction_id_list, a list of names.")
+    arguments = literal(ground_truth) if isinstance(ground_truth, str) else ground_truth
+    if not isinstance(arguments, list):
+        raise UserError(f"The ground truth of instructions is a list, not {str(ground_truth)[:80]!r}.")
+    if len(names) != len(arguments):
+        raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
+    text = after_thinking(response).strip()
+    checks = [
+        _bound(name, given, extra_info.get("prompt")) for name, given in zip(names, arguments, strict=True)
+    ]
+    followed = [bool(text) and check(text) for check in checks]
+    count = {"instructions_followed": sum(followed), "instructions_total": len(followed)}
+    return Reward.of(all(followed), sum(followed) / len(followed), **count)
+
+
+def _bound(name: Any, arguments: Mapping[str, Any] | None, prompt: Any) -> Callable[[str], bool]:
+    """An instruction's check with its arguments, tried on a word, so that its errors are the row's own."""
+    if name not in CHECKS:
+        raise UserError(f"Unknown instruction {name!r}.{did_you_mean(str(name), CHECKS)}")
+    check = CHECKS[name]
+    known = list(inspect.signature(check).parameters)[1:]
+    given = {k: _whole(v) for k, v in (arguments or {}).items() if v is not None and k in known}
+    if "prompt_to_repeat" in known and prompt is not None:
+        given.setdefault("prompt_to_repeat", prompt if isinstance(prompt, str) else str(prompt))
+    try:
+        check("word", **given)
+    except (TypeError, AttributeError) as problem:
+        raise UserError(f"The arguments of the instruction {name!r} are {given}: {problem}.") from None
+    return lambda text: check(text, **given)
+
+
+def _whole(value: Any) -> Any:
+    """Arrow turns whole numbers into floats when a column also has gaps."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+@scorer("ood__ifbench", "ifbench", "ood__livebench", "livebench")
+def refuse(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> NoReturn:
+    """Numbers of these benchmarks are compared with others' only where their own code gives them."""
+    raise UserError(
+        "IFBench and LiveBench are graded by their official code (github.com/allenai/IFBench, "
+        "github.com/LiveBench/LiveBench): name it in reward.custom_reward_function, as file.py:function."
+    )

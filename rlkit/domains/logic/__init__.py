@@ -1,1 +1,0 @@
-"""Logic: zebra, ordering and graph puzzles."""
