@@ -30,7 +30,7 @@ GRIDS = [
     tag("[[9]]") + " Correction: " + tag("1 0\n0 2"), "<Answer>\n1 0\n0 2\n</Answer>",
     "The output is:\n```\n1 0\n0 2\n```", "So:\n```python\n[[1, 0], [0, 2]]\n```\nThat is all.",
     "~~~\n[[1,0],[0,2]]\n~~~",
-    "First ```\n3 3\n3 3\n``` and then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
+    "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}",
 ]

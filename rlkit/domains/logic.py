@@ -238,7 +238,7 @@ def _answer(response: str) -> str:
 
 
 _SEPARATOR = re.compile(
-    r",|\n|;|-+>|→|⇒|=>|\\(?:long)?(?:right)?arrow(?![a-z])|\\to(?![a-z])|\\\\", re.IGNORECASE
+    r",|\n|;|-{1,2}>|→|⇒|=>|\\(?:long)?(?:right)?arrow(?![a-z])|\\to(?![a-z])|\\\\", re.IGNORECASE
 )
 
 
@@ -248,12 +248,12 @@ def items(text: str) -> list[str] | None:
         return None
     blocks = fences(text) if "```" in text else []
     text = re.sub(r"\*\*|`", "", blocks[0][1] if len(blocks) == 1 else text).strip()
+    text = re.sub(r"\\(?:left|right)(?=[\[\]()])", "", text)
+    for _ in range(2):
+        text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", text)
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
         return [_name(item) for item in value]
-    text = re.sub(r"\\(?:left|right)(?=[\[\]()])", "", text)
-    for _ in range(2):
-        text = re.sub(r"\\(?:text(?:bf|it|rm)?|mathrm|mathbf)\{([^{}]*)\}", r"\1", text)
     if text[:1] + text[-1:] in ("[]", "()"):
         text = text[1:-1]
     if re.search(r"[\[\]{}]", text):
