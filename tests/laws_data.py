@@ -10,6 +10,11 @@ CHINCHILLA = {"E": 1.69, "A": 406.4, "alpha": 0.34, "B": 410.7, "beta": 0.28}
 TRUTHS = {
     "power": {"A": 5.0, "alpha": 0.1},
     "saturating_power": {"E": 1.8, "A": 30.0, "alpha": 0.4},
+    "rising_power": {"A": 0.8, "D": 2.0, "B": 0.3},
+    "logarithmic": {"a": -0.1, "b": 0.05},
+    "logit_linear": {"a": -6.0, "b": 0.5},
+    "logit_plane": {"a": -12.0, "b": 0.4, "c": 0.3},
+    "logistic": {"floor": 0.9, "ceiling": 0.2, "x_mid": 2e4, "slope": 0.8},
     "chinchilla": CHINCHILLA,
     "data_constrained": {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0},
     "sigmoid": {"R0": 0.1, "A": 0.6, "C_mid": 2e3, "B": 1.4},

@@ -87,7 +87,7 @@ def test_a_thick_line_is_the_mean_over_seeds():
 def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     points = summary.final(metrics())
     fit = rlkit.fit(points, "power", x="parameters_non_embedding", y="error", holdout={"held_out": [True]})
-    drawing = figures.scaling_law(fit, points)
+    drawing = figures.law(fit, points)
     (ax,) = drawing.figure.axes
     assert ax.get_xscale() == "log"
     dots = {line.get_label(): line for line in ax.lines if line.get_linestyle() == "None"}

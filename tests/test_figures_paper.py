@@ -546,7 +546,7 @@ def test_nothing_is_held_out_of_a_fit_that_is_not_there(study):
 
 def test_a_drawing_that_is_kept_has_the_caption_of_its_name(tmp_path):
     data = StudyData(write_study(tmp_path))
-    drawing = data.keep("scaling_law", figures.scaling_law(data.fit, data.points, by="cell"))
+    drawing = data.keep("scaling_law", figures.law(data.fit, data.points, by="cell"))
     record = json.loads((data.folder / "figures" / "scaling_law.json").read_text())
     assert record["caption"] == drawing.caption
     assert drawing.caption.startswith(FIGURES["scaling_law"].caption + " Caution: ")

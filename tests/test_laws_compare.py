@@ -36,7 +36,7 @@ def test_a_backtest_predicts_without_and_labels_the_refit():
     labels = set(test.table()["fit"])
     assert labels == {"without held-out rows", "REFIT, saw the held-out rows"}
     np.testing.assert_allclose(
-        test.held_out["prediction_error"], test.held_out["loss"] - test.held_out["prediction"]
+        test.held_out["prediction_error"], test.held_out["prediction"] - test.held_out["loss"]
     )
     assert f"on {len(test.held_out)} held-out rows: rmse {test.rmse:.4g}" in repr(test)
     with pytest.raises(UserError, match="Nothing is held out"):
@@ -97,7 +97,7 @@ def test_recovery_finds_honest_intervals_honest():
     assert found.replicates == 40 and found.failed == 0
     assert (found.table["coverage"] >= 0.85).all()
     assert found.table["truth"].tolist() == list(fit.params.values())
-    assert "intervals of nominal 95% are honest" in found.statement
+    assert "If the law is true, intervals of nominal 95% are honest" in found.statement
 
 
 def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():

@@ -21,7 +21,7 @@ def huber(t, ln_n, ln_d, y, delta):
 
 def test_every_law_but_the_likelihood_has_a_planted_truth():
     assert set(laws.names()) >= set(TRUTHS) | {"beta_binomial"}
-    assert len(TRUTHS) == 12
+    assert set(laws.names()) == set(TRUTHS) | {"beta_binomial"}
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -38,24 +38,6 @@ def test_a_law_recovers_its_parameters_from_noisy_data(name):
         0.25 if name in ("data_constrained", "transfer", "tan") else 0.02
     )  # the first two have flat directions
     assert max(wrong.values()) < limit, wrong
-
-
-@pytest.mark.parametrize("name", [n for n in TRUTHS if laws[n].derivatives])
-def test_written_derivatives_are_those_of_the_function(name):
-    form, df = laws[name], planted(name, 50)
-    columns = [df[c].to_numpy() for c in form.columns]
-
-    def at(**changed):
-        return form.function(*columns, **{p: np.array([[v]]) for p, v in {**TRUTHS[name], **changed}.items()})
-
-    value, partial = form.derivatives(*columns, **{p: np.array([[v]]) for p, v in TRUTHS[name].items()})
-    np.testing.assert_allclose(value, at(), rtol=1e-13)
-    for p, v in TRUTHS[name].items():
-        h = 1e-6 * v
-        difference = (at(**{p: v + h}) - at(**{p: v - h})) / (2 * h)
-        np.testing.assert_allclose(
-            np.broadcast_to(partial[p], difference.shape), difference, atol=1e-7 * abs(difference).max()
-        )
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-2])
@@ -93,7 +75,7 @@ def test_weights_count_rows():
 
 def test_least_squares_of_a_power_law_is_ordinary_least_squares_in_logs():
     df = planted("power", 40, noise=0.05)
-    fit = rlkit.fit(df, "power", y="y", loss="ls")
+    fit = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=0)
     ols = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"]))).fit()
     assert fit.params["alpha"] == pytest.approx(-ols.params["x"], rel=1e-9)
     assert np.log(fit.params["A"]) == pytest.approx(ols.params["const"], rel=1e-9)
@@ -177,7 +159,7 @@ def own_laws(monkeypatch):
     monkeypatch.setattr(laws, "_entries", dict(laws._entries))
 
 
-def test_a_law_of_ones_own_works_without_derivatives(own_laws):
+def test_a_law_of_ones_own_works(own_laws):
     @law("stretched", linear=("E", "A"), bounds={"g": (0, 2)}, starts={"k": (0.1, 1.0), "g": (0.2, 0.5, 1.0)})
     def stretched(t, *, E, A, k, g):
         return E + A * np.exp(-k * t**g)

@@ -10,7 +10,7 @@ from laws_data import CHINCHILLA, CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws.resample import block_inflation, draw, draw_noise, scheme
+from rlkit.laws.bootstrap import block_inflation, draw_noise, draw_weights, scheme
 
 SIGMOID = ("R0", "A", "C_mid", "B")
 
@@ -34,17 +34,17 @@ def test_the_bootstrap_obeys_its_seed_and_no_other():
 
 def test_every_resample_is_as_good_as_a_fit_of_its_own_rows():
     df = scattered(n=80)
-    fit = rlkit.fit(df, "chinchilla", y="loss", bootstrap=30, seed=5)
-    weights = draw(fit.table, fit.scheme, 30, 5)
+    fit = rlkit.fit(df, "chinchilla", y="loss", bootstrap=30, seed=5, resample="case", loss="huber")
+    weights = draw_weights(fit.table, fit.scheme, 30, 5)
     for b in (0, 7, 29):
         rows = df.loc[df.index.repeat(weights[b].astype(int))].assign(copy=lambda d: np.arange(len(d)))
-        own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss")
+        own = rlkit.fit(rows.reset_index(drop=True), "chinchilla", y="loss", loss="huber")
         np.testing.assert_allclose(fit.draws[b], list(own.params.values()), rtol=2e-3)
 
 
 def test_bootstrap_errors_match_the_sandwich_of_statsmodels():
     df = planted("power", 400, noise=0.05)
-    fit = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=2000)
+    fit = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=2000, resample="case")
     robust = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"]))).fit(cov_type="HC1")
     assert fit.stderr["alpha"] == pytest.approx(robust.bse["x"], rel=0.08)
 
@@ -56,7 +56,7 @@ def test_cluster_bootstrap_errors_match_cluster_robust_ones_and_exceed_plain_one
     slope = rng.normal(0, 0.01, 60)[df["run"]]
     df["y"] *= np.exp(slope * (np.log(df["x"]) - 10))
     clustered = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=1500, cluster="run")
-    plain = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=1500)
+    plain = rlkit.fit(df, "power", y="y", loss="ls", bootstrap=1500, resample="case")
     ols = sm.OLS(np.log(df["y"]), sm.add_constant(np.log(df["x"])))
     robust = ols.fit(cov_type="cluster", cov_kwds={"groups": df["run"]})
     assert clustered.stderr["alpha"] == pytest.approx(robust.bse["x"], rel=0.12)
@@ -65,7 +65,7 @@ def test_cluster_bootstrap_errors_match_cluster_robust_ones_and_exceed_plain_one
 
 def test_robust_profiles_bracket_the_estimate_and_agree_with_the_bootstrap():
     df = scattered()
-    fit = rlkit.fit(df, "chinchilla", y="loss", delta=1e-2, bootstrap=400)
+    fit = rlkit.fit(df, "chinchilla", y="loss", delta=1e-2, bootstrap=400, resample="case")
     profile, bootstrap = fit.interval(method="profile"), fit.interval(method="bootstrap")
     for p, value in fit.params.items():
         assert profile[p][0] < value < profile[p][1]
@@ -87,7 +87,7 @@ def test_a_profile_is_the_minimum_over_the_other_parameters():
 def test_an_asymptote_that_the_data_do_not_reach_has_an_open_or_wide_interval_and_says_so():
     df = curve("hardly", 1)
     df = df[df["C"] < 2500].reset_index(drop=True)  # C_max/C_mid below 0.5
-    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls")
+    fit = rlkit.fit(df, "sigmoid", y="rate", bootstrap=0)
     assert fit.interval()["A"][1] > 0.99
     assert fit.interval()["C_mid"][1] > 3 * df["C"].max()
     assert any("not identified" in w or "degenerated" in w for w in fit.warnings)
@@ -156,7 +156,7 @@ def test_few_clusters_widen_the_interval():
 def test_drawn_blocks_keep_the_autocorrelation_and_the_clusters_their_offsets():
     df = curve("well", 0, runs=8, rho=0.6, offset=0.02)
     fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=2, cluster="run", block="C")
-    noise = draw_noise(fit.table, fit.scheme, fit.residuals, 4, 400, np.random.default_rng(0))
+    noise = draw_noise(fit, fit.scheme, 400, np.random.default_rng(0))
     means = noise.reshape(400, 8, 40).mean(axis=2)
     within = noise.reshape(400, 8, 40) - means[:, :, None]
     lag = (within[:, :, 1:] * within[:, :, :-1]).sum() / (within**2).sum()
@@ -172,12 +172,12 @@ def test_block_inflation_restores_the_long_run_variance():
     assert block_inflation(7, 0.0) == pytest.approx(1.0)
 
 
-def test_an_automatic_block_is_longer_where_points_are_correlated():
-    lengths = []
+def test_the_autocorrelation_of_errors_is_estimated_from_residuals():
+    found = []
     for rho in (0.0, 0.8):
         fit = rlkit.fit(curve("well", 3, rho=rho), "sigmoid", y="rate", loss="ls", bootstrap=2, block="C")
-        lengths.append(fit.scheme.length)
-    assert lengths[1] > lengths[0]
+        found.append(fit.scheme.rho)
+    assert found[0] < 0.3 < 0.5 < found[1]
 
 
 def test_residual_resampling_is_refused_with_clusters():
@@ -187,7 +187,7 @@ def test_residual_resampling_is_refused_with_clusters():
     with pytest.raises(UserError, match="resample is 'rows'"):
         rlkit.fit(df, "sigmoid", y="rate", bootstrap=9, resample="rows")
     fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls")
-    assert scheme(fit.table, "residual", None, fit.residuals, 4).kind == "residual"
+    assert scheme(fit, "residual", None).kind == "residual" == fit.scheme.kind
 
 
 def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
@@ -201,7 +201,7 @@ def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
 
 
 def test_a_level_out_of_range_and_missing_draws_are_refused():
-    fit = rlkit.fit(planted("power", 30, 0.01), "power", y="y")
+    fit = rlkit.fit(planted("power", 30, 0.01), "power", y="y", bootstrap=0)
     with pytest.raises(UserError, match="level is 95"):
         fit.interval(95)
     with pytest.raises(UserError, match="no bootstrap draws"):
@@ -215,7 +215,7 @@ def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
     plain, clustered = [], []
     for seed in range(30):
         df = curve("good", 9000 + seed, runs=6, rho=0.6, offset=0.004)
-        plain.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls").interval())
+        plain.append(rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval())
         options = {"cluster": "run", "block": "C", "bootstrap": 150, "seed": seed}
         clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
     assert coverage(plain, truth)["A"] < 0.85
@@ -229,7 +229,9 @@ def test_bootstrap_intervals_of_a_chinchilla_fit_cover(loss_delta):
     for seed in range(200):
         df = scattered(50_000 + seed, 160)
         found.append(
-            rlkit.fit(df, "chinchilla", y="loss", delta=loss_delta, bootstrap=300, seed=seed).interval()
+            rlkit.fit(
+                df, "chinchilla", y="loss", delta=loss_delta, bootstrap=300, resample="case", seed=seed
+            ).interval()
         )
     shares = coverage(found, CHINCHILLA)
     assert all(0.91 <= s <= 0.985 for s in shares.values()), shares
@@ -240,7 +242,8 @@ def test_profile_intervals_of_sigmoids_cover():
     for name in ("well", "good"):
         truth = dict(zip(SIGMOID, CURVES[name][:4], strict=True))
         found = [
-            rlkit.fit(curve(name, 60_000 + s), "sigmoid", y="rate", loss="ls").interval() for s in range(200)
+            rlkit.fit(curve(name, 60_000 + s), "sigmoid", y="rate", bootstrap=0).interval()
+            for s in range(200)
         ]
         shares = coverage(found, truth)
         assert all(0.91 <= s <= 0.995 for s in shares.values()), shares

@@ -11,12 +11,20 @@ from typer.testing import CliRunner
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import frontier, intrinsic_performance, regress, transfer_matrix
+from rlkit.laws import frontier, intrinsic_performance
 from rlkit.laws.report import _latex_number, _symbol
 
 
 def test_the_summary_states_what_decided_the_fit():
-    fit = rlkit.fit(scattered(), "chinchilla", y="loss", exclude="5 highest loss", bootstrap=50)
+    fit = rlkit.fit(
+        scattered(),
+        "chinchilla",
+        y="loss",
+        delta=1e-3,
+        exclude="5 highest loss",
+        bootstrap=50,
+        resample="case",
+    )
     text = fit.summary()
     for part in (
         "arXiv 2203.15556",
@@ -87,22 +95,12 @@ def test_latex_has_greek_letters_and_3_digits():
     assert _latex_number(-np.inf) == r"$-\infty$" and _symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
 
 
-def test_a_fit_draws_itself():
-    df = scattered(n=60)
-    ax = rlkit.fit(df, "chinchilla", y="loss", holdout="N > 5e9").plot(holdout=df[df["N"] > 5e9])
-    assert ax.get_xscale() == ax.get_yscale() == "log"
-    assert any(line.get_label() == "held out" for line in ax.get_lines())
-    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
-    assert rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20).plot().get_xlabel() == "k"
-
-
-def test_groups_draw_and_report_together(tmp_path):
+def test_groups_report_together(tmp_path):
     df = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
     fits = rlkit.fit(df, "sigmoid", y="rate", loss="ls", group="size")
     assert len(fits.interval()) == 8
     assert "== good ==" in fits.summary()
     assert set(json.loads(fits.to_json())) == {"well", "good"}
-    assert {t.get_text() for t in fits.plot().get_legend().get_texts()} >= {"well", "good"}
 
 
 def run(*arguments):
@@ -167,38 +165,3 @@ def test_intrinsic_performance_is_the_least_compute_and_follows_its_law():
     fit = rlkit.fit(inner, "intrinsic", y="I", loss="lad")
     assert fit.params["alpha_N"] == pytest.approx(0.5, abs=0.15)
     assert fit.params["alpha_E"] == pytest.approx(0.6, abs=0.15)
-
-
-def test_regressions_are_those_of_statsmodels():
-    rng = np.random.default_rng(0)
-    df = planted("power", 200, 0.02)
-    df["seed"] = np.arange(200) % 5
-    df["y"] *= np.exp(rng.normal(0, 0.1, 5)[df["seed"]])
-    slopes = {
-        m: regress(df, y="y", x="x", method=m, seeds="seed").params["ln x"]
-        for m in ("ols", "robust", "quantile", "mixed")
-    }
-    assert all(s == pytest.approx(-0.1, abs=0.015) for s in slopes.values()), slopes
-    mixed = regress(df, y="y", x="x", method="mixed", seeds="seed")
-    assert mixed.bse["ln x"] < regress(df, y="y", x="x").bse["ln x"]
-    with pytest.raises(UserError, match="needs seeds="):
-        regress(df, y="y", x="x", method="mixed")
-    with pytest.raises(UserError, match="no logarithm"):
-        regress(df.assign(y=0.0), y="y", x="x")
-
-
-def test_the_transfer_matrix_recovers_what_a_sample_is_worth():
-    rows = []
-    for target, other, tau in (("math", "code", 0.4), ("code", "math", 0.1)):
-        for own in np.geomspace(1e3, 1e6, 8):
-            for foreign in (0, 1e4, 1e5, 1e6):
-                loss = 1.5 + 20 * (own + tau * foreign) ** -0.3
-                rows.append({"domain": target, target: own, other: foreign, "loss": loss})
-    df = pd.DataFrame(rows)
-    found = transfer_matrix(df, y="loss", domain="domain", data=["math", "code"], loss="ls").set_index(
-        ["target", "source"]
-    )
-    assert found.loc[("math", "code"), "tau"] == pytest.approx(0.4, rel=0.01)
-    assert found.loc[("code", "math"), "tau"] == pytest.approx(0.1, rel=0.01)
-    with pytest.raises(UserError, match="two domains or more"):
-        transfer_matrix(df, y="loss", domain="domain", data=["math"])

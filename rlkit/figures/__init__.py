@@ -2,19 +2,13 @@
 
 The functions read what `rlkit.read`, `rlkit.read_evals` and `rlkit.fit` return and give a `Drawing`, which a
 notebook shows and `save` writes, the same bytes for the same input. Figures of an analysis are in
-`rlkit.laws.drawings`, all figures of a study in `rlkit.figures.study`.
+`rlkit.figures.laws`, all figures of a study in `rlkit.figures.study`.
 """
 
 from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.runs import (
-    before_after,
-    curve_table,
-    learning_curves,
-    log_axes,
-    metric_panels,
-    scaling_law,
-)
+from rlkit.figures.laws import law, log_axes
+from rlkit.figures.runs import before_after, curve_table, learning_curves, metric_panels
 from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS, colours, look, looks, short, styled, theme
 
@@ -28,6 +22,7 @@ __all__ = [
     "curve_table",
     "label_axes",
     "latex_table",
+    "law",
     "learning_curves",
     "legend",
     "log_axes",
@@ -37,7 +32,6 @@ __all__ = [
     "metric_panels",
     "name_rows",
     "new_axes",
-    "scaling_law",
     "short",
     "sources",
     "styled",

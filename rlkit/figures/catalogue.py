@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from rlkit.figures import contrasts, efficiency, runs, varied
+from rlkit.figures import contrasts, efficiency, laws, runs, varied
 from rlkit.figures.drawing import Drawing
-from rlkit.laws import drawings
 from rlkit.measures import comparisons
 
 if TYPE_CHECKING:
@@ -33,9 +32,7 @@ def _curves(study: "StudyData", venue: str, x: str) -> Drawing:
 
 
 def _law(study: "StudyData", venue: str) -> Drawing:
-    if len(study.fit.law.columns) == 1:
-        return runs.scaling_law(study.fit, study.points, by="cell", venue=venue)
-    return drawings.law(study.fit, study.points, venue)
+    return laws.law(study.fit, study.points, by="cell", venue=venue)
 
 
 FIGURES: dict[str, Figure] = {
@@ -44,7 +41,8 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: runs.before_after(s.change, venue),
     ),
     "learning_curves": Figure(
-        "Held-out pass@1 against the compute of all phases: thick the mean over seeds with its 95 % interval over "
+        "Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): "
+        "thick the mean over seeds with its 95 % interval over "
         "problems, thin the runs.",
         lambda s, venue: _curves(s, venue, COMPUTE),
     ),
@@ -98,11 +96,11 @@ FIGURES: dict[str, Figure] = {
     ),
     "residuals": Figure(
         "Residuals of the law against what it predicts: a trend is what it does not describe.",
-        lambda s, venue: drawings.residuals(s.fit, venue),
+        lambda s, venue: laws.residuals(s.fit, venue),
     ),
     "law_parameters": Figure(
         "Estimates of the law's parameters with 95 % intervals, an arrow where an end is beyond the panel.",
-        lambda s, venue: drawings.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
+        lambda s, venue: laws.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
     ),
     "forms": Figure(
         "Rival laws fitted to the filled points, with 95 % bands of the curves, outside of which new runs may lie; the "

@@ -9,9 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlkit.figures.tables import escaped
-from rlkit.figures.theme import looks, styled
+from rlkit.figures.theme import LABELS, looks, styled
 from rlkit.files import replacing, write_text
+from rlkit.laws.report import escaped
 from rlkit.provenance import git_state
 from rlkit.store import plain
 
@@ -102,7 +102,7 @@ def sources(
 ) -> dict[str, Any]:
     """Where numbers come from, as JSON values: for each run its seed, commit, hashes of its data and of its
     held-out tasks and its scorer's version, and for a law its estimates, what it was fitted to, its warnings and, where
-    the rows are runs, what it foretold for the cells that were held out.
+    the rows are runs, what it predicted for the cells that were held out.
 
     Args:
         df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.summary` or `rlkit.measures` (which
@@ -131,14 +131,17 @@ def remember(table: "pd.DataFrame", df: "pd.DataFrame", by: str) -> "pd.DataFram
 def cautions(sources: Mapping[str, Any]) -> str:
     """What a reader of a figure with a law must not miss, in short: held-out cells outside their interval, and what the
     law's warnings have found (of several, which of them)."""
-    from rlkit.laws.diagnose import findings
+    from rlkit.laws.diagnose import findings, in_words
     from rlkit.summary import outside
 
     laws = sources.get("law") or {}
     several = laws if "law" not in laws else {"": laws}
     found: dict[str, list[str]] = {}
     for name, law in several.items():
-        for text in (*outside(law.get("held_out", ())), *findings(law["warnings"])):
+        for text in (
+            *outside(law.get("held_out", ())),
+            *(in_words(text, LABELS) for text in findings(law["warnings"])),
+        ):
             text = text if len(several) == 1 else f"{text.partition(' (')[0].rstrip('.')}."
             found.setdefault(text, []).append(name)
     sentences = [

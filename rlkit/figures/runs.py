@@ -18,9 +18,6 @@ from rlkit.figures.theme import looks, styled
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.axes import Axes
-
-    from rlkit.laws import LawFit
 
 
 _FEW = 6  # runs whose own lines can be told apart behind the means
@@ -160,50 +157,6 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
         note(ax, caution)
         legend(ax)
     return Drawing(fig, table, sources(table), caution)
-
-
-def scaling_law(
-    fit: "LawFit", table: "pd.DataFrame", by: str = "model.path", venue: str = "neurips", level: float = 0.95
-) -> Drawing:
-    """A law of one column with its band, its points, and the held-out points that it never saw.
-
-    Args:
-        fit: from `rlkit.fit`, with one column.
-        table: its points, with the law's columns, `held_out` (bool) and `by` for colours.
-        level: of the prediction band: where a new run of that size is expected.
-    """
-    import numpy as np
-    import pandas as pd
-
-    x, y = fit.table.names[fit.law.columns[0]], fit.table.names["y"]
-    grid = pd.DataFrame({x: np.geomspace(table[x].min() / 1.5, table[x].max() * 1.5, 200)})
-    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
-    styles = looks(table, by)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        ax.plot(band[x], band["prediction"], color="0.2", label=f"{fit.law.name.replace('_', ' ')} law")
-        ax.fill_between(
-            band[x], band["low"], band["high"], color="0.88", label=f"{level:.0%} prediction band", lw=0
-        )
-        for name, part in table.sort_values(x).groupby(by, sort=False):
-            held = bool(part["held_out"].iloc[0])
-            face = "white" if held else styles[name]["color"]
-            ax.plot(
-                part[x], part[y], styles[name]["marker"], color=styles[name]["color"],
-                markerfacecolor=face, label=f"{name}, held out" if held else str(name),
-            )  # fmt: skip
-        log_axes(ax, fit)
-        label_axes(ax, x, y)
-        legend(ax)
-    drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
-    return Drawing(fig, drawn, sources(table, fit))
-
-
-def log_axes(ax: "Axes", fit: "LawFit") -> None:
-    """Logarithmic axes where the law's columns and residuals are; `label_axes` then gives them ticks."""
-    ax.set_xscale("log")
-    if fit.space == "log":
-        ax.set_yscale("log")
 
 
 def curve_table(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import Drawing, cautions, sources
-from rlkit.figures.tables import escaped, latex_table
-from rlkit.figures.theme import WIDTHS
+from rlkit.figures.tables import latex_table
+from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.inert import equal_cells_sentence
 from rlkit.laws import GroupedFit, LawFit, fit
+from rlkit.laws.report import escaped
 from rlkit.measures.comparisons import differences
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
@@ -158,7 +159,8 @@ def tables(study: StudyData) -> dict[str, str]:
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
     law = None
     with suppress(UserError):
-        law = study.fit.to_latex(notes=outside(held_out_error(study.fit, study.points).to_dict("records")))
+        missed = outside(held_out_error(study.fit, study.points).to_dict("records"))
+        law = study.fit.to_latex(notes=missed, words=LABELS)
     mark = "† held out of the law's fit." if law else "† held out."
     notes = (
         [mark] * bool(held.any())

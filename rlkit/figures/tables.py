@@ -11,22 +11,6 @@ if TYPE_CHECKING:
 
 Ends = tuple[str, str]
 
-_LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "%&#$_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-    }
-)
-
-
-def escaped(text: str) -> str:
-    """The text in LaTeX."""
-    return text.translate(_LATEX)
-
 
 def latex_table(
     table: "pd.DataFrame",

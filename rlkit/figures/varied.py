@@ -8,10 +8,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlkit.errors import UserError
-from rlkit.figures import contrasts, runs
+from rlkit.figures import contrasts, laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
-from rlkit.laws import GroupedFit, compare, drawings, fit
+from rlkit.laws import GroupedFit, compare, fit
 from rlkit.measures import comparisons, learning
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
         curves, "tan", x=columns, y="error", loss="ls", cluster="run", bootstrap=200,
         holdout={"held_out": [True]},
     )  # fmt: skip
-    return drawings.law(found, curves, venue)  # type: ignore[arg-type]
+    return laws.law(found, curves, venue=venue)  # type: ignore[arg-type]
 
 
 def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/total_flops") -> GroupedFit:
@@ -72,7 +72,7 @@ def training_law(study: "StudyData", venue: str, found: GroupedFit | None = None
     """
     found = along(study) if found is None else found
     cells = [cell for cell in looks(study.metrics, "cell") if cell in found]
-    drawing = drawings.intervals({cell: found[cell] for cell in cells}, venue=venue)
+    drawing = laws.intervals({cell: found[cell] for cell in cells}, venue=venue)
     drawn = study.metrics[study.metrics["cell"].isin(cells)]
     form = found[cells[0]].law
     words = SIGMOID if form.name == "sigmoid" else f"The law: {form.source}."
@@ -82,7 +82,7 @@ def training_law(study: "StudyData", venue: str, found: GroupedFit | None = None
 def forms(study: "StudyData", venue: str) -> Drawing:
     """Rival forms of a law in size, by what they foretell."""
     _needs(study, SIZE, FOR_LAW + 1)
-    return drawings.forms(compare(study.points, list(FORMS), x=SIZE, y="error", loss="ls"), venue)
+    return laws.forms(compare(study.points, list(FORMS), x=SIZE, y="error", loss="ls"), venue)
 
 
 def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
@@ -122,7 +122,7 @@ def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
     for name in (name for name, part in seen.items() if part[UNIQUE].nunique() >= FOR_LAW):
         law = fit(models[name], "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual")
         short = str(name).rsplit("/", 1)[-1] if len(models) > 1 else ""
-        found[short] = runs.scaling_law(law, models[name], by="cell", venue=venue)  # type: ignore[arg-type]
+        found[short] = laws.law(law, models[name], by="cell", venue=venue)  # type: ignore[arg-type]
     return found
 
 
@@ -150,7 +150,7 @@ def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
 def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
     """How much each training changed pass@1 in each domain, a matrix a model where the study has variants."""
     parts, by = _by_model(study.evals)
-    return {name: drawings.transfer(part.assign(cell=part[by]), venue=venue) for name, part in parts.items()}
+    return {name: laws.transfer(part.assign(cell=part[by]), venue=venue) for name, part in parts.items()}
 
 
 def _by_model(table: "pd.DataFrame") -> "tuple[dict[str, pd.DataFrame], str]":

@@ -1,19 +1,15 @@
 """Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning.
 
-Plan files are in rlkit.laws.planning (which reads rlkit.config), figures in rlkit.laws.drawings.
+Plan files are in rlkit.laws.planning (which reads rlkit.config), pictures in rlkit.figures.laws.
 """
 
-from rlkit.laws.compare import Backtest, Comparison, backtest, compare, sensitivity
-from rlkit.laws.coverage import fit_coverage
-from rlkit.laws.fitting import fit
-from rlkit.laws.intrinsic import frontier, intrinsic_performance
+from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover, sensitivity
+from rlkit.laws.curves import fit_coverage, frontier, intrinsic_performance
+from rlkit.laws.fitting import GroupedFit, LawFit, fit
+from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
 from rlkit.laws.losses import Loss
 from rlkit.laws.planner import Design, Price, allocate, design
-from rlkit.laws.recovery import Recovery, recover
-from rlkit.laws.regression import regress
-from rlkit.laws.result import GroupedFit, LawFit
-from rlkit.laws.transfer import transfer_matrix
 
 __all__ = [
     "Backtest",
@@ -37,7 +33,6 @@ __all__ = [
     "law",
     "laws",
     "recover",
-    "regress",
     "sensitivity",
-    "transfer_matrix",
+    "tan_by_size",
 ]

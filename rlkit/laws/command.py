@@ -12,19 +12,31 @@ import pandas as pd
 from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.fitting import fit
 from rlkit.laws.law import Law, resolve
+from rlkit.laws.rules import split
 from rlkit.laws.table import numbers
 from rlkit.params import parse_overrides
 
 READERS = {
-    ".csv": pd.read_csv,
-    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
+    ".csv": lambda path: _separated(path),
+    ".tsv": lambda path: pd.read_csv(path, sep="\t", encoding="utf-8-sig"),
     ".parquet": pd.read_parquet,
     ".jsonl": lambda path: pd.read_json(path, lines=True),
 }
 
 
+def _separated(path: Path) -> pd.DataFrame:
+    """A file with commas or semicolons between its columns; where semicolons are, commas may be decimal ones."""
+    with path.open(encoding="utf-8-sig") as file:
+        head = [line for _, line in zip(range(50), file, strict=False)]
+    if not head or head[0].count(";") <= head[0].count(","):
+        return pd.read_csv(path, encoding="utf-8-sig")
+    decimal = any(re.search(r"(^|;)\s*-?\d*,(\d{1,2}|\d{4,})\s*(;|$)", line) for line in head[1:])
+    return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
+
+
 def load_table(path: str | Path) -> pd.DataFrame:
-    """A CSV, TSV, Parquet or JSON-lines file, or the final points of the runs in a results folder.
+    """A CSV, TSV, Parquet or JSON-lines file, or the final points of the runs in a results folder. The columns __MIN
+    and __MAX of a W&B export, which repeat others, are dropped.
 
     Raises:
         UserError: no such file, a kind that is not read, or a folder without evaluated runs.
@@ -40,9 +52,22 @@ def load_table(path: str | Path) -> pd.DataFrame:
     if path.suffix not in READERS:
         raise UserError(f"{path} is not read: give one of {', '.join(READERS)}, or a results folder.")
     try:
-        return READERS[path.suffix](path)
+        table = READERS[path.suffix](path)
     except (ValueError, OSError, UnicodeDecodeError) as error:
         raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
+    table.columns = [str(name).strip() for name in table.columns]
+    return table.loc[:, [not name.endswith(("__MIN", "__MAX")) for name in table.columns]]
+
+
+def one_row_a_value(table: pd.DataFrame, y: str) -> pd.DataFrame:
+    """A wide table, with a column "run - y" for each run, as rows with the columns run and y; others stay as they
+    are."""
+    wide = [name for name in table.columns if name.endswith(f" - {y}")]
+    if y in table.columns or not wide:
+        return table
+    kept = [name for name in table.columns if " - " not in name]
+    long = table.melt(kept, wide, "run", y)
+    return long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)
 
 
 def derived(table: pd.DataFrame, column: str) -> str:
@@ -106,16 +131,22 @@ def fit_file(
     for key in chosen:
         if key not in known:
             raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
-    table = load_table(data)
+    read = load_table(data)
+    table = one_row_a_value(read, y)
+    if table is not read and table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
+        chosen["group"] = "run"
     x = {name: derived(table, column.strip()) for name, _, column in pairs}
     _check_mapped(resolve(law), x, table)
+    used = [
+        c for c in (y, *(x.get(c, c) for c in resolve(law).columns)) if c in table and table[c].isna().any()
+    ]
+    chosen["exclude"] = [*split(chosen.get("exclude")), *(f"missing {c}" for c in dict.fromkeys(used))]
     result = fit(table, law, y=y, x=x or None, **chosen)
     if out is not None:
         result.to_json(out)
     if figure is not None:
-        import matplotlib
+        from rlkit import figures
 
-        matplotlib.use("Agg")
         figure.parent.mkdir(parents=True, exist_ok=True)
-        result.plot().figure.savefig(figure)
+        figure.write_bytes(figures.law(result).png(200))
     return result.summary()

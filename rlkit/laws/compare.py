@@ -7,7 +7,7 @@ labelled.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,13 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws import rules
-from rlkit.laws.fitting import fit
+from rlkit.laws.bootstrap import Scheme, draw_noise
+from rlkit.laws.fitting import GroupedFit, LawFit, fit
 from rlkit.laws.law import Law, resolve
-from rlkit.laws.result import LawFit
-from rlkit.laws.table import HELD_OUT, HELD_OUT_RULE, mapping
+from rlkit.laws.report import CONVENTION
+from rlkit.laws.solver import to_space
+from rlkit.laws.table import HELD_OUT, frozen, held_out, mapping, numbers
+from rlkit.seeds import generator
 
 
 @dataclass(frozen=True)
@@ -28,10 +31,11 @@ class Backtest:
     Attributes:
         fit: fitted without them.
         refit: fitted with them; for comparison of parameters, never of errors.
-        held_out: the rows with prediction, low and high (prediction band), prediction_error (observed -
-            predicted) and inside.
-        rmse: root mean square error on them in units of y. bias: mean error. log_rmse: the same of ln y, NaN
-            where y is not positive. inside: share of them within the band. level: that of the band.
+        held_out: the rows with prediction, low and high (prediction band), prediction_error (predicted - observed)
+            and inside.
+        rmse: root mean square error on them in units of y. bias: mean error, above 0 where the law predicts
+            too much. log_rmse: the same of ln y, NaN where
+            y is not positive. inside: share of them within the band. level: that of the band.
     """
 
     fit: LawFit
@@ -73,7 +77,8 @@ def backtest(
     """Fit without the held-out rows, predict them, and only then refit with them.
 
     Args:
-        holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case.
+        holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case. Rows that
+            `exclude` leaves out are neither fitted nor predicted.
         options: those of `fit`.
 
     Raises:
@@ -81,13 +86,19 @@ def backtest(
     """
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
-    form = resolve(law)
-    held = _held_out(df, holdout)
+    form, exclude = resolve(law), options.get("exclude")
+    held = held_out(df, holdout)
+    for rule in rules.split(exclude):
+        held &= ~rules.matches(df, rule, "exclude")
+    if not held.any():
+        raise UserError(
+            "Nothing is held out: give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'."
+        )
     without = fit(df, form, y=y, x=x, holdout=holdout, **options)
     unread = df.loc[held].drop(columns=HELD_OUT, errors="ignore")
     band = without.predict(unread, band="prediction", level=level)
-    observed = unread[y].to_numpy(dtype=float)
-    error = observed - band["prediction"].to_numpy()
+    observed = numbers(unread, y, "y")
+    error = band["prediction"].to_numpy() - observed
     inside = (observed >= band["low"]) & (observed <= band["high"])
     positive = np.all(observed > 0) and np.all(band["prediction"] > 0)
     log_rmse = float(np.sqrt(np.mean(np.log(observed / band["prediction"]) ** 2))) if positive else np.nan
@@ -98,23 +109,13 @@ def backtest(
     return Backtest(without, again, rows, rmse, float(error.mean()), log_rmse, float(inside.mean()), level)
 
 
-def _held_out(df: pd.DataFrame, holdout: Any) -> np.ndarray:
-    held = np.zeros(len(df), dtype=bool)
-    for rule in [*rules.split(holdout), *([HELD_OUT_RULE] if HELD_OUT in df.columns else [])]:
-        held |= rules.matches(df, rule, "holdout")
-    if not held.any():
-        raise UserError(
-            "Nothing is held out: give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'."
-        )
-    return held
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Laws ranked by their error on rows that none of them saw.
 
     `table` has one row a law, best first: tail_rmse, tail_bias, tail_log_rmse, inside (share of tail rows in
-    the 95 % prediction band), aic, bic, r2, parameters, n, warnings. `failed` says why a law could not be
+    the 95 % prediction band), aicc, aic, bic, r2, lack_of_fit (p of the test of replicates, NaN without any),
+    parameters, n, warnings. `failed` says why a law could not be
     fitted.
     """
 
@@ -129,8 +130,6 @@ class Comparison:
         return self.backtests[self.table["law"].iloc[0]].fit
 
     def summary(self) -> str:
-        from rlkit.laws.report import CONVENTION
-
         lines = [
             f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.",
             "",
@@ -174,8 +173,7 @@ def compare(
         raise UserError(f"compare needs two laws or more, not {[f.name for f in forms]}.")
     options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
     columns = {f.name: _columns(f, x) for f in forms}
-    frozen = HELD_OUT in df.columns and rules.matches(df, HELD_OUT_RULE, "holdout").any()
-    if holdout is None and not frozen:
+    if holdout is None and not frozen(df).any():
         holdout = tail_rule(df, list(mapping(forms[0], columns[forms[0].name]).values()), tail)
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}
@@ -207,7 +205,9 @@ def _row(name: str, test: Backtest) -> dict[str, Any]:
     c = test.fit.criteria
     return {
         "law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "tail_log_rmse": test.log_rmse,
-        "inside": test.inside, "aic": c.aic, "bic": c.bic, "r2": c.r2, "parameters": len(test.fit.law.free),
+        "inside": test.inside, "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2,
+        "lack_of_fit": np.nan if (found := test.fit.lack_of_fit) is None else found.p,
+        "parameters": len(test.fit.law.free),
         "n": len(test.fit.table), "warnings": len(test.fit.warnings),
     }  # fmt: skip
 
@@ -260,3 +260,92 @@ def sensitivity(
         row = {"cut": cut, "rule": rule, "n": len(one.table), "objective": one.objective}
         rows.append(row | {"starts_agree": f"{one.starts.agree}/{one.starts.tried}"} | one.params | spread)
     return pd.DataFrame(rows)
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """What the replicates gave.
+
+    `table` has one row a parameter: truth, coverage, truth_below and truth_above (shares of intervals that
+    the truth misses on that side), median_width, open_ended (share of intervals with an infinite end),
+    estimate_median.
+    """
+
+    table: pd.DataFrame
+    replicates: int
+    level: float
+    failed: int
+
+    @property
+    def statement(self) -> str:
+        """The sentence that belongs under a figure."""
+        margin = 2 * np.sqrt(self.level * (1 - self.level) / self.replicates)
+        worst = self.table.iloc[int(self.table["coverage"].argmin())]
+        verdict = (
+            "are honest"
+            if self.table["coverage"].min() >= self.level - margin - 0.02
+            else f"are too short (worst: {worst['parameter']})"
+        )
+        shown = ", ".join(f"{r.parameter} {r.coverage:.0%}" for r in self.table.itertuples())
+        return (
+            f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: on {self.replicates} simulated "
+            f"copies of this design they hold the truth in {shown} (± {margin:.0%} from the number of copies)."
+        )
+
+
+def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
+    """Simulate the fit's own design and state the coverage of its intervals, if the law is true.
+
+    The truth is the fit; each replicate gives its rows new noise (resampled residuals, plus an offset a cluster
+    as large as the residuals' own) and is fitted and bootstrapped in the same way, with at most 200 resamples.
+
+    Raises:
+        UserError: fits of several groups; a likelihood law (its data are counts, not values with residuals); a law
+            that its own data reject, whose misfit would be simulated as noise; no replicate could be fitted.
+    """
+    if isinstance(fit, GroupedFit):
+        raise UserError(f"recover takes one group at a time: give fit[{next(iter(fit))!r}].")
+    if fit.law.target:
+        raise UserError(
+            f"recover simulates residuals, which the likelihood law {fit.law.name!r} does not have."
+        )
+    test = fit.lack_of_fit
+    if test is not None and test.p < 0.05:
+        raise UserError(
+            f"The law {fit.law.name!r} is rejected by its own data (p = {test.p:.2g} of the lack-of-fit test), so "
+            "copies that are simulated from it say nothing of its intervals: fit another law."
+        )
+    rng = generator("laws", "recover", seed)
+    plan = fit.scheme or Scheme("residual", len(fit.table))
+    noise = draw_noise(fit, plan, replicates, rng)
+    names = fit.law.free
+    lows, highs, values, failed = [], [], [], 0
+    for i in range(replicates):
+        y = to_space(fit.predicted + noise[i], fit.problem.space, "linear")[0]
+        y = np.clip(y, 0.0, 1.0) if fit.loss.name == "binomial" else y
+        try:
+            one = fit.again(replace(fit.table, y=y), seed=i, most=200)
+            ends = one.interval(level)
+        except UserError:
+            failed += 1
+            continue
+        values.append([one.params[p] for p in names])
+        lows.append([ends[p][0] for p in names])
+        highs.append([ends[p][1] for p in names])
+    if not values:
+        raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")
+    truth = np.array([fit.params[p] for p in names])
+    low, high = np.array(lows), np.array(highs)
+    table = pd.DataFrame(
+        {
+            "parameter": names,
+            "truth": truth,
+            "coverage": ((low <= truth) & (truth <= high)).mean(axis=0),
+            "truth_below": (truth < low).mean(axis=0),
+            "truth_above": (truth > high).mean(axis=0),
+            "median_width": np.median(high - low, axis=0),
+            "open_ended": (np.isinf(low) | np.isinf(high)).mean(axis=0),
+            "estimate_median": np.median(np.array(values), axis=0),
+        }
+    )
+    return Recovery(table, len(values), level, failed)

@@ -8,16 +8,14 @@ and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
 
 from rlkit.laws.losses import Loss
+from rlkit.laws.optimum import Optimum
 from rlkit.laws.solver import minimise
-
-if TYPE_CHECKING:
-    from rlkit.laws.result import LawFit
 
 FAR = 30.0  # ln of the factor at which a parameter counts as having reached its bound
 
@@ -33,15 +31,18 @@ class Profile(NamedTuple):
     high: float
 
 
-def smooth_curvature(fit: LawFit) -> tuple[Loss, np.ndarray]:
+def smooth_curvature(fit: Optimum) -> tuple[Loss, np.ndarray]:
     """The loss with delta widened to the residuals' own spread, and the mean curvature (n,) it gives.
 
-    Where nearly all residuals lie outside delta, the rows inside are too few to estimate a density from.
+    Where nearly all residuals lie outside delta, the rows inside are too few to estimate a density from. A robust fit
+    passes through about as many points as it has parameters: their residuals say nothing of the spread, and are
+    left out.
     """
     loss, r = fit.loss, fit.residuals
     if loss.name not in ("huber", "lad", "quantile"):
         return loss, np.broadcast_to(loss(fit.predicted[None], fit.observed[None]).curvature, (1, len(r)))[0]
-    spread = 1.4826 * np.median(np.abs(r - np.median(r)))
+    told = np.sort(np.abs(r - np.median(r)))[min(int(fit.free.sum()), len(r) - 1) :]
+    spread = 1.4826 * np.median(told)
     width = max(loss.delta, 0.8 * spread * len(r) ** -0.2, 1e-12)  # a kernel's bandwidth
     wide = replace(loss, delta=width)
     inside = (np.abs(r) <= width).astype(float)
@@ -54,9 +55,10 @@ def smooth_curvature(fit: LawFit) -> tuple[Loss, np.ndarray]:
     return wide, inside * side * slope_limit / width
 
 
-def covariance(fit: LawFit) -> np.ndarray:
+def covariance(fit: Optimum) -> np.ndarray:
     """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹
-    for likelihoods (a binomial one scaled by its dispersion where that exceeds 1)."""
+    for likelihoods (a binomial one scaled by its dispersion where that exceeds 1); with clusters the sandwich of
+    their sums, whatever the loss."""
     _, J = fit.problem.jacobian(fit.z[None])
     J = J[0][fit.free]
     w, (_, curvature) = fit.table.weights, smooth_curvature(fit)
@@ -64,17 +66,27 @@ def covariance(fit: LawFit) -> np.ndarray:
     inverse = np.linalg.pinv(H, rcond=1e-13, hermitian=True)
     n, p = len(w), len(J)
     if fit.loss.name in ("huber", "lad", "quantile"):
-        slope = fit.slopes
-        middle = (J * (w * slope) ** 2) @ J.T
+        middle = _scores(J * w * fit.slopes, None)
         small = inverse @ middle @ inverse * n / (n - p)
     else:
         small = inverse * scale(fit)
+    if fit.table.cluster is not None:
+        clusters = fit.table.cluster.max() + 1
+        middle = _scores(J * w * fit.slopes, fit.table.cluster)
+        small = inverse @ middle @ inverse * (clusters / (clusters - 1)) * (n - 1) / (n - p)
     out = np.zeros((len(fit.z), len(fit.z)))
     out[np.ix_(fit.free, fit.free)] = small
     return out
 
 
-def scale(fit: LawFit) -> float:
+def _scores(slopes: np.ndarray, cluster: np.ndarray | None) -> np.ndarray:
+    """(p, p) sum of outer products of the rows' slopes (p, n), added up within clusters first."""
+    if cluster is not None:
+        slopes = slopes @ np.eye(cluster.max() + 1)[cluster]
+    return slopes @ slopes.T
+
+
+def scale(fit: Optimum) -> float:
     """What an objective difference of t²/2 is multiplied by."""
     w, n, p = fit.table.weights, len(fit.table), int(fit.free.sum())
     if fit.loss.name == "likelihood":
@@ -87,7 +99,7 @@ def scale(fit: LawFit) -> float:
     return float((w**2 * fit.slopes**2).sum() / (n - p) / max((w * curvature).mean(), 1e-300))
 
 
-def threshold(fit: LawFit, level: float) -> float:
+def threshold(fit: Optimum, level: float) -> float:
     """The objective at which a profile leaves the interval."""
     n, p = len(fit.table), int(fit.free.sum())
     upper = (1 + level) / 2
@@ -95,7 +107,7 @@ def threshold(fit: LawFit, level: float) -> float:
     return fit.minimum + 0.5 * t * t * scale(fit)
 
 
-def profiles(fit: LawFit, names: tuple[str, ...], level: float) -> dict[str, Profile]:
+def profiles(fit: Optimum, names: tuple[str, ...], level: float) -> dict[str, Profile]:
     """Profile intervals of several parameters at once; an end that is never reached is the bound or infinite.
 
     Both sides of every parameter walk outward together, each step started from the one before it.
@@ -123,8 +135,12 @@ def profiles(fit: LawFit, names: tuple[str, ...], level: float) -> dict[str, Pro
     }
 
 
+def _natural(fit: Optimum, j: int, value: float) -> float:
+    return float(fit.law.natural(j, np.asarray(value, dtype=float))[0])
+
+
 def _constrained(
-    fit: LawFit, at: np.ndarray, index: np.ndarray, fixed: np.ndarray
+    fit: Optimum, at: np.ndarray, index: np.ndarray, fixed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Minima over the other parameters with coordinate index[i] of row i held at fixed[i]."""
     start, rows = at.copy(), np.arange(len(at))
@@ -136,7 +152,7 @@ def _constrained(
     return solution.z, solution.objective
 
 
-def _crossings(fit: LawFit, index, side, offsets, heights, limit) -> np.ndarray:
+def _crossings(fit: Optimum, index, side, offsets, heights, limit) -> np.ndarray:
     """Offsets at which each walk crosses the limit, by interpolation in sqrt(objective) and six
     bisections."""
     over = heights > limit
@@ -158,11 +174,13 @@ def _crossings(fit: LawFit, index, side, offsets, heights, limit) -> np.ndarray:
     return np.where(crossed, (low + high) / 2, np.inf)
 
 
-def _assemble(fit: LawFit, name: str, row: int, side, offsets, heights, found) -> Profile:
+def _assemble(fit: Optimum, name: str, row: int, side, offsets, heights, found) -> Profile:
     j = fit.law.parameters.index(name)
     z = np.concatenate([(fit.z[j] - offsets[::-1, row]), (fit.z[j] + offsets[1:, row + 1])])
     objective = np.concatenate([heights[::-1, row], heights[1:, row + 1]])
     ends = []
     for k, bound in ((row, fit.law.limits(name)[0]), (row + 1, fit.law.limits(name)[1])):
-        ends.append(bound if np.isinf(found[k]) else fit.natural(j, fit.z[j] + side[k] * found[k]))
-    return Profile(name, np.array([fit.natural(j, v) for v in z]), objective, float(ends[0]), float(ends[1]))
+        ends.append(bound if np.isinf(found[k]) else _natural(fit, j, fit.z[j] + side[k] * found[k]))
+    return Profile(
+        name, np.array([_natural(fit, j, v) for v in z]), objective, float(ends[0]), float(ends[1])
+    )

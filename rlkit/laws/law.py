@@ -21,7 +21,7 @@ import numpy as np
 from rlkit.errors import UserError, did_you_mean
 from rlkit.registry import Registry
 
-Space = Literal["linear", "log", "loglog"]
+Space = Literal["linear", "log", "loglog", "logit"]
 Bounds = tuple[float, float]
 Columns = Mapping[str, np.ndarray]
 Start = Sequence[float] | Callable[[Columns], Sequence[float]]
@@ -55,9 +55,9 @@ class Law:
         linear: parameters in which the value is linear; they are solved for, not searched.
         bounds: a range for each parameter; the default is positive.
         starts: values to try for a parameter that is not linear.
-        derivatives: the function's value and a mapping of parameter to partial derivative, each (B, n) or a
-            number; without it derivatives are central differences, several times slower.
-        returns: what the function's value is: y, ln y, or ln(-ln y).
+        unlogged: columns of which no logarithm is taken (shares, distances): they are drawn on a linear axis, and
+            their range is not counted in decades.
+        returns: what the function's value is: y, ln y, ln(-ln y) or logit y.
         space: where residuals are taken unless the caller says otherwise.
         target: for a likelihood, the argument that holds the observed y; the value is then -ln likelihood.
         predictor: for a likelihood, the function that predicts, with its own columns.
@@ -75,7 +75,7 @@ class Law:
     linear: tuple[str, ...] = ()
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     starts: Mapping[str, Start] = field(default_factory=dict)
-    derivatives: Callable[..., tuple[np.ndarray, Mapping[str, Any]]] | None = None
+    unlogged: tuple[str, ...] = ()
     returns: Space = "linear"
     space: Space = "log"
     target: str | None = None
@@ -90,6 +90,11 @@ class Law:
     def free(self) -> tuple[str, ...]:
         """Parameters that a fit estimates."""
         return tuple(p for p in self.parameters if p not in self.pinned)
+
+    @property
+    def of_shares(self) -> bool:
+        """Whether y is a share of 0 to 1: the law's value is one, or a parameter in which it is linear."""
+        return self.returns in ("loglog", "logit") or any(self.limits(p) == SHARE for p in self.linear)
 
     def limits(self, name: str) -> Bounds:
         return self.bounds.get(name, POSITIVE)
@@ -128,23 +133,28 @@ class Law:
 
     def from_z(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Natural parameters (B, p) and their derivatives with respect to z (B, p)."""
-        values, slope = np.array(z, dtype=float), np.ones_like(z)
-        for j, name in enumerate(self.parameters):
-            low, high = self.limits(name)
-            with np.errstate(over="ignore"):  # a parameter on its way to infinity gets there
-                if np.isfinite(low) and np.isfinite(high):
-                    share = 1 / (1 + np.exp(-z[..., j]))
-                    values[..., j] = low + (high - low) * share
-                    slope[..., j] = (high - low) * share * (1 - share)
-                elif np.isfinite(low):
-                    slope[..., j] = np.exp(z[..., j])
-                    values[..., j] = low + slope[..., j]
+        values, slope = np.empty(z.shape), np.empty(z.shape)
+        for j in range(len(self.parameters)):
+            values[..., j], slope[..., j] = self.natural(j, z[..., j])
         return values, slope
+
+    def natural(self, j: int, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of parameter j at coordinates z (any shape), and their derivatives."""
+        low, high = self.limits(self.parameters[j])
+        with np.errstate(over="ignore"):  # a parameter on its way to infinity gets there
+            if np.isfinite(low) and np.isfinite(high):
+                share = 1 / (1 + np.exp(-z))
+                return low + (high - low) * share, (high - low) * share * (1 - share)
+            if np.isfinite(low):
+                above = np.exp(z)
+                return low + above, above
+        return z, np.ones_like(z)
 
     def __call__(self, columns: Columns, values: np.ndarray) -> np.ndarray:
         """The function's value (B, n) at natural parameters (B, p)."""
         named = {name: values[:, j : j + 1] for j, name in enumerate(self.parameters)}
-        out = np.asarray(self.function(*(columns[c] for c in self.columns), **named), dtype=float)
+        with np.errstate(all="ignore"):  # a value that is not finite is refused by the search
+            out = np.asarray(self.function(*(columns[c] for c in self.columns), **named), dtype=float)
         shape = (len(values), len(next(iter(columns.values()))))
         if out.shape != shape:
             if out.ndim > 2 or (out.size not in (1, shape[1]) and out.shape != (shape[0], 1)):
@@ -173,6 +183,10 @@ def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]
             )
         made = Law(name, function, columns, parameters, **options)
         made._known({**dict.fromkeys(made.linear), **made.bounds, **made.starts})
+        if unknown := [c for c in made.unlogged if c not in columns]:
+            raise UserError(
+                f"The law {name!r} has no column {unknown[0]!r}: its columns are {', '.join(columns)}."
+            )
         return laws.register(name)(made)
 
     return build

@@ -89,24 +89,35 @@ def _binomial(p: np.ndarray, y: np.ndarray) -> Terms:
     return Terms(np.where((p > 0) & (p < 1), value, np.inf), (p - y) * fisher, fisher, fisher)
 
 
-def make_loss(loss: str | Loss, delta: float) -> Loss:
-    """A Loss from its name: ls, huber, lad, quantile:0.9, binomial.
+def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
+    """A Loss from its name: ls, huber, huber:0.01, lad, quantile:0.9, binomial; without one, ls, or huber where there
+    is a delta.
 
     Raises:
-        UserError: an unknown name, a delta or quantile out of range.
+        UserError: an unknown name, a number that the loss does not take, a delta or quantile out of range.
     """
     if isinstance(loss, Loss):
         return loss
-    name, _, argument = loss.partition(":")
+    name, _, argument = (loss or ("ls" if delta is None else "huber")).partition(":")
     known: Sequence[str] = ("ls", "huber", "lad", "quantile", "binomial")
     if name not in known:
         raise UserError(f"Unknown loss {loss!r}: use one of ls, huber, lad, quantile:0.9, binomial.")
-    if name == "huber" and not delta > 0:
-        raise UserError(f"delta is {delta!r}, but Huber's loss needs delta > 0, in units of the residual.")
+    if argument and name not in ("huber", "quantile"):
+        raise UserError(f"loss is {loss!r}, but {name} takes no number: write {name!r}.")
     try:
-        tau = float(argument) if argument else 0.5
+        number = float(argument) if argument else None
     except ValueError:
-        raise UserError(f"loss is {loss!r}: write the quantile as a number, e.g. 'quantile:0.9'.") from None
+        raise UserError(
+            f"loss is {loss!r}: write a number behind the colon, e.g. 'quantile:0.9' or 'huber:0.01'."
+        ) from None
+    if name == "huber":
+        delta = number if number is not None else 1e-3 if delta is None else delta
+        if not 0 < delta < np.inf:
+            raise UserError(
+                f"delta is {delta!r}, but Huber's loss needs delta > 0, in units of the residual."
+            )
+        return Loss(name, delta)
+    tau = 0.5 if number is None else number
     if not 0 < tau < 1:
         raise UserError(f"loss is {loss!r}, but a quantile lies between 0 and 1, e.g. 'quantile:0.9'.")
-    return Loss(name, delta if name == "huber" else 0.0, tau)
+    return Loss(name, 0.0, tau)

@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.laws.fitting import scaled_curvature
+from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.losses import Loss, make_loss
-from rlkit.laws.result import LawFit
+from rlkit.laws.optimum import scaled_curvature
 from rlkit.laws.solver import Problem, minimise, to_space
 from rlkit.laws.starts import starts
 from rlkit.seeds import generator
@@ -222,7 +222,7 @@ def design(
     price, spent = price or Price(), _flops(runs, flops)
 
     def widths(rows: pd.DataFrame) -> pd.DataFrame:
-        estimates = _simulate(known, rows, sigma, make_loss(loss, 1e-3), replicates, seed)
+        estimates = _simulate(known, rows, sigma, make_loss(loss, None), replicates, seed)
         return _spread(known, estimates, _blind(known, rows), level)
 
     base = widths(runs)
@@ -243,12 +243,14 @@ def _additions(
     rows = []
     for i in range(0 if candidates is None else len(candidates)):
         extra = candidates.iloc[[i]]  # type: ignore[union-attr]
+        if "run" in runs.columns:  # a new run, whatever it is called, has an offset of its own
+            extra = extra.assign(run=f"candidate {i}")
         more = widths(pd.concat([runs, extra], ignore_index=True))["width"].to_numpy()
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = more / base  # 0 where it was infinite
             ratio[np.isnan(ratio)] = 1.0  # infinite both times: no change
             fall = -np.log(ratio).mean()
-        cost = float(_flops(extra, flops)[0])
+        cost, extra = float(_flops(extra, flops)[0]), candidates.iloc[[i]]  # type: ignore[union-attr]
         shrink = dict(zip((f"{p} width" for p in known.law.free), ratio, strict=True))
         rows.append({**extra.iloc[0].to_dict(), "flops": cost, **shrink, "gain_per_flop": fall / cost})
     if not rows:
@@ -324,9 +326,13 @@ def _spread(known: Known, z: np.ndarray, blind: np.ndarray, level: float) -> pd.
     for j, name in enumerate(known.law.parameters):
         if name in known.law.pinned:
             continue
-        truth, (low, high) = known.values[j], known.law.limits(name) if blind[j] else ends[:, j]
+        bounds, truth = known.law.limits(name), known.values[j]
+        low, high = bounds if blind[j] else ends[:, j]
         share = values[:, j] / truth if truth else np.ones(len(values))
-        lost = 1.0 if blind[j] else float(np.mean((share < 0.1) | (share > 10) | (np.abs(z[:, j]) > 30)))
+        at_bound = np.isfinite(bounds).any() & (
+            np.minimum(values[:, j] - bounds[0], bounds[1] - values[:, j]) < 1e-9
+        )
+        lost = 1.0 if blind[j] else float(np.mean((share < 0.1) | (share > 10) | at_bound))
         width = np.inf if blind[j] else high - low
         rows.append(
             {

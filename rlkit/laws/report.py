@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import optimize, special
 
 from rlkit.files import write_text
-
-if TYPE_CHECKING:
-    from rlkit.laws.result import LawFit
+from rlkit.laws.diagnose import findings, in_words, lack_of_fit, warnings
+from rlkit.laws.estimate import Estimate
 
 CONVENTION = (
     "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L; k counts the law's free parameters, not the "
-    "noise scale (as statsmodels)"
+    "noise scale (as statsmodels), which AICc = 2K - 2·ln L + 2K(K + 1)/(n - K - 1) does, K = k + 1"
 )
 
 
@@ -27,32 +26,35 @@ _GREEK = ("alpha", "beta", "gamma", "delta", "tau")
 
 
 class Criteria(NamedTuple):
-    """ln likelihood, AIC and BIC under the loss's own noise model; R² in residual space."""
+    """ln likelihood, AIC, AICc (infinite for too few rows) and BIC under the loss's own noise model; R² in residual
+    space."""
 
     log_likelihood: float
     aic: float
+    aicc: float
     bic: float
     noise: str
     r2: float
     r2_within: float | None
 
 
-def criteria(fit: LawFit) -> Criteria:
+def criteria(fit: Estimate) -> Criteria:
     """Information criteria; comparable between laws fitted to the same rows with the same loss and space.
 
-    ls: normal noise. lad, quantile: (asymmetric) Laplace. huber: density proportional to exp(-rho/s). All
-        with
-    the scale at its maximum-likelihood value, weights as inverse variances.
+    ls: normal noise. lad, quantile: (asymmetric) Laplace. huber: density proportional to exp(-rho/s). All with the
+    scale at its maximum-likelihood value, weights as inverse variances.
     """
     log_l, noise = _log_likelihood(fit)
     k, n = int(fit.free.sum()), len(fit.table)
     y, r, w = fit.observed, fit.residuals, fit.table.weights
     total = float((w * (y - np.average(y, weights=w)) ** 2).sum())
     r2 = 1 - float((w * r * r).sum()) / total if total > 0 and not fit.law.target else np.nan
-    return Criteria(log_l, 2 * k - 2 * log_l, k * np.log(n) - 2 * log_l, noise, r2, _within(fit))
+    K = k + (fit.loss.name not in ("likelihood", "binomial"))  # with the noise's scale
+    aicc = 2 * K - 2 * log_l + 2 * K * (K + 1) / (n - K - 1) if n > K + 1 else np.inf
+    return Criteria(log_l, 2 * k - 2 * log_l, aicc, k * np.log(n) - 2 * log_l, noise, r2, _within(fit))
 
 
-def _within(fit: LawFit) -> float | None:
+def _within(fit: Estimate) -> float | None:
     """R² about the means of groups: rows that share the law's first column, or the clusters of a one-column
     law."""
     if fit.law.target:
@@ -67,7 +69,7 @@ def _within(fit: LawFit) -> float | None:
     return 1 - float((w * fit.residuals**2).sum()) / total if total > 0 else None
 
 
-def _log_likelihood(fit: LawFit) -> tuple[float, str]:
+def _log_likelihood(fit: Estimate) -> tuple[float, str]:
     n, loss, w = len(fit.table), fit.loss, fit.table.weights
     half_log_w = 0.5 * float(np.log(w).sum())
     if loss.name == "likelihood":
@@ -106,9 +108,9 @@ def _number(value: float) -> str:
     return f"{value:.5g}"
 
 
-def summary(fit: LawFit, level: float) -> str:
+def summary(fit: Estimate, level: float) -> str:
     """The report that `print(fit.summary())` shows."""
-    c, t, s = fit.criteria, fit.table, fit.starts
+    c, t, s = criteria(fit), fit.table, fit.starts
     method = (
         "profile"
         if fit.scheme is None
@@ -146,20 +148,26 @@ def summary(fit: LawFit, level: float) -> str:
     lines += ["", *_correlations(fit)]
     within = "" if c.r2_within is None else f", within groups {c.r2_within:.4f}"
     lines += [
-        f"R² {c.r2:.4f}{within}; ln L {c.log_likelihood:.6g} ({c.noise} noise), AIC {c.aic:.6g}, BIC "
-        f"{c.bic:.6g}",
+        f"R² {c.r2:.4f}{within}; ln L {c.log_likelihood:.6g} ({c.noise} noise), AIC {c.aic:.6g}, AICc {c.aicc:.6g}, "
+        f"BIC {c.bic:.6g}",
         CONVENTION,
     ]
-    lines += ["", *(f"! {text}" for text in fit.warnings)] if fit.warnings else []
+    if test := lack_of_fit(fit):
+        lines.append(
+            f"lack of fit: F = {test.statistic:.3g} of {test.cells} and {test.replicates} degrees of freedom, p = "
+            f"{test.p:.2g}"
+        )
+    found = warnings(fit)
+    lines += ["", *(f"! {text}" for text in found)] if found else []
     return "\n".join(lines)
 
 
-def _space(fit: LawFit) -> str:
+def _space(fit: Estimate) -> str:
     y = fit.table.names["y"]
-    return {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})"}[fit.space]
+    return {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
 
 
-def _correlations(fit: LawFit) -> list[str]:
+def _correlations(fit: Estimate) -> list[str]:
     r, names = fit.correlation, fit.law.parameters
     free = np.flatnonzero(fit.free)
     pairs = [(abs(r[i, j]), f"{names[i]}, {names[j]} {r[i, j]:+.3f}") for i in free for j in free if j < i]
@@ -167,13 +175,29 @@ def _correlations(fit: LawFit) -> list[str]:
     return [f"correlations above 0.1: {'; '.join(strong)}"] if strong else []
 
 
-def to_latex(fit: LawFit, level: float, notes: Sequence[str] = ()) -> str:
-    """A table environment's tabular, numbers with 3 significant digits, and below it in small type the notes and what
-    the warnings have found; needs booktabs."""
-    from rlkit.figures.tables import escaped
-    from rlkit.laws.diagnose import findings
+_LATEX = str.maketrans(
+    {c: f"\\{c}" for c in "%&#$_{}"}
+    | {
+        "\\": r"\textbackslash{}",
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "<": "$<$",
+        ">": "$>$",
+    }
+)
 
-    columns = ", ".join(fit.table.names[c] for c in fit.law.columns)
+
+def escaped(text: str) -> str:
+    """The text in LaTeX."""
+    return text.translate(_LATEX)
+
+
+def to_latex(
+    fit: Estimate, level: float, notes: Sequence[str] = (), words: Mapping[str, str | None] | None = None
+) -> str:
+    """A table environment's tabular, numbers with 3 significant digits, and below it in small type the notes and what
+    the warnings have found, with columns as `words` has them; needs booktabs."""
+    columns = ", ".join(fit.table.names[c] for c in fit.law.columns if c in fit.table.names)
     law = fit.law.name.replace("_", " ")
     title = f"{law} law: {fit.table.names['y']} against {columns}".replace("_", r"\_")
     rows = [
@@ -190,7 +214,7 @@ def to_latex(fit: LawFit, level: float, notes: Sequence[str] = ()) -> str:
         shown = "pinned" if name in fit.law.pinned else f"[{', '.join(interval)}]"
         rows.append(rf"{_symbol(name)} & {_latex_number(value)} & {shown} \\")
     rows.append(r"\bottomrule")
-    for text in (*notes, *findings(fit.warnings)):
+    for text in (*notes, *(in_words(text, words or {}) for text in findings(warnings(fit)))):
         lines = textwrap.wrap(text, 52)  # narrower than any venue's column
         rows += [rf"\multicolumn{{3}}{{l}}{{\scriptsize {escaped(line)}}} \\" for line in lines]
     return "\n".join([*rows, r"\end{tabular}"])
@@ -211,9 +235,9 @@ def _latex_number(value: float) -> str:
     return rf"${digits}\times 10^{{{int(power)}}}$" if power else f"${digits}$"
 
 
-def record(fit: LawFit, level: float) -> dict[str, Any]:
+def record(fit: Estimate, level: float) -> dict[str, Any]:
     """Everything that decided the fit and everything it found, as JSON values; infinite ends are None."""
-    c, s = fit.criteria, fit.starts
+    c, s = criteria(fit), fit.starts
 
     def plain(value: float) -> float | None:
         return float(value) if np.isfinite(value) else None
@@ -242,23 +266,24 @@ def record(fit: LawFit, level: float) -> dict[str, Any]:
             **vars(fit.scheme),
             "draws": 0 if fit.draws is None else len(fit.draws),
             "lost": fit.lost,
-            "seed": fit.seed,
+            "seed": fit.plan.seed,
         },
         "n": len(fit.table),
         "residual_sd": plain(
-            float(np.std(fit.residuals)) * np.sqrt(len(fit.table) / (len(fit.table) - int(fit.free.sum())))
+            float(np.std(fit.residuals / fit.sizes)) * np.sqrt(len(fit.table) / fit.freedom)
         ),
         "columns": fit.table.names,
         "seen": {c: [float(v.min()), float(v.max())] for c, v in fit.table.columns.items()},
         "left_out": fit.table.record,
         "criteria": {k: plain(v) if isinstance(v, float) else v for k, v in c._asdict().items()}
         | {"convention": CONVENTION},
-        "warnings": fit.warnings,
+        "lack_of_fit": None if (test := lack_of_fit(fit)) is None else test._asdict(),
+        "warnings": warnings(fit),
         "versions": {p: version(p) for p in ("rlkit", "numpy", "scipy")},
     }
 
 
-def to_json(fit: LawFit, path: str | Path | None, level: float) -> str:
+def to_json(fit: Estimate, path: str | Path | None, level: float) -> str:
     return write(record(fit, level), path)
 
 

@@ -2,6 +2,7 @@
 
 "C < 1.5e3"            a comparison: < <= > >= == !=
 "5 highest loss"       or "5 lowest loss"
+"missing loss"         rows in which the column has no value
 {"model": ["7B"]}      rows whose column has one of the values
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -50,7 +51,8 @@ def split(rule: Any) -> list[Any]:
 def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     """(n,) bool: the rows that one rule chooses.
 
-    Besides the forms above: a boolean mask as long as df, or a function of df that returns one.
+    Besides the forms above: a boolean mask as long as df (a Series is aligned by its index), or a function of df that
+    returns one.
 
     Raises:
         UserError: a column that is not there, a rule that cannot be read, a mask of another length.
@@ -60,10 +62,15 @@ def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     if isinstance(rule, Mapping):
         found = np.ones(len(df), dtype=bool)
         for name, values in rule.items():
-            wanted = values if isinstance(values, Sequence) and not isinstance(values, str) else [values]
-            found &= column(df, name, role).isin(wanted).to_numpy()
+            many = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+            found &= column(df, name, role).isin(list(values) if many else [values]).to_numpy()
         return found
-    mask = np.asarray(rule(df) if callable(rule) else rule)
+    mask: Any = rule(df) if callable(rule) else rule
+    if isinstance(mask, pd.Series) and df.index.is_unique and set(mask.index) == set(df.index):
+        mask = mask.reindex(df.index)
+    mask = np.asarray(mask)
+    if mask.dtype == object and all(isinstance(value, bool | np.bool_) for value in mask.ravel()):
+        mask = mask.astype(bool)
     if mask.dtype != bool or mask.shape != (len(df),):
         raise UserError(
             f"{role} must give one true or false a row ({len(df)} rows), not {mask.dtype} of shape "
@@ -89,10 +96,18 @@ def _read(df: pd.DataFrame, rule: str, role: str) -> np.ndarray:
         found = np.zeros(len(df), dtype=bool)
         found[order[: int(ranked[1])]] = True
         return found
+    if absent := re.fullmatch(r"\s*missing\s+(.+?)\s*", rule):
+        return column(df, absent[1], role).isna().to_numpy()
     compared = re.fullmatch(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*", rule)
     if not compared:
         raise UserError(f"{role} is {rule!r}: write a comparison such as 'C < 1e18', or '5 highest loss'.")
     values, text = column(df, compared[1], role), compared[3].strip("'\"")
+    if pd.api.types.is_bool_dtype(values):
+        if text.lower() not in ("true", "false") or compared[2] not in ("==", "!="):
+            raise UserError(
+                f"{role} is {rule!r}, but column {compared[1]!r} is true or false: compare it with == true."
+            )
+        return COMPARISONS[compared[2]](values.to_numpy(), text.lower() == "true")
     if pd.api.types.is_numeric_dtype(values):
         try:
             return COMPARISONS[compared[2]](values.to_numpy(), float(text))

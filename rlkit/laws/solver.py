@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import expit
 
 from rlkit.laws.law import Columns, Law, Space
 from rlkit.laws.losses import Loss
@@ -40,15 +41,23 @@ def to_space(value: np.ndarray, returns: Space, space: Space) -> tuple[np.ndarra
     """A law's value in the space of the residuals, and the derivative of that map."""
     if returns == space:
         return value, 1.0
-    if space == "log":
-        if returns == "linear":
-            return np.log(value), 1 / value
-        return -np.exp(value), -np.exp(value)
+    if returns == "linear":
+        y, outer = value, 1.0
+    elif returns == "log":
+        y = outer = np.exp(value)
+    elif returns == "loglog":
+        y = np.exp(-np.exp(value))
+        outer = -np.exp(value) * y
+    else:
+        y = expit(value)
+        outer = y * expit(-value)
     if space == "linear":
-        y = np.exp(value) if returns == "log" else np.exp(-np.exp(value))
-        return y, y if returns == "log" else -np.exp(value) * y
-    inner = value if returns == "log" else np.log(value)  # ln y, to ln(-ln y)
-    return np.log(-inner), (1 / inner) * (1.0 if returns == "log" else 1 / value)
+        return y, outer
+    if space == "log":
+        return np.log(y), outer / y
+    if space == "loglog":
+        return np.log(-np.log(y)), outer / (y * np.log(y))
+    return np.log(y) - np.log1p(-y), outer / (y * (1 - y))
 
 
 @dataclass(frozen=True)
@@ -68,35 +77,31 @@ class Problem:
         law = self.law
         values, slope = law.from_z(z)
         J = np.empty((len(z), z.shape[1], len(next(iter(self.columns.values())))))
-        if law.derivatives is not None:
-            named = {name: values[:, j : j + 1] for j, name in enumerate(law.parameters)}
-            value, partial = law.derivatives(*(self.columns[c] for c in law.columns), **named)
-            for j, name in enumerate(law.parameters):
-                np.multiply(partial[name], slope[:, j : j + 1], out=J[:, j])
-        else:
-            value = law(self.columns, values)
-            for j in range(len(law.parameters)):
-                J[:, j] = self._difference(z, values, value, j)
+        value = law(self.columns, values)
+        for j, name in enumerate(law.parameters):
+            if name not in law.pinned:
+                J[:, j] = self._difference(z, values, slope, value, j)
         out, outer = to_space(value, law.returns, self.space)
         if isinstance(outer, np.ndarray):
             J *= outer[:, None, :]
         J[:, [j for j, name in enumerate(law.parameters) if name in law.pinned]] = 0.0
         return out, J
 
-    def _difference(self, z: np.ndarray, values: np.ndarray, value: np.ndarray, j: int) -> np.ndarray:
+    def _difference(
+        self, z: np.ndarray, values: np.ndarray, slope: np.ndarray, value: np.ndarray, j: int
+    ) -> np.ndarray:
         """The law's derivative in z_j: exact by one difference where it is linear, central elsewhere."""
         law = self.law
+        moved = values.copy()
         if law.parameters[j] in law.linear:
-            moved = values.copy()
             step = np.maximum(np.abs(values[:, j]), 1.0)
             moved[:, j] += step
-            return (law(self.columns, moved) - value) * (law.from_z(z)[1][:, j] / step)[:, None]
+            return (law(self.columns, moved) - value) * (slope[:, j] / step)[:, None]
         h = 6e-6 * np.maximum(1.0, np.abs(z[:, j]))
         ends = []
         for sign in (1, -1):
-            moved = z.copy()
-            moved[:, j] += sign * h
-            ends.append(law(self.columns, law.from_z(moved)[0]))
+            moved[:, j] = law.natural(j, z[:, j] + sign * h)[0]
+            ends.append(law(self.columns, moved))
         return (ends[0] - ends[1]) / (2 * h)[:, None]
 
     def unit(self, z: np.ndarray, name: str) -> float:

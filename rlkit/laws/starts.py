@@ -13,7 +13,7 @@ import numpy as np
 
 from rlkit.laws.law import REAL, Law, resolve
 from rlkit.laws.losses import Loss
-from rlkit.laws.solver import Problem, minimise
+from rlkit.laws.solver import Problem, minimise, to_space
 
 MAX_GRID = 2000
 
@@ -97,14 +97,13 @@ def starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss, kee
         points = _grid(law, columns)
         if law.like:
             points = _alike(problem, y, weights, loss, points)
-        # Least squares in y stands for residuals in ln y when rows are weighted by 1/y².
-        if law.returns == "linear" and law.target is None:
-            level = {"log": np.exp, "loglog": lambda v: np.exp(-np.exp(v))}.get(problem.space, lambda v: v)(y)
-            relative = weights / level**2 if problem.space == "log" else weights
-            points = project(law, columns, level, relative, points)
-        elif law.returns == "log":
-            log_y = {"linear": np.log, "loglog": lambda v: -np.exp(v)}.get(problem.space, lambda v: v)(y)
-            points = project(law, columns, log_y, weights, points)
+        if law.target is None:
+            # Least squares in the law's own value, weighted by how steeply the residual follows it.
+            inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
+            level = to_space(y, problem.space, "linear")[0]
+            own = to_space(np.clip(level, inner, 1 - inner) if inner else level, "linear", law.returns)[0]
+            outer = to_space(own, law.returns, problem.space)[1]
+            points = project(law, columns, own, weights * outer**2, points)
         z = law.to_z(points)
         score = (weights * loss(problem.predict(z), y).value).sum(axis=1)
     order = np.argsort(np.where(np.isfinite(score), score, np.inf), kind="stable")

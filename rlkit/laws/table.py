@@ -3,6 +3,7 @@ read."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,13 +22,18 @@ UNFINISHED = ("running", "stopped", "failed")  # of a run's status
 
 @dataclass(frozen=True)
 class Table:
-    """What is fitted: `columns` by the law's names and `y` in natural units, each (n,).
+    """What is fitted.
 
-    `cluster` (n,) numbers the clusters that are resampled whole; `series` (n,) the time series within which
-    blocks are drawn, `order` (n,) sorts rows by series and time. `rows` are the labels of the caller's rows,
-    `record` what was left out and why, and of the columns `run`, `seed`, `cell` and `status` of a study, where there
-    are such: how many values the first two have, how many cells share one value of the law's columns, and, of one row
-    a run, how many are of runs that have not finished.
+    Attributes:
+        columns: (n,) each, by the law's names. y: (n,) in natural units. weights: (n,).
+        names: the caller's column behind each of the law's, and y.
+        rows: labels of the caller's rows.
+        record: what was left out and why; `runs` and `seeds`, how many there are; `cells_together`, how many cells of
+            a study share one value of the law's columns; `unfinished`, how many rows are of runs that have not ended.
+        weighted: the caller's column of weights.
+        cluster: (n,) number of the cluster that is resampled whole.
+        series: (n,) number of the time series within which noise is correlated. order: (n,) sorts rows by series and
+            time.
     """
 
     columns: dict[str, np.ndarray]
@@ -36,6 +42,7 @@ class Table:
     names: dict[str, str]
     rows: np.ndarray
     record: dict[str, Any]
+    weighted: str | None = None
     cluster: np.ndarray | None = None
     series: np.ndarray | None = None
     order: np.ndarray | None = None
@@ -70,14 +77,42 @@ def mapping(
     return {name: given.get(name, name) for name in wanted}
 
 
+_SUFFIX = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_WRITTEN = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
+
+
+def number(text: Any) -> float:
+    """A number as tables write them: 0.6B, 68.3% (a share, 0.683), 600,000,000; NaN for an empty cell.
+
+    Raises:
+        ValueError: it is none of these.
+    """
+    if not isinstance(text, str):
+        return float("nan") if text is None or text is pd.NA else float(text)
+    if text.strip().lower() in ("", "nan", "na", "null", "none", "-"):
+        return float("nan")
+    found = _WRITTEN.fullmatch(text.strip().upper())
+    if not found or not any(c.isdigit() for c in found[1]):
+        return float(text)
+    return float(found[1].replace(",", "")) * _SUFFIX[found[2]]
+
+
 def numbers(df: pd.DataFrame, name: str, role: str) -> np.ndarray:
     """A column as float64; missing and infinite values are a UserError that names the rows."""
     series = rules.column(df, name, role)
+    if not isinstance(series, pd.Series):
+        raise UserError(
+            f"{role} is column {name!r}, of which the table has {series.shape[1]}: rename all but one."
+        )
     try:
-        values = series.to_numpy(dtype=float, na_value=np.nan)
+        if pd.api.types.is_numeric_dtype(series):
+            values = series.to_numpy(dtype=float, na_value=np.nan)
+        else:
+            values = np.array([number(value) for value in series], dtype=float)
     except (TypeError, ValueError):
         raise UserError(f"{role} is column {name!r}, which is not numeric ({series.dtype}).") from None
-    _refuse(df, ~np.isfinite(values), f"{role} (column {name!r}) is missing or infinite")
+    remedy = f"drop these rows or name them in exclude=, e.g. 'missing {name}'"
+    _refuse(df, ~np.isfinite(values), f"{role} (column {name!r}) is missing or infinite", remedy)
     return values
 
 
@@ -91,17 +126,25 @@ def _refuse(
 
 
 def build(
-    df: pd.DataFrame, law: Law, y: str, x: Mapping[str, str] | str | None, space: Space, **options
+    kept: pd.DataFrame,
+    law: Law,
+    y: str,
+    x: Mapping[str, str] | str | None,
+    space: Space,
+    record: dict[str, Any],
+    weights: str | pd.Series | None = None,
+    cluster: str | Sequence[str] | None = None,
+    block: int | str | None = None,
 ) -> Table:
-    """Check everything and collect it; options are fit's weights, cluster, block, exclude and holdout.
+    """Check the rows that are fitted and collect their columns.
+
+    Args:
+        kept, record: from `leave_out`. The other arguments are those of `rlkit.fit`.
 
     Raises:
         UserError: one sentence that names column and rows.
     """
-    if not isinstance(df, pd.DataFrame) or not len(df):
-        raise UserError("The data must be a pandas DataFrame with at least one row.")
-    names = mapping(law, x)
-    kept, record = _leave_out(df, options.get("exclude"), options.get("holdout"))
+    names, record = mapping(law, x), dict(record)
     values = numbers(kept, y, "y")
     columns = {c: numbers(kept, name, f"x[{c!r}]") for c, name in names.items()}
     _check_y(kept, values, y, space, law)
@@ -123,12 +166,11 @@ def build(
         record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
     if "status" in kept.columns and record["runs"] == len(kept):
         record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
-    weights = _weights(kept, options.get("weights"))
-    cluster = _cluster(kept, options.get("cluster"))
-    series, order = _series(kept, options.get("block"), cluster)
+    clusters = _cluster(kept, cluster)
     return Table(
-        columns, values, weights, {**names, "y": y}, kept.index.to_numpy(), record, cluster, series, order
-    )
+        columns, values, _weights(kept, weights), {**names, "y": y}, kept.index.to_numpy(), record,
+        weights if isinstance(weights, str) else None, clusters, *_series(kept, block, clusters),
+    )  # fmt: skip
 
 
 def _copies(df: pd.DataFrame) -> np.ndarray:
@@ -141,23 +183,54 @@ def _copies(df: pd.DataFrame) -> np.ndarray:
     return df[plain].duplicated(keep=False).to_numpy()
 
 
-def _leave_out(df: pd.DataFrame, exclude: object, holdout: object) -> tuple[pd.DataFrame, dict[str, Any]]:
-    record: dict[str, Any] = {"rows": len(df)}
-    gone = np.zeros(len(df), dtype=bool)
-    withheld = [rule for rule in rules.split(holdout) if not isinstance(rule, dict) or rule != HELD_OUT_RULE]
-    withheld += [HELD_OUT_RULE] if HELD_OUT in df.columns else []
-    for role, chosen in (("exclude", rules.split(exclude)), ("holdout", withheld)):
-        entries = []
-        for one in chosen:
+def held_out(df: pd.DataFrame, holdout: Any) -> np.ndarray:
+    """(n,) bool: the rows that a study's column `held_out` or the rules hold out.
+
+    Raises:
+        UserError: a column `held_out` that is not true or false in every row; otherwise as `rules.matches`.
+    """
+    held = np.zeros(len(df), dtype=bool)
+    for rule in rules.split(holdout):
+        if not (isinstance(rule, dict) and rule == HELD_OUT_RULE):
+            held |= rules.matches(df, rule, "holdout")
+    return held | frozen(df)
+
+
+def frozen(df: pd.DataFrame) -> np.ndarray:
+    """(n,) bool: the rows that a study held out, in its column `held_out`."""
+    if HELD_OUT not in df.columns:
+        return np.zeros(len(df), dtype=bool)
+    values = df[HELD_OUT]
+    known = values.map(lambda v: isinstance(v, bool | np.bool_ | int | np.integer | float) and v in (0, 1))
+    remedy = "write true or false, so that no held-out row is fitted by mistake"
+    _refuse(df, ~known.to_numpy(dtype=bool), f"{HELD_OUT} is neither true nor false", remedy)
+    return values.to_numpy(dtype=bool, copy=True)
+
+
+def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """The rows that may be fitted, and the record of the others.
+
+    Raises:
+        UserError: no table, a rule that matches no row, no row left; otherwise as `rules.matches`.
+    """
+    if not isinstance(df, pd.DataFrame) or not len(df):
+        raise UserError("The data must be a pandas DataFrame with at least one row.")
+    record: dict[str, Any] = {"rows": len(df), "exclude": [], "holdout": []}
+    gone = frozen(df)
+    for role, chosen in (("exclude", exclude), ("holdout", holdout)):
+        for one in rules.split(chosen):
+            if isinstance(one, dict) and one == HELD_OUT_RULE:
+                continue
             found = rules.matches(df, one, role)
-            if not found.any() and one is not HELD_OUT_RULE:
+            if not found.any():
                 raise UserError(
                     f"{role} {rules.describe(one)!r} matches no row: check the column's values or drop "
                     "the rule."
                 )
-            entries.append({"rule": rules.describe(one), "rows": int(found.sum())})
+            record[role].append({"rule": rules.describe(one), "rows": int(found.sum())})
             gone |= found
-        record[role] = entries
+    if HELD_OUT in df.columns:
+        record["holdout"].append({"rule": rules.describe(HELD_OUT_RULE), "rows": int(frozen(df).sum())})
     if gone.all():
         raise UserError(f"exclude and holdout leave none of the {len(df)} rows to fit.")
     return df.loc[~gone], record
@@ -182,6 +255,11 @@ def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law)
             f"{column} is not strictly between 0 and 1",
             "exclude= them, or fit with log=False",
         )
+    if law.of_shares and y.max() > 1:
+        raise UserError(
+            f"{column} reaches {y.max():.4g}, but the law {law.name!r} takes shares of 0 to 1: divide "
+            f"{'percent' if y.max() <= 100 else 'it'} by {'100' if y.max() <= 100 else 'its maximum'}."
+        )
     if np.ptp(y) == 0:
         raise UserError(f"{column} is {y[0]:g} in all {len(y)} rows: there is nothing to fit.")
 
@@ -189,21 +267,21 @@ def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law)
 def _check_columns(
     df: pd.DataFrame, columns: dict[str, np.ndarray], names: Mapping[str, str], law: Law
 ) -> None:
+    """Refuse columns without variation, and values at which the law is not finite whatever its parameters."""
     for c, values in columns.items():
-        if law.name in ("transfer", "mixture", "overoptimization_bon", "overoptimization_rl"):
-            _refuse(df, values < 0, f"x[{c!r}] (column {names[c]!r}) is negative")
-        else:
-            _refuse(
-                df,
-                values <= 0,
-                f"x[{c!r}] (column {names[c]!r}) is zero or negative, which has no logarithm,",
-            )
         if np.ptp(values) == 0 and law.target is None:
             raise UserError(
                 f"{names[c]} is {values[0]:g} in all {len(values)} rows: its effect cannot be fitted."
             )
-    if {"c", "n"} <= set(law.columns):
-        return
+        low = values <= 0
+        if law.target or not low.any():
+            continue
+        usual = {k: np.full(len(v), np.abs(v[v != 0]).mean() if v.any() else 1.0) for k, v in columns.items()}
+        with np.errstate(all="ignore"):
+            points = law.from_z(np.array([[0.0], [1.0], [-1.0]]) * np.ones(len(law.parameters)))[0]
+            finite = np.isfinite(law({**usual, c: values}, points)).all(axis=0)
+        what = f"x[{c!r}] (column {names[c]!r}) is zero or negative, which has no logarithm,"
+        _refuse(df, low & ~finite, what)
     if {"D", "U"} <= set(columns):
         _refuse(
             df,

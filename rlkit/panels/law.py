@@ -57,8 +57,10 @@ class Exploration:
         """The law at the tried parameters, without intervals."""
         import numpy as np
 
+        from rlkit.laws.bootstrap import Plan
+
         z = self.fit.law.to_z(np.array([[self.values[p] for p in self.fit.law.parameters]]))[0]
-        return replace(self.fit, z=z, draws=None, at_bound={})
+        return replace(self.fit, z=z, plan=Plan(), given=None, at_bound={})
 
     def range_of(self, name: str) -> tuple[float, float]:
         """What a slider offers: twice the interval and at least a third to either side, within the parameter's
@@ -110,7 +112,7 @@ class Exploration:
         import pandas as pd
 
         from rlkit import figures
-        from rlkit.laws.plot import curves
+        from rlkit.figures.laws import curves
 
         along, grid = curves(self.fit)
         y, others = self.fit.table.names["y"], [c for c in grid.columns if c != along]
@@ -136,7 +138,7 @@ class Exploration:
             if held.any():
                 hollow: Any = {"color": "0.2", "markerfacecolor": "white", "label": "held out"}
                 ax.plot(self.points.loc[held, along], self.points.loc[held, y], "o", **hollow)
-            figures.log_axes(ax, self.fit)
+            figures.log_axes(ax, self.fit, along)
             figures.label_axes(ax, along, y)
             figures.legend(ax, ", ".join(figures.LABELS.get(name, name) for name in others) or None)
         return figures.Drawing(fig, band, figures.sources(self.points, self.fit))

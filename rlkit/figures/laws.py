@@ -1,13 +1,13 @@
-"""Figures of an analysis beyond curves and the law: residuals, forms, intervals, transfer.
+"""Pictures of laws: the law through its points, residuals, rival forms, intervals, and the transfer between domains.
 
-Each returns a `rlkit.figures.Drawing`: the figure and the table it drew.
+Each returns a `rlkit.figures.Drawing`: the figure and the table it drew. Nothing is fitted here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,27 +15,17 @@ from matplotlib.ticker import MaxNLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures import (
-    LABELS,
-    NARROW,
-    Drawing,
-    colours,
-    label_axes,
-    legend,
-    log_axes,
-    log_ticks,
-    look,
-    looks,
-    name_rows,
-    new_axes,
-    short,
-    sources,
-    styled,
-)
+from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.theme import LABELS, colours, look, looks, short, styled
 from rlkit.laws.compare import Comparison
-from rlkit.laws.plot import curves
-from rlkit.laws.result import LawFit
+from rlkit.laws.fitting import GroupedFit, LawFit
 from rlkit.seeds import generator
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_LINES = 8
 
 
 @contextmanager
@@ -48,14 +38,114 @@ def optional(what: str) -> Iterator[None]:
         print(f"{what}: left out. {error}")
 
 
-def law(fit: LawFit, table: pd.DataFrame, venue: str = "neurips", level: float = 0.95) -> Drawing:
-    """A law of several columns: a curve with its confidence band for each combination of the others, and the
-    points of the same colour; held-out ones hollow.
+def curves(
+    fit: LawFit, points: pd.DataFrame | None = None, count: int = 100, reach: float = 3.0
+) -> tuple[str, pd.DataFrame]:
+    """The column that varies along a curve, and a table of the law's columns on a grid of it.
+
+    The other columns take the combinations of the fitted rows, at most eight, and of those of `points` that were held
+    out; the grid extends `reach` times past the data.
+    """
+    names = {c: fit.table.names[c] for c in fit.law.columns if c != fit.law.target}
+    column = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))
+    along, x = names.pop(column), fit.table.columns[column]
+    if points is not None:
+        x = np.concatenate([x, points[along].to_numpy(float)])
+    if _logged(fit, column):
+        grid = pd.DataFrame({along: np.geomspace(x[x > 0].min(), x.max() * reach, count)})
+    else:
+        grid = pd.DataFrame({along: np.linspace(x.min(), x.max(), count)})
+    if not names:
+        return along, grid
+    others = pd.DataFrame({name: fit.table.columns[c] for c, name in names.items()}).drop_duplicates()
+    others = others.sort_values(list(others.columns))
+    others = others.iloc[np.unique(np.linspace(0, len(others) - 1, MOST_LINES).astype(int))]
+    if points is not None and "held_out" in points:
+        held = points.loc[points["held_out"].astype(bool), list(names.values())].astype(float)
+        others = pd.concat([others, held]).drop_duplicates().sort_values(list(others.columns))
+    return along, others.merge(grid, how="cross")
+
+
+def _logged(fit: LawFit, column: str) -> bool:
+    """Whether a column of the law is drawn on a logarithmic axis."""
+    return column not in fit.law.unlogged and bool((fit.table.columns[column] > 0).all())
+
+
+def log_axes(ax: Axes, fit: LawFit, along: str | None = None) -> None:
+    """Logarithmic axes where the law's columns and residuals are; `label_axes` then gives them ticks.
 
     Args:
-        table: the points, with the law's columns and `held_out`.
+        along: the table's column on the x axis; default that of the law's first column.
     """
-    along, grid = curves(fit)
+    column = next((c for c, name in fit.table.names.items() if name == along), fit.law.columns[0])
+    if _logged(fit, column):
+        ax.set_xscale("log")
+    if fit.space == "log":
+        ax.set_yscale("log")
+
+
+def law(
+    fit: LawFit | GroupedFit,
+    points: pd.DataFrame | None = None,
+    by: str | None = None,
+    venue: str = "neurips",
+    level: float = 0.95,
+) -> Drawing:
+    """Any fitted law with its band through its points; held-out points are hollow.
+
+    A law of one column has the prediction band, where a new run is expected; one of several columns a curve with its
+    confidence band for each combination of the others; a likelihood the pass@k that it predicts; several groups a curve
+    with its confidence band each.
+
+    Args:
+        points: rows with the law's columns and y; default those that were fitted. Rows with a
+            true `held_out` are hollow.
+        by: of a law of one column, the column of points that is told apart by colour.
+        level: of the band.
+    """
+    if isinstance(fit, GroupedFit):
+        return _groups(fit, venue, level)
+    if fit.law.predictor is not None:
+        return _likelihood(fit, venue, level)
+    if points is None:
+        names = fit.table.names
+        points = pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
+    points = points if "held_out" in points else points.assign(held_out=False)
+    if len(fit.law.columns) > 1:
+        return _several(fit, points, venue, level)
+    along, grid = curves(fit, points, count=200, reach=1.5)
+    y = fit.table.names["y"]
+    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
+    by = by if by is not None or "model.path" not in points else "model.path"
+    styles = looks(points, by) if by is not None else {}
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        ax.plot(band[along], band["prediction"], color="0.2", label=f"{fit.law.name.replace('_', ' ')} law")
+        shade: Any = {"color": "0.88", "label": f"{level:.0%} prediction band", "lw": 0}
+        ax.fill_between(band[along], band["low"], band["high"], **shade)
+        groups = points.sort_values(along).groupby(by or "held_out", sort=False)
+        for name, part in groups:
+            style: Any = styles.get(name, {"marker": "o", "color": "0.2"})
+            for held, dots in part.groupby(part["held_out"].astype(bool)):
+                label = (
+                    ("held out" if held else "fitted")
+                    if by is None
+                    else f"{name}, held out"
+                    if held
+                    else str(name)
+                )
+                face = "white" if held else style["color"]
+                marks: Any = {"color": style["color"], "markerfacecolor": face, "label": label}
+                ax.plot(dots[along], dots[y], style["marker"], **marks)
+        log_axes(ax, fit, along)
+        label_axes(ax, along, y)
+        legend(ax)
+    drawn = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
+    return Drawing(fig, drawn, sources(points, fit))
+
+
+def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Drawing:
+    along, grid = curves(fit, points)
     y, others = fit.table.names["y"], [c for c in grid.columns if c != along]
     band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
     with styled():
@@ -65,16 +155,59 @@ def law(fit: LawFit, table: pd.DataFrame, venue: str = "neurips", level: float =
             style, label = look(i), ", ".join(map(short, key))
             ax.plot(part[along], part["prediction"], color=style["color"], linestyle=style["linestyle"])
             ax.fill_between(part[along], part["low"], part["high"], color=style["color"], alpha=0.15, lw=0)
-            own = table[np.isclose(table[others].to_numpy(float), key).all(axis=1)]
+            own = points[np.isclose(points[others].to_numpy(float), key).all(axis=1)]
             for held, dots in own.groupby(own["held_out"].astype(bool)):
                 face = {"markerfacecolor": "white" if held else style["color"]}
-                marks = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
+                marks: Any = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
                 ax.plot(dots[along], dots[y], **marks, label=f"{label}, held out" if held else label)
-        log_axes(ax, fit)
+        log_axes(ax, fit, along)
         label_axes(ax, along, y)
-        legend(ax, ", ".join(LABELS.get(name, name) for name in others))
-    drawn = pd.concat([table.assign(part="point"), band.assign(part="law")], ignore_index=True)
-    return Drawing(fig, drawn, sources(table, fit))
+        legend(ax, ", ".join(LABELS.get(name) or name for name in others))
+    drawn = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
+    return Drawing(fig, drawn, sources(points, fit))
+
+
+def _likelihood(fit: LawFit, venue: str, level: float) -> Drawing:
+    """pass@k predicted by a likelihood over problems."""
+    k = pd.DataFrame({"k": np.unique(np.geomspace(1, fit.table.columns["n"].max(), 100).round())})
+    if fit.draws is None:
+        band = k.assign(prediction=fit.predict(k))
+    else:
+        band = pd.concat([k, fit.predict(k, band="confidence", level=level)], axis=1)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        ax.plot(band["k"], band["prediction"], color="0.2", label=fit.law.name.replace("_", " "))
+        if "low" in band:
+            ax.fill_between(band["k"], band["low"], band["high"], color="0.88", lw=0)
+        ax.set_xscale("log")
+        label_axes(ax, "k", "pass@k")
+        legend(ax)
+    return Drawing(fig, band, sources(fit=fit))
+
+
+def _groups(fits: GroupedFit, venue: str, level: float) -> Drawing:
+    drawn = []
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for i, (group, fit) in enumerate(fits.items()):
+            if len(fit.law.columns) > 1:
+                raise UserError(
+                    f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
+                )
+            style, (along, grid) = look(i), curves(fit)
+            y, x = fit.table.names["y"], fit.table.columns[fit.law.columns[0]]
+            band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
+            ax.plot(band[along], band["prediction"], color=style["color"], linestyle=style["linestyle"])
+            ax.fill_between(band[along], band["low"], band["high"], color=style["color"], alpha=0.15, lw=0)
+            ax.plot(x, fit.table.y, style["marker"], color=style["color"], label=str(group))
+            log_axes(ax, fit, along)
+            points = pd.DataFrame({along: x, y: fit.table.y, "part": "point"})
+            drawn.append(pd.concat([points, band.assign(part="law")]).assign(group=group))
+        label_axes(ax, along, y)
+        legend(ax)
+    return Drawing(
+        fig, pd.concat(drawn, ignore_index=True), sources(fit={str(k): v for k, v in fits.items()})
+    )
 
 
 def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:

@@ -11,9 +11,10 @@ from laws_data import curve
 import rlkit
 from rlkit.errors import UserError
 from rlkit.figures import efficiency, looks, varied
+from rlkit.figures import laws as drawings
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
-from rlkit.laws import compare, drawings
+from rlkit.laws import compare
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 

@@ -1,0 +1,341 @@
+"""Bootstrap resamples of a fit.
+
+Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are drawn as weights. The other schemes keep
+the design and draw noise: single residuals, stretches of time (block, Künsch 1989, circular), or a first-order
+autoregression; with clusters, an offset for each besides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+from rlkit.errors import UserError
+from rlkit.laws.losses import Loss
+from rlkit.laws.optimum import Optimum
+from rlkit.laws.solver import Problem, Solution, minimise
+from rlkit.laws.table import Table
+from rlkit.seeds import generator
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How resamples are drawn.
+
+    Attributes:
+        kind: case, cluster, residual, block, autoregressive, cluster+block or cluster+autoregressive.
+        units: independent units. length: of blocks, in rows. rho: the residuals' lag-1 autocorrelation.
+    """
+
+    kind: str
+    units: int
+    length: int = 0
+    rho: float = 0.0
+
+    @property
+    def draws_noise(self) -> bool:
+        """Whether resamples differ in y and not in weights."""
+        return self.kind not in ("case", "cluster")
+
+    def stretch(self, level: float, parameters: int) -> float:
+        """How much wider than the resamples' own spread an interval must be in a small sample.
+
+        Resampling m units understates the variance by (m - 1)/m, or (n - p)/n for rows, and the spread it
+        shows is itself estimated: t quantiles with that many degrees of freedom in place of the normal's.
+        Drawn noise has been inflated already, and that of an autoregression varies in size from draw to draw.
+        """
+        if self.kind == "autoregressive":
+            return 1.0
+        freedom = self.units - (parameters if self.kind in ("case", "residual") else 1)
+        if freedom < 1:
+            return np.inf
+        upper = (1 + level) / 2
+        inflate = 1.0 if self.draws_noise else np.sqrt(self.units / freedom)
+        return float(inflate * stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
+
+
+class Draws(NamedTuple):
+    """Parameters of the resamples (B, p), how they were drawn, and how many more could not be fitted."""
+
+    values: np.ndarray
+    scheme: Scheme
+    lost: int
+
+
+class Plan(NamedTuple):
+    """What a fit's arguments ask for: the number of resamples, rows ("case") or residuals, and the blocks."""
+
+    count: int = 0
+    kind: str = "residual"
+    block: int | str | None = None
+    seed: int = 0
+
+
+def scheme(found: Optimum, kind: str, block: int | str | None) -> Scheme:
+    """The scheme that a fit's arguments ask for.
+
+    Raises:
+        UserError: an unknown kind, residuals with clusters or blocks, blocks that are too long.
+    """
+    table = found.table
+    if kind not in ("case", "residual"):
+        raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
+    if kind == "residual" and (table.cluster is not None or block is not None):
+        raise UserError(
+            "resample='residual' draws single residuals: leave cluster and block out, or use resample='case'."
+        )
+    clusters = 0 if table.cluster is None else int(table.cluster.max()) + 1
+    if block is None:
+        return Scheme("cluster", clusters) if clusters else Scheme(kind, len(table))
+    if isinstance(block, str):
+        rho = Autoregression(found).rho
+        return (
+            Scheme("cluster+autoregressive", clusters, 0, rho)
+            if clusters
+            else Scheme("autoregressive", 1, 0, rho)
+        )
+    rho = Autoregression(found).rho if len(table) <= 2000 else 0.0
+    if clusters:
+        return Scheme("cluster+block", clusters, block, rho)
+    blocks = -(-len(table) // block)
+    if blocks < 3:
+        raise UserError(
+            f"block length {block} leaves {blocks} blocks in {len(table)} rows: use at most {len(table) // 3}."
+        )
+    return Scheme("block", blocks, block, rho)
+
+
+class Autoregression:
+    """A first-order autoregression of a fit's errors, in units of `Optimum.sizes`.
+
+    Residuals look less correlated than errors are, because the fit absorbs what varies slowly. With R(rho) the errors'
+    correlations and G = 1 - H the fit's projection, residuals have the covariance G·R·G: rho is where its lag-1
+    autocorrelation is the one seen, and the errors' variance is the residuals' sum of squares over tr(G·R).
+
+    Attributes:
+        rho: the estimate, 0 to 0.97.
+    """
+
+    GRID = np.linspace(0.0, 0.97, 98)
+
+    def __init__(self, found: Optimum) -> None:
+        table = found.table
+        assert table.order is not None and table.series is not None
+        self.order, self.series = table.order, table.series[table.order]
+        n, sizes = len(table), found.sizes[table.order]
+        J = found.problem.jacobian(found.z[None])[1][0][found.free][:, table.order] / sizes
+        several = self.series.max() > 0
+        if several:  # each series has an offset of its own
+            J = np.vstack([J, np.eye(self.series.max() + 1)[:, self.series]])
+        basis = np.linalg.svd(
+            np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300)), False
+        )
+        H = basis[2][basis[1] > 1e-9]
+        G = np.eye(n) - H.T @ H
+        e = G @ (found.residuals[table.order] / sizes)
+        self.sum_of_squares, same = float(e @ e), self.series[1:] == self.series[:-1]
+        lag = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+        together = np.equal.outer(self.series, self.series)
+        seen = float((e[1:] * e[:-1])[same].sum() / max(self.sum_of_squares, 1e-300))
+        ratio, self.trace, self.freedom = (np.empty(len(self.GRID)) for _ in range(3))
+        for i, rho in enumerate(self.GRID):
+            M = G @ np.where(together, rho**lag, 0.0) @ G
+            self.trace[i] = np.trace(M)
+            ratio[i] = np.diagonal(M, 1)[same].sum() / self.trace[i]
+            self.freedom[i] = self.trace[i] ** 2 / max((M * M).sum(), 1e-300)
+        self.rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
+        self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
+
+    def draw(self, count: int, rng: np.random.Generator, vary: bool) -> np.ndarray:
+        """(count, n) noise; where it shall vary, each draw has a rho and a size as uncertain as their estimates."""
+        shift = rng.standard_normal(count) * self.error if vary else np.zeros(count)
+        rho = np.clip(np.tanh(np.arctanh(self.rho) + shift), 0.0, 0.97)[:, None]
+        freedom = np.interp(rho[:, 0], self.GRID, self.freedom)
+        size = np.sqrt(self.sum_of_squares / np.interp(rho[:, 0], self.GRID, self.trace))
+        if vary:
+            size *= np.sqrt(freedom / rng.chisquare(freedom))
+        e = rng.standard_normal((count, len(self.order)))
+        first = np.diff(self.series, prepend=-1) != 0
+        for t in range(1, e.shape[1]):
+            if not first[t]:
+                e[:, t] = rho[:, 0] * e[:, t - 1] + np.sqrt(1 - rho[:, 0] ** 2) * e[:, t]
+        noise = np.empty_like(e)
+        noise[:, self.order] = e * size[:, None]
+        return noise
+
+
+def block_inflation(length: int, rho: float) -> float:
+    """What blocks are multiplied by: their sums show only part of a first-order autoregression's long-run
+    variance (1 + rho)/(1 - rho), namely 1 + 2·sum over lags k below the length of (1 - k/length)·rho^k."""
+    k = np.arange(1, length)
+    return float(np.sqrt((1 + rho) / (1 - rho) / (1 + 2 * ((1 - k / length) * rho**k).sum())))
+
+
+def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarray:
+    """(count, n) weights of case and cluster resamples: `table.weights` times the number of draws of each
+    row."""
+    rng = generator("laws", "bootstrap", seed)
+    if plan.kind == "cluster":
+        assert table.cluster is not None
+        counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)[
+            :, table.cluster
+        ]
+    else:
+        n = len(table)
+        chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
+        counts = np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n)
+    return counts * table.weights
+
+
+def draw_noise(found: Optimum, plan: Scheme, count: int, rng: np.random.Generator) -> np.ndarray:
+    """(count, n) noise like the residuals, in residual space: what resamples add to the fit.
+
+    Residuals are divided by `Optimum.sizes`, so that those of heavy rows are compared with those of light ones, centred
+    and inflated by sqrt(n/(n - p)). With clusters, each gets an offset, drawn from the clusters' mean residuals after
+    these are scaled to the variance that a one-way analysis of variance leaves between clusters (the random-effect
+    block bootstrap, Chambers and Chandra 2013), and the rest is drawn within.
+    """
+    table, n = found.table, len(found.table)
+    e = found.residuals / found.sizes
+    e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
+    if table.cluster is None:
+        return _within(found, plan, e, count, rng) * found.sizes
+    size = np.bincount(table.cluster)
+    mean = np.bincount(table.cluster, e) / size
+    freedom = max(n - len(size), 1)
+    within = (e - mean[table.cluster]) * np.sqrt(n / freedom)
+    between = max(0.0, np.var(mean, ddof=1) - np.mean(within**2) * np.mean(1 / size))
+    offsets = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
+    drawn = rng.choice(offsets, size=(count, len(size)))
+    return (drawn[:, table.cluster] + _within(found, plan, within, count, rng)) * found.sizes
+
+
+def _within(found: Optimum, plan: Scheme, e: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    n, order = len(e), found.table.order
+    if plan.kind.endswith("autoregressive"):
+        return Autoregression(found).draw(count, rng, vary=plan.kind == "autoregressive")
+    if plan.length <= 1 or order is None:
+        return e[rng.integers(n, size=(count, n))]
+    first = rng.integers(n, size=(count, -(-n // plan.length)))
+    picked = (first[:, :, None] + np.arange(plan.length)).reshape(count, -1)[:, :n] % n
+    noise = np.empty((count, n))
+    noise[:, order] = e[order][picked] * block_inflation(plan.length, plan.rho)
+    return noise
+
+
+def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
+    """Every resample starts from whichever known optimum suits it best, and is solved again from its neighbours'
+    solutions wherever one of those beats its own.
+
+    Args:
+        ends: all that the search ended at.
+
+    Raises:
+        UserError: a scheme that the table does not allow; resamples without enough distinct points.
+    """
+    count, seed, rows, problem, loss = plan.count, plan.seed, found.table, found.problem, found.loss
+    p = int(found.free.sum())
+    drawn = scheme(found, plan.kind, plan.block)
+    losses = loss.refit(found.spread)
+    y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
+    pool = _pool(found, ends, losses)
+    if drawn.draws_noise:
+        y = found.predicted + draw_noise(found, drawn, count, generator("laws", "bootstrap", seed))
+        y = np.clip(y, 0.0, 1.0) if loss.name == "binomial" else y
+    else:
+        weights = draw_weights(rows, drawn, count, seed)
+        usable = _determined(rows, weights, p)
+        if found.law.target:
+            problem, y, weights = _distinct(rows, problem, y, weights)
+    solved = minimise(problem, _best_of(problem, loss, pool, y, weights)[0], y, weights, losses, 1e-8)
+    others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
+    neighbours = np.concatenate([found.z[None], solved.z[others]])
+    solved = _cross_check(problem, losses, solved, neighbours, y, weights)
+    usable &= np.isfinite(
+        solved.objective
+    )  # one that still walks has run away, and is counted in the warnings
+    if usable.sum() < 2:
+        raise UserError(
+            f"None of the {count} resamples could be fitted: the {drawn.units} units leave too few "
+            "distinct points. Use resample='residual' or more data."
+        )
+    return Draws(problem.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
+
+
+def _pool(found: Optimum, ends: Solution | None, losses: list[Loss]) -> np.ndarray:
+    """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
+    which a resample could leave it, optima with each parameter at a bound held away from it."""
+    law, problem = found.law, found.problem
+    if not found.at_bound:
+        return found.z[None] if ends is None else ends.z[np.argsort(ends.objective)][:8]
+    start, free = np.repeat(found.z[None], 3, axis=0), found.free.copy()
+    for name, bound in found.at_bound.items():
+        j = law.parameters.index(name)
+        low, high = law.limits(name)
+        width = min(problem.unit(found.z, name), high - low)
+        shares = np.array([0.02, 0.1, 0.3]) * width
+        values = np.repeat((bound + shares * (1 if bound == low else -1))[:, None], len(free), axis=1)
+        start[:, j], free[j] = law.to_z(values)[:, j], False
+    return minimise(problem, start, found.observed, found.table.weights, losses, 1e-8, free).z
+
+
+def _distinct(
+    rows: Table, problem: Problem, y: np.ndarray, weights: np.ndarray
+) -> tuple[Problem, np.ndarray, np.ndarray]:
+    """The distinct rows of counts, and the sums of the weights of the rows that are equal."""
+    cells = rows.cells()
+    order = np.argsort(cells, kind="stable")
+    first = np.flatnonzero(np.diff(cells[order], prepend=-1))
+    columns = {name: values[order[first]] for name, values in problem.columns.items()}
+    return (
+        replace(problem, columns=columns),
+        y[order[first]],
+        np.add.reduceat(weights[:, order], first, axis=1),
+    )
+
+
+def _best_of(
+    problem: Problem, loss: Loss, pool: np.ndarray, y: np.ndarray, weights: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each resample the pool's best start, and its objective; for weights all of them are one product."""
+    with np.errstate(all="ignore"):
+        predicted = problem.predict(pool)
+        if y.ndim == 1:
+            value = loss(predicted, y).value
+            score = weights @ np.where(np.isfinite(value), value, 1e300).T
+        else:
+            score = np.stack([(weights * loss(one[None], y).value).sum(axis=1) for one in predicted], axis=1)
+            score = np.where(np.isfinite(score), score, np.inf)
+    best = score.argmin(axis=1)
+    return pool[best], score[np.arange(len(score)), best]
+
+
+def _cross_check(
+    problem: Problem,
+    losses: list[Loss],
+    solved: Solution,
+    pool: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+) -> Solution:
+    """Restart the resamples for which a start of the pool has a lower objective than their own."""
+    start, score = _best_of(problem, losses[-1], pool, y, weights)
+    worse = np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))
+    if len(worse):
+        y, weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
+        again = minimise(problem, start[worse], y, weights, losses, 1e-8)
+        for old, new in zip(solved, again, strict=True):
+            old[worse] = new
+    return solved
+
+
+def _determined(rows: Table, weights: np.ndarray, parameters: int) -> np.ndarray:
+    """(B,) bool: the resample holds at least as many distinct points as there are parameters."""
+    cells = rows.cells()
+    if cells.max() > 400:
+        return np.ones(len(weights), dtype=bool)
+    member = np.eye(cells.max() + 1)[cells]
+    return ((weights > 0) @ member > 0).sum(axis=1) >= parameters

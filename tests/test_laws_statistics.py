@@ -1,0 +1,309 @@
+"""Statistics that a law stands on: its test against replicates, honest noise, optima that are optima, pass rates."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from laws_data import CURVES, curve, planted, scattered
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.laws import backtest, compare, design, laws, tan_by_size
+from rlkit.laws.planning import plan
+
+SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
+
+
+def study(bend: float = 0.0, noise: float = 0.02, seed: int = 0) -> pd.DataFrame:
+    """Two seeds of five sizes on a power law of size, bent in ln N."""
+    rng = np.random.default_rng(seed)
+    error = np.exp(
+        1 - 0.2 * np.log(SIZES) - bend * np.log(SIZES / 3e4) ** 2 + noise * rng.standard_normal(10)
+    )
+    return pd.DataFrame({"N": SIZES, "error": error, "seed": [0, 1] * 5, "run": range(10)})
+
+
+# --- what is fitted ---------------------------------------------------------------------------------------------------
+
+
+def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
+    df = scattered(n=60)
+    fit = rlkit.fit(df, "chinchilla", y="loss")
+    assert fit.loss.name == "ls" and fit.scheme.kind == "residual" and len(fit.draws) == 1000
+    assert (
+        rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss
+        == rlkit.fit(df, "chinchilla", y="loss", loss="huber:0.01").loss
+    )
+    clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
+    assert clustered.scheme.kind == "cluster"
+    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
+    assert rlkit.fit(counts, "beta_binomial", y="c").scheme.kind == "case"
+
+
+def test_a_likelihood_law_reports_as_every_other():
+    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
+    fit = rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20)
+    for text in (repr(fit), fit.summary(), fit.to_json(), fit.to_latex()):
+        assert "beta_binomial" in text.replace(" ", "_").replace("\\", "")
+    assert isinstance(fit.warnings, list)
+
+
+def test_exclude_holds_for_held_out_rows_too():
+    x = np.geomspace(1e3, 1e6, 12)
+    df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "status": ["finished"] * 11 + ["failed"]})
+    df.loc[11, "y"] = 1.0  # a diverged run among the held-out ones
+    options = {"y": "y", "holdout": "x > 2e5", "exclude": {"status": ["failed"]}}
+    found = backtest(df, "power", **options)
+    assert "failed" not in set(found.held_out["status"]) and found.rmse < 1e-6
+    assert compare(df, ["power", "logarithmic"], **options).table["tail_rmse"].min() < 1e-6
+
+
+@pytest.mark.parametrize(
+    "bad", [["False"] * 6 + ["True", "True"], [False] * 6 + [True, None], [0.5] * 8, ["no"] * 8]
+)
+def test_held_out_is_true_or_false_or_refused(bad):
+    x = np.geomspace(1e3, 1e6, 8)
+    df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "held_out": bad})
+    with pytest.raises(UserError, match="held_out is neither true nor false"):
+        rlkit.fit(df, "power", y="y")
+
+
+def test_held_out_may_be_written_as_0_and_1():
+    x = np.geomspace(1e3, 1e6, 8)
+    df = pd.DataFrame({"x": x, "y": 2 * x**-0.3, "held_out": [0] * 6 + [1] * 2})
+    assert len(rlkit.fit(df, "power", y="y").table) == 6
+
+
+def test_rules_are_applied_before_groups_are_made():
+    parts = [planted("power", 20, 0.01, i).assign(g=name) for i, name in enumerate("ab")]
+    df = pd.concat(parts, ignore_index=True).assign(held_out=lambda d: d["g"] == "b")
+    fits = rlkit.fit(df, "power", y="y", group="g")
+    assert list(fits) == ["a"] and any("No row of g b may be fitted" in text for text in fits["a"].warnings)
+    df = df.drop(columns="held_out")
+    highest = rlkit.fit(df, "power", y="y", group="g", exclude="5 highest y")
+    assert sum(len(fit.table) for fit in highest.values()) == 35
+    df.loc[0, "g"] = None
+    assert any(
+        "1 of 40 rows have no value of g" in text
+        for text in rlkit.fit(df, "power", y="y", group="g").warnings
+    )
+
+
+def test_a_mask_is_aligned_by_its_index():
+    df = planted("power", 20, 0.01)
+    fit = rlkit.fit(df.sort_values("x"), "power", y="y", exclude=df["x"] > 1e6)
+    assert fit.table.columns["x"].max() <= 1e6
+
+
+@pytest.mark.parametrize(
+    "rule", ["diverged == True", "diverged == true", {"diverged": [True]}, {"seed": np.array([0])}]
+)
+def test_rules_know_truth_values_and_arrays(rule):
+    df = planted("power", 20, 0.01).assign(diverged=[True] + [False] * 19, seed=range(20))
+    assert len(rlkit.fit(df, "power", y="y", exclude=rule).table) == 19
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"loss": "ls:3"}, "ls takes no number"), ({"bootstrap": True}, "bootstrap is True"),
+    ({"loss": "huber:0"}, "needs delta > 0"), ({"loss": "huber:x"}, "write a number behind the colon"),
+    ({"exclude": "flag > true"}, "compare it with == true"),
+])  # fmt: skip
+def test_options_that_cannot_be_meant_are_refused(options, message):
+    with pytest.raises(UserError, match=message):
+        rlkit.fit(planted("power", 20).assign(flag=True), "power", y="y", **options)
+
+
+@pytest.mark.parametrize(("values", "expected"), [
+    (["0.6B", "1.7B", "4B", "8B"], [6e8, 1.7e9, 4e9, 8e9]), (["600,000", "1,700,000", "4,000,000", "8e6"], None),
+])  # fmt: skip
+def test_numbers_as_tables_write_them(values, expected):
+    df = pd.DataFrame({"N": values, "rate": ["31.7%", "19.6%", "11.5 %", "10.2%"]})
+    fit = rlkit.fit(df, "power", y="rate", x="N", bootstrap=0)
+    np.testing.assert_allclose(fit.table.y, [0.317, 0.196, 0.115, 0.102])
+    np.testing.assert_allclose(fit.table.columns["x"], expected or [6e5, 1.7e6, 4e6, 8e6])
+
+
+def test_percent_is_refused_where_a_law_takes_shares():
+    df = curve("well", 0)
+    with pytest.raises(UserError, match=r"reaches 4\d.*takes shares of 0 to 1: divide percent by 100"):
+        rlkit.fit(df.assign(rate=df["rate"] * 100), "sigmoid", y="rate")
+
+
+def test_zero_is_allowed_where_no_logarithm_is_taken(monkeypatch):
+    laws.names()
+    monkeypatch.setattr(laws, "_entries", dict(laws._entries))
+
+    @rlkit.law("of_a_share", linear=("c", "k"), bounds={"t": (-np.inf, np.inf)}, starts={"t": (-2.0, 1.0)})
+    def of_a_share(share, *, c, k, t):
+        return c + k * np.exp(t * share)
+
+    share = np.linspace(-0.5, 1, 13)
+    fit = rlkit.fit(pd.DataFrame({"share": share, "y": 0.2 + 0.5 * np.exp(-2 * share)}), "of_a_share", y="y")
+    assert fit.params == pytest.approx({"c": 0.2, "k": 0.5, "t": -2.0}, rel=1e-5)
+    at_start = curve("well", 0)
+    at_start.loc[0, "C"] = 0.0  # a sigmoid is R0 there
+    assert rlkit.fit(at_start, "sigmoid", y="rate", bootstrap=0).params["A"] == pytest.approx(0.42, abs=0.03)
+    with pytest.raises(UserError, match="zero or negative, which has no logarithm"):
+        rlkit.fit(planted("power", 20).assign(x=lambda d: d["x"] - 1e6), "power", y="y")
+
+
+# --- tests of the law -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["power", "saturating_power", "logarithmic"])
+def test_a_law_that_replicates_reject_says_so_and_is_not_recovered(name):
+    fit = rlkit.fit(study(bend=0.08), name, y="error", x="N", bootstrap=0)
+    assert fit.lack_of_fit.p < 1e-3 and any("is rejected by its own data" in text for text in fit.warnings)
+    with pytest.raises(UserError, match="is rejected by its own data"):
+        rlkit.recover(fit, replicates=5)
+
+
+def test_the_lack_of_fit_test_holds_its_level():
+    found = [
+        rlkit.fit(study(seed=s), "power", y="error", x="N", bootstrap=0).lack_of_fit.p for s in range(200)
+    ]
+    assert 0.01 <= np.mean(np.array(found) < 0.05) <= 0.1
+    assert rlkit.fit(study().drop_duplicates("N"), "power", y="error", x="N", bootstrap=0).lack_of_fit is None
+
+
+def test_aicc_is_aic_with_the_small_sample_term():
+    criteria = rlkit.fit(study(), "power", y="error", x="N", bootstrap=0).criteria
+    assert criteria.aicc == pytest.approx(criteria.aic + 2 + 2 * 3 * 4 / (10 - 3 - 1))
+
+
+def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
+    rows = [(N, X, s) for N in (1e4, 3e4, 1e5, 3e5) for X in (10, 20, 40, 80, 160) for s in (0, 1)]
+    df = pd.DataFrame(rows, columns=["N", "X", "seed"])
+    level = df["N"].map(dict(zip((1e4, 3e4, 1e5, 3e5), (0.5, 1.3, 0.2, 0.9), strict=True)))
+    slope = 0.3 * df["N"] / (df["N"] + 5e4)
+    noise = np.random.default_rng(0).normal(0, 0.01, len(df))
+    df["loss"] = np.exp(level - slope * np.log(df["X"]) + noise)
+    assert any(
+        text.startswith("E0 is no line of ln N")
+        for text in rlkit.fit(df, "tan", y="loss", bootstrap=0).warnings
+    )
+    free = rlkit.fit(df, tan_by_size(df["N"]), y="loss", bootstrap=0)
+    assert free.params["k_max"] == pytest.approx(0.3, rel=0.05) and free.params["E0_2"] == pytest.approx(
+        1.3, rel=0.05
+    )
+    line = df.assign(loss=np.exp(2 - 0.1 * np.log(df["N"]) - slope * np.log(df["X"]) + noise))
+    assert not any("E0 is no line" in text for text in rlkit.fit(line, "tan", y="loss", bootstrap=0).warnings)
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+def test_residual_resamples_and_bands_know_the_weights():
+    x, w = np.geomspace(1e3, 1e6, 20), np.where(np.arange(20) % 2 == 0, 100.0, 1.0)
+    widths, estimates = {"residual": [], "profile": []}, []
+    for seed in range(20):
+        noise = np.random.default_rng(seed).normal(0, 0.2 / np.sqrt(w))
+        df = pd.DataFrame({"x": x, "w": w, "y": 2 * x**-0.3 * np.exp(noise)})
+        fit = rlkit.fit(df, "power", y="y", weights="w", bootstrap=200)
+        estimates.append(fit.params["alpha"])
+        for kind, method in (("residual", "bootstrap"), ("profile", "profile")):
+            low, high = fit.interval(method=method)["alpha"]
+            widths[kind].append(high - low)
+    assert np.median(widths["residual"]) == pytest.approx(np.median(widths["profile"]), rel=0.2)
+    for method in (0, 200):
+        fit = rlkit.fit(df, "power", y="y", weights="w", bootstrap=method)
+        band = np.log(fit.predict(pd.DataFrame({"x": [3e4, 3e4], "w": [1.0, 100.0]}), band="prediction"))
+        assert 6 < (band["high"] - band["low"]).iloc[0] / (band["high"] - band["low"]).iloc[1] < 10
+
+
+def test_the_band_of_a_mean_of_several_runs_is_narrower():
+    fit = rlkit.fit(study(), "power", y="error", x="N")
+    one, four = (fit.predict({"N": [5e4]}, band="prediction", repeats=k).iloc[0] for k in (1, 4))
+    assert (four["high"] - four["low"]) < 0.75 * (one["high"] - one["low"])
+
+
+def test_a_robust_fit_that_passes_through_its_points_keeps_its_width():
+    df = pd.DataFrame({"N": [0.6e9, 1.7e9, 4e9, 8e9, 14e9], "error": [0.317, 0.196, 0.115, 0.102, 0.074]})
+    width = {}
+    for loss in ("huber", "lad", "ls"):
+        low, high = rlkit.fit(df, "power", y="error", x="N", loss=loss, bootstrap=0).interval()["alpha"]
+        width[loss] = high - low
+    assert width["huber"] > width["ls"] / 3 and width["lad"] > width["ls"] / 3
+
+
+def test_wald_intervals_know_clusters():
+    rng, runs = np.random.default_rng(5), np.repeat(np.arange(8), 10)
+    x = np.tile(np.geomspace(10, 1000, 10), 8)  # offsets of runs move A and not alpha
+    y = 2 * x**-0.3 * np.exp(rng.normal(0, 0.3, 8)[runs] + rng.normal(0, 0.02, 80))
+    df = pd.DataFrame({"x": x, "y": y, "run": runs})
+    plain, clustered = (rlkit.fit(df, "power", y="y", cluster=c, bootstrap=0) for c in (None, "run"))
+    widths = [np.diff(fit.interval(method="wald")["A"])[0] for fit in (plain, clustered)]
+    assert widths[1] > 1.1 * widths[0]
+    assert any("clusters are named, and profiles count rows" in text for text in clustered.warnings)
+
+
+@pytest.mark.slow(reason="200 simulated runs take minutes")
+@pytest.mark.parametrize("name", ["well", "good"])
+def test_intervals_of_one_correlated_run_cover(name):
+    truth = dict(zip(("R0", "A", "C_mid", "B"), CURVES[name][:4], strict=True))
+    hits = {p: 0 for p in truth}
+    for seed in range(200):
+        df = curve(name, 70_000 + seed, rho=0.6)
+        found = rlkit.fit(df, "sigmoid", y="rate", block="C", bootstrap=300, seed=seed).interval()
+        for p, value in truth.items():
+            hits[p] += found[p][0] <= value <= found[p][1]
+    assert all(count >= 180 for count in hits.values()), hits
+
+
+# --- optima and forms -------------------------------------------------------------------------------------------------
+
+
+def test_repeated_data_without_decay_are_worth_as_much_as_new_ones():
+    form = laws["data_constrained"]
+    columns = {"N": np.array([1e9]), "D": np.array([1e11]), "U": np.array([1e10])}
+    values = np.array([[1.69, 406.4, 0.34, 410.7, 0.28, R, 1e18] for R in (1e6, 1e12, 1e16, 1e18)])
+    chinchilla = laws["chinchilla"](columns, values[:1, :5])
+    np.testing.assert_allclose(form(columns, values)[1:], chinchilla.repeat(3, axis=0), rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e8, 1e12])
+def test_a_likelihood_keeps_its_digits_at_large_parameters(scale):
+    form = laws["beta_binomial"]
+    value = form({"c": np.array([3.0]), "n": np.array([10.0])}, np.array([[0.3 * scale, 0.7 * scale]]))[0, 0]
+    exact = sum(np.log(scale + i) for i in range(10))
+    exact -= sum(np.log(0.3 * scale + i) for i in range(3)) + sum(np.log(0.7 * scale + i) for i in range(7))
+    assert value == pytest.approx(exact, rel=1e-12)
+
+
+def test_resamples_that_run_away_are_counted():
+    x = np.geomspace(1e2, 1e4, 12)
+    df = pd.DataFrame({"x": x, "y": 0.5 * x**-0.2 * np.exp(np.random.default_rng(1).normal(0, 0.05, 12))})
+    fit = rlkit.fit(df, "saturating_power", y="y")
+    assert any("resamples have E at a bound" in text for text in fit.warnings)
+
+
+def test_a_pass_rate_law_stays_between_0_and_1():
+    rng, N = np.random.default_rng(0), np.repeat(np.geomspace(1e4, 1e8, 7), 3)
+    n = 400
+    truth = 1 / (1 + np.exp(6 - 0.5 * np.log(N)))
+    df = pd.DataFrame({"N": N, "rate": rng.binomial(n, truth) / n, "n": n, "seed": [0, 1, 2] * 7})
+    for options in ({}, {"loss": "binomial", "weights": "n"}):
+        fit = rlkit.fit(df, "logit_linear", y="rate", x="N", **options)
+        assert fit.interval()["b"][0] < 0.5 < fit.interval()["b"][1]
+        band = fit.predict({"N": [1e2, 1e14]}, band="prediction")
+        assert band["low"].min() > -0.1 and band["high"].max() < 1.1
+    assert fit.params["a"] == pytest.approx(-6, rel=0.1)
+
+
+# --- plans ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e18])
+def test_a_design_is_the_same_in_every_unit(unit):
+    runs = pd.DataFrame({"C": np.geomspace(1, 100, 12) * unit})
+    params = {"R0": 0.1, "A": 0.7, "C_mid": 8 * unit, "B": 1.2}
+    found = design("sigmoid", runs, params=params, noise=0.01, replicates=100, flops="C")
+    assert found.intervals["unidentified"].max() == 0
+
+
+def test_a_candidate_has_an_offset_of_its_own():
+    content = {
+        "law": "saturating_power", "params": {"E": 0.1, "A": 2.0, "alpha": 0.5}, "noise": 0.01, "run_noise": 0.2,
+        "design": {"x": [10.0, 100.0, 1e3, 1e4]}, "seeds": 2, "candidates": {"x": [1e5]}, "flops": "x",
+        "replicates": 200,
+    }  # fmt: skip
+    assert plan(content).design.additions["A width"].iloc[0] < 1
