@@ -18,7 +18,7 @@ from rlkit.figures.theme import looks, styled
 
 if TYPE_CHECKING:
     import pandas as pd
-
+    from matplotlib.axes import Axes
 
 _FEW = 6  # runs whose own lines can be told apart behind the means
 
