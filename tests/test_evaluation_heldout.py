@@ -84,3 +84,37 @@ def test_a_random_ladder_model_is_evaluated_end_to_end():
     assert len(result.rows) == 10
     assert {r["task_id"] for r in result.rows} == {t.id for t in tasks}
     assert all(r["error"] is None and r["correct"] in (True, False) for r in result.rows)
+
+
+@pytest.mark.parametrize("where", ["", "checkpoints/step_000001/model"])
+def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, monkeypatch, where):
+    import torch
+
+    import rlkit
+    from rlkit.config import RunConfig
+    from rlkit.evaluation import heldout
+    from rlkit.models import loading
+
+    c = RunConfig.model_validate({
+        "model": {"path": "ladder-10k", "dtype": "bfloat16", "warm_start": {"kind": "none"}},
+        "data": {"train_batch_size": 2}, "rollout": {"n": 2}, "evaluation": {"size": 4, "n": 1},
+        "trainer": {"total_training_steps": 1},
+    })  # fmt: skip
+    folder = rlkit.train(c, root=tmp_path, progress=False).folder / where
+    asked, seen, load = [], [], loading.load_policy
+
+    def watched(section, **options):
+        asked.append(options.pop("device"))
+        seen.append(load(section, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(loading, "load_policy", watched)
+    monkeypatch.setattr(loading, "device_of", lambda config: "cuda")
+    result = heldout.evaluate(folder, tasks(c), n=1)
+    assert len(result.rows) == 2 and asked == ["cuda"] and seen[0].dtype == torch.bfloat16
+
+
+def tasks(c):
+    from rlkit.data import held_out
+
+    return held_out(c)[:2]

@@ -10,6 +10,7 @@ import pytest
 import tiny
 import torch
 from huggingface_hub import HfApi
+from live_bytes import LiveBytes
 from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
@@ -24,7 +25,7 @@ from rlkit.models.attention import GroupedAttention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
 from rlkit.models.layout import Layout
-from rlkit.models.loading import load_model
+from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear
 from rlkit.samplers.torch import pad_right
@@ -442,3 +443,42 @@ def test_a_compiled_kernel_is_made_for_a_width_and_takes_any_number_of_rows():
         swiglu(torch.randn(rows, width))
         made.append(stats["unique_graphs"] - before)
     assert made == [1, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("lora", [False, True])
+def test_a_refresh_holds_one_layer_at_a_time_and_a_reference_holds_its_own_weights_alone(lora):
+    big = dict(hidden_size=64, intermediate_size=512, num_hidden_layers=8, head_dim=16)
+    model, other = tiny.model(**big), tiny.model(seed=1, **big)
+    if lora:
+        options = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
+        model, other = get_peft_model(model, options), get_peft_model(other, options)
+    frozen = Decoder(model, frozen=True)
+    mine = {t.untyped_storage().data_ptr() for t in frozen.tensors()}
+    assert not mine & {p.untyped_storage().data_ptr() for p in model.parameters()}
+    layer = sum(p.numel() * 4 for p in model.parameters()) / 8
+    with LiveBytes(*frozen.tensors(), *other.parameters()) as live:
+        before = live.now
+        frozen.refresh(other)
+    assert live.peak - before < 3 * layer
+    for a, b in zip(frozen.tensors(), Decoder(other, frozen=True).tensors(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_frozen_weights_that_are_one_product_are_one_tensor_and_stay_the_models_own(tmp_path):
+    model = tiny.adapted()
+    base, before = model.get_base_model(), {n: p.clone() for n, p in model.named_parameters()}
+    decoder = Decoder(model)
+    for _ in range(2):  # the second finds what the first has made
+        block = decoder.weights()[0][0]
+        mlp = base.model.layers[0].mlp
+        assert block.gate_up.weight.data_ptr() == mlp.gate_proj.base_layer.weight.data_ptr()
+        assert torch.equal(block.gate_up.weight[48:], mlp.up_proj.base_layer.weight)
+    assert all(torch.equal(p, before[n]) for n, p in model.named_parameters())
+    save_model(Policy(model, load_tokenizer("ladder-10k"), (3,), 0), tmp_path)
+    from safetensors.torch import load_file
+
+    kept = load_file(tmp_path / "model.safetensors")
+    assert torch.equal(
+        kept["model.layers.1.mlp.up_proj.weight"],
+        before["base_model.model.model.layers.1.mlp.up_proj.base_layer.weight"],
+    )

@@ -195,3 +195,20 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
         assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
         sampler: Any = samplers.make_sampler(there, c)[0]
         assert sampler.decoder.kernels is learning.actor.decoder.kernels
+
+
+def test_the_hash_of_weights_sees_each_bit_and_each_place():
+    from rlkit.training.probe import weights_hash
+
+    layer = torch.nn.Linear(50, 40)
+    hashes = {weights_hash(layer)}
+    with torch.no_grad():
+        for row, column in ((0, 0), (39, 49), (7, 3)):
+            layer.weight[row, column] = torch.nextafter(layer.weight[row, column], torch.tensor(9.0))
+            hashes.add(weights_hash(layer))
+        before = weights_hash(layer)
+        layer.weight[[0, 1]] = layer.weight[[1, 0]]
+        hashes.add(weights_hash(layer))
+        layer.weight[[0, 1]] = layer.weight[[1, 0]]
+    assert len(hashes) == 5 and weights_hash(layer) == before
+    assert weights_hash(layer.bfloat16()) not in hashes

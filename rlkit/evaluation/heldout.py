@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from rlkit.config import Evaluation, Model, RewardConfig
+from rlkit.config import Evaluation, RewardConfig, RunConfig, load
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import Interval, pass_at_k, pass_rate
@@ -46,7 +47,9 @@ def evaluate(
     """Sample `n` responses to each task and grade them.
 
     Args:
-        model: a path (folder, ladder size, hub id) or a loaded Policy.
+        model: a run's folder (its newest whole checkpoint), a checkpoint's model folder, any other folder, a ladder
+            size, a hub id, or a loaded Policy. A path is loaded onto the GPU where there is one, in the precision
+            that its run trained in, or else in float32.
         temperature: 0 is greedy; then n must be 1.
         max_tokens: longest response, or longest episode for environment tasks.
         pass_at: the k of pass@k; none above n.
@@ -54,7 +57,7 @@ def evaluate(
     Raises:
         UserError: no tasks, k above n, a model that cannot be loaded, a prompt beyond 1 million tokens.
     """
-    from rlkit.models.loading import Policy, load_policy
+    from rlkit.models.loading import Policy
     from rlkit.rewards import Router
     from rlkit.samplers.torch import TorchSampler
 
@@ -62,11 +65,28 @@ def evaluate(
         raise UserError("There are no tasks to evaluate on.")
     if max(pass_at) > n:
         raise UserError(f"pass@{max(pass_at)} needs at least that many samples a task, but n is {n}.")
-    policy = model if isinstance(model, Policy) else load_policy(Model(path=str(model)))
+    policy = model if isinstance(model, Policy) else _opened(Path(model))
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
     with Router(RewardConfig()) as router:
         return measure(policy, sampler, router, tasks, section, max_tokens=max_tokens, seed=seed)
+
+
+def _opened(path: Path) -> Any:
+    """The Policy of a path, where and in what precision its run would have it."""
+    from rlkit.export import open_saved
+    from rlkit.models.loading import device_of, load_policy
+
+    device = device_of(RunConfig())
+    run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
+    if path.name != "model" or run is None:
+        return open_saved(path, device).policy
+    section = load(run / "config.yaml").model
+    if (path / "adapter_config.json").is_file():
+        raise UserError(
+            f"{path} holds an adapter alone: give the run's folder, {run}, or one that `rlkit export` wrote."
+        )
+    return load_policy(section, path=path, device=device)
 
 
 def measure(

@@ -172,10 +172,18 @@ class Decoder:
 
     @torch.no_grad()
     def refresh(self, model: Any) -> None:
-        """Take over a model's weights in place: what was captured with these tensors stays valid."""
-        new = Decoder(model, frozen=True)
-        for mine, theirs in zip(self.tensors(), new.tensors(), strict=True):
-            mine.copy_(theirs)
+        """Take over a model's weights in place, layer by layer: what was captured with these tensors stays valid, and
+        no second copy of the model is made."""
+        base = model.get_base_model() if hasattr(model, "get_base_model") else model
+        blocks, embedding, norm = self._weights
+        embedding.copy_(base.model.embed_tokens.weight)
+        norm[0].copy_(base.model.norm.weight)
+        if self._head is not embedding:
+            self._head.copy_(merged_weight(base.lm_head))
+        for mine, layer in zip(blocks, base.model.layers, strict=True):
+            theirs = Block.of(layer, self.dtype, frozen=True)
+            for old, new in zip(mine.tensors(), theirs.tensors(), strict=True):
+                old.copy_(new)
 
     def tensors(self) -> list[Tensor]:
         """A frozen decoder's own copies."""

@@ -35,7 +35,8 @@ class Product:
         if self.modules:
             return
         weights = [merged_weight(m) if frozen else getattr(m, "base_layer", m).weight for m in modules]
-        weight = self._side_by_side(weights)
+        plain = not any(self.head_dims) and not any(w.requires_grad for w in weights)
+        weight = one_storage(weights) if plain and not frozen else self._side_by_side(weights)
         biases = [getattr(m, "base_layer", m).bias for m in modules]
         bias = self._side_by_side(biases) if biases[0] is not None else None
         self.sizes = [len(w) for w in weights]
@@ -76,6 +77,26 @@ class Product:
         down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
         filler = -len(down) % RANKS if down.is_cuda else 0
         return F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
+
+
+def one_storage(weights: Sequence[Tensor]) -> Tensor:
+    """Frozen weights (out, in) as one tensor along the outputs. They become views of it, so that a second copy is
+    neither held nor made again at the next pass."""
+    first, rows = weights[0].detach(), sum(len(w) for w in weights)
+    places = [
+        first.data_ptr() + first.element_size() * sum(w.numel() for w in weights[:i])
+        for i in range(len(weights))
+    ]
+    storage = first.untyped_storage().data_ptr()
+    if all(
+        w.is_contiguous() and w.data_ptr() == place and w.untyped_storage().data_ptr() == storage
+        for w, place in zip(weights, places, strict=True)
+    ):
+        return first.as_strided((rows, first.shape[1]), first.stride())
+    fused = torch.cat([w.detach() for w in weights])
+    for weight, part in zip(weights, fused.split([len(w) for w in weights]), strict=True):
+        weight.data = part
+    return fused
 
 
 class AdaptedLinear(torch.autograd.Function):
