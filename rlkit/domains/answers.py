@@ -13,9 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
+_BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, but not "with \boxed as asked"
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
+_BETWEEN = (
+    re.compile(  # boxes of one answer: \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …
+        r"[\s$)\]\\]*(?:,?\s*(?:and|or)\b|[,;]|\n\s*[-*•](?=\s)|\s\(?[a-z0-9]\)(?=\s))?[\s$(\[\\]*"
+        r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=\s*[\s$]*)?"
+    )
+)
+_NAME_BEFORE = re.compile(r"(?<![A-Za-z0-9}^_])(\\?[A-Za-z]\w{0,9})\s*=\s*\$?\s*\Z")
 _ANSWER_LINE = re.compile(
-    r"answer[*_\s]{0,9}[:：][*_]*[ \t]*\n?[ \t]*(?P<answer>[^\n]*)|^[ \t]{0,9}####[ \t]*(?P<gsm8k>[^\n]*)",
+    r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
+    r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:the\s|final\s|correct\s|my\s){0,3}answer[ \t]*[*_]*[ \t]*$"
+    r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
 _LEAD = re.compile(
@@ -27,9 +37,22 @@ _SENTENCE = re.compile(
     r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?P<answer>[^\n]+)",
     re.IGNORECASE,
 )
-_CLAUSE = re.compile(r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE)
-_OPENING_FENCE = re.compile(r"^(?:.*?[^`~])??(?P<marks>`{3,}|~{3,})[ \t]*(?P<tag>[^\n`]*?)[ \t]*$")
-
+_CLAUSE = re.compile(
+    r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE | re.DOTALL
+)
+_AMOUNT = re.compile(
+    r"(?<![\w.^])(?P<amount>(?:\\?[$€£]\s?)?-?\d[\d,]*(?:\.\d+)?(?:/\d+)?(?![\d^]|[A-Za-z]\w)(?P<percent>\s?\\?%)?)"
+    r"(?P<unit>\s+(?:(?:square|cubic|per|each|an?)\s+[a-z]+|[a-z]+(?:\s+per\s+[a-z]+)?))?",
+    re.IGNORECASE,
+)
+_PROSE = re.compile(
+    r"(?:[A-Z][a-z]*['’,]?\s+(?:[a-z]+['’,]?\s+|[A-Z][a-z]+['’,]?\s+)*)?(?:\\?[$€£])?[\d,./%\\-]+(?:\s+[A-Za-z'’,-]+)*\s*[.!]?"
+)
+_UNSURE = re.compile(
+    r"\b(?:not|or|either|neither|between|maybe|perhaps|least|most|than|cannot)\b|n't", re.IGNORECASE
+)
+_WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
+_OPENING_FENCE = re.compile(r"(?<![`~])(?P<marks>`{3,}|~{3,})")
 _FONTS = re.compile(
     r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
 )
@@ -45,8 +68,6 @@ _OTHER = re.compile(  # another option's letter in what follows the first: a hed
     r"|(?:\b(?:or|and)|[,/&|;])\s*[\[(]?[A-J](?=[\]).:,;]|\s*$)",  # … or B
 )
 
-_WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
-
 
 def after_thinking(response: str) -> str:
     """The text outside `<think>` blocks: what follows the last `</think>`, up to a block never closed."""
@@ -55,17 +76,49 @@ def after_thinking(response: str) -> str:
 
 
 def last_box(text: str) -> tuple[int, str] | None:
-    """Position and content of the last complete `\\boxed{…}` or `\\fbox{…}`, braces balanced."""
+    """Position and content of the last complete `\\boxed{…}` or `\\fbox{…}`, braces balanced.
+
+    An empty box counts only where no other has content. Boxes that a comma, "and" or a name joins are one answer:
+    `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`.
+    """
     starts = [(m.start(), m.end(), m.group(1)) for m in _BOX.finditer(text)]
-    if not starts:
-        return None
-    closing = _closing_braces(text, starts[0][0])
-    for start, after, first in reversed(starts):
+    closing = _closing_braces(text, starts[0][0]) if starts else {}
+    boxes: list[tuple[int, int, str]] = []  # start, end, content
+    for start, after, first in starts:
         if first == "{" and after in closing:
-            return start, text[after + 1 : closing[after]]
-        if first != "{" and (word := re.match(r"-?\w+", text[after : after + _WHOLE_RESPONSE])):
-            return start, word.group()
-    return None
+            boxes.append((start, closing[after] + 1, text[after + 1 : closing[after]]))
+        elif first != "{" and (word := _BARE.match(text[after : after + _WHOLE_RESPONSE])):
+            boxes.append((start, after + word.end(), word.group()))
+    filled = [box for box in boxes if box[2].strip(" .\n")]
+    if not filled:
+        return (boxes[-1][0], boxes[-1][2]) if boxes else None
+    return filled[-1][0], _joined(text, filled)
+
+
+def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
+    """The content of the last box, with those before it that belong to the same answer."""
+    contents = [boxes[-1][2]]
+    names: list[str] = []
+    for (_, end, content), later in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
+        gap = text[end : later[0]]
+        match = _BETWEEN.fullmatch(gap) if len(gap) < 40 else None
+        if match is None or not (match["name"] or re.search(r"[,;•]|\band\b|\bor\b|\n\s*[-*]|\)\s", gap)):
+            break
+        contents.insert(0, content)
+        names.insert(0, match["name"] or "")
+    if len({content.strip() for content in contents}) == 1 and len(contents) > 1 and not any(names):
+        return contents[0]
+    if len(contents) == 1:
+        end = boxes[-1][1]
+        percent = re.match(r"\s*\\?%", text[end : end + 9])
+        return contents[0] + (r"\%" if percent and re.fullmatch(r"[\d.,\s]+", contents[0]) else "")
+    first = _NAME_BEFORE.search(text[max(0, boxes[-len(contents)][0] - 20) : boxes[-len(contents)][0]])
+    names.insert(0, first[1] if first else "")
+    if not all(names):
+        names = [""] * len(contents)
+    return ", ".join(
+        f"{name}={value}" if name else value for name, value in zip(names, contents, strict=True)
+    )
 
 
 def _closing_braces(text: str, begin: int) -> dict[int, int]:
@@ -82,7 +135,7 @@ def _closing_braces(text: str, begin: int) -> dict[int, int]:
 def final_answer(response: str) -> str | None:
     """The last boxed or `Answer:` value; failing both, the last "answer is …"; None if nothing is given.
 
-    An `Answer:` line that holds a box gives the box. An empty box is an empty answer.
+    An `Answer:` line that holds a box gives the box. A heading such as `**Final Answer**` has its value below.
     """
     text = after_thinking(response)
     found = [box] if (box := last_box(text)) else []
@@ -90,17 +143,27 @@ def final_answer(response: str) -> str | None:
         before = text[max(0, match.start() - _WINDOW) : match.start()]
         if match.start() > _WINDOW:
             before = "-" + before  # the window's beginning is not the text's
-        if match.group("gsm8k") is None and not _LEAD.search(before):
+        if match["answer"] is not None and not _LEAD.search(before):
             continue
-        value = match.group("answer") if match.group("answer") is not None else match.group("gsm8k")
-        line_end = match.end()
+        value = match["gsm8k"] if match["gsm8k"] is not None else match["answer"] or ""
+        if match["gsm8k"] is None and not value.strip(" *_\t"):
+            value = _below(text, match.end())
         if "boxed" in value or "fbox" in value or not value.strip(" *_#"):
             continue  # the box itself is in the list already
-        found.append((match.start(), _sentence_value(value, line_end == len(text))))
+        found.append((match.start(), _sentence_value(value)))
     if found:
         return max(found)[1]
     sentences = list(_SENTENCE.finditer(text))
     return _first_sentence(sentences[-1].group("answer")) if sentences else None
+
+
+def _below(text: str, position: int) -> str:
+    """The next line that is not blank, or the displayed formula that begins there."""
+    rest = text[position : position + 2 * _WHOLE_RESPONSE].lstrip()
+    for opening, closing in (("$$", "$$"), ("\\[", "\\]")):
+        if rest.startswith(opening) and (end := rest.find(closing, 2)) > 0:
+            return rest[2:end].strip()
+    return rest.partition("\n")[0]
 
 
 def given(response: str) -> str:
@@ -114,12 +177,29 @@ def given(response: str) -> str:
     return answer.strip().strip("*`").strip()
 
 
+def _sentence_value(value: str) -> str:
+    """The value in what follows `Answer:`: "The largest n is 34." gives 34, "She makes $18 every day." $18 every."""
+    value = value.strip().strip("*_`").strip()
+    if len(value) > 5 * _WHOLE_RESPONSE:
+        return value
+    amounts = list(_AMOUNT.finditer(value))
+    if len(amounts) == 1 and _PROSE.fullmatch(value) and not _UNSURE.search(value):
+        amount = amounts[0]
+        return (amount["amount"] if amount["percent"] else amount[0]).strip()
+    sentence = _CLAUSE.fullmatch(value)
+    return _first_sentence(sentence[1]) if sentence else value
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"\.(?=\s|$)|\s[-–—]\s|;\s", text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
+
+
 def choice_letter(text: str) -> str | None:
     """The letter of a multiple choice, in its own case: alone, marked, or before its option's text.
 
     `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; None for several letters and for other text.
     """
-    if len(text) > _WHOLE_RESPONSE * 5:
+    if len(text) > 5 * _WHOLE_RESPONSE:
         return None
     text = unicodedata.normalize("NFKC", text)
     text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text)).strip()
@@ -127,23 +207,10 @@ def choice_letter(text: str) -> str | None:
     if match is None:
         return None
     rest = text[match.end() :].strip()
-    if any(
-        other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper()
-        for other in _OTHER.finditer(rest)
-    ):
-        return None
+    for other in _OTHER.finditer(rest):
+        if other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper():
+            return None
     return match["letter"]
-
-
-def _sentence_value(value: str, last: bool) -> str:
-    """The value in what follows `Answer:`; a sentence such as "The largest n is 34." gives 34."""
-    value = value.strip().strip("*_`").strip()
-    sentence = _CLAUSE.fullmatch(value)
-    return _first_sentence(sentence.group(1)) if sentence else value
-
-
-def _first_sentence(text: str) -> str:
-    return re.split(r"\.(?=\s|$)|\s[-–—]\s|;\s", text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
 
 
 def tagged(response: str, tag: str = "answer") -> str | None:
@@ -161,19 +228,28 @@ def fences(response: str) -> list[tuple[str, str]]:
     A fence may open after text and close at the end of a line of code; an indented one is dedented.
     """
     found: list[tuple[str, str]] = []
-    opening: re.Match[str] | None = None
-    body: list[str] = []
+    marks, language, body = "", "", list[str]()
     for line in after_thinking(response).replace("\r\n", "\n").split("\n"):
-        if opening is None:
-            opening, body = _OPENING_FENCE.match(line), []
-        elif (end := line.rstrip()).endswith(opening["marks"]):
-            last = end.rstrip(opening["marks"][0])
+        if not marks:
+            marks, language = _opening(line)
+            body = []
+        elif (end := line.rstrip()).endswith(marks):
+            last = end.rstrip(marks[0])
             body += [last] if last.strip() else []
-            found.append((opening["tag"].strip("{}. ").lower(), textwrap.dedent("\n".join(body))))
-            opening = None
+            found.append((language.strip("{}. ").lower(), textwrap.dedent("\n".join(body))))
+            marks = ""
         else:
             body.append(line)
     return found
+
+
+def _opening(line: str) -> tuple[str, str]:
+    """Marks and language of the fence that a line opens; two empty texts where it opens none."""
+    last = line.rfind("`")
+    for match in _OPENING_FENCE.finditer(line):
+        if match.end() > last:
+            return match["marks"], line[match.end() :].strip(" \t")
+    return "", ""
 
 
 def literal(text: str, default: Any = None) -> Any:
@@ -197,6 +273,9 @@ _FIGURE = re.compile(
 )
 _SCALES = {"thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9,
            "trillion": 1e12, "tn": 1e12}  # fmt: skip
+_ROUGHLY = re.compile(
+    r"(?:[≈~]|\\approx|\\sim|(?:approximately|approx\.?|about|around|roughly|ca\.)\s)\s*", re.IGNORECASE
+)
 TOLERANCE = 1e-3
 """Relative difference within which figures with decimals agree: 33.3 and 33.33."""
 
@@ -210,11 +289,18 @@ class Figure:
 
 
 def figure(text: str, abbreviations: bool = True) -> Figure | None:
-    """The figure that a text is, or None if it is something else (a range, a word, a formula).
+    """The figure that a text is, or None if it is something else (a range, a word, a formula, an infinity).
 
     Without `abbreviations`, 5 m and 5 mn are no figures: they may be metres and meganewtons.
     """
-    match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
+    text = text.strip()
+    if len(text) >= 100:
+        return None
+    if (rough := _ROUGHLY.match(text)) is not None:
+        text = text[rough.end() :]
+    if re.fullmatch(r"\D{0,5}\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d).*", text):
+        text = re.sub(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))", "", text)
+    match = _FIGURE.fullmatch(text)
     if match is None or bool(match["open"]) != bool(match["close"]):
         return None
     if not abbreviations and len(match["scale"] or "million") <= 2:
@@ -243,8 +329,8 @@ def same_figure(a: Figure, b: Figure) -> bool:
         return True
     if a.percent == b.percent:
         return False
-    share, plain = (a, b) if a.percent else (b, a)
-    return _near(share.value / 100, plain.value, False)
+    share, number = (a, b) if a.percent else (b, a)
+    return _near(share.value / 100, number.value, False)
 
 
 def _near(a: float, b: float, whole: bool) -> bool:
