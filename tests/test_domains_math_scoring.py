@@ -4,8 +4,7 @@ import pytest
 
 from rlkit.domains.answers import after_thinking, fences, final_answer, given, tagged
 from rlkit.domains.math.evaluate import same
-from rlkit.domains.math.exact import rational, same_integer
-from rlkit.domains.math.parser import Unreadable, parse
+from rlkit.domains.math.read import Unreadable, parse, rational, same_integer
 from rlkit.domains.math.scoring import score
 from rlkit.errors import UserError
 
@@ -325,6 +324,7 @@ RIGHT = [
     (r"\text{No solution}", r"no solution"),
     (r"\emptyset", r"\{\}"),
     (r"\emptyset", r"\varnothing"),
+    (r"\emptyset", r"\text{no solution}"),
     (r"12:30 \text{ p.m.}", r"12:30"),
     (r"3:45 PM", r"3:45 \text{ p.m.}"),
     (r"\frac{7}{2}", r"3\frac12"),
@@ -451,7 +451,6 @@ WRONG = [
     (r"2:05", r"2:50"),
     (r"3:4", r"4:3"),
     (r"1:2:3", r"1:3:2"),
-    (r"\emptyset", r"\text{no solution}"),
     (r"2^{1000000}", r"2^{1000001}"),
     (r"5", r"five apples"),
     (r"42", r"42.00000001"),

@@ -6,19 +6,29 @@ would fill memory are never computed: such expressions are equal only if their p
 """
 
 import hashlib
+import math
+import re
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
 import mpmath
 
-from rlkit.domains.math.parser import Node
+from rlkit.domains.math.read import Node, Unreadable, parse, rational
 
 _DIGITS = 40
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
+_APART = mpmath.mpf(10) ** -4  # relative difference of values that are not worth a closer look
+_DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
+_SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
+_TINY = mpmath.mpf(10) ** (8 - _DIGITS)
 _RESOLVED = mpmath.mpf(10) ** 40  # above this, 40 digits do not tell a number from its neighbour
-_MAX_BITS = 5_000_000  # of an exact integer
+_MAX_BITS = 2_000_000  # of an exact integer
+_MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
+_STEPS = 60_000  # operations that one pair of answers may take
 _MAX_EXPONENT = mpmath.mpf(10) ** 15
 _MAX_TERMS = 2_000  # of a sum or product
 _POINTS = 4
@@ -29,6 +39,33 @@ Point = Mapping[str, Any]
 
 class TooBig(ArithmeticError):
     """The value is not computed because of its size."""
+
+
+@dataclass
+class Work:
+    """What the comparison of one pair of answers has left, and the values that it has found."""
+
+    steps: int = _STEPS
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, steps: int = 1) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise TooBig
+
+
+_work: ContextVar[Work] = ContextVar("work")
+
+
+def start_work() -> None:
+    """Before a pair of answers is compared: its operations are counted from here."""
+    _work.set(Work())
+
+
+def work() -> Work:
+    if _work.get(None) is None:
+        start_work()
+    return _work.get()
 
 
 def symbols(node: Node) -> set[str]:
@@ -44,7 +81,7 @@ def _names(node: Any) -> Iterator[str]:
             continue
         if item[0] == "sym":
             yield item[1]
-        elif item[0] in ("sum", "prod"):
+        elif item[0] in ("sum", "prod", "int"):
             stack += [item[2], item[3], _bind(item[4], item[1])]
         else:
             stack += item[1:]
@@ -59,46 +96,63 @@ def _bind(body: Any, name: str) -> Any:
 
 def exact(node: Node) -> Fraction | None:
     """The rational value, or None if it is not rational by plain arithmetic or has too many digits."""
+    try:
+        return _exact(node)
+    except TooBig:
+        return None
+
+
+def _exact(node: Node) -> Fraction | None:
     kind = node[0]
     if kind == "num":
         return node[1]
     if kind not in ("add", "mul", "neg", "inv", "pow", "fact"):
         return None
-    values = [exact(child) for child in node[1:]]
-    if any(v is None for v in values):
-        return None
-    parts: list[Fraction] = values  # type: ignore[assignment]
+    parts: list[Fraction] = []
+    for child in node[1:]:
+        part = _exact(child)
+        if part is None:
+            return None
+        parts.append(part)
     if kind == "add":
-        return sum(parts, Fraction(0))
+        total = parts[0]
+        for part in parts[1:]:
+            total = _checked_size(total + part)
+        return total
     if kind == "neg":
         return -parts[0]
     if kind == "inv":
         return 1 / parts[0] if parts[0] else None
     if kind == "mul":
-        product = Fraction(1)
-        for part in parts:
-            product *= part
-        return product if _bits(product) <= _MAX_BITS else None
+        product = parts[0]
+        for part in parts[1:]:
+            product = _checked_size(product * part)
+        return product
     if kind == "fact":
         n = parts[0]
-        return Fraction(_factorial(int(n))) if n.denominator == 1 and 0 <= n <= 2000 else None
+        return Fraction(math.factorial(int(n))) if n.denominator == 1 and 0 <= n <= 2000 else None
     return _exact_power(*parts)
 
 
 def _exact_power(base: Fraction, exponent: Fraction) -> Fraction | None:
-    if exponent.denominator != 1 or abs(exponent) * max(_bits(base), 1) > _MAX_BITS:
+    most = _MAX_BITS if base.denominator == 1 and exponent >= 0 else _MAX_FRACTION_BITS
+    if exponent.denominator != 1 or abs(exponent) * max(_bits(base), 1) > most:
         return None
-    return None if base == 0 and exponent <= 0 else base ** int(exponent)
+    if base == 0 and exponent <= 0:
+        return None
+    return _checked_size(base ** int(exponent))
+
+
+def _checked_size(value: Fraction) -> Fraction:
+    bits = _bits(value)
+    if bits > (_MAX_BITS if value.denominator == 1 else _MAX_FRACTION_BITS):
+        raise TooBig
+    work().take(1 + bits // 500)
+    return value
 
 
 def _bits(value: Fraction) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
-
-
-def _factorial(n: int) -> int:
-    import math
-
-    return math.factorial(n)
 
 
 _CONSTANTS: dict[str, Any] = {
@@ -124,12 +178,17 @@ def value(node: Node, point: Point) -> Any:
         ArithmeticError, ValueError: undefined at this point.
     """
     kind = node[0]
+    work().take()
     if kind == "num":
         return mpmath.mpf(node[1].numerator) / node[1].denominator
     if kind == "sym":
         return _CONSTANTS[node[1]]() if node[1] in _CONSTANTS else point[node[1]]
     if kind in ("sum", "prod"):
         return _series(node, point)
+    if kind == "int":
+        _, name, low, high, body = node
+        bounds = [value(low, point), value(high, point)]
+        return mpmath.quad(lambda x: value(body, {**point, name: x}), bounds)
     if kind == "diff":
         _, name, body = node
         return mpmath.diff(lambda x: value(body, {**point, name: x}), point.get(name, mpmath.mpf(1)))
@@ -163,15 +222,15 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _checked(function: Any, argument: Any, limit: Any) -> Any:
+    work().take(10)
     if abs(argument) > limit:
         raise TooBig
     return function(argument)
 
 
 def _function(name: str, arguments: list[Any]) -> Any:
+    work().take(10)
     if name in ("gcd", "lcm"):
-        import math
-
         return mpmath.mpf(getattr(math, name)(*(int(a) for a in arguments)))
     if any(abs(a) > _MAX_EXPONENT for a in arguments) and name not in (
         "abs",
@@ -266,20 +325,52 @@ def _same(a: Node, b: Node) -> bool:
         return exact_a == exact_b
     names = symbols(a) | symbols(b)
     try:
-        with mpmath.workdps(_DIGITS):
-            found = list(islice(samples((a, b), names), _POINTS if names else 1))
-            equal = bool(found) and all(close(x, y) or _both_zero(x, y) for x, y in found)
-            if equal and not names and abs(found[0][0]) > _RESOLVED:
-                return same_parts(a, b)
-            return equal
+        found = _sampled(a, b, names, _DIGITS)
+        if not found or not all(close(x, y) or _tiny(x, y) for x, y in found):
+            return False
+        if not names and abs(found[0][0]) > _RESOLVED:
+            return same_parts(a, b)
+        if all(close(x, y) for x, y in found):
+            return True
+        # Zero up to rounding: 1 + cos(pi) against 0, which shrinks with more digits as e^{-100} does not.
+        finer = _sampled(a, b, names, 3 * _DIGITS)
+        return len(finer) == len(found) and all(
+            close(x, y) or abs(p - q) <= abs(x - y) * _EQUAL
+            for (x, y), (p, q) in zip(found, finer, strict=True)
+        )
     except TooBig:
         return same_parts(a, b)
 
 
-def _both_zero(x: Any, y: Any) -> bool:
-    """Values that are zero up to rounding: 1 + cos(pi) against 0, but not 2^-98 against 2^-99."""
-    tiny = mpmath.mpf(10) ** (8 - _DIGITS)
-    return (abs(x) <= tiny and abs(y) <= tiny) and (x == 0 or y == 0)
+def _sampled(a: Node, b: Node, names: set[str], digits: int) -> list[list[Any]]:
+    with mpmath.workdps(digits):
+        return list(islice(samples((a, b), names), _POINTS if names else 1))
+
+
+def _tiny(x: Any, y: Any) -> bool:
+    return bool(abs(x) <= _TINY and abs(y) <= _TINY)
+
+
+def number(text: str) -> Any:
+    """The real value of an expression without unknowns, as mpmath's number; None for anything else."""
+    values = work().values
+    if text not in values:
+        values[text] = _number(text)
+    return values[text]
+
+
+def _number(text: str) -> Any:
+    try:
+        node = parse(text)
+        if symbols(node):
+            return None
+        with mpmath.workdps(_DIGITS):
+            found = value(node, {})
+    except (Unreadable, ArithmeticError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if mpmath.isnan(found) or abs(mpmath.im(found)) > _EQUAL * abs(found):
+        return None
+    return mpmath.re(found)
 
 
 def same_parts(a: Node, b: Node) -> bool:
@@ -304,3 +395,60 @@ def ratio_sign(a: Node, b: Node) -> int:
             return 1 if first > 0 else -1
     except TooBig:
         return int(same_parts(a, b))
+
+
+def same_expression(a: str, b: str) -> bool:
+    """Whether two formulas are equal, exactly or numerically; a long decimal may stand for the value it rounds."""
+    x, y = rational(a), rational(b)
+    if x is not None and x == y:
+        return True
+    p, q = number(a), number(b)
+    apart = p is not None and q is not None and not abs(p - q) <= _APART * max(abs(p), abs(q))
+    if apart and p != q and "log" not in a + b:
+        return False
+    try:
+        left, right = parse(a), parse(b)
+    except Unreadable:
+        return False
+    return same(left, right) or _rounded(a, right) or _rounded(b, left)
+
+
+def _rounded(text: str, precise: Node) -> bool:
+    """A decimal with many digits for an exact value without a decimal form of that length."""
+    match = re.fullmatch(r"[+-]?\d*\.(\d+)", text.strip())
+    places = len(match[1]) if match else 0
+    if not _DECIMALS <= places <= 1000 or symbols(precise):
+        return False
+    if len(text.strip("+-0. ").replace(".", "").lstrip("0")) < _SIGNIFICANT:
+        return False
+    whole = exact(precise)
+    if whole is not None and (whole * 10**places).denominator == 1:
+        return False  # it has a decimal form of that length, which this is not
+    try:
+        with mpmath.workdps(_DIGITS + places):
+            found = value(precise, {})
+            return bool(mpmath.isfinite(found) and abs(mpmath.mpf(text) - found) <= mpmath.mpf(10) ** -places)
+    except (ArithmeticError, ValueError, TypeError):
+        return False
+
+
+def same_antiderivative(a: str, b: str, constant: str) -> bool:
+    """Whether two formulas with `+ constant` differ by a constant alone."""
+    try:
+        nodes = [parse(a), parse(b)]
+        names = symbols(nodes[0]) | symbols(nodes[1])
+        if names - symbols(nodes[0]) or names - symbols(nodes[1]) or len(names) < 2:
+            return False
+        with mpmath.workdps(_DIGITS):
+            found = []
+            for point in islice(points(names), 3 * _POINTS):
+                try:
+                    rows = [[value(n, {**point, constant: mpmath.mpf(c)}) for n in nodes] for c in (0, 1)]
+                except (ValueError, TypeError, ZeroDivisionError):
+                    continue
+                if any(not close(rows[1][k] - rows[0][k], mpmath.mpf(1)) for k in (0, 1)):
+                    return False
+                found.append(rows[0][0] - rows[0][1])
+            return len(found) > 2 and all(abs(d - found[0]) <= _EQUAL * (1 + abs(found[0])) for d in found)
+    except (Unreadable, ArithmeticError, KeyError):
+        return False

@@ -8,7 +8,7 @@ from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.domains.answers import final_answer, given
-from rlkit.domains.math.exact import rational, same_integer
+from rlkit.domains.math.read import rational, same_integer
 from rlkit.errors import UserError
 from rlkit.types import Reward
 
@@ -48,6 +48,6 @@ def _same(answer: str, truth: str) -> bool:
     a, b = rational(answer), rational(truth)
     if a is not None and b is not None and (a == b or "." not in answer + truth):
         return a == b
-    from rlkit.domains.math.equivalence import equivalent
+    from rlkit.domains.math.compare import equivalent
 
     return equivalent(answer, truth)

@@ -1,8 +1,16 @@
 """Numbers with units: splitting one from the other, and comparing them through pint."""
 
 import re
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any
+
+import mpmath
+
+from rlkit.domains.math.evaluate import number, same_expression
+
+Amount = tuple[str, str]
+"""A number's text and its unit, "" where it has none."""
 
 _FONT = r"\\(?:text|mathrm|textrm|mbox|operatorname|textbf|mathit|mathbf|textit|rm|unit)(?![A-Za-z])"
 _START = re.compile(rf"{_FONT}\s*\{{|\\degree\b|\\Omega\b|\\mu\b|\\%|%")
@@ -31,7 +39,11 @@ _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
 def split_unit(text: str) -> tuple[str, str]:
     """The number's text and its unit ("" if there is none) of an answer that has been normalised."""
     if text.startswith("$") or text.endswith("$"):
-        return text.strip("$ "), "$"
+        bare = text.strip("$ ")
+        money = re.fullmatch(
+            r"(-?[\d.,]+)\s+(?:\\text\s*\{\s*)?([A-Za-z][A-Za-z ]{0,40}?)\}?", bare
+        )  # $18 per day
+        return (money[1], f"$ {money[2]}") if money else (bare, "$")
     for match in _START.finditer(text):
         number, unit = text[: match.start()], text[match.start() :]
         if number.strip() and number.count("{") == number.count("}"):
@@ -152,3 +164,76 @@ def _product(tokens: list[str]) -> Any:
             found *= _registry().parse_units(name[1]) ** (sign * int(name[2] or 1))
             sign = signs[-1] if signs else 1
     return found
+
+
+def same_amount(a: Amount, b: Amount) -> bool:
+    """Whether two numbers with or without units are equal; a unit that one leaves out is the other's."""
+    (x, unit), (y, other) = a, b
+    if is_percent(unit) or is_percent(other):
+        return _same_percent(a, b)
+    if is_generic(unit) or is_generic(other) or unit == other:
+        return same_expression(x, y) or _same_angle(a, b) or _same_angle(b, a)
+    found = factor(unit, other)
+    if found is None:
+        return False
+    scale, offset = found if isinstance(found, tuple) else (found, 0.0)
+    return same_expression(x, y) if (scale, offset) == (1.0, 0.0) else _converted(x, scale, offset, y)
+
+
+def _same_percent(a: Amount, b: Amount) -> bool:
+    if is_percent(a[1]) and is_percent(b[1]):
+        return same_expression(a[0], b[0])
+    (percent, _), (bare, unit) = (a, b) if is_percent(a[1]) else (b, a)
+    forgiven = _NUMERAL.fullmatch(bare) is not None  # 75 for 75 %, but not 3/4 for 0.75 %
+    same = same_expression(f"({percent})/100", bare) or (forgiven and same_expression(percent, bare))
+    return not unit and same
+
+
+def _same_angle(degrees: Amount, other: Amount) -> bool:
+    """90 degrees against pi/2: an angle without a unit is in radians if it is written with pi."""
+    if degrees[1] not in ("degree", "degrees", "deg") or other[1] not in ("", "rad", "radians"):
+        return False
+    return "pi" in other[0] and same_expression(f"({degrees[0]})*\\pi/180", other[0])
+
+
+def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
+    """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do."""
+    (x, unit), (y, other) = a, b
+    found = 1.0 if is_generic(unit) or is_generic(other) else factor(unit, other)
+    if found is None or (x.isdigit() and y.isdigit() and found == 1.0):
+        return False
+    scale, offset = found if isinstance(found, tuple) else (found, 0.0)
+    if _converted(x, scale, offset, y, tolerance):
+        return True
+    return bool(offset) and _converted(
+        y, 1 / scale, -offset / scale, x, tolerance
+    )  # the other scale of temperature
+
+
+def _converted(a: str, scale: float, offset: float, b: str, tolerance: float = 1e-9) -> bool:
+    x, y = number(a), number(b)
+    if x is None or y is None or not mpmath.isfinite(x) or not mpmath.isfinite(y):
+        return False
+    return bool(abs(x * scale + offset - y) <= tolerance * abs(y))
+
+
+def compound(text: str) -> Amount | None:
+    """`3 hours 20 minutes`, `5 ft 4 in` as one amount in the last of its units; None for anything else."""
+    bare = re.sub(r"[{}~]", " ", re.sub(_FONT, " ", text)).replace("\\and", " ").replace("and", " ")
+    bare = re.sub(r"\s+", " ", bare).strip(" .")
+    parts = (
+        re.findall(_PART, bare) if len(bare) < 100 and re.fullmatch(rf"(?:{_PART}[ ,]*){{2,4}}", bare) else []
+    )
+    total = Fraction(0)
+    for amount, unit in parts:
+        found = factor(unit, parts[-1][1])
+        if _quantity(unit) is None or not isinstance(found, float):
+            return None
+        total += Fraction(amount) * Fraction(found).limit_denominator(10**6)
+    if not parts or len({unit for _, unit in parts}) < len(parts):
+        return None
+    return f"({total.numerator})/({total.denominator})", parts[-1][1]
+
+
+_PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
+_NUMERAL = re.compile(r"[-+]?[\d.,]+")

@@ -74,8 +74,7 @@ def score_search(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
 def same_answer(answer: str, truth: str) -> bool:
     """The rules: figures, mathematics, units, words."""
-    from rlkit.domains.math.equivalence import equivalent
-    from rlkit.domains.math.quantities import approximately
+    from rlkit.domains.math.compare import approximately, equivalent
 
     x, y = figure(clean(answer), abbreviations=False), figure(clean(truth), abbreviations=False)
     if x is not None and y is not None:
