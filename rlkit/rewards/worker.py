@@ -60,7 +60,7 @@ def main(descriptor: int) -> None:
 
 
 def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, note: int) -> int:
-    for module in ("math_verify", "pint", "langdetect"):
+    for module in ("rlkit.domains.math.compare", "pint", "langdetect"):
         with contextlib.suppress(Exception):  # one that is not installed is told of where it is asked for
             importlib.import_module(module)  # once here instead of in every worker that is forked from now on
     scorers.names()
