@@ -402,7 +402,9 @@ class RewardConfig(Section):
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
-    """Seconds an answer may take."""
+    """Seconds an answer may take, and each test of a program."""
+    total_timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds that all tests of one program may take together."""
     max_error_rate: Share = 0.05
     """The run stops when more of a step cannot be graded."""
     sandbox: Literal["auto", "bubblewrap", "rlimits", "unsafe"] = "auto"

@@ -8,8 +8,7 @@ from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
 from rlkit.domains import resolve
-from rlkit.domains.code.compare import same_output, same_value
-from rlkit.domains.code.scoring import extract
+from rlkit.domains.code import extract, same_output, same_value
 from rlkit.rewards import Router
 from rlkit.rewards.grading import Grading, Ungradable
 from rlkit.rewards.sandbox import programs
@@ -47,7 +46,7 @@ def grade(router, program, truth, info=None):
         (fence("1") + "\nrun\n" + fence("ls", "bash"), "1"),
         ("<think>\n" + fence("1") + "\n</think>\n" + fence("2"), "2"),
         ("<think>\n" + fence("1") + "\n</think>\nI give up.", "\nI give up."),
-        ("```python\n1", None),
+        ("```python\n1", "1"),
         ("  ```python\n  if 1:\n      2\n  ```", "if 1:\n    2"),
         ("print(1)", "print(1)"),
     ],
@@ -120,7 +119,7 @@ def test_values_are_compared_by_content_and_type(got, expected, same):
         (
             "def add(a, b):\n    return [a + b]",
             {"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]},
-            False,
+            True,
         ),
         ("def add(a, b):\n    return a + b", {"fn_name": "add", "inputs": [[1, 2]], "outputs": [[3]]}, True),
         ("def add(a, b):\n    return a + b", ASSERTS, True),
@@ -187,7 +186,7 @@ def test_a_cheat_fails(router, name, truth):
         ("def twice(f, x):\n    return f(f(x))", "assert twice(lambda x: x + 1, 5) == 7"),
         ("class Stack:\n    def __init__(self): self.a = []\n    def push(self, x): self.a.append(x)\n    def __len__(self): return len(self.a)",
          "s = Stack()\ns.push(1)\ns.push(2)\nassert len(s) == 2 and s.a == [1, 2]"),
-        ("class P:\n    def __init__(self, x): self.x = x\ndef make(x): return P(x)", "assert make(2) == P(2)\nassert not make(2) == P(3)"),
+        ("class P:\n    def __init__(self, x): self.x = x\n    def __eq__(self, o): return self.x == o.x\ndef make(x): return P(x)", "assert make(2) == P(2)\nassert not make(2) == P(3)"),
         ("def gen(n):\n    yield from range(n)", "assert list(gen(3)) == [0, 1, 2]"),
         ("def bad(x):\n    raise ValueError('no')", "try:\n    bad(1)\n    assert False, 'no error'\nexcept ValueError as e:\n    assert str(e) == 'no'"),
         ("class Odd(Exception): pass\ndef bad(x):\n    raise Odd(x)", "try:\n    bad(1)\nexcept Odd:\n    pass\nelse:\n    raise AssertionError"),
@@ -227,11 +226,11 @@ def test_a_pytest_file_is_run_by_pytest(router):
 
 
 def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
-    lacking = {"passed": 0, "total": 1, "error": None, "lacks": "pytest"}
-    monkeypatch.setattr(programs, "examine", lambda *_, **__: lacking)
-    with pytest.raises(Ungradable, match="The sandbox has no pytest"):
+    lacking = programs.Tested(fault="the sandbox has no pytest")
+    monkeypatch.setattr(programs, "run_tests", lambda *_, **__: lacking)
+    with pytest.raises(Ungradable, match="the sandbox has no pytest"):
         resolve("codegen__x")(
-            fence("def add(a, b):\n    return a + b"), {"pytest": "import pytest"}, {}, Grading()
+            fence("def add(a, b):\n    return a + b"), {"pytest": "def test(): assert 1"}, {}, Grading()
         )
 
 

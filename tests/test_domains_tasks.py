@@ -13,7 +13,7 @@ import pytest
 
 from rlkit.data.reference import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.code.programs import PARAMETER, cases, compose
+from rlkit.domains.code import PARAMETER, cases, compose
 from rlkit.domains.math.problems import FAMILIES
 from rlkit.domains.reasoning.tasks import REFUSED
 from rlkit.errors import UserError
@@ -114,7 +114,7 @@ def test_programs_are_graded_by_the_sandbox():
 
 
 def test_steps_say_in_words_code_and_function_the_same_number_of_constants():
-    from rlkit.domains.code.programs import STEPS
+    from rlkit.domains.code import STEPS
 
     for step in STEPS:
         assert ("{k}" in step.words) == ("{k}" in step.code), step.words

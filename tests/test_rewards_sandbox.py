@@ -15,7 +15,7 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import levels, programs
-from rlkit.rewards.sandbox.client import Jail, Limits
+from rlkit.rewards.sandbox.jail import Jail, Limits
 from rlkit.rewards.sandbox.levels import choose
 
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
@@ -253,7 +253,7 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     python = levels._public_python()
     if python is None:
         pytest.skip("no Python that another user can read")
-    script = "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlkit.rewards.sandbox.client import Jail\n"
+    script = "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlkit.rewards.sandbox.jail import Jail\n"
     script += "from rlkit.rewards.sandbox.levels import choose\nlevel = choose()\nprint(level.name)\n"
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
     script += f"print(jail.run({WRITABLE!r}, b'', 5).stdout)"

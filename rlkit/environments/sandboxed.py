@@ -1,45 +1,39 @@
 """Calling a function of an untrusted program in the sandbox, and counting what it executes."""
 
-import ast
-import json
-import os
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any, NamedTuple
 
-# Answers are compared outside, so a program that prints, exits or patches the harness gains nothing.
-_HARNESS = """
-import json, sys
-request = json.loads(sys.stdin.readline())
+from rlkit.config import RewardConfig
+from rlkit.rewards.grading import Grading
+from rlkit.rewards.sandbox import programs
+from rlkit.rewards.sandbox.inside import Opaque
+
+# Runs beside the program, in its process: a program that tampers with the tracer can fake how much it executes. What
+# it returns is compared outside.
+_COUNTING = """
+import sys
 space = {"__name__": "solution"}
-report = []
-try:
-    exec(compile(request["source"], "solution", "exec"), space)
-    function = space[request["function"]]
-except BaseException as error:
-    report = [[None, 0, f"{type(error).__name__}: {error}"]] * len(request["arguments"])
-else:
-    for arguments in request["arguments"]:
-        executed = 0
-        def trace(frame, event, _):
-            global executed
-            if frame.f_code.co_filename != "solution":
-                return None
-            frame.f_trace_opcodes = True
-            executed += event == "opcode"
-            return trace
-        sys.settrace(trace)
-        try:
-            value, problem = repr(function(*arguments)), None
-        except BaseException as error:
-            value, problem = None, f"{type(error).__name__}: {error}"
-        finally:
-            sys.settrace(None)
-        report.append([value, executed, problem])
-print()
-print(json.dumps(report))
+def measure(source, name, arguments):
+    executed = 0
+    def trace(frame, event, _):
+        nonlocal executed
+        if frame.f_code.co_filename != "solution":
+            return None
+        frame.f_trace_opcodes = True
+        executed += event == "opcode"
+        return trace
+    if name not in space:
+        exec(compile(source, "solution", "exec"), space)
+    function = space[name]
+    sys.settrace(trace)
+    try:
+        return [function(*arguments), executed, None]
+    except BaseException as error:
+        return [None, executed, f"{type(error).__name__}: {error}"]
+    finally:
+        sys.settrace(None)
 """
-LONGEST = 100_000  # characters of a program, and of a printed value
+LONGEST = 100_000  # characters of a program
 
 
 class Call(NamedTuple):
@@ -54,41 +48,36 @@ def call(source: str, function: str, arguments: Sequence[Sequence[Any]], seconds
     """`function(*arguments[i])` of the program `source` for every i, in one sandboxed process.
 
     `executed` counts instructions of the program's own frames, a deterministic measure of work that builtins
-    do not add to. Values are Python literals; anything else counts as a failure.
+    do not add to. Values are plain ones of built-in types; anything else counts as a failure.
 
     Raises:
         UserError: no sandbox works here.
-        RuntimeError: the sandbox broke down twice.
+        Ungradable: the sandbox broke down twice.
     """
-    request = {"source": source[:LONGEST], "function": function, "arguments": [list(a) for a in arguments]}
-    stdin = json.dumps(request).encode() + b"\n"
-    try:
-        outcome = _jail(os.getpid()).run(_HARNESS, stdin, seconds)
-    except RuntimeError:
-        _jail.cache_clear()
-        outcome = _jail(os.getpid()).run(_HARNESS, stdin, seconds)
-    reason = {"time": f"it ran longer than {seconds:g} s", "memory": "it used too much memory"}
-    lost = Call(None, 0, reason.get(outcome.reason or "", "the program ended early"))
-    try:
-        rows = json.loads(outcome.stdout.rstrip().rpartition(b"\n")[2])
-        return [_parse(*row) for row in rows] if len(rows) == len(arguments) else [lost] * len(arguments)
-    except (ValueError, TypeError):
-        return [lost] * len(arguments)
+    calls = [[source[:LONGEST], function, list(a)] for a in arguments]
+    found = [
+        _parsed(c, seconds) for c in programs.call_function(_grading(), _COUNTING, "measure", calls, seconds)
+    ]
+    last = found[-1] if found else Call(None, 0, "the program ended early")
+    return found + [Call(None, 0, last.problem)] * (len(calls) - len(found))
 
 
-def _parse(value: str | None, executed: int, problem: str | None) -> Call:
-    if value is None:
-        return Call(None, int(executed), str(problem)[:200])
-    try:
-        return Call(ast.literal_eval(value[:LONGEST]), int(executed), None)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return Call(None, int(executed), f"it returned {value[:60]}, which is no plain value")
+def _grading() -> Grading:
+    return Grading(RewardConfig())
 
 
-@lru_cache(1)
-def _jail(process: int):
-    """This process's sandbox, started at the first call (a forked process starts its own)."""
-    from rlkit.rewards.sandbox.client import Jail
-    from rlkit.rewards.sandbox.levels import choose
-
-    return Jail(choose())
+def _parsed(call: programs.Call, seconds: float) -> Call:
+    if call.error is not None:
+        reasons = {"time": f"it ran longer than {seconds:g} s", "memory": "it used too much memory"}
+        ended = call.error.startswith("exit")
+        return Call(
+            None, 0, "the program ended early" if ended else reasons.get(call.error, call.error)[:200]
+        )
+    if not (isinstance(call.value, list) and len(call.value) == 3 and isinstance(call.value[1], int)):
+        return Call(None, 0, "the program ended early")
+    value, executed, problem = call.value
+    if problem is not None:
+        return Call(None, executed, str(problem)[:200])
+    if isinstance(value, Opaque):
+        return Call(None, executed, f"it returned a {value.kind}, which is no plain value")
+    return Call(value, executed, None)

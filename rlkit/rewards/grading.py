@@ -58,6 +58,11 @@ class Grading:
         """Seconds left for this answer."""
         return self._deadline - time.monotonic()
 
+    def extend(self, seconds: float) -> None:
+        """Give this answer `seconds` from now on: a program's tests have a total of their own."""
+        self._deadline = time.monotonic() + seconds
+        self._announce(seconds)
+
     def neighbours(self) -> list[Any]:
         """The rows of the batch, given once: a scorer that asks a service may ask for all of them together."""
         rows, self._batch[:] = list(self._batch), []

@@ -168,7 +168,8 @@ FIELDS: Mapping[str, To | By | Refused] = {
     **{
         f"reward.{k}": _REWARD
         for k in (
-            "scorer", "custom_reward_function", "num_workers", "timeout", "sandbox", "partial_credit", "judge_url",
+            "scorer", "custom_reward_function", "num_workers", "timeout", "total_timeout", "sandbox", "partial_credit",
+            "judge_url",
             "judge_model",
         )
     },

@@ -1,11 +1,11 @@
-"""The warm interpreter inside the sandbox: it forks one process for each program it is asked to run.
+"""A jail: a process in the sandbox with a warm interpreter, which forks for every program that it is asked to run.
 
-Standard library only. Each request comes with the program's standard input, output and error (and, for a
-session, a socket) as descriptors; the answer is how the program ended. What the program printed is read
-by the caller, so nothing that the program writes can be mistaken for a verdict.
+Standard library only: the second half runs inside (levels.py says how it is started). The caller keeps the clock and
+reads what a program prints, up to a limit; the jail starts programs, ends them with everything they started, and
+says how they ended. Nothing that a program writes can be mistaken for that.
 
-Isolation of one program from the next, by `level`:
-    namespaces  own PID, mount and IPC namespace, fresh /tmp, /dev/shm and /proc; all of it ends with it
+One program is isolated from the next by the level's `inside`:
+    namespaces  own PID, mount and IPC namespace, fresh /tmp, /dev/shm and /proc; all of it ends with the program
     uid         own user; every process of that user is killed afterwards, and its files removed from shared folders
     none        own process group only
 """
@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import select
+import selectors
 import shutil
 import signal
 import socket
@@ -26,12 +27,207 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 try:
-    import roles
+    import inside
 except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox import roles
+    from rlkit.rewards.sandbox import inside
+
+_START = 10.0  # seconds in which a jail must answer
+_IMPORTS = 120.0  # the same where it imports packages first
+_MARGIN = 1.0  # seconds that a jail may take to kill a program
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program may use."""
+
+    memory: int = 1 << 30  # bytes, of each process and of all together
+    output: int = 16 << 20  # bytes of standard output, and of standard error
+    files: int = 64 << 20  # bytes of all files in its folder
+    processes: int = 64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended: `reason` is None, "time", "output" or "memory"; a status is negative or above
+    128 after a signal."""
+
+    status: int
+    reason: str | None
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0 and self.reason is None
+
+
+class Jail:
+    """A sandbox with a warm interpreter. A context manager; a broken one is closed and not reused.
+
+    Args:
+        level: an isolation (levels.Level).
+        modules: what it imports at its start, from all installed packages; programs are forked with it.
+
+    Raises:
+        RuntimeError: the sandbox cannot be started.
+    """
+
+    def __init__(self, level: Any, limits: Limits | None = None, modules: Sequence[str] = ()) -> None:
+        self.limits = limits or Limits()
+        ours, theirs = socket.socketpair()
+        user = level.user()
+        passed = [end.fileno() for end in (theirs, user.lock) if end]
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._group, self._kills = level.group(self.limits.memory), 0
+        start = level.command(theirs.fileno(), user.number, modules)
+        with theirs:
+            self._process = subprocess.Popen(
+                self._group.command(start) if self._group else start,
+                pass_fds=passed,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                env=level.environment,
+                cwd="/",
+                start_new_session=True,
+            )
+        if user.lock:
+            user.lock.close()  # the jail holds it now, to its end
+        self.control = ours
+        ours.settimeout(_IMPORTS if modules else _START)
+        try:
+            ready = ours.recv(1)
+        except OSError:
+            ready = b""
+        if ready != b"!":
+            complaint = self._complaint()
+            self.close()
+            raise RuntimeError(f"The sandbox does not start: {complaint}")
+
+    def _complaint(self) -> str:
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it gives no reason"
+
+    def start(self, role: str, program: str, descriptors: list[int], seconds: float, **extra: Any) -> None:
+        """Have a program started; the descriptors become its 0, 1, 2 …"""
+        limits = {n: getattr(self.limits, n) for n in ("memory", "files", "processes")}
+        request = {"role": role, "program": program, "seconds": seconds, **limits, **extra}
+        data = json.dumps(request).encode()
+        try:
+            socket.send_fds(self.control, [len(data).to_bytes(4, "big")], descriptors)
+            self.control.sendall(data)
+        except OSError:
+            self.close()
+            raise RuntimeError("The sandbox broke down before it ran a program.") from None
+
+    def finish(self) -> tuple[int, str | None]:
+        """End the program if it has not ended, with all that it started: its exit status and why the jail
+        killed it. Raises RuntimeError if the jail does not answer; it is closed then."""
+        self.control.settimeout(_MARGIN)
+        line = b""
+        try:
+            self.control.sendall(b"k")
+            while not line.endswith(b"\n"):
+                piece = self.control.recv(4096)
+                if not piece:
+                    raise OSError
+                line += piece
+        except OSError:
+            self.close()
+            raise RuntimeError("The sandbox broke down while it ran a program.") from None
+        reply = json.loads(line)
+        kills = self._group.kills() if self._group else 0
+        grown, self._kills = kills > self._kills, kills
+        return reply["status"], "memory" if grown else reply["reason"]
+
+    def run(self, program: str, stdin: bytes, seconds: float) -> Outcome:
+        """Run a program as a script."""
+        source = _sealed(stdin)
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            self.start("script", program, [source, out_end, err_end], seconds)
+        finally:
+            for number in (source, out_end, err_end):
+                os.close(number)
+        try:
+            return self._collect(out, err, time.monotonic() + seconds)
+        finally:
+            os.close(out)
+            os.close(err)
+
+    def _collect(self, out: int, err: int, end: float) -> Outcome:
+        """Read both streams until the program ends, its time is over or it has written too much."""
+        read: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
+        with selectors.DefaultSelector() as selector:
+            for number in (out, err, self.control.fileno()):
+                selector.register(number, selectors.EVENT_READ)
+            while True:
+                ready = selector.select(max(0.0, end - time.monotonic()))
+                if not ready:
+                    status, _ = self.finish()
+                    return Outcome(status, "time", bytes(read[out]), bytes(read[err]))
+                for key, _ in ready:
+                    if key.fd in read and not self._drain(key.fd, read[key.fd]):
+                        selector.unregister(key.fd)
+                if max(map(len, read.values())) > self.limits.output:
+                    status, _ = self.finish()
+                    return Outcome(status, "output", bytes(read[out]), bytes(read[err]))
+                if [key.fd for key, _ in ready] == [self.control.fileno()]:
+                    break
+        status, reason = self.finish()
+        for number in read:
+            os.set_blocking(number, False)
+            with contextlib.suppress(BlockingIOError):
+                while self._drain(number, read[number]) and len(read[number]) <= self.limits.output:
+                    pass
+        return Outcome(status, reason, bytes(read[out]), bytes(read[err]))
+
+    @staticmethod
+    def _drain(number: int, buffer: bytearray) -> bool:
+        data = os.read(number, 1 << 18)
+        buffer += data
+        return bool(data)
+
+    def close(self) -> None:
+        self.control.close()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+        if self._group:
+            self._group.close()
+
+    def __enter__(self) -> "Jail":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _sealed(data: bytes) -> int:
+    """A readable descriptor that holds `data` and that nobody can change."""
+    if sys.platform != "linux":
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            return os.dup(file.fileno())
+    import fcntl
+
+    number = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    view = memoryview(data)
+    while view:
+        view = view[os.write(number, view) :]
+    os.lseek(number, 0, os.SEEK_SET)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return number
+
+
+# --- Inside the sandbox -------------------------------------------------------------------------------
 
 Request = dict[str, Any]
 
@@ -70,8 +266,9 @@ def main(descriptor: int, level: str, user: int, modules: Sequence[str] = ()) ->
         request = json.loads(_exactly(control, int.from_bytes(head, "big")))
         reply = _run(control, request, descriptors, level, user)
         control.sendall(json.dumps(reply).encode() + b"\n")
+        # The caller sends one byte for each program: the order to kill it, or that it has read how the program ended.
         if reply["reason"] != "killed" and control.recv(1) == b"":
-            return  # every program costs the caller one byte: the order to kill it, or its receipt
+            return
 
 
 def _exactly(sock: socket.socket, size: int) -> bytearray:
@@ -128,9 +325,7 @@ def _watch(control: socket.socket, alive: int, memory: int, level: str, user: in
         if alive in ready:
             return None
         if ready:
-            if control.recv(1) == b"":
-                os.kill(0, signal.SIGKILL)  # the caller is gone
-            return "killed"
+            return "killed" if control.recv(1) else "caller gone"
         if _resident(level, user) > memory:
             return "memory"
 
@@ -276,14 +471,18 @@ def _program(request: Request, descriptors: list[int], user: int) -> NoReturn:
         os.setresuid(user, user, user)
     _drop_capabilities()
     _filter_calls()
-    _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
+    if request["role"] != "tests":
+        _call("prctl", _PR_SET_DUMPABLE, 1, 0, 0, 0)  # its own /proc/self is its to read
     os.umask(0o077)
-    if request["role"] == "script":
-        roles.script(request["program"])
-    elif request["role"] == "candidate":
-        roles.candidate(socket.socket(fileno=3), request["program"], request.get("prefix", ""))
-    else:
-        roles.examiner(socket.socket(fileno=3), socket.socket(fileno=4), request)
+    role = request["role"]
+    if role == "script":
+        inside.script(request["program"])
+    elif role == "functions":
+        inside.functions(socket.socket(fileno=3), request["program"], request["prefix"])
+    elif role == "tests":
+        inside.tests(socket.socket(fileno=4), request, socket.socket(fileno=3))
+    else:  # together
+        inside.tests(socket.socket(fileno=3), request)
     os._exit(0)
 
 

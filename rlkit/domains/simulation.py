@@ -1,18 +1,95 @@
-"""Scoring predicted inputs and outputs of programs."""
+"""Simulation: predicting what a program prints, returns or needs; tasks above, scorers below."""
 
 import ast
+import json
 import math
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, ClassVar, Literal
 
-from rlkit.domains import scorer
+from pydantic import Field
+
+from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
-from rlkit.domains.code.compare import same_value
+from rlkit.domains.code import PARAMETER, an_input, compose, same_value
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.truth import parse
-from rlkit.types import Reward
+from rlkit.seeds import generator
+from rlkit.types import Reward, Task
+
+_PROGRAMS = {
+    "sorted": lambda s: "".join(sorted(s)),
+    "reversed": lambda s: s[::-1],
+    "max": max,
+    "min": min,
+    "last": lambda s: s[-1],
+    "rotate": lambda s: s[1:] + s[0],
+}
+
+
+@sources.register("string_trace")
+class StringTrace(Source):
+    """What a one-line string program gives. Example: `sorted dbca` → `abcd`."""
+
+    makes: ClassVar[tuple[str, ...]] = ("simulation__string_trace",)
+    kind: Literal["string_trace"] = "string_trace"
+    length: Annotated[int, Field(ge=2, le=20)] = 4
+    """Most letters of the input; drawn evenly from 2 up to it."""
+    letters: Annotated[int, Field(ge=2, le=26)] = 8
+    """Size of the alphabet."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("string_trace", self.length, self.letters, index)
+        size = int(rng.integers(2, self.length + 1))
+        text = "".join(chr(97 + int(k)) for k in rng.integers(self.letters, size=size))
+        name = list(_PROGRAMS)[int(rng.integers(len(_PROGRAMS)))]
+        return Task.ask(
+            "simulation__string_trace",
+            f"{name} {text}",
+            _PROGRAMS[name](text),
+            ability="simulation",
+            extra_info={"index": index, "difficulty": size},
+        )
+
+
+@sources.register("code_io")
+class CodeIO(Source):
+    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
+
+    Inputs are asked for only where every step can be undone, so that the answer is the only one.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
+    kind: Literal["code_io"] = "code_io"
+    steps: Annotated[int, Field(ge=1, le=8)] = 3
+    """Most steps of the program; drawn evenly from 1 up to it."""
+    predict: Literal["output", "input", "both"] = "both"
+    """What is asked for."""
+
+    def task(self, index: int) -> Task:
+        rng = generator("code_io", self.steps, self.predict, index)
+        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
+        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
+        name = PARAMETER[program.takes]
+        value = an_input(rng, program.takes)
+        pair = {"input": {name: value}, "output": program.run(value)}
+        given = "output" if wanted == "input" else "input"
+        question = (
+            f"Here is a Python function:\n{program.source()}\n\n"
+            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}"
+            f"{f' (a mapping with the key {name})' if wanted == 'input' else ''}? Please output the final answer "
+            f'within ```json``` as {{"{wanted}": ...}}.'
+        )
+        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
+        info = {"index": index, "difficulty": len(program.steps)}
+        return Task.ask(
+            "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
+        )
+
+
+# --- Scorers ------------------------------------------------------------------------------------------
 
 _LONGEST = 200_000  # characters of an answer that is read
 _CALL_SECONDS = 5.0
@@ -110,26 +187,36 @@ def score_cruxeval(
     (when the input is) must be the given ones; without either, nothing would tell a true assertion about
     another input from the answer, which is an error.
     """
-    truth = parse(ground_truth, dict, "cruxeval")
-    code = truth.get("functional")
-    if not isinstance(code, str) or not {"input", "output"} & set(extra_info):
-        raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
+    code, given, wanted = _cruxeval_truth(ground_truth, extra_info)
     claim = _claim(fences(response)[-1][1] if fences(response) else after_thinking(response))
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, arguments, keywords, value = claim
-    given = extra_info.get("input")
-    if given is not None and _call(f"f({given})") != (arguments, keywords):
-        if extra_info.get("output") is None or not same_literal(_literal(extra_info["output"]), value):
+    if not re.search(rf"^(?:async +)?def +{name}\b|^{name} *=", code, re.MULTILINE):
+        return Reward.of(False, reason=f"the assertion is about {name}, which the program does not define")
+    if given is not None and not same_literal([*given], [arguments, keywords]):
+        if wanted is _MISSING or not same_literal(wanted, value):
             return Reward.of(False, reason="the assertion is about something else")
         if not _asks_for_input(extra_info):
             return Reward.of(False, reason="the assertion is about another input")
-    elif given is None and not same_literal(_literal(extra_info["output"]), value):
+    elif given is None and not same_literal(wanted, value):
         return Reward.of(False, reason="the assertion is about another output")
     runner = f"{code}\n\ndef _called(arguments, keywords):\n    return {name}(*arguments, **keywords)\n"
     seconds = min(_CALL_SECONDS, grading.remaining() - 0.3)
     call = programs.call_function(grading, runner, "_called", [[list(arguments), keywords]], seconds)[0]
     return Reward.of(call.error is None and same_literal(call.value, value))
+
+
+def _cruxeval_truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[str, Any, Any]:
+    """The program, the arguments (None where they are not given), and the value (`_MISSING` where it is not)."""
+    code = parse(ground_truth, dict, "cruxeval").get("functional")
+    if not isinstance(code, str) or not {"input", "output"} & set(extra_info):
+        raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
+    given, wanted = extra_info.get("input"), extra_info.get("output")
+    call = None if given is None else _claim(f"assert f({given}) == 0")
+    if given is not None and call is None:
+        raise UserError(f"cruxeval: the input {str(given)[:80]!r} in extra_info is no list of literals.")
+    return code, call and (call[1], call[2]), _MISSING if wanted is None else _literal(wanted)
 
 
 def _asks_for_input(extra_info: Mapping[str, Any]) -> bool:
@@ -159,11 +246,6 @@ def _claim(text: str) -> tuple[str, tuple[Any, ...], dict[str, Any], Any] | None
         return None
 
 
-def _call(text: str) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    claim = _claim(f"assert {text} == 0")
-    return claim and (claim[1], claim[2])
-
-
 def _literal(text: Any) -> Any:
     try:
         return ast.literal_eval(str(text).strip())
@@ -172,9 +254,11 @@ def _literal(text: Any) -> Any:
 
 
 def same_literal(a: Any, b: Any) -> bool:
-    """Python's equality of plain values, with types: 1 is not True, a tuple is not a list."""
-    return (
-        type(a) is type(b) and repr(a) == repr(b)
-        if not isinstance(a, set | dict)
-        else bool(type(a) is type(b) and a == b)
-    )
+    """Python's equality of plain values, with types: 1 is not True, a tuple is not a list, nan is nan."""
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return len(a) == len(b) and all(k in b and same_literal(v, b[k]) for k, v in a.items())
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(same_literal, a, b))
+    return bool(a == b) or (a != a and b != b)

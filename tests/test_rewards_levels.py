@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from rlkit.rewards.sandbox import cgroups
+from rlkit.rewards.sandbox import levels
 
 
 @pytest.fixture
@@ -19,18 +19,18 @@ def tree(tmp_path):
 
 
 def test_the_nearest_cgroup_that_passes_memory_on(tree):
-    assert cgroups.parent(tree, "/app/me") == tree / "app"
+    assert levels.group_folder(tree, "/app/me") == tree / "app"
     (tree / "app/cgroup.subtree_control").write_text("cpu")
-    assert cgroups.parent(tree, "/app/me") is None
+    assert levels.group_folder(tree, "/app/me") is None
 
 
 def test_none_without_version_two(tmp_path):
-    assert cgroups.parent(tmp_path, "/") is None
+    assert levels.group_folder(tmp_path, "/") is None
 
 
 def test_a_group_limits_the_sum_and_a_command_starts_inside(tree):
-    group = cgroups.Group(tree / "app", "jail", 1 << 20)
-    assert (group.folder / "memory.max").read_text() == str((1 << 20) + cgroups.OWN)
+    group = levels.Group(tree / "app", "jail", 1 << 20)
+    assert (group.folder / "memory.max").read_text() == str((1 << 20) + levels.OWN)
     done = subprocess.run(group.command(["/bin/sh", "-c", "echo $$"]), capture_output=True, text=True)
     assert done.stdout == (group.folder / "cgroup.procs").read_text()  # its own process id, before it began
     assert group.kills() == 0
@@ -41,5 +41,5 @@ def test_a_group_limits_the_sum_and_a_command_starts_inside(tree):
 def test_a_group_without_a_limit_is_not_kept(tree, monkeypatch):
     monkeypatch.setattr("pathlib.Path.write_text", lambda *_: (_ for _ in ()).throw(PermissionError()))
     with pytest.raises(PermissionError):
-        cgroups.Group(tree / "app", "jail", 1)
+        levels.Group(tree / "app", "jail", 1)
     assert not (tree / "app/jail").exists()

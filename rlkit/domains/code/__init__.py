@@ -1,1 +1,0 @@
-"""Programs: run in the sandbox against tests (scoring.py)."""

@@ -1,1 +1,0 @@
-"""Simulation: predicting what a program prints or needs (tasks.py, scoring.py)."""
