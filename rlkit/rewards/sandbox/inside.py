@@ -505,9 +505,9 @@ def tests(verdict: socket.socket, request: dict[str, Any], sock: socket.socket |
     """Run test code and write one JSON line with the outcome to `verdict`.
 
     Args:
-        request: tests, prefix, entry, pytest (whether pytest runs them), all (go on after a failure), each (seconds
-            from one check to the next, after which the process is ended), nonce (which the outcome repeats), and
-            without `sock` the program, which is then run in this process.
+        request: tests, prefix, entry, announced (whether the row names the entry), pytest (whether pytest runs them),
+            all (go on after a failure), each (seconds from one check to the next, after which the process is ended),
+            nonce (which the outcome repeats), and without `sock` the program, which is then run in this process.
         sock: leads to the process with the program.
     """
     outcome: dict[str, Any] = {"passed": 0, "total": 1, "error": None, "checks": 0}
@@ -585,8 +585,8 @@ def _bound(
     The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
     one of Python's counts only if it is what is tested: the tests' own `abs`, `sorted` and `Counter` are the real ones.
     """
-    own = set(vars(main)) - {n.name for n in ast.parse(request["prefix"]).body if _announced(n)}
-    tested = (request["entry"], "Solution")
+    own = set(vars(main)) - {n.name for n in ast.parse(request["prefix"]).body if announced(n)}
+    tested = ("Solution", request["entry"] if request["announced"] else None)
     free = [n for n in found if n in _used(tree, request) and n not in own]
     mine = [n for n in free if not hasattr(builtins, n) and n not in PRELUDE]
     mine = (mine or free) + [n for n in tested if n in found]
@@ -598,13 +598,14 @@ def _bound(
     return taken | {n: found[n] for n in mine}
 
 
-def _announced(node: ast.stmt) -> bool:
+def announced(node: ast.stmt) -> bool:
     """Whether a function or class of the prefix has no body yet."""
     if isinstance(node, ast.ClassDef):
         return node.name == "Solution"
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         return False
-    said = [n for n in node.body if isinstance(n, ast.Pass | ast.Raise | ast.Expr)]
+    idle = (ast.Pass, ast.Raise, ast.Expr, ast.Import, ast.ImportFrom)
+    said = [n for n in node.body if isinstance(n, idle)]
     return len(said) == len(node.body) and all(
         isinstance(n.value, ast.Constant) for n in said if isinstance(n, ast.Expr)
     )

@@ -23,7 +23,7 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlkit.rewards.grading import Grading, Ungradable
-from rlkit.rewards.sandbox.inside import PRELUDE, Lost, Opaque, Plain, is_check, receive, send
+from rlkit.rewards.sandbox.inside import PRELUDE, Lost, Opaque, Plain, announced, is_check, receive, send
 from rlkit.rewards.sandbox.jail import Jail, Outcome
 from rlkit.rewards.sandbox.levels import PROMISED, Level, choose
 
@@ -230,6 +230,7 @@ def run_tests(
         "tests": tests,
         "prefix": prefix,
         "entry": entry.rpartition(".")[2] if entry else _last_function(program),
+        "announced": bool(entry),
         "pytest": uses_pytest,
         "all": grading.settings.partial_credit,
         "each": seconds[0],
@@ -390,7 +391,7 @@ def needs_program(tests: ast.Module, prefix: ast.Module) -> bool:
         if isinstance(node.func, ast.Attribute):
             owner = node.func.value
             name = owner.id if isinstance(owner, ast.Name) else ""
-            return is_solution(owner) or name in solutions or name == "solution"
+            return is_solution(owner) or name in solutions or (name == "solution" and name not in free)
         return isinstance(node.func, ast.Name) and node.func.id in free | parameters
 
     def assigned(of: Callable[[ast.AST], bool]) -> set[str]:
@@ -435,14 +436,15 @@ def needs_program(tests: ast.Module, prefix: ast.Module) -> bool:
 def _free_names(tests: list[ast.AST], prefix: list[ast.AST]) -> set[str]:
     """The names that tests take from the program."""
     taken: set[str] = {"Solution"}
-    defined = set(dir(builtins)) | set(PRELUDE) | set(sys.stdlib_module_names) | {"np", "solution"}
+    defined = set(dir(builtins)) | set(PRELUDE) | set(sys.stdlib_module_names) | {"np"}
+    test_nodes = set(tests)
     for node in [*tests, *prefix]:
         if isinstance(node, ast.ImportFrom) and node.module == "solution":
             taken |= {a.asname or a.name for a in node.names}
         elif isinstance(node, ast.Import | ast.ImportFrom):
             defined |= {(a.asname or a.name).partition(".")[0] for a in node.names}
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            defined.add(node.name)
+            defined |= {node.name} if node in test_nodes or not announced(node) else set()
         elif isinstance(node, ast.arg):
             defined.add(node.arg)
         elif isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
