@@ -395,10 +395,14 @@ class RolloutConfig(Section):
 class RewardConfig(Section):
     """How answers are graded."""
 
-    scorer: Literal["strict"] = "strict"
+    scorer: Literal["strict", "verl"] = "strict"
+    """strict: rlkit's scorers. verl: the installed `verl.utils.reward_score.default_compute_score`, in the sandbox."""
     custom_reward_function: str | None = None
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a number, or
     a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""
+    env_vars: tuple[str, ...] = ()
+    """Environment variables that custom_reward_function may read. It runs without the others (keys, tokens …), and as
+    nobody where the run is root's."""
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
@@ -410,7 +414,14 @@ class RewardConfig(Section):
     sandbox: Literal["auto", "bubblewrap", "rlimits", "unsafe"] = "auto"
     """Isolation of untrusted programs; auto is the best that works here."""
     partial_credit: bool = False
-    """Train on the share of tests or cells that are right instead of on all or nothing."""
+    """Train on the share of tests, cells or instructions that are right (`parts.share`) instead of on all or
+    nothing."""
+    format_weight: Share = 0.0
+    """Weight of the response's format in what trains: (1 - weight) · verdict + weight · format. Both are in the parts;
+    what is reported is the verdict."""
+    format: Literal["boxed", "answer", "think"] = "boxed"
+    """boxed: a \\boxed{} outside the reasoning. answer: one <answer>…</answer>, at the end. think: one
+    <think>…</think>, at the beginning and with text after it."""
     judge_url: str | None = None
     """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers."""
     judge_model: str = "TIGER-Lab/general-verifier"

@@ -3,7 +3,7 @@
 import pytest
 
 from rlkit.config import RewardConfig
-from rlkit.domains.reasoning.scoring import score as score_gym
+from rlkit.domains.reasoning import score as score_gym
 from rlkit.domains.simulation import score_codeio
 from rlkit.domains.stem.scoring import score as score_stem
 from rlkit.domains.stem.scoring import score_choice, score_search

@@ -15,7 +15,7 @@ from rlkit.data.reference import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.code import PARAMETER, cases, compose
 from rlkit.domains.math.problems import FAMILIES
-from rlkit.domains.reasoning.tasks import REFUSED
+from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
 from rlkit.rewards.grading import grade
 from rlkit.seeds import generator

@@ -1,14 +1,17 @@
 """The router: order, deadlines, crashes, call contexts and bad input."""
 
 import asyncio
+import json
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +19,20 @@ import rlkit
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards import Router
-from rlkit.rewards.router import Call, _Job
 from rlkit.types import Reward, Task
 
 CUSTOM = """
-import os, time
+import json, os, socket, time
+
+def say(message):
+    # a message to the router that is not ours to send
+    data = message.encode()
+    for descriptor in range(3, 64):
+        try:
+            with socket.socket(fileno=os.dup(descriptor)) as sock:
+                sock.sendall(len(data).to_bytes(4, "big") + data)
+        except OSError:
+            pass
 
 def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs):
     if solution_str == "hang":
@@ -47,7 +59,19 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
     if solution_str == "odd":
         return {"score": 1.0, ("a", 1): 10**5000}
     if solution_str == "pid":
-        return {"score": 1.0, "pid": os.getpid()}
+        time.sleep(0.01)
+        return {"score": 1.0, "pid": os.getpid(), "parent": os.getppid()}
+    if solution_str.startswith("say "):
+        say(solution_str[4:])
+    if solution_str == "mark":
+        open(ground_truth, "w").close()
+    if solution_str == "who":
+        try:
+            with open("/proc/self/environ") as file:
+                shown = file.read()
+        except PermissionError:
+            shown = ""
+        return {"score": 1.0, "user": os.geteuid(), "variables": sorted(os.environ), "shown": "hush" in shown}
     return {"score": float(solution_str == ground_truth), "acc": solution_str == ground_truth}
 
 async def later(data_source, solution_str, ground_truth, extra_info):
@@ -108,10 +132,12 @@ def test_a_sleeping_answer_is_killed_too(custom):
     assert custom.grade_rows(rows("slow", "right"))[1].correct is True
 
 
-def test_an_answer_that_ends_while_its_worker_is_about_to_be_killed_is_the_one_that_is_late(custom):
+def test_an_answer_that_ends_while_its_worker_is_about_to_be_killed_is_the_one_that_is_late(
+    custom, monkeypatch
+):
     custom.grade_rows(rows(*["right"] * 400))
-    kill = custom._nursery.kill
-    custom._nursery.kill = lambda pid: (time.sleep(0.5), kill(pid))  # busy with another worker
+    kill = os.kill
+    monkeypatch.setattr(os, "kill", lambda *a: (time.sleep(0.5), kill(*a)))  # a busy machine
     rewards = custom.grade_rows(rows("right", "late", "nap", "right"))
     assert [r.correct for r in rewards] == [True, False, False, True]
     assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
@@ -131,20 +157,9 @@ def test_quick_answers_are_told_of_together_and_still_only_the_one_that_is_held_
     assert "died" in rewards[60].error and rewards[91].parts["killed"] == "deadline"
 
 
-def test_the_trainer_survives_a_worker_that_cuts_the_shared_note_short_and_needs_no_tmpdir(custom_file):
-    code = f"""if True:
-        import tempfile
-        tempfile.tempdir = "/nowhere"
-        from rlkit.config import RewardConfig
-        from rlkit.rewards import Router
-
-        config = RewardConfig(num_workers=1, custom_reward_function="{custom_file}:compute_score")
-        with Router(config) as router:
-            answers = ["right", "truncate", "right", "right"]
-            print([r.correct for r in router.grade_rows([("any", a, "right", None) for a in answers])])
-    """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stdout.strip()) == (0, "[True, False, True, True]"), done.stderr
+def test_the_router_survives_a_worker_that_cuts_its_descriptors_short(custom):
+    rewards = custom.grade_rows(rows("right", "truncate", "right", "right"))
+    assert [r.correct for r in rewards] == [True, False, True, True]
 
 
 def test_facts_that_have_no_json_form_cost_no_answer_its_outcome(custom):
@@ -154,64 +169,51 @@ def test_facts_that_have_no_json_form_cost_no_answer_its_outcome(custom):
     assert rewards[20].parts == {"('a', 1)": "a int"}
 
 
+OUTCOME = [1.0, True, {}, None, 0.1]
+
+
 @pytest.mark.parametrize(
-    ("sent", "told"),
+    "message",
     [
-        ([[2, False]], 0),  # the end, with outcomes missing
-        ([[0] + [[1.0, True, {}, None, 0.1]] * 2, EOFError], 2),  # death behind the last outcome
-        ([[0] + [[1.0, True, {}, None, 0.1]] * 3], 2),
-        ([[0, [1.0, True, {}, None, "x"]]], 0),
-        ([[0, [1.0, True, {}, None, float("nan")]], [2, False]], 1),
-        ([[1, float("inf"), ""], OverflowError], 0),
-        ([RecursionError], 0),
+        json.dumps([2, False]),  # the end, with outcomes missing
+        json.dumps([0, *[OUTCOME] * 70]),
+        json.dumps([0, [1.0, True, {}, None, "x"]]),
+        json.dumps([0, OUTCOME, [1.0, True, {}, None, float("nan")]]),
+        json.dumps([1, float("inf")]),
+        json.dumps([1, 1, 1]),
+        "[" * 100_000,
+        "nonsense",
     ],
+    ids=lambda message: message[:20],
 )
-def test_whatever_a_worker_says_each_answer_has_one_outcome(sent, told):
-    class Fake:
-        give = kill = held = lambda self, *_: 0
-
-        def receive(self, timeout):
-            word = words.pop(0)
-            if isinstance(word, type) and issubclass(word, Exception):
-                raise word
-            return word
-
-    words = [*sent]
-    with Router(RewardConfig(num_workers=1)) as router:
-        call = Call(2)
-        batch = [_Job(call, i, ["any", "x", "y", None]) for i in range(2)]
-        left = router._serve(Fake(), batch)
-        assert left is not None and len(call._told) + len(left) == 2
-        assert [r and r.value for r in call.results[:told]] == [1.0] * told
+def test_whatever_a_worker_says_each_answer_has_one_outcome(custom_file, message):
+    config = RewardConfig(num_workers=1, timeout=1, custom_reward_function=f"{custom_file}:compute_score")
+    with Router(config) as router:
+        rewards = router.grade_rows(rows("right", "say " + message, "right"))
+        assert len(rewards) == 3
+        assert [r.correct for r in router.grade_rows(rows("right", "wrong", "right"))] == [True, False, True]
 
 
-def test_a_closed_router_starts_no_process(custom_file):
-    router = Router(RewardConfig(num_workers=1))
-    router.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        router._nursery.spawn()
-    assert router._nursery._process.poll() is not None
-
-
-def test_slow_answers_behind_quick_ones_are_spread_over_the_workers():
-    with Router(RewardConfig(num_workers=8)) as router:
-        for source, seconds in (("quick", 1e-5), ("slow", 1.0), ("quick", 2e-5)):
-            router._learn(source, seconds)
-        sources = ["quick"] * 20 + ["slow"] * 40
-        router._jobs.extend(_Job(Call(1), 0, [source, "x", "y", None]) for source in sources)
-        assert [job.row[0] for job in router._take()] == ["quick"] * 20
-        assert len(router._take()) == 2
+def test_slow_answers_are_spread_over_the_workers(custom_file):
+    config = RewardConfig(num_workers=4, custom_reward_function=f"{custom_file}:compute_score")
+    with Router(config) as router:
+        router.grade_rows(rows(*["pid"] * 8))
+        assert len({r.parts["pid"] for r in router.grade_rows(rows(*["pid"] * 60))}) == 4
 
 
 def test_the_first_answers_are_graded_while_an_iterator_makes_the_next(custom):
-    def made():
-        yield from rows(*["right"] * 64)
-        until = time.monotonic() + 60
-        while not custom._seconds and time.monotonic() < until:  # learnt from the first outcome
-            time.sleep(0.01)
-        yield from rows("wrong") if custom._seconds else ()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        mark = Path(folder, "graded")
 
-    assert [r.correct for r in custom.grade_rows(made())] == [True] * 64 + [False]
+        def made():
+            yield from [("any", "mark", str(mark), None), *rows(*["right"] * 63)]
+            until = time.monotonic() + 60
+            while not mark.exists() and time.monotonic() < until:
+                time.sleep(0.01)
+            yield from rows("right") if mark.exists() else ()
+
+        assert [r.correct for r in custom.grade_rows(made())] == [False] + [True] * 64
 
 
 def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
@@ -221,7 +223,6 @@ def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
 
     with pytest.raises(ZeroDivisionError):
         custom.grade_rows(made())
-    assert not custom._jobs
     assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [True, False]
 
 
@@ -258,24 +259,93 @@ def test_closing_a_router_ends_what_waits_for_it(custom_file):
     assert all(reward.error for reward in call.wait())
 
 
-def test_a_killed_nursery_is_replaced(custom):
-    custom.grade_rows(rows("right"))
-    custom._nursery._process.kill()
-    custom._nursery._process.wait()
-    custom.grade_rows(rows(*["right"] * 8))
-    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 8)))
+def test_a_killed_fork_server_is_replaced(custom_file):
+    config = RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")
+    with Router(config) as router:
+        [before] = router.grade_rows(rows("pid"))
+        os.kill(before.parts["parent"], signal.SIGKILL)
+        os.kill(before.parts["pid"], signal.SIGKILL)
+        [after] = router.grade_rows(rows("pid"))
+        assert after.correct and after.parts["parent"] != before.parts["parent"]
 
 
-def test_no_process_is_left_behind(custom_file):
-    with Router(
-        RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")
-    ) as r:
-        pids = {x.parts["pid"] for x in r.grade_rows(rows(*["pid"] * 8))}
-        nursery = r._nursery._process.pid
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline and any(os.path.exists(f"/proc/{p}") for p in {*pids, nursery}):
+def ended(pids, seconds=5.0):
+    """Whether processes end within some seconds; one that nobody has reaped yet has ended."""
+
+    def alive(pid):
+        try:
+            return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except FileNotFoundError:
+            return False
+
+    until = time.monotonic() + seconds
+    while any(map(alive, pids)) and time.monotonic() < until:
         time.sleep(0.05)
-    assert not [p for p in {*pids, nursery} if os.path.exists(f"/proc/{p}")]
+    return not any(map(alive, pids))
+
+
+def test_no_worker_is_left_behind(custom_file):
+    config = RewardConfig(num_workers=2, timeout=2, custom_reward_function=f"{custom_file}:compute_score")
+    with Router(config) as router:
+        pids = {x.parts["pid"] for x in router.grade_rows(rows(*["pid"] * 8))}
+    assert ended(pids)
+
+
+def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file):
+    code = f"""if True:
+        import os
+        from rlkit.config import RewardConfig
+        from rlkit.rewards import Router
+
+        config = RewardConfig(num_workers=1, custom_reward_function="{custom_file}:compute_score", timeout=600)
+        router = Router(config)
+        [reward] = router.grade_rows([("any", "pid", "right", None)])
+        router.submit([("any", "hang", "right", None)])
+        print(reward.parts["pid"], reward.parts["parent"], flush=True)
+        import time; time.sleep(1)
+        os.kill(os.getpid(), 9)
+    """
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        pids = process.stdout.readline().split()
+    assert len(pids) == 2 and ended(pids)
+
+
+SCRIPT = """from rlkit.rewards import Router
+print("begun")
+with Router() as router:
+    print(router.grade_rows([("math__x", "3", "3", None)])[0].correct)
+"""
+
+
+def test_a_script_without_a_main_guard_is_run_once(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    for command in ([str(path)], ["-c", SCRIPT]):
+        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
+        assert done.stdout.split() == ["begun", "True"], done.stderr
+
+
+def test_a_notebook_grades(tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT)])
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
+    text = "".join(o.get("text", "") for o in notebook.cells[0].outputs if o.get("name") == "stdout")
+    assert text.split() == ["begun", "True"]
+
+
+def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    monkeypatch.setenv("HTTPS_PROXY", "http://me:hush@proxy:80")
+    monkeypatch.setenv("MY_SERVICE", "there")
+    config = RewardConfig(
+        num_workers=1, custom_reward_function=f"{custom_file}:compute_score", env_vars=("MY_SERVICE",)
+    )
+    with Router(config) as router:
+        [reward] = router.grade_rows(rows("who"))
+    assert not {"WANDB_API_KEY", "HTTPS_PROXY"} & set(reward.parts["variables"])
+    assert {"PATH", "MY_SERVICE"} <= set(reward.parts["variables"]) and not reward.parts["shown"]
+    assert reward.parts["user"] == (os.geteuid() or 65534)
 
 
 def test_all_call_contexts_give_the_same(router):
@@ -434,7 +504,7 @@ def test_score_grades_one_answer():
 
 def test_importing_the_router_imports_no_torch():
     code = (
-        "import sys; from rlkit.rewards.worker import main; from rlkit.rewards import Router; "
+        "import sys; import rlkit.rewards.worker; from rlkit.rewards import Router; "
         "from rlkit.domains import resolve; resolve('math__x'); "
         "print([m for m in ('torch', 'transformers', 'verl', 'sympy', 'reasoning_gym') if m in sys.modules])"
     )

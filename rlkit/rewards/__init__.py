@@ -6,7 +6,7 @@ Scoring never runs in the trainer's process. Scorers live beside their tasks in 
 import importlib
 from typing import Any
 
-SCORER_VERSION = "2"
+SCORER_VERSION = "3"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 
 
@@ -24,8 +24,8 @@ def scorer_of(config: Any) -> dict[str, str]:
 
 
 _PUBLIC = {
-    "Router": "rlkit.rewards.router",
-    "score": "rlkit.rewards.router",
+    "Router": "rlkit.rewards.pool",
+    "score": "rlkit.rewards.pool",
     "score_file": "rlkit.rewards.files",
     "audit": "rlkit.rewards.audit",
 }

@@ -19,7 +19,7 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards import SCORER_VERSION
-from rlkit.rewards.router import Router
+from rlkit.rewards.pool import Router
 from rlkit.types import Reward, Task
 
 Row = tuple[str, Any, Any, Any]  # data_source, response, ground_truth, extra_info

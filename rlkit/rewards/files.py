@@ -9,7 +9,7 @@ from typing import Any
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards import scorer_of
-from rlkit.rewards.router import Call, Router
+from rlkit.rewards.pool import Call, Router
 from rlkit.seeds import content_hash
 from rlkit.types import Reward
 

@@ -8,7 +8,7 @@ import inspect
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -95,10 +95,14 @@ def grade(
         if truth is None:
             return Reward.failed("The ground truth is missing.")
         if custom:
-            return _custom(grading, custom, data_source, response, ground_truth, extra)
-        scorer = resolve(data_source)
-        options = {"grading": grading} if _asks(scorer) else {}
-        return _paid(scorer(response, truth, extra, **options), grading.settings)
+            reward = _custom(custom, data_source, response, ground_truth, extra)
+        elif grading.settings.scorer == "verl":
+            reward = _verl(grading, data_source, response, ground_truth, extra)
+        else:
+            scorer = resolve(data_source)
+            options = {"grading": grading} if _asks(scorer) else {}
+            reward = _all_or_share(scorer(response, truth, extra, **options), grading.settings)
+        return _with_format(reward, response, grading.settings)
     except (UserError, Ungradable) as error:
         return Reward.failed(str(error))
     except MemoryError:
@@ -109,7 +113,8 @@ def grade(
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         if custom:
-            return Reward.failed(f"{custom} failed: {reason}")
+            hint = " It runs as nobody." if isinstance(error, PermissionError) else ""
+            return Reward.failed(f"{custom} failed: {reason}{hint}")
         return Reward.of(False, exception=reason[:300])
 
 
@@ -118,31 +123,101 @@ def _asks(scorer: Callable[..., Reward]) -> bool:
     return "grading" in inspect.signature(scorer).parameters
 
 
-def _paid(reward: Reward, settings: "RewardConfig") -> Reward:
-    """A scorer's reward as it is paid: the share that is right, or all or nothing."""
-    if reward.value is None or settings.partial_credit:
+def _all_or_share(reward: Reward, settings: "RewardConfig") -> Reward:
+    """A scorer's reward as the settings pay it: all or nothing, or the share that is right."""
+    if reward.value is None or reward.correct is None:
         return reward
-    return replace(reward, value=float(bool(reward.correct)))
+    if not settings.partial_credit:
+        return replace(reward, value=float(reward.correct))
+    return replace(reward, parts={**reward.parts, "share": reward.value})
+
+
+FORMATS: dict[str, Callable[[str], bool]] = {
+    "answer": lambda text: _count(text, "answer") == 1 and text.rstrip().endswith("</answer>"),
+    "boxed": lambda text: "\\boxed{" in text.rpartition("</think>")[2],
+    "think": lambda text: (
+        _count(text, "think") == 1
+        and text.lstrip().startswith("<think>")
+        and text.partition("</think>")[2].strip() != ""
+    ),
+}
+"""What `reward.format` may ask of a response."""
+
+
+def _count(text: str, tag: str) -> int:
+    """How many pairs of a tag a text has; 0 where tags are not in pairs."""
+    opened, closed = text.count(f"<{tag}>"), text.count(f"</{tag}>")
+    return opened if opened == closed and text.find(f"<{tag}>") < text.find(f"</{tag}>") else 0
+
+
+def _with_format(reward: Reward, response: str, settings: "RewardConfig") -> Reward:
+    """The weighted sum of a reward and of whether the response has the format; both are in the parts."""
+    weight = settings.format_weight
+    if reward.value is None or not weight:
+        return reward
+    form = float(FORMATS[settings.format](response))
+    parts = {**reward.parts, "verdict": reward.value, "format": form}
+    return replace(reward, value=(1 - weight) * reward.value + weight * form, parts=parts)
+
+
+def grading_counts(rewards: Iterable[Reward | None]) -> dict[str, float]:
+    """How many answers of a step were wrong for another reason than what they say, as metrics: the grader was killed
+    (deadline, memory, recursion, death), a program's time was over, or the scorer raised an exception."""
+    parts = [reward.parts for reward in rewards if reward is not None]
+    return {
+        "reward/killed": sum("killed" in p for p in parts),
+        "reward/timeouts": sum(p.get("reason") == "time" for p in parts),
+        "reward/grader_exceptions": sum("exception" in p for p in parts),
+    }
 
 
 def _custom(
-    grading: Grading, name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
+    name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
 ) -> Reward:
-    """A function with verl's compute_score signature, plain or async; its number or dict as a Reward. Whether the
-    answer is right it says by `acc`; where it does not, a score of at least 1 is, and one for effort is not."""
-    if name not in _loaded:
-        with grading.loading():
-            _loaded[name] = load_function(name)
-    result = _loaded[name](
+    """The reward by a function with verl's compute_score signature, plain or async."""
+    result = load_function(name)(
         data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
     )
     if inspect.isawaitable(result):
         result = asyncio.run(_wait(result))
+    return _reward_of(name, result)
+
+
+def _verl(
+    grading: Grading, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
+) -> Reward:
+    """The reward by verl's own scorers, in the sandbox: several evaluate the response."""
+    from rlkit.rewards.sandbox import programs  # not above: it imports this module
+
+    seconds = max(0.1, grading.remaining() - 0.3)
+    row = [data_source, response, ground_truth, dict(extra)]
+    [call] = programs.call_function(grading, _VERL, "score", [row], seconds, modules=(VERL,))
+    if call.error == "time":
+        return Reward.of(False, reason="time")
+    if call.error is not None:
+        raise Ungradable(f"{VERL} failed: {call.error}")
+    return _reward_of(f"{VERL}:default_compute_score", call.value)
+
+
+VERL = "verl.utils.reward_score"
+_VERL = f"from {VERL} import default_compute_score as score"
+
+
+def _reward_of(name: str, result: Any) -> Reward:
+    """A number, or a mapping with `score` and `acc`, as a Reward. Whether the answer is right it says by `acc`; where
+    it does not, a score of at least 1 is, and one for effort is not."""
     parts = dict(result) if isinstance(result, Mapping) else {}
-    value = parts.pop("score") if parts else result
-    if isinstance(value, Mapping) or not math.isfinite(float(value)):
-        raise Ungradable(f"{name} returned {value!r}, which is no finite score.")
-    return Reward(float(value), bool(parts.get("acc", float(value) >= 1)), parts)
+    value = parts.pop("score", None) if isinstance(result, Mapping) else result
+    try:
+        number = math.nan if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise Ungradable(
+            f"{name} returned {str(result)[:100]!r}: return a finite number, or a dict with score (a finite number) "
+            "and acc (whether the answer is right)."
+        )
+    return Reward(number, bool(parts.get("acc", number >= 1)), parts)
 
 
 async def _wait(awaitable: Any) -> Any:
@@ -158,9 +233,7 @@ def version_of(name: str) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
 
 
-_loaded: dict[str, Callable[..., Any]] = {}
-
-
+@lru_cache
 def load_function(name: str) -> Callable[..., Any]:
     """`module:function` or `path/to/file.py:function`.
 

@@ -1,128 +1,144 @@
-"""The nursery process and the workers that it forks (children of rlkit.rewards.nursery).
+"""A grading process: it reads batches of answers from the router, grades them and sends the outcomes back.
 
-A worker reads batches of answers, grades them one after another and sends the outcomes, those of quick answers
-together. It notes in shared memory which answer it is grading, so the router always knows which one a worker that
-died or hung was holding.
+Messages are JSON and not pickle, so that a worker that untrusted text has taken over can send nothing but values:
+[GRADED, outcome, …] of the batch's next answers, [LOADING, seconds to wait], and [END, whether the worker has grown
+too big] after the last outcome of a batch.
 """
 
 import contextlib
 import ctypes
-import importlib
+import fcntl
 import json
-import mmap
 import os
 import resource
 import signal
-import socket
 import sys
 import time
 import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from multiprocessing import forkserver
+from multiprocessing.connection import Connection
 from typing import Any
 
 from rlkit.config import RewardConfig
-from rlkit.domains import scorers
-from rlkit.rewards.grading import Grading, grade
+from rlkit.rewards.grading import Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.wire import END, GRADED, HELD, LOADING, Channel, encode
+
+GRADED, LOADING, END = range(3)
+IMPORTING = 120.0  # seconds that the import of a reward function may take
 
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
 _PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_NOBODY = 65534
+_PR_SET_NO_NEW_PRIVS = 38
+
+_VARIABLES = {
+    "PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
+    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS",
+    "HF_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "SSL_CERT_FILE", "SSL_CERT_DIR",
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+}  # fmt: skip
 
 
-def main(descriptor: int) -> None:
-    """Serve spawn and kill requests until the router's end of the control socket closes."""
-    control = socket.socket(fileno=descriptor)
-    _adopt_orphans()
-    children: set[int] = set()
-    while True:
-        message, descriptors, _, _ = socket.recv_fds(control, 65536, 2)
-        if not message:
-            break
-        request = json.loads(message)
-        if request["op"] == "spawn":
-            reply = _spawn(request, control, *descriptors)
-            children.add(reply)
-        else:
-            reply = request["pid"]
-            if reply in children:
-                os.kill(reply, signal.SIGKILL)
-                os.waitpid(reply, 0)
-                children.discard(reply)
-        children -= _reaped() or set()
-        control.sendall(json.dumps(reply).encode())
-    for pid in children:
-        os.kill(pid, signal.SIGKILL)
-    end = time.monotonic() + 2
-    while _reaped() is not None and time.monotonic() < end:
-        time.sleep(0.005)
+def environment(config: RewardConfig) -> dict[str, str]:
+    """The variables of this process that a worker gets: a fixed list without secrets, those of `reward.env_vars`, and
+    the judge's key where there is a judge."""
+    named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name in named
+        or (
+            (name in _VARIABLES or name.startswith(("LC_", "PYTHON"))) and "@" not in value
+        )  # a proxy's address may hold a password
+    }
 
 
-def _spawn(request: dict[str, Any], control: socket.socket, descriptor: int, note: int) -> int:
-    for module in ("rlkit.domains.math.compare", "pint", "langdetect"):
-        with contextlib.suppress(Exception):  # one that is not installed is told of where it is asked for
-            importlib.import_module(module)  # once here instead of in every worker that is forked from now on
-    scorers.names()
-    nursery = os.getpid()
-    pid = os.fork()
-    if pid:
-        os.close(descriptor)
-        os.close(note)
-        return pid
-    try:
-        control.close()
-        _die_with_parent(nursery)
-        settings = RewardConfig.model_validate(request["settings"])
-        serve(Channel(socket.socket(fileno=descriptor)), mmap.mmap(note, HELD), settings)
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        os._exit(0)
+@dataclass
+class Start:
+    """What a new worker is told. The fork server unpickles it in the new process and calls `_bootstrap`, as it does
+    with a multiprocessing.Process; unlike a Process it does not import the trainer's `__main__` again."""
 
+    config: RewardConfig
+    environment: Mapping[str, str]
 
-def _adopt_orphans() -> None:
-    """Sandboxes of a killed worker become children of the nursery, which then reaps them."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    def _bootstrap(self, sentinel: int) -> int:
+        """Serve the router until it closes the connection.
 
-
-def _reaped() -> set[int] | None:
-    """Processes that ended; None when there is none left."""
-    gone: set[int] = set()
-    while True:
+        Args:
+            sentinel: a pipe whose other end the router's process holds.
+        """
         try:
-            pid, _ = os.waitpid(-1, os.WNOHANG)
-        except ChildProcessError:
-            return gone or None
-        if pid == 0:
-            return gone
-        gone.add(pid)
+            _end_with(sentinel)
+            os.setsid()  # Ctrl-C stops the trainer, which then ends its workers
+            _replace_environment(self.environment)
+            with open(os.devnull, "r+b") as null:
+                os.dup2(null.fileno(), 0)
+                os.dup2(null.fileno(), 1)
+            connection, begun = forkserver.get_inherited_fds()
+            _serve(Connection(connection), begun, self.config)
+        except BaseException:
+            traceback.print_exc()
+            return 1
+        return 0
 
 
-def _die_with_parent(parent: int) -> None:
+def _end_with(sentinel: int) -> None:
+    """Have the kernel kill this process when the other end of the pipe closes, whatever it is computing then."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(0)
+        fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(sentinel, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
 
 
-def serve(channel: Channel, note: mmap.mmap, settings: RewardConfig) -> None:
-    """Grade batches until the router closes the socket."""
-    if settings.custom_reward_function is None:  # a custom function may need any amount of memory
+def _replace_environment(variables: Mapping[str, str]) -> None:
+    """Also in the memory that /proc/self/environ shows, which unsetting a variable leaves as it was."""
+    entries = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
+    index = 0
+    while entry := entries[index]:
+        text = ctypes.string_at(entry)
+        if text.partition(b"=")[0].decode(errors="replace") not in variables:
+            ctypes.memset(entry, 0, len(text))
+        index += 1
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def drop_privileges() -> None:
+    """Become nobody where this process is root, and gain no rights by any program from now on."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(_NOBODY)
+        os.setuid(_NOBODY)
+
+
+def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
+    """Grade batches. One byte into `begun` before each answer tells the router which one a worker that hangs or dies
+    was grading."""
+    if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
+    else:
+        connection.send_bytes(encode([LOADING, IMPORTING]))
+        with contextlib.suppress(Exception):  # each answer has the reason as its error
+            load_function(config.custom_reward_function)
+        drop_privileges()
+        connection.send_bytes(encode([LOADING, config.timeout]))
     while True:
         try:
-            batch = channel.receive()
+            batch = json.loads(connection.recv_bytes())
         except EOFError:
             break
-        _grade(batch, channel, note, settings)
-        channel.send(encode([END, _resident() > _RECYCLE]))
+        _grade(batch, connection, begun, config)
+        connection.send_bytes(encode([END, _resident() > _RECYCLE]))
     programs.close()
 
 
-def _grade(batch: list[Any], channel: Channel, note: mmap.mmap, settings: RewardConfig) -> None:
+def _grade(batch: list[Any], connection: Connection, begun: int, config: RewardConfig) -> None:
     """Grade a batch. Outcomes of quick answers are sent together."""
     waiting: list[list[Any]] = []
     flushed = time.perf_counter()
@@ -130,20 +146,19 @@ def _grade(batch: list[Any], channel: Channel, note: mmap.mmap, settings: Reward
     def flush() -> None:
         nonlocal flushed
         if waiting:
-            channel.send(_encode(waiting))
+            connection.send_bytes(_encode(waiting))
             waiting.clear()
         flushed = time.perf_counter()
 
     def announce(seconds: float) -> None:
         flush()
-        channel.send(encode([LOADING, seconds]))
+        connection.send_bytes(encode([LOADING, seconds]))
 
-    neighbours = list(batch)
-    own = os.getpid()
-    for index, answer in enumerate(batch):
-        note[:HELD] = index.to_bytes(HELD, "big")
+    neighbours, own = list(batch), os.getpid()
+    for answer in batch:
+        os.write(begun, b".")
         start = time.perf_counter()
-        reward = grade(*answer, Grading(settings, neighbours, announce))
+        reward = grade(*answer, Grading(config, neighbours, announce))
         if os.getpid() != own:  # the scorer forked: only one of the two may speak
             os._exit(0)
         end = time.perf_counter()
@@ -153,33 +168,56 @@ def _grade(batch: list[Any], channel: Channel, note: mmap.mmap, settings: Reward
     flush()
 
 
+def _resident() -> int:
+    """Bytes of memory in use; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return 0
+
+
+def _jsonable(value: Any) -> Any:
+    """numpy scalars and arrays as lists and numbers, other mappings as dicts, bytes as text."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "items"):
+        return dict(value)
+    if isinstance(value, bytes):
+        return value.decode()  # UnicodeDecodeError is a ValueError: the caller reports it
+    if isinstance(value, set | frozenset):
+        return sorted(value, key=repr)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
+
+
+_ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
+
+
+def encode(value: Any) -> bytes:
+    """JSON bytes; raises TypeError or ValueError for what JSON has no form for."""
+    return _ENCODER.encode(value).encode()
+
+
 def _encode(outcomes: list[list[Any]]) -> bytes:
+    """The outcomes as a message; facts of a scorer that JSON has no form for become text."""
     try:
         return encode([GRADED, *outcomes])
-    except Exception:  # a scorer's odd facts, which must not cost the other answers theirs
+    except Exception:  # of any kind: the facts are the scorer's
         for outcome in outcomes:
-            outcome[2] = {_text(name): v if _plain(v) else _text(v) for name, v in outcome[2].items()}
+            outcome[2] = {_text(name): v if _encodable(v) else _text(v) for name, v in outcome[2].items()}
         return encode([GRADED, *outcomes])
 
 
 def _text(value: Any) -> str:
     try:
         return str(value)
-    except Exception:  # of any kind: it is the scorer's
+    except Exception:  # of any kind: the value is the scorer's
         return f"a {type(value).__name__}"
 
 
-def _plain(value: Any) -> bool:
+def _encodable(value: Any) -> bool:
     try:
         encode(value)
         return True
-    except Exception:  # of any kind: it is the scorer's
+    except Exception:  # of any kind: the value is the scorer's
         return False
-
-
-def _resident() -> int:
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.data.exporting import from_verl
-from rlkit.rewards.router import Router
+from rlkit.rewards.pool import Router
 from rlkit.scaleout.answers import record
 from rlkit.types import Reward
 

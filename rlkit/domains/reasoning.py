@@ -1,0 +1,204 @@
+"""reasoning-gym (Stojanovski et al. 2025, arXiv 2505.24760): its data sets as sources, scored by their own scorers."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from rlkit.domains import Source, scorer, sources
+from rlkit.domains.answers import tagged
+from rlkit.errors import UserError, did_you_mean
+from rlkit.rewards.grading import Grading
+from rlkit.rewards.sandbox import programs
+from rlkit.rewards.truth import parse
+from rlkit.types import Reward, Task
+
+LISTED = ("acre", "gsm_symbolic", "list_functions")
+"""Data sets that draw a list as long as themselves: they are made again for each item."""
+REFUSED = {
+    **dict.fromkeys(
+        ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note"),
+        "its items change with Python's hash seed",
+    ),
+    "time_intervals": "its items change with the date",
+    **dict.fromkeys(
+        ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"),
+        "it has no reference answers",
+    ),
+    **dict.fromkeys(
+        ("arc_agi", "rearc"), "its entries do not survive JSON; the source 'arc' has these grids"
+    ),
+    "word_ladder": "its items depend on the data set's size",
+    "composite": "a mixture belongs into data.train, one source a data set",
+}
+ABILITY = {
+    **dict.fromkeys(("arithmetic", "algebra", "geometry", "probability"), "math"),
+    "code": "simulation",
+}
+
+
+@sources.register("reasoning_gym")
+class ReasoningGym(Source):
+    """One of reasoning-gym's data sets, answered in <answer> tags and scored by its own scorer.
+
+    Item i of a data set with seed s is drawn from Random(s + i), so data sets with neighbouring seeds
+    are nearly the same: here the seed is always 0, and training and held-out tasks differ by index.
+    """
+
+    makes: ClassVar[tuple[str, ...]] = ("reasoning_gym__*",)
+    kind: Literal["reasoning_gym"] = "reasoning_gym"
+    dataset: str
+    """Name of the data set: chain_sum, knights_knaves, mini_sudoku …"""
+    level: Annotated[int, Field(ge=0)] | None = None
+    """Level of reasoning-gym's curriculum for every attribute (its last one where it has fewer); None is
+    the data set's default."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """Fields of the data set's own configuration."""
+
+    def task(self, index: int) -> Task:
+        listed = self.dataset in LISTED
+        options = json.dumps(self.options, sort_keys=True)
+        items = _items(self.dataset, self.level, options, index if listed else 0)
+        entry = items[0 if listed else index]
+        return Task.ask(
+            f"reasoning_gym__{self.dataset}",
+            entry["question"].strip() + "\nGive the final answer in <answer> </answer> tags.",
+            entry["answer"],
+            ability=ABILITY.get(items.category, "logic"),
+            extra_info={
+                "index": index,
+                "difficulty": self.level or 0,
+                "entry": {"answer": entry["answer"], "metadata": json.loads(json.dumps(entry["metadata"]))},
+            },
+        )
+
+
+@lru_cache(64)
+def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
+    import reasoning_gym
+    from reasoning_gym.factory import DATASETS
+
+    if dataset in REFUSED:
+        raise UserError(
+            f"data.train reasoning_gym: dataset is {dataset!r}, but {REFUSED[dataset]}: use another one."
+        )
+    if dataset not in DATASETS:
+        near = did_you_mean(dataset, DATASETS)
+        raise UserError(f"data.train reasoning_gym: unknown dataset {dataset!r}.{near}")
+    size = 1 if dataset in LISTED else 2**62
+    values = {**_at_level(dataset, level), **json.loads(options), "seed": seed, "size": size}
+    try:
+        return reasoning_gym.create_dataset(dataset, **values)
+    except (TypeError, AssertionError, ValueError) as error:
+        raise UserError(
+            f"data.train reasoning_gym: dataset {dataset!r} refuses its options: {error}."
+        ) from None
+
+
+def _at_level(dataset: str, level: int | None) -> dict[str, Any]:
+    """The data set's configuration with every attribute at a level of its curriculum."""
+    from dataclasses import asdict
+
+    from reasoning_gym.factory import CURRICULA, create_curriculum
+
+    if level is None:
+        return {}
+    if dataset not in CURRICULA:
+        raise UserError(f"data.train reasoning_gym: dataset {dataset!r} has no levels: use options instead.")
+    curriculum = create_curriculum(dataset)
+    for name, attribute in curriculum.attributes.items():
+        curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
+    return asdict(curriculum.generate_configuration())
+
+
+@scorer("reasoning_gym*", "reasoning-gym*")
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
+    """The value that the data set's own scorer gives the last `<answer>`; correct is full marks. parts: score.
+
+    `extra_info["entry"]` is the item (or its JSON text), with `metadata.source_dataset` as reasoning-gym
+    writes it; `extra_info["task"]` or `["dataset"]` names the data set otherwise. The scorers run in the sandbox:
+    several evaluate the answer as Python or with sympy.
+    """
+    entry = parse(extra_info.get("entry") or {}, dict, "a reasoning-gym item")
+    metadata = parse(entry.get("metadata") or extra_info.get("metadata") or {}, dict, "a reasoning-gym item")
+    name = extra_info.get("dataset") or extra_info.get("task") or metadata.get("source_dataset")
+    if not name:
+        raise UserError("A reasoning-gym row needs extra_info.entry with metadata.source_dataset.")
+    answer = tagged(response)
+    if answer is None:
+        return Reward.of(False, reason="no answer")
+    item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
+    arguments = [str(name), answer.strip(), item]
+    seconds = max(0.1, grading.remaining() - 0.3)
+    [call] = programs.call_function(
+        grading, _SCORE, "score", [arguments], seconds, modules=("reasoning_gym", "sympy")
+    )
+    if call.error is not None:
+        return Reward.of(False, reason=call.error)
+    value, fault = call.value
+    if fault:
+        raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
+    value = min(1.0, max(0.0, float(value)))
+    return Reward.of(value > 1 - 1e-9, value, score=value)
+
+
+_SCORE = '''"""Run in the sandbox. A scorer may evaluate a literal or a formula, which reaches none of its names."""
+import ast, builtins, json, sys
+
+import reasoning_gym, sympy
+from reasoning_gym.factory import DATASETS
+from sympy.parsing import sympy_parser
+
+PLAIN = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load,
+         ast.operator, ast.unaryop)
+FUNCTIONS = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log",
+             "ln", "sqrt", "Abs"}
+parse_expr = sympy_parser.parse_expr
+
+
+def check(text, formula):
+    tree = ast.parse(text.strip(), mode="eval")
+    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    for node in ast.walk(tree):
+        if formula and isinstance(node, ast.Call) and not node.keywords:
+            continue
+        if formula and isinstance(node, ast.Name) and (
+            node.id in FUNCTIONS if id(node) in called else len(node.id) <= 2
+        ):
+            continue
+        text = isinstance(node, ast.Constant) and not isinstance(node.value, (int, float))
+        if not isinstance(node, PLAIN) or (formula and text) or id(node) in called:
+            raise ValueError("not a plain value or formula")
+
+
+def eval_plain(text, *_):
+    check(text, False)
+    return builtins.eval(text, {"__builtins__": {}})
+
+
+def parse_formula(text, *arguments, **options):
+    check(text, True)
+    return parse_expr(text, *arguments, **options)
+
+
+def score(name, answer, item):
+    if name not in DATASETS:
+        return [0.0, "there is no such data set."]
+    item = json.loads(item)
+    scorer = reasoning_gym.get_score_answer_fn(name)
+    module = sys.modules[type(scorer.__self__).__module__]
+    module.eval = eval_plain
+    sympy.parse_expr = sympy_parser.parse_expr = parse_formula
+    if getattr(module, "parse_expr", None) is parse_expr:
+        module.parse_expr = parse_formula
+    try:
+        return [float(scorer(answer=answer, entry=item)), None]
+    except Exception:
+        try:
+            scorer(answer=item["answer"], entry=item)
+        except Exception as error:
+            return [0.0, f"{type(error).__name__}: {error}"]
+        return [0.0, None]
+'''

@@ -1,1 +1,0 @@
-"""Procedural reasoning tasks of many kinds, through the reasoning-gym package."""

@@ -1,0 +1,115 @@
+"""No scorer runs what a response says: nothing is written, no variable is read, and no later verdict changes."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from rlkit.config import RewardConfig
+from rlkit.domains import resolve, scorers
+from rlkit.rewards import Router
+
+BOX = ["42", "4", r"\frac{1}{2}"]
+TRUTHS = {
+    "codegen__x": {"inputs": ["1\n"], "outputs": ["1\n"]},
+    "simulation__cruxeval-o": {"functional": "def f(x):\n    return x"},
+    "simulation__codeio": '"output": 1',
+    "simulation__arcagi1": [[1]],
+    "logic__zebra_x": {"header": ["House", "Drink"], "rows": [["1", "tea"]]},
+    "logic__ordering_x": ["a", "b"],
+    "stem__supergpqa": "A",
+    "searchR1_x": {"target": ["Ada"]},
+}
+INFO = {
+    "simulation__cruxeval-o": {"input": "1", "output": "1"},
+    "ifeval": {"instruction_id_list": ["punctuation:no_comma"]},
+}
+GYM = {
+    "countdown": {"numbers": [1, 2], "target": 3},
+    "puzzle24": {},
+    "simple_integration": {"variable": "x", "integrand": "x"},
+    "intermediate_integration": {"variable": "x", "integrand": "x"},
+    "polynomial_multiplication": {"result": "x"},
+    "string_insertion": {},
+    "spiral_matrix": {},
+    "binary_matrix": {},
+    "n_queens": {"valid_answers": ["Q"]},
+    "chain_sum": {},
+}
+WAYS = (r"\boxed{%s}", "<answer>%s</answer>", "```python\n%s\n```", "Answer: %s", "%s")
+
+
+def injections(mark):
+    """Python, sympy, format strings, pickles and YAML tags that would write the environment to a file."""
+    shell = f"env > {mark}"
+    system = f"__import__('os').system({shell!r})"
+    write = f"open({str(mark)!r}, 'w').write(str(__import__('os').environ))"
+    take = "__import__('sys').modules['rlkit.rewards.worker'].__dict__.__setitem__"
+    right = "lambda *a: __import__('rlkit.types').types.Reward.of(True)"
+    return [
+        system,
+        write,
+        f"[{system}]",
+        f"[x for x in [{write}]]",
+        f"({take}('grade', {right}))",
+        "__import__('rlkit.rewards.grading').rewards.grading.__dict__.update(grade=lambda *a: 1/0)",
+        f"exec({write!r})",
+        f"eval(compile({write!r}, 'x', 'eval'))",
+        f"(lambda: {write})()",
+        f"().__class__.__base__.__subclasses__()[0].__init__.__globals__['os'].system({shell!r})",
+        f"sympify({write!r})",
+        f"Symbol('x').__class__.__init__.__globals__['__builtins__']['eval']({write!r})",
+        f"lambdify((), {write!r})()",
+        f"S({write!r})",
+        "{0.__class__.__init__.__globals__}",
+        "%(os)s {os.environ} ${HOME} `env`",
+        f"!!python/object/apply:os.system [{shell!r}]",
+        f"cos\nsystem\n(S{shell!r}\ntR.",
+        "__import__('builtins').__dict__.update(eval=lambda *a: 1, repr=lambda *a: '')",
+        f"{{'a': {system}}}",
+        "oracle_answer",
+        "entry['answer']",
+    ]
+
+
+def rows(mark):
+    """Every registered scorer with every injection, in the places where answers stand."""
+    sources = [name.replace("*", "x") for name in scorers.names()]
+    sources += [name for name in (*TRUTHS, *INFO) if name not in sources]
+    for source in sources:
+        if resolve(source) in (resolve("codegen__x"), resolve("reasoning_gym__x"), resolve("livebench")):
+            continue
+        for text in injections(mark):
+            for way in WAYS:
+                yield source, way % text, TRUTHS.get(source, "42"), INFO.get(source)
+    for name, metadata in GYM.items():
+        info = {"entry": {"answer": "7", "metadata": {"source_dataset": name, **metadata}}}
+        for text in injections(mark):
+            yield f"reasoning_gym__{name}", f"<answer>{text}</answer>", "7", info
+
+
+def test_no_scorer_runs_what_a_response_says(monkeypatch):
+    monkeypatch.setenv("WANDB_API_KEY", "hush")
+    with tempfile.TemporaryDirectory() as folder, Router(RewardConfig(num_workers=1)) as router:
+        os.chmod(folder, 0o777)
+        honest = [("math__x", r"\boxed{3}", "4", None), ("math__x", r"\boxed{4}", "4", None)]
+        attacks = list(rows(Path(folder, "mark")))
+        rewards = router.grade_rows(attacks)
+        bought = [(a[0], a[1]) for a, r in zip(attacks, rewards, strict=True) if r.correct]
+        assert [x for x in bought if x[0] != "ifeval"] == []
+        assert [r.correct for r in router.grade_rows(honest * 20)] == [False, True] * 20
+        assert not list(Path(folder).iterdir())
+
+
+def test_the_scorers_of_reasoning_gym_that_evaluate_are_all_attacked():
+    reasoning_gym = pytest.importorskip("reasoning_gym")
+    found = set()
+    for path in Path(reasoning_gym.__file__).parent.rglob("*.py"):
+        text = path.read_text()
+        scoring = text.partition("def score_answer")[2].partition("\nclass ")[0]
+        if "eval(" in scoring.replace('eval(entry["answer"])', "") or "parse_expr(" in scoring:
+            found.add(path.stem)
+    assert found - {"bitwise_arithmetic", "propositional_logic"} <= set(
+        GYM
+    )  # evaluate only what the item holds
