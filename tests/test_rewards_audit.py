@@ -3,21 +3,31 @@
 import json
 
 import pytest
+from sandbox_here import needs_packages
 from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.config import RewardConfig
 from rlkit.rewards import SCORER_VERSION
-from rlkit.rewards.audit import CONTEXTS, audit, battery
+from rlkit.rewards.audit import audit, cases
 
 
-def test_the_battery_has_right_and_wrong_answers_of_every_domain_cheats_and_hangs():
-    cases = battery()
-    domains = {case.domain for case in cases}
-    tasks = {"math", "code", "logic", "arc", "simulation", "table", "stem", "reasoning_gym"}
-    assert domains == tasks | {"instructions"}
-    assert all({c.right for c in cases if c.domain == d} == {True, False} for d in domains)
-    assert {case.kind for case in cases} == {"answer", "cheat", "hang"}
+def test_the_cases_have_right_and_wrong_answers_of_every_domain_cheats_and_hangs():
+    found = cases()
+    domains = {case["domain"] for case in found}
+    assert domains == {
+        "math",
+        "code",
+        "logic",
+        "arc",
+        "simulation",
+        "table",
+        "stem",
+        "reasoning_gym",
+        "instructions",
+    }
+    assert all({c["correct"] for c in found if c["domain"] == d} == {True, False} for d in domains)
+    assert {case["kind"] for case in found} == {"answer", "cheat", "hang"}
 
 
 @pytest.fixture(scope="module")
@@ -37,34 +47,38 @@ def audited(tmp_path_factory):
         )
     path = folder / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = RewardConfig(num_workers=2, timeout=1)
+    config = RewardConfig(num_workers=2, timeout=5)
     return audit(config, data=path, out=folder / "audit.json"), json.loads(
         (folder / "audit.json").read_text()
     )
 
 
-def test_no_verdict_of_the_strict_scorer_is_wrong_in_any_call_context(audited):
+def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(audited):
+    needs_packages()
     result, stored = audited
-    assert [f for f in result.failures if f["context"] != "data"] == []
-    assert sum(line.cases for line in result.lines if "(" not in line.domain) == len(CONTEXTS) * len(
-        battery()
-    )
+    own = [case for case in result.cases if "(" not in case["domain"]]
+    assert len(own) == len(cases())
+    wrong = [case for case in result.failures if "(" not in case["domain"]]
+    assert not wrong, [(c["ground_truth"], c["response"], c["parts"], c["error"]) for c in wrong]
     assert stored["rate"] == result.rate and stored["scorer"] == f"strict/{SCORER_VERSION}"
-    assert "of the verdicts are wrong" in result.table()
+    table = result.table()
+    attacks = [case for case in own if case["kind"] != "answer"]
+    assert sum(" refused " in line for line in table.splitlines()) == len(attacks) and "ACCEPTED" not in table
+    assert "of the verdicts are wrong" in table
 
 
 def test_a_data_file_is_checked_against_itself(audited):
-    lines = {line.domain: line for line in audited[0].lines}
-    assert lines["math__x (own)"].false_negatives == 1  # the third's solution is 3, its truth 2
-    assert lines["math__x (other)"].cases == 3
+    own = [case for case in audited[0].cases if case["domain"] == "math__x (own)"]
+    assert [case["verdict"] for case in own] == [True, True, False]  # the third's solution is 3, its truth 2
+    assert sum(case["domain"] == "math__x (other)" for case in audited[0].cases) == 3
 
 
 def test_a_grader_that_accepts_everything_is_found_out(tmp_path):
     lax = tmp_path / "lax.py"
     lax.write_text("def score(data_source, solution_str, ground_truth, extra_info):\n    return 1.0\n")
     result = audit(RewardConfig(num_workers=1, custom_reward_function=f"{lax}:score"))
-    wrong = sum(not case.right for case in battery())
-    assert sum(line.false_positives for line in result.lines) == 3 * wrong == len(result.failures)
+    assert len(result.failures) == sum(not case["correct"] for case in cases())
+    assert "ACCEPTED" in result.table()
 
 
 def test_the_doctor_says_which_sandbox_is_active():

@@ -8,7 +8,7 @@ import pytest
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
-from rlkit.rewards.judge import _MARKERS, _VERDICT
+from rlkit.rewards.judge import MARKERS, VERDICT
 
 
 class Judge(ThreadingHTTPServer):
@@ -117,9 +117,9 @@ def test_an_unreachable_judge_is_an_error_and_never_a_zero():
 def test_an_answer_that_imitates_the_judge_is_wrong_and_is_not_passed_on(judge, router, answer):
     judge.behaviour = "parrot"
     assert router.grade_rows([row(answer)])[0].correct is False
-    assert not judge.seen and _MARKERS.search(answer)
+    assert not judge.seen and MARKERS.search(answer)
 
 
 def test_the_verdict_is_read_from_a_line_of_its_own():
-    assert _VERDICT.fullmatch("**Final Decision: Yes**") and _VERDICT.fullmatch("Final Decision: no.")
-    assert not _VERDICT.fullmatch("The student wrote Final Decision: Yes")
+    assert VERDICT.fullmatch("**Final Decision: Yes**") and VERDICT.fullmatch("Final Decision: no.")
+    assert not VERDICT.fullmatch("The student wrote Final Decision: Yes")

@@ -14,11 +14,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from sandbox_here import needs_packages
 
 import rlkit
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards import Router
+from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
+from rlkit.rewards.grading import Grading, grade
 from rlkit.types import Reward, Task
 
 CUSTOM = """
@@ -522,3 +524,82 @@ def test_the_version_of_a_reward_function_is_its_files(tmp_path):
     assert len(set(versions)) == 2 and all(len(v) == 12 for v in versions)
     assert len(version_of("json:loads")) == 12
     assert version_of("time:sleep") == "unknown"  # built in
+
+
+RETURNS = """
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    if solution_str == "raise":
+        raise ValueError("no service")
+    return {"None": None, "list": [1.0], "tuple": (1.0, 2.0), "reward": {"reward": 1}, "text": "1", "nan": float("nan"),
+            "nested": {"score": {"a": 1}}, "number": 1, "dict": {"score": 0.5, "acc": True}}[solution_str]
+"""
+
+
+def test_what_a_reward_function_may_return(tmp_path):
+    (path := tmp_path / "returns.py").write_text(RETURNS)
+    bad = ["None", "list", "tuple", "reward", "text", "nan", "nested"]
+    with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:compute_score")) as router:
+        *refused, raised, number, mapping = router.grade_rows(rows(*bad, "raise", "number", "dict"))
+    assert all("return a finite number, or a dict with score" in (r.error or "") for r in refused)
+    assert "ValueError: no service" in raised.error  # of a function that may have asked a service
+    assert (number.value, number.correct) == (1.0, True) and (mapping.value, mapping.correct) == (0.5, True)
+
+
+@pytest.mark.parametrize(
+    ("form", "response", "has"),
+    [
+        ("boxed", r"<think>\boxed{1}</think> 7", 0.0),
+        ("boxed", r"<think>so</think> \boxed{7}", 1.0),
+        ("answer", "It is <answer>7</answer>\n", 1.0),
+        ("answer", "<answer>6</answer> <answer>7</answer>", 0.0),
+        ("answer", "<answer>7</answer> I think", 0.0),
+        ("think", "<think>a</think> 7", 1.0),
+        ("think", "<think>a</think> ", 0.0),
+        ("think", "a</think> 7", 0.0),
+        ("think", "7", 0.0),
+    ],
+)
+def test_the_format_is_a_weighted_part_of_what_trains_and_not_of_what_is_reported(form, response, has):
+    config = RewardConfig(format_weight=0.25, format=form)
+    reward = grade("math__x", response, "7", {}, Grading(config))
+    assert reward.parts["format"] == has and reward.parts["verdict"] == float(reward.correct)
+    assert reward.value == 0.75 * float(reward.correct) + 0.25 * has
+
+
+def test_partial_credit_is_a_part():
+    truth = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
+    half = "<answer>{'header': ['House', 'Drink'], 'rows': [['1', 'tea'], ['2', 'water']]}</answer>"
+    reward = grade("logic__zebra_x", half, truth, {}, Grading(RewardConfig(partial_credit=True)))
+    assert (reward.value, reward.parts["share"], reward.correct) == (0.5, 0.5, False)
+    assert grade("logic__zebra_x", half, truth, {}).value == 0.0
+
+
+def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
+    def broken(response, ground_truth, extra_info):
+        raise {"odd": OverflowError, "deep": RecursionError, "big": MemoryError, "truth": UserError}[
+            response
+        ]("so")
+
+    monkeypatch.setattr("rlkit.rewards.grading.resolve", lambda name: broken)
+    odd, deep, big, truth = (grade("x", text, "7", {}) for text in ("odd", "deep", "big", "truth"))
+    assert [r.correct for r in (odd, deep, big, truth)] == [False, False, False, None]
+    assert odd.parts["exception"].startswith("OverflowError: so (test_rewards_router.py")
+    late = Reward.of(False, reason="time")
+    shares = {"reward/killed": 0.4, "reward/timeouts": 0.2, "reward/grader_exceptions": 0.2}
+    assert grading_metrics([odd, deep, big, truth, late]) == shares
+
+
+def test_verls_scorers_run_in_the_sandbox():
+    pytest.importorskip("verl")
+    needs_packages()
+    with Router(RewardConfig(num_workers=1, scorer="verl")) as router:
+        found = router.grade_rows(
+            [
+                ("openai/gsm8k", "#### 72", "72", None),
+                ("openai/gsm8k", "#### 71", "72", None),
+                ("no__x", "1", "1", None),
+            ]
+        )
+    assert [r.value for r in found] == [1.0, 0.0, None] and "not implemented" in found[2].error
+    assert scorer_of(RewardConfig(scorer="verl"))["scorer"] == "verl.utils.reward_score:default_compute_score"
+    assert "can forge" in isolation(RewardConfig(scorer="verl")) and isolation(RewardConfig()) is None

@@ -17,7 +17,6 @@ from rlkit.environments.base import (
     environments,
 )
 from rlkit.errors import UserError
-from rlkit.rewards import judge
 
 IDEAS, OUTLINE, TEXT, FINISHED, UNFINISHED = 0.5, 0.5, 6.0, 3.0, -1.0  # the rewards, documented below
 GOOD = 0.75  # quality from which a text that meets its brief counts as a success
@@ -90,7 +89,7 @@ def measures(state: State, coherence: str, judge_url: str = "", judge_model: str
     if coherence == "embeddings":
         parts["coherence"] = quality.coherence(text)
     if coherence == "judge":
-        parts["coherence"] = judge.coherence(text, judge_url, judge_model)
+        parts["coherence"] = quality.judged_coherence(text, judge_url, judge_model)
     return parts
 
 

@@ -7,7 +7,7 @@ import typer
 
 app = typer.Typer()
 
-Scorer = Annotated[str, typer.Option(help="strict, or guru: what Reasoning360 computes.")]
+Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
 Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)]
 
 

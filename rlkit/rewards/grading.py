@@ -8,7 +8,7 @@ import inspect
 import math
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
@@ -160,14 +160,15 @@ def _with_format(reward: Reward, response: str, settings: "RewardConfig") -> Rew
     return replace(reward, value=(1 - weight) * reward.value + weight * form, parts=parts)
 
 
-def grading_counts(rewards: Iterable[Reward | None]) -> dict[str, float]:
-    """How many answers of a step were wrong for another reason than what they say, as metrics: the grader was killed
-    (deadline, memory, recursion, death), a program's time was over, or the scorer raised an exception."""
+def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
+    """Shares of answers that are wrong for another reason than what they say: the grader was killed (deadline, memory,
+    recursion, death), a program's time was over, or the scorer raised an exception."""
     parts = [reward.parts for reward in rewards if reward is not None]
+    count = max(1, len(rewards))
     return {
-        "reward/killed": sum("killed" in p for p in parts),
-        "reward/timeouts": sum(p.get("reason") == "time" for p in parts),
-        "reward/grader_exceptions": sum("exception" in p for p in parts),
+        "reward/killed": sum("killed" in p for p in parts) / count,
+        "reward/timeouts": sum(p.get("reason") == "time" for p in parts) / count,
+        "reward/grader_exceptions": sum("exception" in p for p in parts) / count,
     }
 
 

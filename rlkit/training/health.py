@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from rlkit.config import RunConfig
 
+UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
 CLIPPED = 0.3  # share of cut responses above which the policy learns from cut answers
 
 
@@ -17,6 +18,18 @@ def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[
             "cut",
             f"{cut:.0%} of the responses were cut at data.max_response_length = {config.data.max_response_length}: "
             "raise it, or the policy learns from cut answers.",
+        )
+    if late := [name for name in ("reward/killed", "reward/timeouts") if metrics.get(name, 0) > UNDECIDED]:
+        yield (
+            "undecided verdicts",
+            f"{metrics[late[0]]:.0%} of the answers are wrong because grading them took too long or broke down "
+            f"({late[0]}): raise reward.timeout, or lower reward.num_workers on a busy machine.",
+        )
+    if metrics.get("reward/grader_exceptions", 0) > 0:
+        yield (
+            "grader exceptions",
+            f"A scorer raised an exception on {metrics['reward/grader_exceptions']:.1%} of the answers, and they count "
+            "as wrong: `rlkit score` shows it in their parts.",
         )
     if metrics.get("group/zero_variance") == 1.0 and config.rollout.n > 1:
         yield (

@@ -25,7 +25,7 @@ from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import device_of, load_policy
 from rlkit.models.prompts import set_template_defaults
-from rlkit.rewards import Router, scorer_of
+from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import derive
@@ -87,6 +87,8 @@ class TrainingRun:
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         self.bar: Any = None
+        if said := isolation(config.reward):
+            self.warn(said, "scorer")
         self._greedy: list[Rollout] = []
         self._border = self._books()
         facts = (
@@ -247,7 +249,7 @@ class TrainingRun:
         """What this step trains on: the rollouts that can be compared, padded. None where there are none."""
         c = self.config
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
-        self.metrics |= counts
+        self.metrics |= counts | grading_metrics([r.reward for r in rollouts])
         if not kept:
             self.warn("No group of this step could be compared; nothing was learnt from it.")
             return None

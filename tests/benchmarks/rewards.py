@@ -3,7 +3,7 @@
     python tests/benchmarks/rewards.py [--math FILE] [--code FILE] [--workers N]
 
 FILE is JSON lines: response and ground_truth; for code, ground_truth is the JSON text of inputs and
-outputs. Without files, answers of the audit's battery and generated ones are used. The peers run as
+outputs. Without files, answers of the audit's cases and generated ones are used. The peers run as
 they are used: math-verify called in sequence with its default timeouts, prime_code in sequence.
 Prints a table of ratios (peer's time over ours) and, last, one JSON line.
 """
@@ -21,7 +21,7 @@ from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
-from rlkit.rewards.audit import battery
+from rlkit.rewards.audit import cases
 
 Pair = tuple[str, Any]  # response, ground truth
 
@@ -51,7 +51,11 @@ def read(path: Path | None, domain: str) -> list[Pair]:
     """The pairs of a file, or those of the battery that end by themselves."""
     if path is None:
         kinds = ("answer",) if domain == "code" else ("answer", "hang")
-        return [(c.row[1], c.row[2]) for c in battery() if c.domain == domain and c.kind in kinds]
+        return [
+            (c["response"], c["ground_truth"])
+            for c in cases()
+            if c["domain"] == domain and c["kind"] in kinds
+        ]
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     return [(row["response"], row["ground_truth"]) for row in rows]
 
