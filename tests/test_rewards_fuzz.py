@@ -13,11 +13,12 @@ SOURCES = ["math__x", "table__x", "stem_web", "stem__supergpqa", "searchR1_x", "
            "simulation__string_trace", "ifeval", "codegen__x"]  # fmt: skip
 TRUTH = {"math__x": r"\frac{1}{2}", "table__x": "3|4", "stem_web": "3e8 m/s", "logic__graph_x": "qx7"}
 PIECES = [
-    "```", "```python\n", "~~~", "<answer>", "</answer>", "<think>", "</think>", r"\boxed{", "}", "{", "[", "]", "(", ")",
-    "answer is ", "Answer: ", "####", " ", "\n", "\t", "\r", "\x00", "\u2028", "\ud800", "😀", "٣", "1e999", "-1e999", "nan", "∞",
-    "9" * 5000, "10**5000", "1/", "1/0", "x^", "^", "_", r"\frac", r"\sqrt{", r"\text{", r"\text{ dBm/Hz}", r"\lbrack", r"\cup",
-    "|", ",", ", ", ";", "->", "=", "<", ">", "'", '"', "\\", "$", "%", ":", "#", "a", "ab ", "0", "1", "-", "+", "*", "!",
-    "{'a': ", '{"output": ', "[[", "1,2],", "def f(x):\n", "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
+    "```", "```python\n", "~~~", "<answer>", "</answer>", "<think>", "</think>", r"\boxed{", "}", "{", "[",
+    "]", "(", ")", "answer is ", "Answer: ", "####", " ", "\n", "\t", "\r", "\x00", "\u2028", "\ud800", "😀",
+    "٣", "1e999", "-1e999", "nan", "∞", "9" * 5000, "10**5000", "1/", "1/0", "x^", "^", "_", r"\frac",
+    r"\sqrt{", r"\text{", r"\text{ dBm/Hz}", r"\lbrack", r"\cup", "|", ",", ", ", ";", "->", "=", "<", ">",
+    "'", '"', "\\", "$", "%", ":", "#", "a", "ab ", "0", "1", "-", "+", "*", "!", "{'a': ", '{"output": ',
+    "[[", "1,2],", "def f(x):\n", "    return {10**5000: 1}\n", "assert f(1) == ", "None", "True",
 ]  # fmt: skip
 
 
