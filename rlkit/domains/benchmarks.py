@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -124,7 +125,7 @@ class Benchmark(Source):
     def _known(cls, name: str) -> str:
         if name.lower() in ELSEWHERE:
             raise ValueError(
-                f"{name} is graded by its official code, {ELSEWHERE[name.lower()]}: name a function that calls it in "
+                f"the official code of {name}, {ELSEWHERE[name.lower()]}, grades it: name a function that calls it in "
                 "reward.custom_reward_function, with a file of its rows as the source"
             )
         if name not in BENCHMARKS:
@@ -146,21 +147,23 @@ class Benchmark(Source):
 
     def _tasks(self) -> tuple[Task, ...]:
         if self.path is None:
-            return _published(self.name)
+            return published(self.name)
         file = str(_file(self.name, Path(self.path)))
         return _from_file(self.name, file, version(file))
 
 
 def _file(name: str, path: Path) -> Path:
-    """The file of a benchmark's rows at `path`."""
+    """The file of a benchmark's rows at `path`: by its name, by the split's name, or the only one."""
     if not path.is_dir():
         return path
-    files = sorted(p for p in path.iterdir() if p.suffix in (".parquet", ".json", ".jsonl"))
-    found = [p for p in files if p.match(BENCHMARKS[name].files)] or (files if len(files) == 1 else [])
+    known = BENCHMARKS[name]
+    split = known.hub[2] if known.hub else "test"
+    files = sorted(p for p in path.rglob("*") if p.suffix in (".parquet", ".json", ".jsonl"))
+    named = [p for p in files if fnmatchcase(p.stem.lower(), known.files)]
+    found = named or [p for p in files if p.stem.startswith(split)] or (files if len(files) == 1 else [])
     if len(found) != 1:
         raise UserError(
-            f"benchmark {name}: {path} holds {len(found) or 'no'} files named {BENCHMARKS[name].files}: give the file "
-            "as path."
+            f"benchmark {name}: {path} holds {len(found) or 'no'} files named {known.files}: give the file as path."
         )
     return found[0]
 
@@ -173,7 +176,8 @@ def _from_file(name: str, path: str, _: Version) -> tuple[Task, ...]:
 
 
 @lru_cache(16)
-def _published(name: str) -> tuple[Task, ...]:
+def published(name: str) -> tuple[Task, ...]:
+    """The tasks of a benchmark from its package or the hub, in their order."""
     if name == "arc_agi_1":
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
         return tuple(
@@ -203,15 +207,18 @@ def _packaged(name: str) -> Iterator[Row]:
 
 def _downloaded(name: str) -> Iterator[Row]:
     import datasets
+    from huggingface_hub import HfApi, constants
 
     assert BENCHMARKS[name].hub is not None
     repository, configuration, split = BENCHMARKS[name].hub
     try:
+        if not constants.HF_HUB_OFFLINE and not Path(repository).is_dir():
+            HfApi().dataset_info(repository, timeout=5.0)  # datasets itself would try for half a minute
         yield from datasets.load_dataset(repository, configuration, split=split)  # type: ignore[misc]
     except Exception as error:  # the hub's client raises errors of several libraries
         raise UserError(
             f"benchmark {name}: {repository} cannot be loaded from the hub ({type(error).__name__}): download it "
-            "elsewhere and give its file or folder as path."
+            "elsewhere and give its file or folder as path, or set HF_HUB_OFFLINE=1 where it is in the cache."
         ) from None
 
 
@@ -219,7 +226,7 @@ def _task(name: str, row: Row, where: str, index: int) -> Task:
     """A row in verl's columns as it is, or one in the published columns as a question."""
     from rlkit.data import rows
 
-    published = BENCHMARKS[name]
+    known = BENCHMARKS[name]
     if "reward_model" in row:
         task = rows.to_task(row, where)
         if any(rows.is_stringified(m["content"]) for m in task.prompt):
@@ -228,11 +235,11 @@ def _task(name: str, row: Row, where: str, index: int) -> Task:
             )
         return task
     try:
-        question, truth, info = published.make(row)
+        question, truth, info = known.make(row)
     except (KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{where}: neither verl's columns nor those of {name} as published ({type(error).__name__}: {error}). It "
             f"has {', '.join(map(str, row))}."
         ) from None
     info = {"index": index, "split": "test", **{k: v for k, v in info.items() if v is not None}}
-    return Task.ask(published.data_source, question, truth, ability=published.ability, extra_info=info)
+    return Task.ask(known.data_source, question, truth, ability=known.ability, extra_info=info)

