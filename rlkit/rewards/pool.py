@@ -461,8 +461,18 @@ def _unsendable(error: Exception) -> str:
     return f"The row cannot be sent to a worker: {error}."
 
 
-_shared: dict[int, Router] = {}
+_shared: dict[tuple[int, str], Router] = {}
 _shared_lock = threading.Lock()
+
+
+def shared_router(config: RewardConfig | None = None) -> Router:
+    """A router of this process for a configuration, started at the first call and kept."""
+    config = config or RewardConfig()
+    key = (os.getpid(), config.model_dump_json())  # a forked child must not share its parent's workers
+    with _shared_lock:
+        if key not in _shared:
+            _shared[key] = Router(config)
+        return _shared[key]
 
 
 def score(
@@ -472,8 +482,4 @@ def score(
 
     An unknown data_source is an error that names the nearest known ones.
     """
-    pid = os.getpid()  # a forked child must not share its parent's workers
-    with _shared_lock:
-        if pid not in _shared:
-            _shared[pid] = Router()
-    return _shared[pid].grade_rows([(data_source, response, ground_truth, extra_info)])[0]
+    return shared_router().grade_rows([(data_source, response, ground_truth, extra_info)])[0]

@@ -169,8 +169,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
         f"reward.{k}": _REWARD
         for k in (
             "scorer", "custom_reward_function", "num_workers", "timeout", "total_timeout", "sandbox", "partial_credit",
-            "judge_url",
-            "judge_model",
+            "judge_url", "judge_model", "env_vars", "format_weight", "format",
         )
     },
     "reward.max_error_rate": By("the run is ended when more of a step could not be graded"),

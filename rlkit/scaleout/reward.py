@@ -7,21 +7,17 @@ verl calls it in threads of its reward workers. An answer that cannot be graded 
 this answer alone (its session fails, the others of the group are trained on), so an error is never a zero.
 """
 
-import os
-import threading
 from collections.abc import Mapping
 from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.data.exporting import from_verl
-from rlkit.rewards.pool import Router
+from rlkit.rewards.pool import shared_router
 from rlkit.scaleout.answers import record
 from rlkit.types import Reward
 
 PLACE = "rlkit"  # the key of extra_info under which our agent loop says which answer this is
 _EXPORTED = ("index", "split", "json")  # keys of extra_info that exporting.verl_row wrote
-_routers: dict[tuple[int, str], Router] = {}
-_lock = threading.Lock()
 
 
 class UngradedAnswer(RuntimeError):
@@ -53,7 +49,9 @@ def compute_score(
     """
     info = dict(extra_info or {})
     truth, task_info = from_verl(ground_truth, {k: info[k] for k in _EXPORTED if k in info})
-    reward = _router(config).grade_rows([(data_source, solution_str, truth, task_info)])[0]
+    reward = shared_router(RewardConfig.model_validate(dict(config or {}))).grade_rows(
+        [(data_source, solution_str, truth, task_info)]
+    )[0]
     if answers and PLACE in info:
         record(answers, info[PLACE], data_source, solution_str, reward)
     return score_of(reward)
@@ -64,13 +62,3 @@ def score_of(reward: Reward) -> dict[str, float]:
     if reward.value is None:
         raise UngradedAnswer(reward.error)
     return {"score": reward.value, "correct": float(bool(reward.correct))}
-
-
-def _router(config: Mapping[str, Any] | None) -> Router:
-    """One router a process and configuration, started at the first answer and kept."""
-    section = RewardConfig.model_validate(dict(config or {}))
-    key = (os.getpid(), section.model_dump_json())  # a forked child must not share its parent's workers
-    with _lock:
-        if key not in _routers:
-            _routers[key] = Router(section)
-        return _routers[key]
