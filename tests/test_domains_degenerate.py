@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from rlkit.domains import resolve
 from rlkit.rewards.grading import grade
 
 RNG = random.Random(5)
@@ -36,7 +37,7 @@ FIGURES = [
 ]
 NAMES = [a + b for a in "abcdefghij" for b in "klmnopqrstuvwxyzabcd"]
 ORDERS = [RNG.sample(NAMES, 3 + k % 3) for k in range(200)]
-GRIDS = [[[RNG.randrange(10) for _ in range(2 + k % 3)] for _ in range(1 + k % 4)] for k in range(200)]
+GRIDS = [[[RNG.randrange(10) for _ in range(2 + k % 3)] for _ in range(3 + k % 4)] for k in range(200)]
 TABLES = [
     {"header": ["House", "Pet"], "rows": [[str(i + 1), p] for i, p in enumerate(RNG.sample(NAMES, 3))]}
     for _ in range(200)
@@ -80,32 +81,27 @@ SCORERS = {
 }
 
 
-def written(answer: str) -> list[str]:
-    return [rf"\boxed{{{answer}}}", f"<answer>{answer}</answer>", answer]
-
-
 @pytest.mark.parametrize("name", SCORERS)
 def test_no_answer_is_right_for_two_truths(name):
     truths, text = SCORERS[name]
     spelled = [text(truth) for truth in truths]
     hedges = [f"{a} or {b}" for a, b in zip(spelled, spelled[7:], strict=False)][:20]
     hedges += ["|".join(spelled), ", ".join(spelled[:9]), " ".join(spelled[:9]), "\n".join(spelled[:9])]
-    assert len(truths) >= 190 and len(ODD) + len(hedges) >= 150
-    for answer in [*ODD, *hedges, *spelled[::11]]:
-        for response in written(answer):
-            right = [truth for truth in truths if grade(name, response, truth, {}).correct]
-            assert len(right) <= 1, (response, right)
-            assert not right or answer in spelled or answer in ("0", "-0", "0.0", "0.000000"), (
-                response,
-                right,
-            )
+    assert len(set(spelled)) >= 190 and len(ODD) + len(hedges) + len(spelled[::7]) >= 190
+    form = r"\boxed{%s}" if name.startswith("table") else "<answer>%s</answer>"
+    score = resolve(name)
+    for answer in [*ODD, *hedges, *spelled[::7]]:
+        response = form.replace("%s", answer)
+        right = [truth for truth in truths if score(response, truth, {}).correct]
+        assert len(right) == (answer in spelled) or (len(right) <= 1 and answer in ODD), (response, right)
 
 
 PIECES = [
-    *("a", " ", "\n", "[", "]", "{", "}", "(", ")", "```", "~~~", "`", "1", "0", ",", "|", "-", "->", "→", ".", "e", "**", "*"),
-    *("\\boxed{", "\\text{", "\\frac{", "<answer>", "</answer>", "<think>", "</think>", "1e999", "\\", "$", "%", "&", "_", "'"),
-    *('"', "0x", "∞", "\u200b", "\x00", "\ud800", "é", "９", "Answer:", "answer is", "####", " and ", " or ", "<<", ">>", "\t"),
-    *("\r\n", "[[1,0],[0,2]]", "['a', 'b']", "7301.5", "million", "\\left[", "~", "≈", "no. ", "http://", "a@b"),
+    "a", " ", "\n", "[", "]", "{", "}", "(", ")", "```", "~~~", "`", "1", "0", ",", "|", "-", "->", "→", ".",
+    "e", "**", "*", "\\boxed{", "\\text{", "\\frac{", "<answer>", "</answer>", "<think>", "</think>", "1e999",
+    "\\", "$", "%", "&", "_", "'", '"', "0x", "∞", "\u200b", "\x00", "\ud800", "é", "９", "Answer:", "answer is",
+    "####", " and ", " or ", "<<", ">>", "\t", "\r\n", "[[1,0],[0,2]]", "['a', 'b']", "7301.5", "million",
+    "\\left[", "~", "≈", "no. ", "http://", "a@b",
 ]  # fmt: skip
 IFEVAL = {
     "detectable_format:title": {},
@@ -139,7 +135,7 @@ def degenerate(rng: random.Random) -> str:
 def test_no_response_makes_an_error_or_takes_long(name):
     truth, info = ROWS[name]
     rng = random.Random(11)
-    for _ in range(150):
+    for _ in range(100):
         response = degenerate(rng)
         start = time.process_time()
         reward = grade(name, response, truth, info)
