@@ -36,11 +36,11 @@ FIGURES = [
     *("9007199254740992", "9007199254740993", "1999-2000", "n/a", "3rd", "5²", "A", "total", "1.6e-19"),
 ]
 NAMES = [a + b for a in "abcdefghij" for b in "klmnopqrstuvwxyzabcd"]
-ORDERS = [RNG.sample(NAMES, 3 + k % 3) for k in range(200)]
+ORDERS = [RNG.sample(NAMES, 3 + k % 3) for k in range(80)]
 GRIDS = [[[RNG.randrange(10) for _ in range(2 + k % 3)] for _ in range(3 + k % 4)] for k in range(200)]
 TABLES = [
     {"header": ["House", "Pet"], "rows": [[str(i + 1), p] for i, p in enumerate(RNG.sample(NAMES, 3))]}
-    for _ in range(200)
+    for _ in range(80)
 ]
 # fmt: off
 ODD = [
@@ -87,7 +87,7 @@ def test_no_answer_is_right_for_two_truths(name):
     spelled = [text(truth) for truth in truths]
     hedges = [f"{a} or {b}" for a, b in zip(spelled, spelled[7:], strict=False)][:20]
     hedges += ["|".join(spelled), ", ".join(spelled[:9]), " ".join(spelled[:9]), "\n".join(spelled[:9])]
-    assert len(set(spelled)) >= 190 and len(ODD) + len(hedges) + len(spelled[::7]) >= 190
+    assert len(set(spelled)) >= 80 and len(ODD) + len(hedges) >= 150
     form = r"\boxed{%s}" if name.startswith("table") else "<answer>%s</answer>"
     score = resolve(name)
     for answer in [*ODD, *hedges, *spelled[::7]]:
