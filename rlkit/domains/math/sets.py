@@ -108,6 +108,8 @@ def _read(text: str) -> RealSet | None:
 
 def _conditions(parts: list[str]) -> RealSet | None:
     """All of several conditions; `x \\ne 1, 2` leaves out both; disjoint ones, `x < 0, x > 1`, are alternatives."""
+    if not parts:
+        return None
     if "\\ne" in parts[0] and all(number(part) is not None for part in parts[1:]):
         head = parts[0].partition("\\ne")[0]
         parts = [parts[0], *(f"{head}\\ne {part}" for part in parts[1:])]
