@@ -61,14 +61,15 @@ def run(
         from rlkit.report import run_plan
         from rlkit.scaleout import limits
         from rlkit.sizing.fit import fit_run
-        from rlkit.sizing.text import verdict
         from rlkit.training.preflight import preflight
 
         on_verl = config.trainer.backend == "verl"
         if on_verl:
             limits.check(config)
         preflight(config)
-        more = "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else verdict(fit_run(config))
+        more = (
+            "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else fit_run(config).verdict()
+        )
         typer.echo(f"{run_plan(config, root)}\n{more}")
         return
     _train(config, root)
@@ -243,14 +244,14 @@ def doctor(
 ) -> None:
     """Say what this machine has, what works on it and how to mend the rest; or whether a run fits."""
     from rlkit.params import parse_overrides
-    from rlkit.sizing import text
 
     if not fit:
         if overrides:
             raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
         from rlkit.rewards.sandbox.levels import report
+        from rlkit.sizing.doctor import machine_table
 
-        _print(text.machine_table())
+        _print(machine_table())
         typer.echo(report())
         return
     from rlkit.sizing.fit import fit as predict

@@ -15,12 +15,12 @@ and T all tokens of all sequences, prompts included, skipped or not.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated, Any, Literal
 
-if TYPE_CHECKING:
-    from rlkit.config import RunConfig
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 PHASES = ("rollout", "old_log_prob", "ref", "critic", "update")
 
@@ -53,59 +53,103 @@ class Work:
         return cls(tokens, pairs, heads)
 
 
-@dataclass(frozen=True)
+LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""A layer's linear modules."""
+Positive = Annotated[int, Field(gt=0)]
+
+
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
 class Shape:
-    """What the FLOPs of a decoder depend on.
+    """The dimensions of a decoder with grouped-query attention and a gated MLP, on which its parameters, memory and
+    FLOPs depend. rlkit.models.shapes has those of known models."""
 
-    Attributes:
-        layer_weights: matrix weights of all layers (no embedding, no head).
-        head_weights: hidden size × vocabulary.
-        attention_width: layers × heads × head size.
-        adapter_weights: matrix weights of LoRA adapters; 0 when all weights train.
-        non_embedding: N of the papers.
-    """
-
-    layer_weights: int
-    head_weights: int
-    attention_width: int
-    adapter_weights: int
-    non_embedding: int
+    layers: Positive
+    hidden: Positive
+    intermediate: Positive
+    heads: Positive
+    kv_heads: Positive
+    head_dim: Positive
+    vocab: Positive
+    """Rows of the output head; 1 is a critic's."""
+    tied: bool = False
+    """Input and output embeddings are one."""
+    bias: bool = False
+    """Queries, keys and values have biases (Qwen2)."""
+    qk_norm: bool = False
+    """Queries and keys are normed (Qwen3)."""
+    adapter_weights: int = 0
+    """Weights of LoRA adapters, which then train alone; 0 where all weights train."""
 
     @classmethod
     def of(cls, model: Any) -> Shape:
-        """Count a loaded Hugging Face or peft model."""
-        from rlkit.models.ladder import parameter_counts
+        """The shape of a loaded Hugging Face or peft model."""
+        from rlkit.models.shapes import from_config
 
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        config = base.config
-        head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        matrices = {n: p.numel() for n, p in base.model.layers.named_parameters() if p.dim() == 2}
-        return cls(
-            layer_weights=sum(k for n, k in matrices.items() if "lora_" not in n),
-            head_weights=config.hidden_size * config.vocab_size,
-            attention_width=config.num_hidden_layers * config.num_attention_heads * head_dim,
-            adapter_weights=sum(k for n, k in matrices.items() if "lora_" in n),
-            non_embedding=parameter_counts(model)["parameters_non_embedding"],
-        )
+        adapters = sum(p.numel() for n, p in model.named_parameters() if "lora_" in n)
+        return replace(from_config(base.config.to_dict()), adapter_weights=adapters)
+
+    @property
+    def q(self) -> int:
+        """Width of all query heads."""
+        return self.heads * self.head_dim
+
+    @property
+    def kv(self) -> int:
+        """Width of all key heads."""
+        return self.kv_heads * self.head_dim
+
+    def linear(self, name: str) -> tuple[int, int]:
+        """(inputs, outputs) of a layer's linear module, one of LINEAR."""
+        d, mlp = self.hidden, self.intermediate
+        sizes = ((d, self.q), (d, self.kv), (d, self.kv), (self.q, d), (d, mlp), (d, mlp), (mlp, d))
+        return dict(zip(LINEAR, sizes, strict=True))[name]
+
+    @property
+    def layer_weights(self) -> int:
+        """Matrix weights of all layers (no embedding, no head)."""
+        return self.layers * sum(i * o for i, o in map(self.linear, LINEAR))
+
+    @property
+    def non_embedding(self) -> int:
+        """N of the papers: matrices of the layers, biases and norms."""
+        bias, normed = (self.q + 2 * self.kv) * self.bias, 2 * self.head_dim * self.qk_norm
+        return self.layer_weights + self.layers * (2 * self.hidden + bias + normed) + self.hidden
+
+    @property
+    def parameters(self) -> int:
+        """All of the base model: N, the input table and, where it is another, the output head."""
+        return self.non_embedding + self.vocab * self.hidden * (1 if self.tied else 2)
+
+    @property
+    def cache_width(self) -> int:
+        """Numbers that a token keeps in the KV cache."""
+        return 2 * self.layers * self.kv
+
+    def lora(self, rank: int, targets: Collection[str] | Literal["all-linear"]) -> int:
+        """Weights of a LoRA adapter of `rank` on the `targets` of every layer."""
+        return self.layers * sum(rank * sum(self.linear(name)) for name in adapted(targets) if rank)
 
     def forward(self, work: Work) -> float:
         """FLOPs of a forward pass."""
         weights = self.layer_weights + self.adapter_weights
-        return (
-            2 * weights * work.tokens
-            + 4 * self.attention_width * work.pairs
-            + 2 * self.head_weights * work.heads
-        )
+        return 2 * weights * work.tokens + self._attention(work) + 2 * self.vocab * self.hidden * work.heads
 
     def training(self, work: Work) -> float:
         """FLOPs of a forward and a backward pass. With an adapter, gradients flow through the frozen
         weights but none is formed for them."""
         if self.adapter_weights == 0:
             return 3 * self.forward(work)
-        frozen = 2 * (self.layer_weights * work.tokens + self.head_weights * work.heads)
-        attention = 4 * self.attention_width * work.pairs
-        adapter = 2 * self.adapter_weights * work.tokens
-        return 2 * frozen + 3 * (attention + adapter)
+        frozen = 2 * (self.layer_weights * work.tokens + self.vocab * self.hidden * work.heads)
+        return 2 * frozen + 3 * (self._attention(work) + 2 * self.adapter_weights * work.tokens)
+
+    def _attention(self, work: Work) -> float:
+        return 4 * self.layers * self.q * work.pairs
+
+
+def adapted(targets: Collection[str] | Literal["all-linear"]) -> tuple[str, ...]:
+    """The linear modules of a layer that `model.target_modules` gives an adapter."""
+    return tuple(name for name in LINEAR if targets == "all-linear" or name in targets)
 
 
 @dataclass
@@ -160,78 +204,3 @@ class Ledger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-
-
-_START, _STEP = 15.0, 0.015  # seconds of a start, and of a step of the smallest models, measured on a CPU
-
-
-def estimate(config: RunConfig) -> dict[str, float]:
-    """FLOPs and seconds that a run will take here, from its config: every response at half its limit, a
-    matrix product timed now on the threads of `trainer.num_threads`, a third of its speed reached, and what starting
-    and each step take however small the model is. Good to a factor of two on a machine that does nothing else.
-
-    Builds the model's shape only (no weights); for a hub id that is not cached, both numbers are NaN.
-    """
-    try:
-        shape, s, t = _assumed(config)
-    except OSError:
-        return {"flops": float("nan"), "seconds": float("nan")}
-    prompts, n, steps = config.data.train_batch_size, config.rollout.n, config.trainer.total_training_steps
-    work = Work.of([s] * prompts, [(s, t)] * (prompts * n))
-    train = (shape.forward(work) + shape.training(work)) * steps
-    evaluations = 2 + steps // config.trainer.test_freq if config.trainer.test_freq else 2
-    size, k = config.evaluation.size, config.evaluation.n
-    held = Work.of([s] * size, [(s, t)] * (size * k))
-    flops = train + evaluations * shape.forward(held)
-    speed = matmul_speed(config.trainer.num_threads) / 3
-    return {"flops": flops, "seconds": flops / speed + _STEP * steps + _START}
-
-
-def estimate_warm_start(config: RunConfig) -> dict[str, float]:
-    """FLOPs and seconds of a ladder run's warm start, which is made on the CPU, as `estimate` has those of its run; of
-    a matched one, the most that it may take."""
-    shape, s, t = _assumed(config)
-    size, steps = config.model.warm_start.batch_size, config.model.warm_start.steps
-    flops = steps * shape.training(Work.of([s] * size, [(s, t)] * size))
-    speed = matmul_speed(config.trainer.num_threads, "cpu") / 3
-    return {"flops": flops, "seconds": flops / speed + _STEP * steps}
-
-
-def _assumed(config: RunConfig) -> tuple[Shape, int, int]:
-    """The model's shape, and tokens of a prompt and of a response. Raises OSError for a hub id that is not cached."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    from rlkit.models.ladder import LADDER, ladder_config
-
-    path = config.model.path
-    hf = ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path, local_files_only=True)
-    with torch.device("meta"):
-        shape = Shape.of(AutoModelForCausalLM.from_config(hf))
-    s = min(config.data.max_prompt_length, 16 if path in LADDER else 256)
-    return shape, s, config.data.max_response_length // 2 + 1
-
-
-@lru_cache(8)
-def matmul_speed(threads: int = 0, device: str = "") -> float:
-    """FLOPs a second of a 512 × 512 float32 product (a tenth of a second).
-
-    Args:
-        threads: of a CPU; 0 is as many as torch uses.
-        device: default: that which a run would use.
-    """
-    import time
-
-    import torch
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    a = torch.randn(512, 512, device=device)
-    best = float("inf")
-    for _ in range(20):
-        start = time.perf_counter()
-        (a @ a).sum().item()
-        best = min(best, time.perf_counter() - start)
-    torch.set_num_threads(before)
-    return 2 * 512**3 / best

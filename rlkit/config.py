@@ -298,9 +298,9 @@ class Actor(Section):
     ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
     micro_batch_tokens: Positive | None = None
-    """Tokens a forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches;
-    32,768 on a GPU, or half or a quarter of it where its memory is predicted to hold no more; and verl's own 16,384 in
-    a verl run. Never changes the gradient."""
+    """Tokens per forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches;
+    32,768 on a GPU, halved while its memory does not hold a pass; and verl's own 16,384 in a verl run. Never changes
+    the gradient."""
     ppo_epochs: Positive = 1
     """Passes over each batch."""
     clip_ratio: NonNegative = 0.2
@@ -327,6 +327,9 @@ class Actor(Section):
     """Compile what stands between the matrix products of the update's and the torch sampler's passes: fewer kernels,
     for some ten seconds of compiling in the first step. Unset is true on a GPU for models of at least 400M parameters:
     passes of smaller ones wait for their launches. False in a verl run."""
+    optimizer_offload: bool = False
+    """Keep the optimizer's moments in the host's memory except during its step, so that samplers and passes have the
+    GPU's: all weights of a 7B model then train on one H200. Changes no number."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 
@@ -334,10 +337,9 @@ class Actor(Section):
         """Optimizer steps per epoch over a batch of `prompts`."""
         return prompts // self.ppo_mini_batch_size if self.ppo_mini_batch_size else 1
 
-    @property
-    def tokens_a_pass(self) -> int:
-        """`micro_batch_tokens`, or what it is on a CPU where it is unset (on a GPU see rlkit.sizing.run.sized)."""
-        return self.micro_batch_tokens or 8_192
+    def pass_tokens(self, on_gpu: bool) -> int:
+        """`micro_batch_tokens`, or what it begins with where it is unset."""
+        return self.micro_batch_tokens or (32_768 if on_gpu else 8_192)
 
 
 class CriticModel(Section):
@@ -540,7 +542,11 @@ class RunConfig(Section):
         content = self.model_dump(mode="json")
         for key in LAYOUT:
             content["trainer"].pop(key)
-        del content["study"], content["rollout"]["tensor_model_parallel_size"]
+        del (
+            content["study"],
+            content["rollout"]["tensor_model_parallel_size"],
+            content["actor"]["optimizer_offload"],
+        )
         if not self.verl:
             del content["verl"]
         for section, key in _NAMED_LATER:

@@ -99,6 +99,11 @@ def run_state(folder: Path) -> RunState:
     )
 
 
+def pace_of(folder: Path) -> float | None:
+    """Seconds per step of the run in `folder`, as its last steps took; None before it has two."""
+    return _pace(list(read_jsonl(folder / "metrics.jsonl")))
+
+
 def kept_step(folder: Path) -> int:
     """The step of the newest checkpoint of the run in `folder`, verl's own included, from which it continues; 0 where
     there is none."""

@@ -4,7 +4,6 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -18,7 +17,7 @@ from rich.text import Text
 from rlkit.config import RunConfig
 from rlkit.inert import inert_keys, inert_sentences, set_keys
 from rlkit.labels import labels
-from rlkit.progress import ACTIVE, config_of, kept_step, run_state
+from rlkit.progress import ACTIVE, config_of, kept_step, pace_of, run_state
 from rlkit.results import flatten, run_folders
 from rlkit.store import read_json
 
@@ -72,15 +71,18 @@ def status_table(path: str | Path) -> Table:
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
-    """What a run would do: its folder, what is trained, how far it is, and the estimated cost of the rest."""
-    from rlkit.compute import estimate
+    """What a run would do: its folder, what is trained, how far it is, and the predicted cost of the rest, from its own
+    steps where it has some."""
+    from rlkit.sizing.estimate import estimate
 
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
-    step, cost = kept_step(folder), estimate(config)
-    flops, seconds = (cost[key] * (1 - step / total) for key in ("flops", "seconds"))
-    about = f"{flops:.1e} FLOPs" if isfinite(flops) else "cost unknown"
-    if isfinite(flops) and config.trainer.backend == "local":
-        about += f", about {duration(seconds)} here"
+    step, cost, pace = kept_step(folder), estimate(config), pace_of(folder)
+    about = "cost unknown"
+    if cost is not None:
+        about = f"{cost.flops * (1 - step / total):.1e} FLOPs"
+        if config.trainer.backend == "local":
+            seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
+            about += f", about {duration(seconds)} here: {pace or cost.step.total:.2g} s per step{measured}"
     standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     cautions = inert_sentences(inert_keys(config, set_keys(config)))
@@ -95,16 +97,16 @@ def run_plan(config: RunConfig, root: Path) -> str:
 
 def _warm_start(config: RunConfig) -> str:
     """What a run's warm start will take, in words that follow; nothing where it has none or it is made."""
-    from rlkit.compute import estimate_warm_start
+    from rlkit.sizing.estimate import estimate_warm_start
     from rlkit.training.warm_start import to_make
 
     folder = to_make(config)
-    if folder is None:
+    cost = estimate_warm_start(config) if folder else None
+    if folder is None or cost is None:
         return ""
-    cost, steps = estimate_warm_start(config), config.model.warm_start.steps
     return (
-        f"\nbefore that a warm start of {steps} steps: {cost['flops']:.1e} FLOPs, about {duration(cost['seconds'])} "
-        f"here; it is kept in {folder.parent} for the runs that share it"
+        f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {cost[0]:.1e} FLOPs, about "
+        f"{duration(cost[1])} here; it is kept in {folder.parent} for the runs that share it"
     )
 
 

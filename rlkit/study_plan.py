@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.models.rungs import LADDER
+from rlkit.models.shapes import LADDER
 from rlkit.notebook import check_parameters, parameters_of
 from rlkit.seeds import content_hash
 from rlkit.store import read_json
@@ -100,21 +101,24 @@ class Plan:
 
     @cached_property
     def costs(self) -> dict[str, dict[str, float]]:
-        """The estimated `flops` and `seconds` of a whole run of each cell that has unfinished ones."""
-        from rlkit.compute import estimate
+        """The predicted `flops` and `seconds` of a whole run of each cell that has unfinished ones, NaN where its model
+        is not known here."""
+        from rlkit.sizing.estimate import estimate
 
         threads = {"trainer.num_threads": self.threads}
-        return {
+        found = {
             run.name: estimate(load(self.params, {**threads, **run.overrides}))
             for run in self.runs
             if not self.is_finished(run)
         }
+        unknown = {"flops": math.nan, "seconds": math.nan}
+        return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
 
     @cached_property
     def warm_starts(self) -> dict[str, dict[str, float]]:
-        """The estimated `flops` and `seconds` of each warm start that is to be made, under the first cell of those that
+        """The predicted `flops` and `seconds` of each warm start that is to be made, under the first cell of those that
         share it."""
-        from rlkit.compute import estimate_warm_start
+        from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make
 
         threads = {"trainer.num_threads": self.threads}
@@ -123,10 +127,11 @@ class Plan:
         for run in cells.values():
             if folder := to_make(run.config):
                 first.setdefault(folder, run)
-        return {
+        found = {
             run.name: estimate_warm_start(load(self.params, {**threads, **run.overrides}))
             for run in first.values()
         }
+        return {name: {"flops": cost[0], "seconds": cost[1]} for name, cost in found.items() if cost}
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.

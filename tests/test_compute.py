@@ -1,4 +1,4 @@
-"""The FLOPs ledger against torch's own counter, and what a run is estimated to take."""
+"""The FLOPs ledger against torch's own counter."""
 
 import numpy as np
 import pytest
@@ -7,10 +7,8 @@ import torch
 from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
-from rlkit.compute import Ledger, Shape, Work, estimate, estimate_warm_start
-from rlkit.config import RunConfig
+from rlkit.compute import Ledger, Shape, Work
 from rlkit.models.decoder import Decoder
-from rlkit.models.loading import load_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training.forward import Rows, token_logprobs
 
@@ -102,25 +100,3 @@ def test_totals_survive_a_checkpoint():
     copy.add("update", 1.0)
     assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total
     assert copy.metrics()["training/optimizer_steps"] == 3
-
-
-def test_the_estimate_has_a_start_and_the_least_time_of_a_step(monkeypatch):
-    monkeypatch.setattr("rlkit.compute.matmul_speed", lambda threads: 3e12 * (threads or 1))
-    run: dict = {"model": {"path": "ladder-10k"}, "trainer": {"total_training_steps": 1000, "test_freq": 0}}
-    found = estimate(RunConfig.model_validate(run))
-    assert found["seconds"] == pytest.approx(15 + 1000 * 0.015 + found["flops"] / 1e12)
-    run["trainer"]["num_threads"] = 4
-    assert estimate(RunConfig.model_validate(run))["seconds"] == pytest.approx(30 + found["flops"] / 4e12)
-
-
-def test_a_warm_start_is_estimated_on_the_cpu_that_makes_it(monkeypatch):
-    asked = []
-    monkeypatch.setattr("rlkit.compute.matmul_speed", lambda *where: asked.append(where) or 3e12)
-    warm = {"steps": 100, "batch_size": 32}
-    run = {"model": {"path": "ladder-10k", "warm_start": warm}, "data": {"max_response_length": 12}}
-    found = estimate_warm_start(RunConfig.model_validate({**run, "trainer": {"num_threads": 4}}))
-    model, _ = load_model("ladder-10k")
-    work = Work.of([16] * 32, [(16, 7)] * 32)
-    assert found["flops"] == pytest.approx(100 * Shape.of(model).training(work))
-    assert found["seconds"] == pytest.approx(100 * 0.015 + found["flops"] / 1e12)
-    assert asked == [(4, "cpu")]

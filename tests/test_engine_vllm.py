@@ -80,22 +80,3 @@ def test_a_stop_token_ends_a_response_and_belongs_to_it(policy, sampler):
     first = greedy.ids.tolist().index(int(greedy.ids[2]))
     assert cut.finish_reason == "stop" and cut.ids.tolist() == greedy.ids[: first + 1].tolist()
     assert cut.logprobs.shape == cut.ids.shape
-
-
-def test_an_adapter_served_beside_the_base_samples_as_the_trainer_prices(policy):
-    """The same as merged weights, by vLLM's own LoRA: at the start, after a sync, and the base stays."""
-    base = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" not in n}
-    sampler = VllmSampler(
-        policy, max_num_seqs=16, max_model_len=128, adapter=True, gpu_memory_utilization=0.3
-    )
-    assert gap(policy, sampler.sample(prompts(policy), 4, seed=1, max_tokens=12)) < 1e-3
-    generator = torch.Generator().manual_seed(7)
-    with torch.no_grad():
-        for name, parameter in policy.model.named_parameters():
-            if "lora_B" in name:
-                parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
-    stale = gap(policy, sampler.sample(prompts(policy), 4, seed=2, max_tokens=12))
-    for _ in range(3):  # again and again into the same place
-        sampler.sync(policy.model)
-    assert gap(policy, sampler.sample(prompts(policy), 4, seed=2, max_tokens=12)) < 1e-3 < stale
-    assert all(torch.equal(p, base[n]) for n, p in policy.model.named_parameters() if n in base)

@@ -24,7 +24,7 @@ CONFIG = RunConfig.model_validate(
         "evaluation": {"size": 5, "n": 2, "pass_at": [1, 2]},
     }
 )
-SHAPE = Shape(1000, 200, 64, 0, 1000)
+SHAPE = Shape(2, 8, 16, 2, 2, 4, 25)
 
 
 class Verl:
@@ -111,7 +111,7 @@ def test_metrics_evaluations_and_ledger_are_those_of_a_local_run(run, tmp_path):
     assert wide.loc[1, "compute/rollout_flops"] == rollout
     assert wide.loc[2, "compute/update_flops"] == 2 * update
     assert wide.loc[2, "compute/old_log_prob_flops"] == 2 * update / 3
-    assert wide.loc[2, "compute/train_6nt_flops"] == 6 * 1000 * 2 * 8 * 14
+    assert wide.loc[2, "compute/train_6nt_flops"] == 6 * SHAPE.non_embedding * 2 * 8 * 14
     assert wide.loc[2, "compute/seconds"] == 5.0 and wide.loc[2, "training/optimizer_steps"] == 2
     evals = rlkit.read_evals(store.folder)
     assert len(evals) == 20 and set(evals.task_id) == {t.id for t in tasks}

@@ -4,10 +4,10 @@ import pytest
 import torch
 from live_bytes import LiveBytes
 
+from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
 from rlkit.scaleout.sizing import logprob_bytes, size
-from rlkit.sizing.shapes import ModelShape
 
 FILE = "params/scale_32b.yaml"
 
@@ -44,7 +44,7 @@ def test_time_and_memory_scale_with_gpus_and_length():
 def test_the_backward_pass_of_log_probs_holds_what_is_planned_whatever_the_tokens(vocab, hidden):
     from verl.utils.experimental.torch_functional import FusedLinearForPPO
 
-    shape = ModelShape(layers=1, hidden=hidden, intermediate=1, heads=1, kv_heads=1, head_dim=1, vocab=vocab)
+    shape = Shape(layers=1, hidden=hidden, intermediate=1, heads=1, kv_heads=1, head_dim=1, vocab=vocab)
     weight = torch.randn(vocab, hidden, dtype=torch.bfloat16, requires_grad=True)
     for tokens in (1024, 3072):
         states = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)

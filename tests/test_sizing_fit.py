@@ -4,18 +4,20 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from typer.testing import CliRunner
 
 from rlkit.cli import app
+from rlkit.config import load
+from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
-from rlkit.sizing import devices, host, machine
-from rlkit.sizing import fit as fitting
+from rlkit.models.loading import load_policy
+from rlkit.report import duration, run_plan
+from rlkit.samplers import chosen
+from rlkit.sizing import devices, doctor
+from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
+from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.sizing.fit import fit
-from rlkit.sizing.memory import Lengths
-from rlkit.sizing.run import sampler_of
-from rlkit.sizing.seconds import LAUNCH, SCHEDULER, seconds_of
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
 
@@ -74,7 +76,7 @@ def test_a_torch_sampler_that_would_hold_much_of_the_card_makes_way_for_one_that
         ("qwen2.5-1.5b", "h200", long | {"rollout.max_num_seqs": 512}, "torch"), ("qwen2.5-7b", "h200", {}, "vllm"),
     ):  # fmt: skip
         found = fit(model, lora | changes, device)
-        assert sampler_of(found.config, found.shape, found.device, found.on_gpu)[0] == name
+        assert chosen(found.config, found.shape, found.device.memory_gb * 1e9)[0] == name
 
 
 def test_a_critic_beside_lora_adds_an_adapter_and_a_whole_one_a_model():
@@ -97,8 +99,8 @@ def test_time_follows_bandwidth_speed_and_work():
     assert launched.phases["update"] > 2 * small.step.phases["update"]  # many small passes wait for Python
     minis = fit("qwen2.5-1.5b", run | {"actor.ppo_mini_batch_size": 1}, "h100").step
     assert minis.phases["update"] > 2 * small.step.phases["update"]  # and so do those of many optimizer steps
-    longer = fit("qwen2.5-7b", run, "h100", (0, 256)).step
-    assert longer.phases["rollout"] < 0.6 * h100.phases["rollout"]
+    half, whole = (fit("qwen2.5-7b", run, "h100", (0, length)).step for length in (256, 512))
+    assert half.phases["rollout"] < 0.6 * whole.phases["rollout"]
     checkpointed = fit("qwen2.5-7b", run | {"model.enable_gradient_checkpointing": True}, "h100").step
     assert checkpointed.update_flops / h100.update_flops == pytest.approx(
         1.5, abs=0.02
@@ -137,11 +139,11 @@ def test_the_command_says_whether_it_fits_and_exits_so():
     assert CliRunner().invoke(app, ["doctor", "model.lora_rank=3"]).exit_code != 0
 
 
-def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, machine.Finding]:
-    monkeypatch.setattr(machine, "output_of", lambda *_: smi)
-    monkeypatch.setattr(machine, "version", versions.get)
-    monkeypatch.setattr(machine, "cuda_problem", lambda: "")
-    return {row.what: row for row in machine.findings()}
+def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, doctor.Finding]:
+    monkeypatch.setattr(devices, "output_of", lambda *_: smi)
+    monkeypatch.setattr(doctor, "version", versions.get)
+    monkeypatch.setattr(doctor, "cuda_problem", lambda: "")
+    return {row.what: row for row in doctor.findings()}
 
 
 H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
@@ -149,7 +151,7 @@ H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
 
 def test_a_gpu_machine_is_told_what_is_missing(monkeypatch):
     found = facts(monkeypatch, H100, {"torch": "2.11.0+cpu", "verl": "0.9.1"})
-    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == machine.GPU_EXTRA
+    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == doctor.GPU_EXTRA
     assert "ray and vllm" in found["verl"].follows and "580.95" in found["GPU"].found
     found = facts(monkeypatch, H100, {"torch": "2.11.0", "verl": "0.9.1", "ray": "2", "vllm": "0.24.0"})
     assert not any(found[what].mend for what in ("torch", "sampler", "verl", "GPU"))
@@ -177,52 +179,18 @@ def test_the_verdict_says_what_a_larger_micro_batch_would_save():
     assert largest and largest > 8_192 and f"could be {largest:,}, with which a step would take" in words
     told = float(words.split("would take ")[1].split(" s")[0])
     best = fit("qwen2.5-1.5b", run | {"actor.micro_batch_tokens": largest}, "h100")
-    assert told == pytest.approx(best.step.total, rel=0.01) and told < 0.8 * small.step.total
+    assert told == pytest.approx(best.step.total, rel=0.01) and told < 0.9 * small.step.total
     assert "instead" not in best.summary().splitlines()[-1]
 
 
-def test_a_pass_on_a_gpu_has_as_many_tokens_as_leave_a_part_of_it_free():
-    def tokens(model: str, device: str, **changes) -> int:
-        found = fit(model, LARGE | {"model.lora_rank": 32} | changes, device)
-        peak = found.memory.update_bytes / found.device.memory_gb / 1e9
-        assert device == "cpu" or peak < 0.75 or found.config.actor.tokens_a_pass == 8_192
-        return found.config.actor.tokens_a_pass
+def test_passes_that_are_predicted_not_to_fit_are_halved_as_the_trainer_halves_them():
+    def tokens(model: str, device: str, **changes) -> int | None:
+        return fit(model, LARGE | {"model.lora_rank": 32} | changes, device).config.actor.micro_batch_tokens
 
-    assert tokens("qwen2.5-0.5b", "h200") == 32_768 and tokens("qwen2.5-0.5b", "cpu") == 8_192
-    assert tokens("qwen2.5-1.5b", "h100") == 16_384 and tokens("qwen2.5-7b", "a100-40gb") == 8_192
+    assert tokens("qwen2.5-0.5b", "h200") == 32_768 and tokens("qwen2.5-0.5b", "cpu") is None
+    assert tokens("qwen2.5-7b", "a100-40gb") in (8_192, 4_096, 2_048)
     assert tokens("qwen2.5-7b", "a100", **{"model.enable_gradient_checkpointing": True}) == 32_768
     assert tokens("qwen2.5-0.5b", "h200", **{"actor.micro_batch_tokens": 5_000}) == 5_000
-
-
-def test_what_a_launch_takes_is_measured_by_passes_of_the_update():
-    before = torch.get_rng_state()
-    assert host.AMID < host.launch_seconds("cpu") < 5e-3
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def times_on(run: fitting.Fit, launch: float | None) -> dict[str, float]:
-    return seconds_of(run.config, run.shape, run.device, run.on_gpu, run.lengths, launch).phases
-
-
-def test_a_slow_host_slows_what_is_launched_and_scheduled_and_not_what_the_gpu_computes():
-    typical, slow = LAUNCH["eager"], 2 * LAUNCH["eager"]
-    lora = LARGE | {"model.lora_rank": 32}
-    launched = fit("ladder-100m", lora | {"actor.micro_batch_tokens": 1_024}, "h200")
-    before, after = times_on(launched, typical), times_on(launched, slow)
-    assert before == times_on(launched, None) == launched.step.phases
-    for phase, factor in {"update": 2, "host": 2, "rollout": 1, "sync": 1}.items():  # decoding is replayed
-        assert after[phase] == pytest.approx(factor * before[phase])
-    computed = fit("qwen2.5-7b", lora | {"actor.micro_batch_tokens": 32_768}, "h200")
-    assert times_on(computed, typical)["update"] == times_on(computed, slow)["update"]
-    scheduled = fit(
-        "qwen2.5-0.5b", lora | {"rollout.name": "vllm"}, "h200"
-    )  # the GPU has less to do than vLLM's host
-    before, after = times_on(scheduled, typical), times_on(scheduled, slow)
-    tokens = scheduled.config.data.train_batch_size * scheduled.config.rollout.n * scheduled.lengths.response
-    assert before["rollout"] == pytest.approx(SCHEDULER["vllm"] * tokens)
-    assert after["rollout"] == pytest.approx(2 * before["rollout"])
-    replayed = fit("ladder-3m", {}, "h200")  # its passes are captured
-    assert times_on(replayed, slow)["update"] == times_on(replayed, typical)["update"]
 
 
 MODELS = {
@@ -250,41 +218,67 @@ def test_recorded_steps_are_predicted_to_15_percent(row):
         "model.enable_gradient_checkpointing": row["case"] == "step-7b", "data.max_response_length": tokens,
         "data.train_batch_size": 64, "rollout.n": 8, "rollout.name": row["sampler"].partition(":")[0],
         "actor.micro_batch_tokens": row["micro_batch_tokens"], "actor.use_torch_compile": row["compiled"],
-    }, "h200")  # fmt: skip
-    step = seconds_of(found.config, found.shape, found.device, True, Lengths(64, tokens))
+    }, "h200", (64, tokens))  # fmt: skip
     taken = row["phases"]["step"] - row["phases"]["reward"]
-    assert step.total == pytest.approx(taken, rel=0.15)
+    assert found.step.total - found.step.phases["grading"] == pytest.approx(taken, rel=0.15)
 
 
-@pytest.fixture
-def an_h100_here(monkeypatch):
-    found = devices.hardware() | {"gpus": ["NVIDIA H100 80GB HBM3, 81559 MiB"]}
-    for module in (fitting, devices):
-        monkeypatch.setattr(module, "hardware", lambda: found)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+REAL = {  # seconds of a step and of 60 with four evaluations of 720 answers: Qwen2.5-Coder with LoRA 32 on an H200
+    "qwen2.5-coder-0.5b": (2.9, 222),
+    "qwen2.5-coder-1.5b": (3.8, 295),
+}
 
 
-def test_this_machines_gpu_is_predicted_with_its_hosts_launches_measured_once(monkeypatch, an_h100_here):
-    measured = []
-    monkeypatch.setattr(host, "launch_seconds", lambda: measured.append(2 * LAUNCH["eager"]) or measured[-1])
-    run = LARGE | {"model.lora_rank": 32, "actor.micro_batch_tokens": 1_024}
-    here, there = fit("ladder-100m", run), fit("ladder-100m", run, "h100")
-    assert "launching a kernel takes 70 µs here (measured)" in here.summary()
-    assert there.launch is None and "launching" not in there.summary()
-    assert here.step.phases["update"] == pytest.approx(2 * there.step.phases["update"])
-    smaller, theirs = here.step_of(2_048), there.step_of(2_048)
-    assert smaller.phases["update"] == pytest.approx(2 * theirs.phases["update"])
-    assert fit("ladder-100m", run | {"trainer.device": "cpu"}).launch is None
-    assert len(measured) == 1
+@pytest.mark.parametrize("path", REAL)
+def test_runs_of_real_models_are_predicted_to_30_percent_and_in_one_number(path):
+    step, whole = REAL[path]
+    found = fit(path, {
+        "model.dtype": "bfloat16", "model.lora_rank": 32, "data.train_batch_size": 64, "rollout.n": 8,
+        "data.train": [{"kind": "math_problems"}, {"kind": "ordering"}, {"kind": "tables"}, {"kind": "programs"}],
+        "data.max_prompt_length": 512, "data.max_response_length": 512, "evaluation.size": 360, "evaluation.n": 2,
+        "trainer.total_training_steps": 60, "trainer.test_freq": 20,
+    }, "h200")  # fmt: skip
+    assert found.step.total == pytest.approx(step, rel=0.3)
+    assert found.estimate.seconds == pytest.approx(whole, rel=0.3)
+    assert f"{found.step.total:.3g}" in found.summary()  # what the whole is made of
 
 
-def test_a_gpu_that_cannot_be_used_now_is_predicted_with_a_typical_host(monkeypatch, an_h100_here):
-    def fails():
-        raise RuntimeError("CUDA error: all CUDA-capable devices are busy or unavailable")
+def an_h200(monkeypatch):
+    facts = devices.hardware() | {"gpus": ["NVIDIA H200, 143771 MiB"]}
+    for module in (devices, estimating):
+        monkeypatch.setattr(module, "hardware", lambda: facts)
 
-    monkeypatch.setattr(host, "launch_seconds", fails)
-    here, there = fit("ladder-100m", LARGE), fit("ladder-100m", LARGE, "h100")
-    assert here.launch is None and "launching" not in here.summary()
-    assert here.step == there.step
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # the CPU's build of torch
-    assert fit("ladder-100m", LARGE).launch is None
+
+def test_a_dry_run_its_plan_and_the_doctor_predict_the_same_for_the_device_that_trains(monkeypatch, tmp_path):
+    an_h200(monkeypatch)
+    config = load("params/smollm2_gpu.yaml", {})
+    cost, there = estimate(config), fit("params/smollm2_gpu.yaml", {}, "h200")
+    assert cost is not None and cost.seconds == there.estimate.seconds
+    assert run_plan(config, tmp_path).count(duration(cost.seconds)) == 1
+    on_cpu = estimate(load("params/smollm2_gpu.yaml", {"trainer.device": "cpu"}))
+    assert on_cpu is not None and on_cpu.seconds > 20 * cost.seconds
+
+
+def test_what_is_left_follows_the_steps_that_were_made(tmp_path):
+    config = load("params/train.yaml", {"trainer.total_training_steps": 100, "trainer.test_freq": 0})
+    folder = tmp_path / config.study / "runs" / config.id
+    cost = estimate(config)
+    assert cost is not None and cost.left(100, 7.0) == cost.start
+    assert cost.left(40, 7.0) - cost.left(90, 7.0) == pytest.approx(
+        50 * 7.0 + cost.evaluation
+    )  # of two evaluations
+    folder.mkdir(parents=True)
+    rows = [json.dumps({"step": i, "time": 1000.0 + 90 * i}) for i in range(5)]
+    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
+    assert "2.5 h here: 90 s per step (measured)" in run_plan(config, tmp_path)
+
+
+def test_ladder_answers_are_as_long_as_worked_ones_and_prompts_as_the_tokenizer_has_them():
+    config = load("params/train.yaml", {})
+    found, policy = expected_lengths(config), load_policy(config.model)
+    tasks = TaskStream(config, held_out(config)).batch(1)
+    prompts = [len(policy.encode(task.prompt)) for task in tasks]
+    assert found.prompt == round(sum(prompts) / len(prompts))
+    assert 1 < found.response < found.longest == config.data.max_response_length
+    random = load("params/train.yaml", {"model.warm_start.kind": "none"})
+    assert expected_lengths(random).response == config.data.max_response_length

@@ -10,19 +10,17 @@ from live_bytes import LiveBytes
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlkit.compute import Ledger
-from rlkit.config import ESTIMATORS, RunConfig
+from rlkit.config import RunConfig
 from rlkit.models.attention import ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.layout import Layout
 from rlkit.models.loading import add_lora, load_policy
-from rlkit.models.logprobs import CHUNK, SelectedLogProbs
+from rlkit.models.logprobs import SelectedLogProbs
+from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
-from rlkit.sizing import memory
 from rlkit.sizing.devices import device_named
-from rlkit.sizing.memory import Lengths, Pass, Setting, pass_parts, weights
-from rlkit.sizing.run import WITH_CRITIC, memory_of
-from rlkit.sizing.shapes import shape_of
+from rlkit.sizing.memory import Lengths, Pass, Setting, memory_of, pass_parts, weights
 from rlkit.training.critic import Critic
 from rlkit.training.loop import learn
 from rlkit.training.update import Learning
@@ -151,7 +149,7 @@ def test_shapes_count_the_parameters_of_the_models(path, rank):
     counts = parameter_counts(load_policy(c.model).model)
     s = Setting.of(c, shape, on_gpu=False)
     assert shape.parameters == counts["parameters_total"]
-    assert shape.shape().non_embedding == counts["parameters_non_embedding"]
+    assert shape.non_embedding == counts["parameters_non_embedding"]
     assert s.trained == counts["parameters_trainable"]
 
 
@@ -161,8 +159,3 @@ def test_shapes_count_the_parameters_of_the_models(path, rank):
 ])  # fmt: skip
 def test_published_shapes_have_the_parameters_of_their_model_cards(path, parameters):
     assert shape_of(path).parameters == parameters
-
-
-def test_what_stands_twice_is_the_same():
-    assert memory.CHUNK == CHUNK
-    assert set(WITH_CRITIC) == {name for name, needs in ESTIMATORS.items() if needs.critic}

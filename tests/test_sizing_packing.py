@@ -10,12 +10,14 @@ import pytest
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.executors import LocalExecutor, Work
+from rlkit.models import device
 from rlkit.params import validate
 from rlkit.scheduler import Scheduler, make_executor
 from rlkit.sizing import packing
-from rlkit.sizing.machine import Gpu, mps_runs
+from rlkit.sizing.devices import Gpu
+from rlkit.sizing.doctor import mps_runs
+from rlkit.sizing.memory import CONTEXT
 from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, usable_cards
-from rlkit.sizing.run import CONTEXT
 from rlkit.sizing.throughput import throughput
 
 GB = 1e9
@@ -59,7 +61,7 @@ def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
     assert len(jobs) == 5 + 2
     for name, room in (("0", 40), ("3", 20)):
         shares = [
-            int(j.environment[packing.SHARE]) for j in jobs if j.environment["CUDA_VISIBLE_DEVICES"] == name
+            int(j.environment[device.SHARE]) for j in jobs if j.environment["CUDA_VISIBLE_DEVICES"] == name
         ]
         assert all(share == pytest.approx(7 * GB - CONTEXT, abs=2) for share in shares)
         assert sum(shares) + CONTEXT * len(shares) <= room * GB
@@ -70,7 +72,7 @@ def test_a_run_that_no_card_holds_is_tried_alone(executor):
     assert small is not None and executor.start(work(100)) is None
     small.ended = True
     large = executor.start(work(100))
-    assert large is not None and int(large.environment[packing.SHARE]) == int(40 * GB - CONTEXT)
+    assert large is not None and int(large.environment[device.SHARE]) == int(40 * GB - CONTEXT)
     second = executor.start(work(1))
     assert second is not None and second.environment["CUDA_VISIBLE_DEVICES"] == "3"
 
@@ -124,9 +126,9 @@ def test_the_share_is_what_torch_may_allocate(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (70 * GB, 80 * GB))
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", limits.append)
-    packing.keep_to_share()
-    monkeypatch.setenv(packing.SHARE, str(int(20 * GB)))
-    packing.keep_to_share()
+    device.keep_to_share()
+    monkeypatch.setenv(device.SHARE, str(int(20 * GB)))
+    device.keep_to_share()
     assert limits == [0.25]
 
 
@@ -205,7 +207,6 @@ def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, mo
     nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "train.ipynb")
     (tmp_path / "packed.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlkit.compute.estimate", lambda config: {"flops": 1e9, "seconds": 1.0})
     plan = make_plan("packed.yaml")
     executor = PackedExecutor(3, [Card("5", 80 * GB)])
     executor.workers = 3

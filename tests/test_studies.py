@@ -71,8 +71,9 @@ def project(tmp_path, monkeypatch) -> Path:
     (tmp_path / "params").mkdir()
     (tmp_path / "params" / "tiny.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("rlkit.compute.estimate", lambda config: {"flops": 1e9, "seconds": 1.0})
-    monkeypatch.setattr("rlkit.compute.estimate_warm_start", lambda config: {"flops": 0.0, "seconds": 0.0})
+    cost = SimpleNamespace(flops=1e9, seconds=1.0)
+    monkeypatch.setattr("rlkit.sizing.estimate.estimate", lambda config: cost)
+    monkeypatch.setattr("rlkit.sizing.estimate.estimate_warm_start", lambda config: (0.0, 0.0))
     return tmp_path
 
 
@@ -237,7 +238,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
 def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, monkeypatch):
     from rlkit.training.warm_start import place
 
-    monkeypatch.setattr("rlkit.compute.estimate_warm_start", lambda config: {"flops": 5e8, "seconds": 9.0})
+    monkeypatch.setattr("rlkit.sizing.estimate.estimate_warm_start", lambda config: (5e8, 9.0))
     edit(project, "grid:\n", "grid:\n  actor.optim.lr: [1.0e-3, 1.0e-4]\n")  # cells of one model share it
 
     def shown() -> tuple[list[str], str]:

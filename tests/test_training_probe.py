@@ -1,6 +1,7 @@
 """The proof that sampler and trainer hold the same weights, and the choice and memory of samplers."""
 
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +17,10 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.models import kernels
 from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
+from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
-from rlkit.samplers import vllm
+from rlkit.samplers import beside_cache, vllm
 from rlkit.samplers.torch import TorchSampler
-from rlkit.sizing.run import VLLM_FROM, beside_cache, choose
 from rlkit.training import train, update
 from rlkit.training.critic import Critic
 
@@ -55,26 +56,21 @@ def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
 
 
 def test_the_sampler_is_chosen_by_size_device_and_what_is_installed():
-    large = VLLM_FROM
-    assert choose("auto", 10 * large, on_gpu=False, installed=True)[0] == "torch"
-    assert choose("auto", large - 1, on_gpu=True, installed=True)[0] == "torch"
-    assert choose("auto", large, on_gpu=True, installed=True)[0] == "vllm"
-    name, why = choose("auto", large, on_gpu=True, installed=False)
+    large, small, h200, c = shape_of("qwen2.5-7b"), shape_of("qwen2.5-1.5b"), 150e9, config()
+    assert samplers.chosen(c, large, None) == ("torch", "there is no GPU")
+    assert samplers.chosen(c, small, h200)[0] == "torch"
+    assert samplers.chosen(c, large, h200)[0] == "vllm"
+    name, why = samplers.chosen(c, large, h200, installed=False)
     assert name == "torch" and "pip install" in why
-    assert choose("vllm", 1, on_gpu=False, installed=False)[0] == "vllm"
-    name, why = choose("auto", large - 1, on_gpu=True, installed=True, held=0.4)
-    assert name == "vllm" and "40% of the GPU's memory" in why
+    assert samplers.chosen(config(name="vllm"), small, None, installed=False)[0] == "vllm"
+    name, why = samplers.chosen(c, small, 15e9)
+    assert name == "vllm" and "48% of the GPU's memory" in why
 
 
 @pytest.mark.parametrize(("gib", "name"), [(1, "torch"), (0.01, "vllm")])
-def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(monkeypatch, gib, name):
-    c, found = config(), SimpleNamespace(total_memory=gib * 2**30)
-    policy = load_policy(c.model)
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
-    monkeypatch.setattr(samplers.importlib.util, "find_spec", lambda package: package)
-    on_gpu: Any = SimpleNamespace(model=policy.model, base=policy.base, device=torch.device("cuda"))
-    assert samplers.chosen(on_gpu, c)[0] == name
-    assert samplers.chosen(policy, c) == ("torch", "there is no GPU")
+def test_a_torch_sampler_that_would_hold_too_much_of_the_gpu_makes_way(gib, name):
+    c = config()
+    assert samplers.chosen(c, shape_of(c.model.path), gib * 2**30)[0] == name
 
 
 def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
@@ -83,36 +79,59 @@ def test_vllm_that_is_not_installed_is_one_sentence(tmp_path, monkeypatch):
         train(config(name="vllm"), root=tmp_path, progress=False)
 
 
-def test_the_sampler_knows_what_the_trainer_will_hold(monkeypatch):
+def test_the_sampler_knows_what_the_trainer_will_take(monkeypatch):
     found = {}
     monkeypatch.setattr(vllm, "VllmSampler", lambda _, **options: found.update(options))
     c = config(name="vllm")
     policy = load_policy(c.model)
     samplers.make_sampler(policy, c)
-    parameters = sum(p.numel() for p in policy.model.parameters())
-    assert found["trainer"] == (4 + 8) * parameters  # weights and moments
+    assert found["later"] == 8 * sum(p.numel() for p in policy.model.parameters())  # moments
     assert (found["max_num_seqs"], found["max_model_len"]) == (8 * 8, 256 + 6)
+    samplers.make_sampler(
+        policy, validate(RunConfig, override(c.model_dump(), {"actor.optimizer_offload": True}))
+    )
+    assert found["later"] == 0
 
 
-def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(monkeypatch):
-    gib = 2**30
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * gib, 80 * gib))
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * gib)
-    sequence, beside = 28_672 * 768, beside_cache(3 * gib, rows=512, vocab=151_936)
+GIB = 2**30
+
+
+@pytest.fixture
+def card(monkeypatch):
+    """60 of 80 GiB are free, 5 held by this run."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda: (60 * GIB, 80 * GIB))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda: 5 * GIB)
+
+
+def test_vllm_gets_what_it_can_use_and_a_card_that_is_too_small_is_said(card):
+    sequence, beside = 28_672 * 768, beside_cache(3 * GIB, rows=512, vocab=151_936)
     found = vllm.memory_options(beside, sequence, rows=512)
     assert found["kv_cache_memory_bytes"] == 512 * sequence
-    assert found["gpu_memory_utilization"] == pytest.approx((beside + 512 * sequence) / (80 * gib))
+    assert found["gpu_memory_utilization"] == pytest.approx((beside + 512 * sequence) / (80 * GIB))
     filled = vllm.memory_options(beside, sequence, rows=10**5)
     assert filled["gpu_memory_utilization"] * 80 == pytest.approx(0.92 * 60)  # vLLM refuses more than is free
-    assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * gib - beside)
-    moments = vllm.memory_options(beside, sequence, rows=10**5, trainer=(5 + 12) * gib)
+    assert filled["kv_cache_memory_bytes"] == pytest.approx(0.92 * 60 * GIB - beside)
+    moments = vllm.memory_options(beside, sequence, rows=10**5, later=12 * GIB)
     assert moments["gpu_memory_utilization"] * 80 == pytest.approx(
         0.92 * (60 - 12)
     )  # they come with the first step
     with pytest.raises(
         UserError, match=r"needs 67.0 GiB .* 60.0 of 80.0 GiB are free .5.0 held .* 0.0 more, about 15.0"
     ):
-        vllm.memory_options(beside=66 * gib, sequence=2**30, rows=1)
+        vllm.memory_options(beside=66 * GIB, sequence=GIB, rows=1)
+
+
+def test_vllm_serves_long_responses_where_one_fits_and_warns_where_few_do(card):
+    sequence = GIB  # 28 layers × 4 key heads × 128 × 2 × 2 bytes × 18,700 tokens of a 7B model
+    with pytest.warns(UserWarning, match="room for 35 sequences of full length at a time, of 512"):
+        found = vllm.memory_options(20 * GIB, sequence, rows=512)
+    assert found["kv_cache_memory_bytes"] // sequence == 35
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        vllm.memory_options(20 * GIB, sequence, rows=30)  # all that are sampled together
+        vllm.memory_options(20 * GIB, sequence // 8, rows=512)  # more than 256
+    with pytest.raises(UserError, match=r"for this model and one sequence"):
+        vllm.memory_options(55 * GIB, sequence, rows=512)
 
 
 def test_an_update_out_of_memory_starts_again_in_halves_with_the_same_result(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al.
 (arXiv 2001.08361). Embeddings are tied. Head sizes are 32 or more because vLLM's attention kernels know no
-smaller ones. The sizes themselves are in rlkit.models.rungs.
+smaller ones. The sizes themselves are in rlkit.models.shapes.
 """
 
 from typing import Any
@@ -10,16 +10,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
-from rlkit.models.rungs import LADDER, Rung, rung
+from rlkit.compute import Shape
+from rlkit.models.shapes import LADDER, ladder_shape
 from rlkit.models.tokenizer import END, PAD, byte_tokenizer
 from rlkit.seeds import derive
 
-__all__ = ["LADDER", "Rung", "build_ladder_model", "ladder_config", "parameter_counts", "rung"]
+__all__ = ["LADDER", "build_ladder_model", "ladder_config", "parameter_counts"]
 
 
 def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config:
     """The Hugging Face config of a size."""
-    shape, tokenizer = rung(name), byte_tokenizer()
+    shape, tokenizer = ladder_shape(name), byte_tokenizer()
     pad = tokenizer.convert_tokens_to_ids(PAD)
     assert isinstance(pad, int)
     return Qwen2Config(
@@ -59,17 +60,13 @@ def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
 
 
 def parameter_counts(model: Any) -> dict[str, int]:
-    """Total, non-embedding (N) and trainable parameters, counted on the loaded weights; tied weights once.
+    """Total, non-embedding (N) and trainable parameters of a loaded model's base; tied weights once.
 
     Embeddings are the input table and an untied output head; biases and norms count as non-embedding.
     """
-    base = model.get_base_model() if hasattr(model, "get_base_model") else model
-    embedding = {id(base.get_input_embeddings().weight)}
-    if base.get_output_embeddings() is not None:
-        embedding.add(id(base.get_output_embeddings().weight))
-    own = {id(p): p for n, p in model.named_parameters() if "lora_" not in n}
+    shape = Shape.of(model)
     return {
-        "parameters_total": sum(p.numel() for p in own.values()),
-        "parameters_non_embedding": sum(p.numel() for key, p in own.items() if key not in embedding),
-        "parameters_trainable": sum(p.numel() for p in model.parameters() if p.requires_grad),
+        "parameters_total": shape.parameters,
+        "parameters_non_embedding": shape.non_embedding,
+        "parameters_trainable": shape.adapter_weights or shape.parameters,
     }

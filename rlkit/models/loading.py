@@ -20,12 +20,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from rlkit.config import Model, RunConfig
+from rlkit.config import Model
 from rlkit.errors import UserError
 from rlkit.models import decoder, packaged
 from rlkit.models.ladder import build_ladder_model
 from rlkit.models.products import merged_weight
 from rlkit.models.prompts import encode_chats
+from rlkit.models.shapes import is_ladder
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
@@ -94,7 +95,7 @@ def load_model(
     Raises:
         UserError: nothing is there, the architecture does not run here, or there is no chat template.
     """
-    if path.startswith("ladder-") and not Path(path).exists():
+    if is_ladder(path):
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
         return built.to(dtype), load_tokenizer(path)
     check_path(path)
@@ -112,7 +113,7 @@ def load_model(
 
 def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
     """The tokenizer of `load_model`. Raises UserError where nothing is there, or it has no chat template."""
-    if path.startswith("ladder-") and not Path(path).exists():
+    if is_ladder(path):
         return byte_tokenizer()
     with pretrained(path) as found:
         return _tokenizer(path, found)
@@ -240,25 +241,15 @@ def adapted_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
             yield f"{name}.weight", merged_weight(module)
 
 
-def save_model(policy: Policy, folder: Path, merged: bool = True) -> None:
-    """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy, or left out."""
+def save_model(policy: Policy, folder: Path) -> None:
+    """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
     base = policy.base
     state = None
     if policy.model is not base:
         # On the CPU, since a second copy of a large model may not fit beside the first.
-        state = {name: weight.cpu() for name, weight in adapted_weights(policy.model)} if merged else {}
+        state = {name: weight.cpu() for name, weight in adapted_weights(policy.model)}
         for name, tensor in base.state_dict().items():
             if "lora_" not in name:
                 state.setdefault(name.replace(".base_layer.", "."), tensor)
     base.save_pretrained(folder, state_dict=state)
     policy.tokenizer.save_pretrained(folder)
-
-
-def device_of(config: RunConfig) -> str:
-    """The device of `trainer.device`. Raises UserError when a GPU is asked for and there is none."""
-    wanted, there = config.trainer.device, torch.cuda.is_available()
-    if wanted == "cuda" and not there:
-        raise UserError(
-            "trainer.device is 'cuda', but torch sees no GPU here: use auto or cpu, or check nvidia-smi."
-        )
-    return "cuda" if there and wanted != "cpu" else "cpu"

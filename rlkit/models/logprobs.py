@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from rlkit.models.kernels import EAGER, TINY, Kernels
-
-CHUNK = 2**26  # logits held at once: 256 MiB in float32
+from rlkit.models.shapes import CHUNK
 
 
 def logits_of(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:

@@ -128,12 +128,12 @@ class Ablation:
 
 def cost(config: RunConfig) -> str:
     """FLOPs and time of a configuration on this machine, in words; imports torch."""
-    from rlkit.compute import estimate
+    from rlkit.sizing.estimate import estimate
 
     found = estimate(config)
-    if not found["flops"] > 0:
+    if found is None:
         return "cost unknown: the model's configuration is not on this machine"
-    return f"about {found['flops']:.1e} FLOPs, {duration(found['seconds'])} here (good to a factor of two)"
+    return f"about {found.flops:.1e} FLOPs, {duration(found.seconds)} here"
 
 
 def _sparse(config: RunConfig) -> dict[str, Any]:

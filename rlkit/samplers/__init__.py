@@ -1,48 +1,94 @@
-"""Samplers: where responses come from. All speak `rlkit.types.Sampler`."""
+"""Samplers: where responses come from, and which one a run takes. All speak `rlkit.types.Sampler`."""
 
 import importlib.util
 from typing import TYPE_CHECKING
+
+from rlkit.compute import Shape
 
 if TYPE_CHECKING:
     from rlkit.config import RunConfig
     from rlkit.models.loading import Policy
     from rlkit.types import Sampler
 
+VLLM_FROM = 4_000_000_000
+"""Parameters from which `auto` takes vLLM. The captured torch decoder made 129,000 tokens/s at 0.5B, 81,000 at 1.5B,
+and, its kernels not compiled, 44,000 at 3B and 27,000 at 7B; vLLM 0.24 32,000, 21,000 to 33,000, 37,000 and 25,000 (512
+sequences of 512 tokens, bfloat16, H200)."""
+HELD = 0.35
+"""Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
+SLEEPS_ABOVE = 8 * 2**30
+"""Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
+ENGINE = 2 * 2**30
+"""vLLM's activations of the largest batch and its CUDA graphs."""
+LOGITS = 18
+"""Bytes per sequence and word of the vocabulary while vLLM draws: logits in bfloat16 and float32, their log-probs,
+probabilities and noise."""
+FREE = 0.92
+"""Share of the free memory that a vLLM engine may take."""
 
-def chosen(policy: "Policy", config: "RunConfig") -> tuple[str, str]:
-    """(torch or vllm, why) for a policy here."""
-    from rlkit.sizing.devices import Device, card
-    from rlkit.sizing.run import sampler_of
-    from rlkit.sizing.shapes import from_config
 
-    on_gpu, shape = policy.device.type == "cuda", from_config(policy.base.config.to_dict())
-    installed = importlib.util.find_spec("vllm") is not None
-    return sampler_of(config, shape, card(policy.device) if on_gpu else Device(), on_gpu, installed)
+def together(config: "RunConfig") -> int:
+    """Sequences that are decoded at a time, in training or in an evaluation."""
+    r, e = config.rollout, config.evaluation
+    return min(max(config.data.train_batch_size * r.n, e.size * e.n), r.max_num_seqs)
+
+
+def beside_cache(weights: int, rows: int, vocab: int) -> int:
+    """Bytes that a vLLM engine of `rows` sequences takes besides its KV cache."""
+    return weights + ENGINE + LOGITS * rows * vocab
+
+
+def chosen(config: "RunConfig", shape: Shape, gpu: float | None, installed: bool = True) -> tuple[str, str]:
+    """(torch or vllm, why) for a run.
+
+    Args:
+        gpu: bytes of the GPU's memory; None on a CPU.
+        installed: whether vLLM is.
+    """
+    if config.rollout.name != "auto":
+        return config.rollout.name, f"rollout.name is {config.rollout.name}"
+    if gpu is None:
+        return "torch", "there is no GPU"
+    number, width = 4 if config.model.dtype == "float32" else 2, config.data.max_prompt_length
+    cache = together(config) * (width + config.data.max_response_length) * shape.cache_width
+    held = number * (shape.parameters + cache) / gpu
+    if shape.parameters < VLLM_FROM and held <= HELD:
+        return (
+            "torch",
+            f"{shape.parameters:,} parameters decode faster in CUDA graphs than under vLLM's scheduler",
+        )
+    why = f"{shape.parameters:,} parameters decode as fast in vLLM, which sleeps during the update"
+    if shape.parameters < VLLM_FROM:
+        why = (
+            f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
+        )
+    if not installed:
+        return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
+    return "vllm", why
 
 
 def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:
     """The sampler that `rollout.name` asks for, holding the policy's weights, and why it is that one."""
-    r, d = config.rollout, config.data
-    name, why = chosen(policy, config)
+    import torch
+
+    r, d, on_gpu = config.rollout, config.data, policy.device.type == "cuda"
+    memory = torch.cuda.get_device_properties(policy.device).total_memory if on_gpu else None
+    shape, installed = Shape.of(policy.model), importlib.util.find_spec("vllm") is not None
+    name, why = chosen(config, shape, memory, installed)
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler
-        from rlkit.sizing.memory import Setting
-        from rlkit.sizing.run import together, trainer_held
-        from rlkit.sizing.shapes import from_config
 
-        setting = Setting.of(config, from_config(policy.base.config.to_dict()), on_gpu=True)
         sampler = VllmSampler(
             policy,
             max_num_seqs=together(config),
             max_model_len=d.max_prompt_length + d.max_response_length,
             gpu_memory_utilization=r.gpu_memory_utilization,
-            trainer=sum(trainer_held(config, setting).values()),
+            later=0 if config.actor.optimizer_offload else 8 * (shape.adapter_weights or shape.parameters),
         )
         return sampler, f"vllm: {why}"
     from rlkit.models.kernels import kernels_for
     from rlkit.samplers.torch import TorchSampler
 
-    parameters = sum(p.numel() for p in policy.model.parameters())
-    kernels = kernels_for(config, policy.device.type == "cuda", parameters)
+    kernels = kernels_for(config, on_gpu, shape.parameters)
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs, kernels)
     return sampler, f"torch: {why}"

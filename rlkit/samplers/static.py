@@ -18,28 +18,15 @@ from rlkit.config import LAUNCH_BOUND
 from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import HIDDEN_SCORE, FullLayout
+from rlkit.models.shapes import row_bucket, width_bucket
 from rlkit.samplers.drawing import Settings, draw
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
 AHEAD = 4  # steps told to the GPU before the look, so that it does not wait for what follows from it
-FEWEST = 64  # rows of the smallest graph
-NARROWEST = 16  # places of the cache that the narrowest graph reads
 PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
 MOST_PROMPT_TOKENS = 8_192  # padding included; more take longer to compute than to launch
 MOST_PREFILLS = 8  # each holds the keys and values of its prompts; beyond, the same runs without a graph
 MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
-
-
-def row_bucket(size: int) -> int:
-    """The smallest power of two that holds `size` rows, at least FEWEST."""
-    return max(FEWEST, 1 << (size - 1).bit_length())
-
-
-def width_bucket(size: int, finest: int = NARROWEST) -> int:
-    """`size` places rounded up to a quarter of a power of two, at least to `finest`: at most a third more is read
-    than is there."""
-    step = max(finest, (1 << (size - 1).bit_length()) // 4)
-    return -(-size // step) * step
 
 
 @dataclass

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rlkit.compute import LINEAR
 from rlkit.config import RunConfig
-from rlkit.sizing.run import together
-from rlkit.sizing.shapes import LINEAR
+from rlkit.samplers import together
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
         f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu",
         "+critic.ppo_infer_max_token_len_per_gpu", value=_or_one_sequence,
     ),
+    "actor.optimizer_offload": to(f"{ACTOR}fsdp_config.optimizer_offload", "critic.fsdp.optimizer_offload"),
     "actor.ppo_epochs": to(f"{ACTOR}ppo_epochs"),
     "actor.clip_ratio": to(f"{ACTOR}clip_ratio"),
     "actor.clip_ratio_low": to(f"{ACTOR}clip_ratio_low", value=_or_clip_ratio),

@@ -2,8 +2,8 @@
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.errors import UserError
+from rlkit.models.shapes import shape_of
 from rlkit.scaleout.fields import FIELDS, Refused, value_at
-from rlkit.sizing.shapes import shape_of
 
 UNSUPPORTED = {
     "remax": "the greedy baseline that verl's V1 trainer does not sample",

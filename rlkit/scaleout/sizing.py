@@ -15,11 +15,10 @@ from typing import Annotated, Any
 import pandas as pd
 from pydantic import Field
 
-from rlkit.compute import Work
+from rlkit.compute import Shape, Work
 from rlkit.config import Section
 from rlkit.params import validate
 from rlkit.sizing.devices import Device
-from rlkit.sizing.shapes import ModelShape
 
 Positive = Annotated[int, Field(gt=0)]
 WEIGHT_BYTES = GRADIENT_BYTES = 4  # a parameter, float32
@@ -32,7 +31,7 @@ GB = 1e9
 class SizingConfig(Section):
     """Everything a sizing file may hold."""
 
-    sizing: ModelShape
+    sizing: Shape
     gpus: list[Positive]
     tensor_model_parallel_size: Positive = 1
     """GPUs that share one copy of the sampler's weights."""
@@ -100,7 +99,7 @@ def trainer_memory(c: SizingConfig, gpus: int) -> float:
     return held_memory(c, gpus) + (gradients + gathered + activations + logprob_bytes(m)) / GB
 
 
-def logprob_bytes(m: ModelShape) -> int:
+def logprob_bytes(m: Shape) -> int:
     """Bytes of the backward pass of log-probs: five boards of a chunk's logits in float32, and in bfloat16 its part of
     the head's gradient beside their sum."""
     return 5 * 4 * CHUNK * m.vocab + 2 * 2 * m.vocab * m.hidden
@@ -139,7 +138,7 @@ def rollout_seconds(c: SizingConfig, gpus: int) -> float:
 def update_seconds(c: SizingConfig, gpus: int) -> float:
     """Old log-probs (and the reference's), and an update with recomputed activations: a forward pass more."""
     sequences = [(c.prompt_tokens, c.response_tokens)] * (c.train_batch_size * c.n)
-    shape, work = c.sizing.shape(), Work.of([c.prompt_tokens] * len(sequences), sequences)
+    shape, work = c.sizing, Work.of([c.prompt_tokens] * len(sequences), sequences)
     forward = shape.forward(work)
     flops = forward * (1 + c.kl_reference) + 4 * forward
     return flops / (gpus * c.device.flops_per_second * c.device.utilization)

@@ -1,13 +1,16 @@
 """What a device can do, from its data sheet: memory, peak speed, bandwidth. Peaks are dense, without sparsity."""
 
 import re
-from typing import Annotated, Any
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated
 
 from pydantic import Field
 
 from rlkit.config import Section
 from rlkit.errors import UserError, did_you_mean
-from rlkit.provenance import hardware, usable_cores
+from rlkit.provenance import hardware, output_of, usable_cores
 
 GIB = 2**30
 MIB = 2**20
@@ -51,17 +54,20 @@ _NAMES = {  # how nvidia-smi's name begins to match, the more particular first
 }  # fmt: skip
 
 
-def device_named(name: str) -> Device:
+def device_named(name: str, threads: int = 0) -> Device:
     """A device of the table, this machine's `cpu`, or `here`: its first GPU, or else its CPU.
+
+    Args:
+        threads: of a CPU that are used; 0 is all.
 
     Raises:
         UserError: no such device, or a GPU of this machine that the table does not have.
     """
     if name == "here":
         gpus = hardware()["gpus"]
-        return from_smi(gpus[0]) if gpus else device_named("cpu")
+        return from_smi(gpus[0]) if gpus else device_named("cpu", threads)
     if name == "cpu":
-        speed = 4e10 * usable_cores()  # of a core that does 16 float32 multiply-adds a cycle, half of it
+        speed = cpu_speed(threads or usable_cores())
         return Device(
             memory_gb=hardware()["memory"] / 1e9,
             flops_per_second=speed,
@@ -74,11 +80,20 @@ def device_named(name: str) -> Device:
     return DEVICES[name]
 
 
-def card(device: Any) -> Device:
-    """A GPU that torch knows by `device`: its memory, and nothing of its speed."""
+@cache
+def cpu_speed(threads: int) -> float:
+    """FLOPs per second of a 512 × 512 float32 product on `threads` threads, measured in a tenth of a second."""
     import torch
 
-    return Device(memory_gb=torch.cuda.get_device_properties(device).total_memory / 1e9)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    a, best = torch.randn(512, 512), float("inf")
+    for _ in range(20):
+        start = time.perf_counter()
+        (a @ a).sum().item()
+        best = min(best, time.perf_counter() - start)
+    torch.set_num_threads(before)
+    return 2 * 512**3 / best
 
 
 def from_smi(line: str) -> Device:
@@ -96,3 +111,23 @@ def from_smi(line: str) -> Device:
     mebibytes = re.search(r"\d+", memory)
     total = int(mebibytes[0]) * MIB / 1e9 if mebibytes else DEVICES[known].memory_gb
     return DEVICES[known].model_copy(update={"memory_gb": total})
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """A GPU as nvidia-smi shows it; memory in MiB."""
+
+    name: str
+    total: int
+    used: int
+    driver: str
+
+
+def gpus() -> list[Gpu]:
+    """The GPUs of this machine; none without nvidia-smi or where it fails."""
+    fields = "name,memory.total,memory.used,driver_version"
+    lines = (
+        output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
+    ).splitlines()
+    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
+    return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]

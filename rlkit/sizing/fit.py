@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rlkit.compute import Shape
 from rlkit.config import RunConfig, load
+from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
-from rlkit.provenance import hardware
-from rlkit.sizing.devices import Device, device_named
-from rlkit.sizing.host import measured_launch
-from rlkit.sizing.memory import Lengths
-from rlkit.sizing.run import CONTEXT, USABLE, Memory, memory_of, sized
-from rlkit.sizing.seconds import StepTime, seconds_of
-from rlkit.sizing.shapes import ModelShape, shape_of
+from rlkit.samplers import chosen
+from rlkit.sizing.devices import GIB, Device, device_named
+from rlkit.sizing.estimate import Estimate, StepTime, estimate, step_time, trains_on_gpu
+from rlkit.sizing.memory import Lengths, Memory, Setting, memory_of, room, sized
 
+WORTH = 0.95  # of a step's seconds: what a larger micro-batch must save to be told
+SHOWN = 0.001  # parts below this share of the peak are not shown
 CHECKPOINTING, LORA = {"model.enable_gradient_checkpointing": True}, {"model.lora_rank": 32}
 BFLOAT16, FEWER = {"model.dtype": "bfloat16"}, {"rollout.max_num_seqs": 128}
 
@@ -25,18 +26,16 @@ class Fit:
     """A run on a device: memory and seconds by part, and the changes that make it fit (None: nothing known does)."""
 
     config: RunConfig
-    shape: ModelShape
+    shape: Shape
     device: Device
     name: str
     on_gpu: bool
     lengths: Lengths
     memory: Memory
-    step: StepTime
+    estimate: Estimate
     largest_micro_batch: int | None
     """The largest actor.micro_batch_tokens that fits; None where not even a single sequence does."""
     changes: dict[str, Any] | None
-    launch: float | None
-    """Seconds that a kernel launched from Python takes, as measured on this machine; None where it was not."""
 
     @property
     def room(self) -> float:
@@ -47,16 +46,65 @@ class Fit:
     def fits(self) -> bool:
         return self.memory.peak <= self.room
 
+    @property
+    def step(self) -> StepTime:
+        """Seconds of a step."""
+        return self.estimate.step
+
     def step_of(self, tokens: int) -> StepTime:
         """Seconds of a step with passes of `tokens` tokens."""
         changed = _with(self.config, {"actor.micro_batch_tokens": tokens, "actor.ppo_micro_batch_size": 0})
-        return seconds_of(changed, self.shape, self.device, self.on_gpu, self.lengths, self.launch)
+        setting = Setting.of(changed, self.shape, self.on_gpu)
+        return step_time(changed, setting, self.device, self.estimate.lengths)
 
     def summary(self) -> str:
-        """The prediction as a text for people."""
-        from rlkit.sizing.text import summary
+        """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
+        c, m = self.config, self.memory
+        gpu = self.device.memory_gb * 1e9 if self.on_gpu else None
+        sampler = chosen(c, self.shape, gpu)[0]
+        kind = f"LoRA rank {c.model.lora_rank}" if c.model.lora_rank else "all weights"
+        where = "this machine" if self.name == "here" else self.name
+        head = (
+            f"{c.model.path}: {self.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
+            f"({self.device.memory_gb * 1e9 / GIB:.0f} GiB)\n"
+            f"{c.data.train_batch_size} prompts of {self.lengths.prompt} tokens × {c.rollout.n} responses of "
+            f"{self.lengths.response}; sampler: {sampler}"
+        )
+        lines = [head, "", f"{'memory':<28}{'GiB':>9}"]
+        for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
+            lines += [
+                f"{title + name:<28}{size / GIB:>9.2f}"
+                for name, size in parts.items()
+                if size > SHOWN * m.peak
+            ]
+        lines += [f"{'peak of the rollout':<28}{m.rollout_bytes / GIB:>9.2f}"]
+        lines += [f"{'peak of the update':<28}{m.update_bytes / GIB:>9.2f}", ""]
+        lines += _seconds(self.step.phases, self.step.total)
+        expected = self.estimate.lengths
+        lines += [
+            f"with prompts of {expected.prompt} tokens, responses of {expected.response} and up to {expected.longest}"
+        ]
+        return "\n".join([*lines, "", self.verdict()])
 
-        return summary(self)
+    def verdict(self) -> str:
+        """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
+        peak, room = self.memory.peak / GIB, self.room / GIB
+        tokens = self.config.actor.pass_tokens(self.on_gpu)
+        if self.fits:
+            largest = max(self.largest_micro_batch or 0, tokens)
+            more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
+            if (faster := self.step_of(largest).total) < WORTH * self.step.total:
+                more += f", with which a step would take {faster:.3g} s instead of {self.step.total:.3g}"
+            return f"Fits: {peak:.1f} of {room:.1f} GiB that can be filled. actor.micro_batch_tokens {tokens:,} {more}."
+        start = f"Does not fit: {peak:.1f} GiB are needed and {room:.1f} can be filled."
+        if self.changes is None:
+            return (
+                f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing, the smallest micro-batch and fewer "
+                "sequences sampled at a time: take a larger device, shorter responses, or trainer.backend=verl on "
+                "several GPUs (rlkit plan)."
+            )
+        words = " ".join(f"{key}={str(value).lower()}" for key, value in self.changes.items())
+        return f"{start} What would fit: {words}"
 
 
 def fit(
@@ -81,34 +129,21 @@ def fit(
         config = load(what, changes)
     else:
         config = validate(RunConfig, override({"model": {"path": what}}, changes))
-    limits = Lengths.limits(config)
-    return fit_run(config, device, Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response))
+    limits, lengths = Lengths.limits(config), None
+    if any(tokens):
+        lengths = Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response)
+    return fit_run(config, device, lengths)
 
 
-def fit_run(config: RunConfig, device: str = "here", lengths: Lengths | None = None) -> Fit:
-    """`fit` of a RunConfig; on the CPU where it or the machine asks for that. Of this machine's GPU, what a launch
-    takes is measured."""
-    on_gpu = config.trainer.device != "cpu" and (
-        bool(hardware()["gpus"]) if device == "here" else device != "cpu"
-    )
-    launch = measured_launch() if on_gpu and device == "here" else None
-    return fit_config(config, device if on_gpu else "cpu", on_gpu, lengths, launch)
-
-
-def fit_config(
-    config: RunConfig,
-    name: str,
-    on_gpu: bool,
-    lengths: Lengths | None = None,
-    launch: float | None = None,
-) -> Fit:
-    """`fit` of a RunConfig on the device of a name; `launch` as in `seconds_of`."""
-    shape, device, lengths = (
-        shape_of(config.model.path),
-        device_named(name),
-        lengths or Lengths.limits(config),
-    )
+def fit_run(config: RunConfig, name: str = "here", lengths: Lengths | None = None) -> Fit:
+    """`fit` of a RunConfig: memory for the longest prompts and responses that it allows, seconds for those that are to
+    be expected, or both for `lengths`; on the CPU where it or the machine asks for that."""
+    on_gpu = trains_on_gpu(config, name)
+    shape, device = shape_of(config.model.path), device_named(name if on_gpu else "cpu")
     config = sized(config, shape, device, on_gpu)
+    time = estimate(config, name, lengths)
+    assert time is not None  # the shape is known
+    lengths = lengths or Lengths.limits(config)
     memory = memory_of(config, shape, device, on_gpu, lengths)
     limit = room(device, on_gpu)
 
@@ -117,13 +152,7 @@ def fit_config(
 
     largest = _largest(config, lengths, lambda c: peak(c) <= limit)
     changes = {} if memory.peak <= limit else _changes(config, lengths, lambda c: peak(c) <= limit)
-    step = seconds_of(config, shape, device, on_gpu, lengths, launch)
-    return Fit(config, shape, device, name, on_gpu, lengths, memory, step, largest, changes, launch)
-
-
-def room(device: Device, on_gpu: bool) -> float:
-    """Bytes that a run can fill: less what the CUDA context takes and fragmentation loses."""
-    return USABLE * (device.memory_gb * 1e9 - (CONTEXT if on_gpu else 0))
+    return Fit(config, shape, device, name, on_gpu, lengths, memory, time, largest, changes)
 
 
 def _with(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
@@ -162,6 +191,11 @@ def _changes(config: RunConfig, lengths: Lengths, fits: Any) -> dict[str, Any] |
     for option in _options(config):
         largest = _largest(_with(config, option), lengths, fits)
         if largest is not None:
-            smaller = min(largest, config.actor.tokens_a_pass)
+            smaller = min(largest, config.actor.pass_tokens(True))
             return option | ({} if fits(_with(config, option)) else {"actor.micro_batch_tokens": smaller})
     return None
+
+
+def _seconds(phases: Mapping[str, float], total: float) -> list[str]:
+    rows = [f"{name:<28}{value:>9.3g}" for name, value in phases.items()]
+    return [f"{'step':<28}{'seconds':>9}", *rows, f"{'all':<28}{total:>9.3g}"]

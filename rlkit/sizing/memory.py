@@ -1,4 +1,4 @@
-"""Bytes of the local trainer's update, by part, from shapes.
+"""Bytes that a run of the local trainer holds, while it samples and while it learns, by part.
 
 What the backward pass keeps is counted tensor by tensor from rlkit.models.decoder; tests compare the sum with the
 tensors that are alive, to 15 %. Two attentions are told apart: the grouped one (CPU, float32), which keeps weights
@@ -6,23 +6,35 @@ quadratic in the response, and the variable-length kernel (CUDA, 16 bits, passes
 adapters with dropout or other than plain LoRA, graders, what the allocator loses to fragmentation.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Literal
 
+from rlkit.compute import LINEAR, Shape, adapted
 from rlkit.config import RunConfig
-from rlkit.sizing.shapes import PRODUCTS, ModelShape, adapted
+from rlkit.models.shapes import CHUNK, row_bucket, width_bucket
+from rlkit.samplers import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
+from rlkit.sizing.devices import Device
 
-CHUNK = 2**26  # logits held at once, as in rlkit.models.logprobs
+PRODUCTS = (LINEAR[:3], LINEAR[3:4], LINEAR[4:6], LINEAR[6:])
+"""Linear layers that share an input, and are one matrix product in rlkit.models.decoder."""
 FLOAT = 4
+CONTEXT = 0.6e9
+"""The CUDA context and the libraries' workspaces, which torch does not count."""
+USABLE = 0.95
+"""Share of a device that can be filled before fragmentation ends the run."""
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Tokens of prompts and of responses."""
+    """Tokens of prompts and of responses, and of the longest response of a batch (default: as all)."""
 
     prompt: int
     response: int
+    longest: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "longest", max(self.longest, self.response))
 
     @classmethod
     def limits(cls, config: RunConfig) -> "Lengths":
@@ -46,7 +58,7 @@ class Pass:
         """The largest micro-batch of an optimizer step, cut as rlkit.training.forward does."""
         prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
         total, n = prompts * config.rollout.n, config.rollout.n
-        fits = config.actor.tokens_a_pass // (lengths.prompt + lengths.response)
+        fits = config.actor.pass_tokens(s.on_gpu) // (lengths.prompt + lengths.response)
         size = min(total, config.actor.ppo_micro_batch_size or max(1, fits))
         return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(total / size))
 
@@ -75,7 +87,7 @@ class Pass:
 class Setting:
     """A model as it is trained: its shape, what is adapted, the precision and where."""
 
-    shape: ModelShape
+    shape: Shape
     rank: int
     targets: tuple[str, ...]
     checkpointing: bool
@@ -85,12 +97,13 @@ class Setting:
     kernels: Literal["eager", "compiled"]  # between the products
 
     @classmethod
-    def of(cls, config: RunConfig, shape: ModelShape, on_gpu: bool) -> "Setting":
+    def of(cls, config: RunConfig, shape: Shape, on_gpu: bool) -> "Setting":
         m, half = config.model, config.model.dtype != "float32"
         targets = adapted(m.target_modules) if m.lora_rank else ()
         item = 2 if half else FLOAT
         ragged = on_gpu and half and not config.captures(on_gpu, shape.parameters)
         kernels = "compiled" if config.compiles(on_gpu, shape.parameters) else "eager"
+        shape = replace(shape, adapter_weights=shape.lora(m.lora_rank, targets))
         return cls(
             shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged, kernels
         )
@@ -101,19 +114,14 @@ class Setting:
         return not self.rank
 
     @property
-    def adapter(self) -> int:
-        """Weights of the adapter."""
-        return self.shape.adapter_weights(self.rank, self.targets)
-
-    @property
     def trained(self) -> int:
         """Weights that train."""
-        return self.shape.parameters if self.whole else self.adapter
+        return self.shape.adapter_weights or self.shape.parameters
 
 
 def weights(s: Setting) -> int:
     """Bytes of the trainer's weights: float32 where they train, else in the model's precision; and the adapter."""
-    return s.shape.parameters * (FLOAT if s.whole else s.item) + FLOAT * s.adapter
+    return s.shape.parameters * (FLOAT if s.whole else s.item) + FLOAT * s.shape.adapter_weights
 
 
 def fused(s: Setting) -> int:
@@ -198,3 +206,169 @@ def pass_parts(s: Setting, p: Pass) -> dict[str, int]:
     activations = s.shape.layers * (stream if s.checkpointing else layer_kept(s, p)) + last
     largest = {"logits": head} if head > layer else {"one layer's backward": layer}
     return {"fused weights": fused(s), "activations": activations, **largest}
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes by part: `held` all the time, besides it in the `rollout` and in the `update`."""
+
+    held: dict[str, int]
+    rollout: dict[str, int]
+    update: dict[str, int]
+
+    @property
+    def rollout_bytes(self) -> int:
+        return sum(self.held.values()) + sum(self.rollout.values())
+
+    @property
+    def update_bytes(self) -> int:
+        return sum(self.held.values()) + sum(self.update.values())
+
+    @property
+    def peak(self) -> int:
+        """The most at a time."""
+        return max(self.rollout_bytes, self.update_bytes)
+
+
+def memory_of(
+    config: RunConfig, shape: Shape, device: Device, on_gpu: bool, lengths: Lengths | None = None
+) -> Memory:
+    """Memory of a run with the local trainer.
+
+    Args:
+        on_gpu: the run is on `device`, a GPU; otherwise on a CPU.
+        lengths: of the longest prompt and response; default: the config's limits.
+    """
+    s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
+    p = Pass.of(config, lengths, s)
+    held = trainer_held(config, s)
+    if chosen(config, shape, device.memory_gb * 1e9 if on_gpu else None)[0] == "vllm":
+        sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
+    else:
+        sampler_held, rollout = torch_held(config, s, lengths), _torch(config, s, lengths)
+    update = _update(config, s, p)
+    if config.captures(on_gpu, shape.parameters):  # what a captured pass needs stays its own
+        held["captured passes"] = sum(pass_parts(s, p).values())
+        update = {"gradients": FLOAT * s.trained}
+    return Memory(held | sampler_held, rollout, update)
+
+
+def sized(config: RunConfig, shape: Shape, device: Device, on_gpu: bool) -> RunConfig:
+    """The config with the `actor.micro_batch_tokens` that its passes will have on a GPU where they are unset: what they
+    begin with, halved until it fits as the trainer halves it."""
+    actor = config.actor
+    if not on_gpu or actor.micro_batch_tokens or actor.ppo_micro_batch_size:
+        return config
+    tokens, limit = actor.pass_tokens(on_gpu), room(device, on_gpu)
+    longest = config.data.max_prompt_length + config.data.max_response_length
+    while True:
+        update = {"micro_batch_tokens": tokens}
+        config = config.model_copy(update={"actor": actor.model_copy(update=update)})
+        if tokens <= longest or memory_of(config, shape, device, on_gpu).update_bytes <= limit:
+            return config
+        tokens //= 2
+
+
+def room(device: Device, on_gpu: bool) -> float:
+    """Bytes that a run can fill: less what the CUDA context takes and fragmentation loses."""
+    return USABLE * (device.memory_gb * 1e9 - (CONTEXT if on_gpu else 0))
+
+
+def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
+    """What the trainer holds from its first optimizer step on, by part; moments that `actor.optimizer_offload` keeps on
+    the host come for the optimizer's step."""
+    moments = {} if offloads(config, s) else {"optimizer": 2 * FLOAT * s.trained}
+    return {"weights": weights(s)} | moments | _reference(config, s) | _critic(config, s)
+
+
+def offloads(config: RunConfig, s: Setting) -> bool:
+    """Whether the moments are in the host's memory between optimizer steps."""
+    return config.actor.optimizer_offload and s.on_gpu
+
+
+def needs_reference(config: RunConfig) -> bool:
+    """Whether log-probs of a reference policy are computed."""
+    return config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
+
+
+def needs_critic(config: RunConfig) -> bool:
+    """Whether values are learnt."""
+    return config.algorithm.needs.critic
+
+
+def _reference(config: RunConfig, s: Setting) -> dict[str, int]:
+    """A frozen copy of the model in the passes' precision; an adapter is switched off instead."""
+    if not needs_reference(config) or not s.whole:
+        return {}
+    return {"reference": s.item * s.shape.parameters}
+
+
+def critic_setting(config: RunConfig, s: Setting) -> Setting:
+    """The critic as it is trained: an adapter over the policy's base, or whole."""
+    rank = config.critic.model.lora_rank
+    rank = config.model.lora_rank if rank is None else rank
+    targets = s.targets if rank else ()
+    shape = replace(s.shape, adapter_weights=s.shape.lora(rank, targets))
+    return replace(s, shape=shape, rank=rank, targets=targets)
+
+
+def _critic(config: RunConfig, s: Setting) -> dict[str, int]:
+    if not needs_critic(config):
+        return {}
+    critic = critic_setting(config, s)
+    return {"critic": 3 * FLOAT * (critic.trained + s.shape.hidden + 1)}
+
+
+def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
+    """The fullest moment of the policy's or the critic's update. Gradients stand beside a pass where a pass came
+    before it; otherwise they are whole when the activations are gone, and the embedding's is there twice."""
+    settings, fullest = [s], {}
+    if needs_critic(config):
+        settings.append(critic_setting(config, s))
+    for setting in settings:
+        gradients = FLOAT * setting.trained
+        parts = pass_parts(setting, p)
+        during = {"gradients": gradients if p.count > 1 else 0, **parts}
+        after = {
+            "gradients": gradients,
+            "embedding's gradient": FLOAT * s.shape.vocab * s.shape.hidden * setting.whole,
+        }
+        stepped = {"gradients": gradients, "optimizer": 2 * FLOAT * s.trained * offloads(config, s)}
+        fullest = max(fullest, during, after, stepped, key=lambda parts: sum(parts.values()))
+    return fullest
+
+
+def cache_bytes(s: Setting) -> int:
+    """Bytes of keys and values a token."""
+    return s.shape.cache_width * s.item
+
+
+def _vllm(
+    config: RunConfig, s: Setting, device: Device, lengths: Lengths, held: int
+) -> tuple[dict[str, int], dict[str, int]]:
+    """The engine's memory: what it wants, as far as there is room, and no less than it starts with
+    (rlkit.samplers.vllm). A large one is asleep during the update."""
+    rows, total = together(config), device.memory_gb * 1e9
+    beside = beside_cache(s.item * s.shape.parameters, rows, s.shape.vocab)
+    sequence = (lengths.prompt + lengths.response) * cache_bytes(s)
+    share = config.rollout.gpu_memory_utilization
+    least, wanted = beside + sequence, beside + rows * sequence
+    engine = int(share * total if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
+    return ({}, {"vLLM": engine}) if engine > SLEEPS_ABOVE else ({"vLLM": engine}, {})
+
+
+def torch_held(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
+    """The torch sampler's copy of the weights, and its cache where CUDA graphs are bound to it."""
+    rows, width, copy = together(config), lengths.prompt + lengths.response, s.item * s.shape.parameters
+    cache = {"key-value cache": row_bucket(rows) * width_bucket(width) * cache_bytes(s)} if s.on_gpu else {}
+    return {"sampler's weights": copy, **cache}
+
+
+def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
+    """What the torch sampler needs while it samples: keys and values, and the logits that it draws from."""
+    rows, width = together(config), lengths.prompt + lengths.response
+    logits = 3 * FLOAT * rows * s.shape.vocab  # and their softmax and its running sum
+    prompts = -(-rows // config.rollout.n) * lengths.prompt * cache_bytes(s)
+    if s.on_gpu:
+        return {"prompts": prompts, "logits": logits}
+    return {"key-value cache": rows * width * cache_bytes(s) + prompts, "logits": logits}

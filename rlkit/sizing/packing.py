@@ -7,7 +7,6 @@ which is the user's choice, their kernels run side by side.
 """
 
 import math
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +14,13 @@ from pathlib import Path
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.executors import LocalJob, Work, visible_gpus
+from rlkit.models.shapes import shape_of
 from rlkit.provenance import usable_cores
-from rlkit.sizing.devices import MIB, Device
-from rlkit.sizing.machine import Gpu, gpus
-from rlkit.sizing.run import CONTEXT, USABLE, memory_of, sized
-from rlkit.sizing.shapes import shape_of
+from rlkit.sizing.devices import MIB, Device, Gpu, gpus
+from rlkit.sizing.memory import CONTEXT, USABLE, memory_of, sized
 from rlkit.store import read_json
 
-SHARE = "RLKIT_GPU_MEMORY"
+GPU_SHARE = "RLKIT_GPU_MEMORY"  # read by rlkit.models.device
 MARGIN = 1.15
 """What is asked for beside what is predicted or was measured."""
 
@@ -76,7 +74,7 @@ class PackedExecutor:
             if card.free < card.room:
                 return None
             need = card.room
-        device = {"CUDA_VISIBLE_DEVICES": card.name, SHARE: str(int(need - CONTEXT))}
+        device = {"CUDA_VISIBLE_DEVICES": card.name, GPU_SHARE: str(int(need - CONTEXT))}
         job = LocalJob(work, {**work.limits(self.threads), **device})
         card.granted = {other: size for other, size in card.granted.items() if not other.done()} | {job: need}
         return job
@@ -98,23 +96,3 @@ def usable_cards(names: Sequence[str], found: Sequence[Gpu]) -> list[Card]:
         gpu = found[int(name)]
         cards.append(Card(name.strip(), USABLE * (gpu.total - gpu.used) * MIB))
     return cards
-
-
-def granted() -> int | None:
-    """Bytes of GPU memory that this process was granted; None where it has the card for itself."""
-    value = os.environ.get(SHARE, "")
-    return int(value) if value.isdigit() else None
-
-
-def keep_to_share(asleep: int = 0) -> None:
-    """Let torch allocate no more of the GPU than this process was granted.
-
-    Args:
-        asleep: bytes that torch counts as allocated and that are not on the card, of an engine that sleeps.
-    """
-    import torch
-
-    share = granted()
-    if share is not None and torch.cuda.is_available():
-        total = torch.cuda.mem_get_info()[1]
-        torch.cuda.set_per_process_memory_fraction(min(1.0, (share + asleep) / total))

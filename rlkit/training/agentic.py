@@ -19,8 +19,9 @@ from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 from rlkit.export import write_environments
 from rlkit.models.decoder import Decoder
+from rlkit.models.device import device_of
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import Policy, device_of, load_policy, save_model
+from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights

@@ -19,7 +19,8 @@ from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
 from rlkit.export import open_saved, write_environments
 from rlkit.files import write_text
-from rlkit.models.loading import check_path, device_of, save_model
+from rlkit.models.device import device_of
+from rlkit.models.loading import check_path, save_model
 from rlkit.params import validate
 from rlkit.seeds import content_hash
 from rlkit.store import Run, read_json

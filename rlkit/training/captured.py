@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import FullLayout
 from rlkit.models.logprobs import SelectedLogProbs
-from rlkit.samplers.static import width_bucket
+from rlkit.models.shapes import width_bucket
 from rlkit.training.forward import Rows, token_logprobs
 from rlkit.types import Batch
 

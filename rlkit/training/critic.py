@@ -16,7 +16,7 @@ from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.batches import mini_batches
-from rlkit.training.forward import Passes, Rows, pass_tokens
+from rlkit.training.forward import Passes, Rows
 from rlkit.training.learner import Learner
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
@@ -42,14 +42,12 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
         checkpointing, actor = config.model.enable_gradient_checkpointing, config.actor
         decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
-        shape = replace(
-            Shape.of(self.model), head_weights=base.config.hidden_size
-        )  # one value for a vocabulary
+        shape = replace(Shape.of(self.model), vocab=1)  # one value for a vocabulary
         minis = actor.mini_batches(config.data.train_batch_size)
         steps = config.trainer.total_training_steps * config.critic.ppo_epochs * minis
         self.learner = Learner(
-            decoder, Stepper(self, config.critic.optim, shape.non_embedding, steps, config.model.dtype), shape,
-            Passes(actor.ppo_micro_batch_size, pass_tokens(config, decoder.device)), ledger, "critic",
+            decoder, Stepper.of(self, config, config.critic.optim, shape.non_embedding, steps), shape,
+            Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")), ledger, "critic",
         )  # fmt: skip
 
     def predict(self, rows: Rows) -> Tensor:

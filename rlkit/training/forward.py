@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from rlkit.compute import Work
-from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
 from rlkit.models.layout import Layout
@@ -107,12 +106,6 @@ def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterato
     for start, end in pairwise([*ends, len(rows)]):
         if end > start:
             yield Rows.of(batch, rows[start:end])
-
-
-def pass_tokens(config: RunConfig, device: torch.device) -> int:
-    """Tokens of a forward pass, before any that does not fit halves them: a CPU's caches hold the activations of
-    8,192, and 32,768 keep a GPU busy."""
-    return config.actor.micro_batch_tokens or (32_768 if device.type == "cuda" else 8_192)
 
 
 @dataclass

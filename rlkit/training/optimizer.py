@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from rlkit.config import Optimizer
+from rlkit.config import Optimizer, RunConfig
 
 
 def learning_rate(config: Optimizer, parameters: float) -> float:
@@ -41,10 +41,17 @@ class Stepper:
         parameters: N for the learning-rate rule.
         total: optimizer steps of the whole run, for the schedule.
         dtype: of the passes.
+        offload: keep the moments in the host's memory between steps, where the model is on a GPU.
     """
 
     def __init__(
-        self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int, dtype: str = "float32"
+        self,
+        model: torch.nn.Module,
+        config: Optimizer,
+        parameters: float,
+        total: int,
+        dtype: str = "float32",
+        offload: bool = False,
     ) -> None:
         self.config, self.total, self.step_count = config, total, 0
         self.peak = learning_rate(config, parameters)
@@ -55,6 +62,14 @@ class Stepper:
         device = self.parameters[0].device.type
         self.scaler = torch.amp.GradScaler(device, growth_interval=GROWTH, enabled=dtype == "float16")
         self.scaler.scale(torch.zeros((), device=device))  # it has its scale from its first use on
+        self.moments = HostMoments(self.optimizer) if offload and device == "cuda" else None
+
+    @classmethod
+    def of(
+        cls, model: torch.nn.Module, config: RunConfig, optim: Optimizer, parameters: float, total: int
+    ) -> "Stepper":
+        """The optimizer `optim` of a run's policy or critic."""
+        return cls(model, optim, parameters, total, config.model.dtype, config.actor.optimizer_offload)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of a loss to those that the next step applies."""
@@ -72,6 +87,8 @@ class Stepper:
             group["lr"] = rate
         self.scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self.parameters, self.config.clip_grad or math.inf)
+        if self.moments:
+            self.moments.fetch()
         if self.scaler.is_enabled():
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -79,6 +96,8 @@ class Stepper:
             self.optimizer.found_inf = (~norm.isfinite()).float()
             self.optimizer.step()
         self.optimizer.zero_grad()
+        if self.moments:
+            self.moments.put_away()
         return norm, rate
 
     def scale(self) -> dict[str, float]:
@@ -97,6 +116,42 @@ class Stepper:
 
     def load_state_dict(self, state: dict) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        if self.moments:
+            self.moments.put_away()
         self.step_count = state["step_count"]
         if self.scaler.is_enabled():
             self.scaler.load_state_dict(state["scaler"])
+
+
+class HostMoments:
+    """An optimizer's moments in pinned memory of the host, and on the parameters' device during its step alone."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self.optimizer, self._host = optimizer, dict[tuple[torch.Tensor, str], torch.Tensor]()
+
+    def fetch(self) -> None:
+        """Bring the moments to their parameters' device."""
+        for parameter, name, moment in self._moments():
+            self.optimizer.state[parameter][name] = moment.to(parameter.device, non_blocking=True)
+
+    def put_away(self) -> None:
+        """Copy the moments to the host and give their memory on the device back to torch's allocator."""
+        moments = self._moments()
+        for parameter, name, moment in moments:
+            host = self._host.get((parameter, name))
+            if host is None:
+                pinned = torch.cuda.is_available()
+                host = self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
+            host.copy_(moment, non_blocking=True)
+            self.optimizer.state[parameter][name] = host
+        if any(moment.is_cuda for _, _, moment in moments):
+            torch.cuda.synchronize()  # before anything else takes the memory that is copied from
+
+    def _moments(self) -> list[tuple[torch.Tensor, str, torch.Tensor]]:
+        """(parameter, name, moment) of everything that is as large as its parameter."""
+        return [
+            (parameter, name, value)
+            for parameter, state in self.optimizer.state.items()
+            for name, value in state.items()
+            if isinstance(value, torch.Tensor) and value.dim()
+        ]

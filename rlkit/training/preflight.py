@@ -11,7 +11,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.lengths import at_hand, check_prompts
 from rlkit.errors import UserError
 from rlkit.models.ladder import ladder_config
-from rlkit.models.rungs import LADDER
+from rlkit.models.shapes import LADDER
 from rlkit.rewards import scorer_of
 from rlkit.training import algorithms
 

@@ -21,15 +21,15 @@ from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.files import require_space
+from rlkit.models.device import device_of, keep_to_share
 from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import device_of, load_policy
+from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import derive
-from rlkit.sizing.packing import keep_to_share
 from rlkit.store import Run, RunStore
 from rlkit.training import checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary

@@ -18,7 +18,7 @@ from rlkit.models.logprobs import squared_probabilities
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
-from rlkit.training.forward import Passes, Rows, pass_tokens, token_logprobs
+from rlkit.training.forward import Passes, Rows, token_logprobs
 from rlkit.training.learner import Learner
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
@@ -95,8 +95,8 @@ class Learning:
         steps = config.trainer.total_training_steps * actor.ppo_epochs * minis
         captures = config.captures(decoder.device.type == "cuda", sum(p.numel() for p in model.parameters()))
         self.actor = Learner(
-            decoder, Stepper(model, actor.optim, shape.non_embedding, steps, config.model.dtype), shape,
-            Passes(actor.ppo_micro_batch_size, pass_tokens(config, decoder.device)), ledger, "update",
+            decoder, Stepper.of(model, config, actor.optim, shape.non_embedding, steps), shape,
+            Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")), ledger, "update",
             CapturedPasses(decoder, config.rollout.temperature, bool(actor.entropy_coeff)) if captures else None,
         )  # fmt: skip
         self.kl = algorithms.KLController(config)

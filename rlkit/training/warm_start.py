@@ -144,6 +144,7 @@ class _Trainer:
         self.stepper = Stepper(
             policy.model, optim, parameter_counts(policy.model)["parameters_non_embedding"], steps
         )
+        self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
         held = held_out(config)
         self.validation = self._examples(validation_tasks(config, held))
         seed = derive("warm start", self.section.seed)
@@ -200,7 +201,7 @@ class _Trainer:
         batch = self._examples(self.stream.batch(step))
         rows = torch.arange(len(batch))
         total = float(batch.mask.sum())
-        for part in micro_batches(batch, rows, 0, self.config.actor.tokens_a_pass):
+        for part in micro_batches(batch, rows, 0, self.config.actor.pass_tokens(False)):
             logprobs, _ = token_logprobs(self.decoder, part)
             (-logprobs.sum() / total).backward()
         self.stepper.step()
@@ -217,7 +218,7 @@ class _Trainer:
             self.validation,
             torch.arange(len(self.validation)),
             0,
-            self.config.actor.tokens_a_pass,
+            self.config.actor.pass_tokens(False),
         ):
             logprobs, _ = token_logprobs(self.decoder, part)
             total += float(logprobs.double().sum(-1).exp().sum())

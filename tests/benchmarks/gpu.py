@@ -73,8 +73,8 @@ CASES = {
     "gap-smollm2-fp16": {
         "model": "smollm2-135m-instruct", "tokens": 128, "dtype": "float16", "systems": ["torch", "vllm"],
     },
-    "sync-1.5b": {"model": "qwen2.5-1.5b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
-    "sync-7b": {"model": "qwen2.5-7b", **LORA, "tokens": 128, "systems": ["merged", "adapter"]},
+    "sync-1.5b": {"model": "qwen2.5-1.5b", **LORA, "tokens": 128, "systems": ["merged"]},
+    "sync-7b": {"model": "qwen2.5-7b", **LORA, "tokens": 128, "systems": ["merged"]},
     "pack-3m": {"model": "ladder-3m", "tokens": 32, "steps": 20, "systems": ["1", "2", "4", "8"]},
 }  # fmt: skip
 VARIANTS = {
@@ -85,8 +85,8 @@ LONG = ("step-3m-verl", "step-3b", "step-7b", "sync-7b")  # by name only
 DRY = {"prompts": 2, "tokens": 4, "steps": 1, "dry": True}
 
 
-def syncs(case: dict, how: str) -> dict:
-    """Seconds in which vLLM has the policy's new weights: merged and loaded in process, or as an adapter."""
+def syncs(case: dict) -> dict:
+    """Seconds in which vLLM has the policy's new weights, merged and loaded in process."""
     import torch
 
     from rlkit.models.loading import load_policy
@@ -95,7 +95,7 @@ def syncs(case: dict, how: str) -> dict:
     config = config_of(case)
     policy = load_policy(config.model, device=device())
     options: Any = dict(max_num_seqs=64, max_model_len=config.data.max_prompt_length + case["tokens"])
-    sampler = VllmSampler(policy, adapter=how == "adapter", **options)
+    sampler = VllmSampler(policy, **options)
     prompt, sync, sample = [policy_prompt(policy)], [], []
     for i in range(5):
         with torch.no_grad():

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -84,16 +85,14 @@ def qwen_folder(name: str, dry: bool) -> str:
     import torch
     from transformers import AutoModelForCausalLM, Qwen2Config
 
-    from rlkit.sizing.shapes import shape_of
+    from rlkit.models.shapes import shape_of
 
     folder = Path(tempfile.gettempdir()) / (f"{name}-dry" if dry else name)
     if (folder / "config.json").exists():
         return str(folder)
     s = shape_of(name)
     if dry:
-        s = s.model_copy(
-            update={"layers": 1, "hidden": 64 * s.heads // s.kv_heads, "intermediate": 64, "vocab": 400}
-        )
+        s = replace(s, layers=1, hidden=64 * s.heads // s.kv_heads, intermediate=64, vocab=400)
     tokenizer = filled_tokenizer(s.vocab)
     config = Qwen2Config(
         vocab_size=s.vocab, hidden_size=s.hidden, intermediate_size=s.intermediate, num_hidden_layers=s.layers,
@@ -147,10 +146,10 @@ def config_of(case: dict, **changes) -> Any:
 
 def with_largest_micro_batch(config: Any) -> Any:
     """The config with as many tokens a forward pass as fit, at most 131,072."""
-    from rlkit.sizing.fit import fit_config
+    from rlkit.sizing.fit import fit_run
     from rlkit.sizing.memory import Lengths
 
-    found = fit_config(config, "here", on_gpu=True, lengths=Lengths(64, config.data.max_response_length))
+    found = fit_run(config, "here", Lengths(64, config.data.max_response_length))
     tokens = min(131_072, found.largest_micro_batch or 1)
     return config.model_copy(update={"actor": config.actor.model_copy(update={"micro_batch_tokens": tokens})})
 
@@ -169,9 +168,8 @@ def open_session(config: Any) -> Iterator[Any]:
 
 def step_rlkit(case: dict, changes: dict) -> dict:
     """Seconds by phase of rlkit's steps, peak memory, and how much of the card they use; beside the prediction."""
-    from rlkit.sizing.memory import Lengths
-    from rlkit.sizing.run import memory_of
-    from rlkit.sizing.shapes import shape_of
+    from rlkit.models.shapes import shape_of
+    from rlkit.sizing.memory import Lengths, memory_of
     from rlkit.training.loop import rl_step
 
     config, rows, updates = config_of(case, **changes), [], []

@@ -6,10 +6,14 @@ import shutil
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlkit.provenance import hardware, output_of, usable_cores
-from rlkit.sizing.devices import GIB
-from rlkit.sizing.run import VLLM_FROM
+from rlkit.provenance import hardware, usable_cores
+from rlkit.samplers import VLLM_FROM
+from rlkit.sizing.devices import GIB, Gpu, gpus
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 GPU_EXTRA = "pip install -e '.[gpu]'"
 LOW_DISK = 5 * GIB
@@ -25,26 +29,6 @@ class Finding:
     mend: str = ""
 
 
-@dataclass(frozen=True)
-class Gpu:
-    """A GPU as nvidia-smi shows it; memory in MiB."""
-
-    name: str
-    total: int
-    used: int
-    driver: str
-
-
-def gpus() -> list[Gpu]:
-    """The GPUs of this machine; none without nvidia-smi or where it fails."""
-    fields = "name,memory.total,memory.used,driver_version"
-    lines = (
-        output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
-    ).splitlines()
-    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
-    return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]
-
-
 def mps_runs() -> bool:
     """Whether the user's environment has NVIDIA's MPS on."""
     pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
@@ -56,6 +40,17 @@ def findings() -> list[Finding]:
     found = gpus()
     return [_processor(), _memory(), _disk(), _gpu(found), _torch(found), _sampler(found), _verl(found), _sandbox(),
             _browser()]  # fmt: skip
+
+
+def machine_table() -> "Table":
+    """What this machine has, what follows, and how to mend what is missing."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
+    for row in findings():
+        table.add_row(row.what, row.found, row.follows, row.mend, style="yellow" if row.mend else "")
+    return table
 
 
 def version(package: str) -> str | None:

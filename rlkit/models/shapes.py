@@ -1,0 +1,121 @@
+"""Shapes of the ladder's sizes and of published models, and what passes and buffers are padded to; without torch."""
+
+import json
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from rlkit.compute import Shape
+from rlkit.errors import UserError, did_you_mean
+
+CHUNK = 2**26
+"""Logits held at once: 256 MiB in float32."""
+FEWEST_ROWS, NARROWEST = 64, 16
+VOCABULARY = 262
+"""Bytes, specials and role names of the ladder's tokenizer."""
+
+
+def _size(layers: int, hidden: int, intermediate: int, heads: int) -> Shape:
+    return Shape(
+        layers, hidden, intermediate, heads, heads, hidden // heads, VOCABULARY, tied=True, bias=True
+    )
+
+
+LADDER = {
+    "ladder-10k": _size(1, 32, 64, 1),
+    "ladder-30k": _size(2, 32, 128, 1),
+    "ladder-60k": _size(3, 32, 160, 1),
+    "ladder-100k": _size(2, 64, 192, 2),
+    "ladder-200k": _size(3, 64, 256, 2),
+    "ladder-300k": _size(3, 96, 240, 3),
+    "ladder-600k": _size(4, 96, 384, 3),
+    "ladder-1m": _size(4, 128, 480, 4),
+    "ladder-3m": _size(5, 192, 768, 6),
+    "ladder-10m": _size(8, 320, 864, 10),
+    "ladder-30m": _size(10, 512, 1280, 8),
+    "ladder-100m": _size(14, 768, 2048, 12),
+    "ladder-300m": _size(24, 1024, 2688, 16),
+}
+
+
+def is_ladder(path: str) -> bool:
+    """Whether `model.path` names a ladder size rather than a folder of that name."""
+    return path.startswith("ladder-") and not Path(path).exists()
+
+
+def ladder_shape(name: str) -> Shape:
+    """The shape of a size. Raises UserError, which lists the sizes, for an unknown one."""
+    if name not in LADDER:
+        raise UserError(
+            f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
+        )
+    return LADDER[name]
+
+
+@cache
+def published() -> dict[str, Shape]:
+    """Shapes of published models, from the config.json of their model cards, by lower-case name without `-instruct`."""
+    content = json.loads(Path(__file__).with_name("published.json").read_text())
+    return {name: Shape(**fields) for name, fields in content.items()}
+
+
+def shape_of(path: str) -> Shape:
+    """The shape of what `model.path` names: a ladder size, a folder, a published or packaged model, a cached hub id.
+
+    Raises:
+        UserError: nothing is known of it.
+    """
+    if path in LADDER and is_ladder(path):
+        return LADDER[path]
+    config = Path(path) / "config.json"
+    if config.is_file():
+        return from_config(json.loads(config.read_text()), path)
+    name = path.rpartition("/")[2].lower().removesuffix("-instruct")
+    if name in published():
+        return published()[name]
+    if cached := _cached(path):
+        return from_config(json.loads(cached.read_text()), path)
+    known = [*LADDER, *published()]
+    raise UserError(
+        f"model.path is {path!r}, whose shape is not known here.{did_you_mean(path, known)} Give a "
+        f"folder with a config.json, one of {', '.join(published())}, or a ladder size ({', '.join(LADDER)})."
+    )
+
+
+def from_config(config: Mapping[str, Any], where: str = "the model's") -> Shape:
+    """The shape that a Hugging Face config.json describes. Raises UserError when it is no such decoder."""
+    try:
+        family, heads = config["model_type"], config["num_attention_heads"]
+        return Shape(
+            layers=config["num_hidden_layers"], hidden=config["hidden_size"], heads=heads, vocab=config["vocab_size"],
+            intermediate=config["intermediate_size"], kv_heads=config.get("num_key_value_heads") or heads,
+            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+            tied=bool(config.get("tie_word_embeddings")), qk_norm=family == "qwen3",
+            bias=family == "qwen2" or bool(config.get("attention_bias")),
+        )  # fmt: skip
+    except KeyError as error:
+        raise UserError(
+            f"{where}/config.json has no {error}: it describes no decoder that runs here."
+        ) from None
+
+
+def row_bucket(size: int) -> int:
+    """The smallest power of two that holds `size` rows, at least FEWEST_ROWS."""
+    return max(FEWEST_ROWS, 1 << (size - 1).bit_length())
+
+
+def width_bucket(size: int, finest: int = NARROWEST) -> int:
+    """`size` places rounded up to a quarter of a power of two, at least to `finest`: at most a third more is read
+    than is there."""
+    step = max(finest, (1 << (size - 1).bit_length()) // 4)
+    return -(-size // step) * step
+
+
+def _cached(path: str) -> Path | None:
+    if path.count("/") != 1:
+        return None
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(path, "config.json")
+    return Path(found) if isinstance(found, str) else None
