@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from rlkit.compute import LINEAR
 from rlkit.domains import sources as source_registry
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import override, read_yaml, validate
@@ -31,6 +32,9 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
     )
+
+
+WHOLE_ONLY = ("lm_head", "embed_tokens")
 
 
 class WarmStart(Section):
@@ -72,8 +76,24 @@ class Model(Section):
     lora_dropout: Share = 0.0
     """Dropout before the adapter."""
     target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
-    """Linear layers that get an adapter."""
+    """Linear layers that get an adapter: q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj."""
     warm_start: WarmStart = WarmStart()
+
+    @field_validator("target_modules")
+    @classmethod
+    def _adapted(cls, targets: tuple[str, ...] | str) -> tuple[str, ...] | str:
+        known = ", ".join(LINEAR)
+        for name in () if isinstance(targets, str) else targets:
+            if name.rpartition(".")[2] not in LINEAR:
+                why = (
+                    "embeddings and the output head train with all weights only"
+                    if name in WHOLE_ONLY
+                    else "unknown"
+                )
+                raise ValueError(f"{name!r} gets no adapter ({why}): name some of {known}, or all-linear")
+        if not targets:
+            raise ValueError(f"it is empty, so that nothing would train: name some of {known}, or all-linear")
+        return targets
 
 
 class Stage(Section):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlkit.config import RunConfig
-from rlkit.models.rungs import LADDER
+from rlkit.models.shapes import LADDER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import tiny
 import torch
@@ -11,6 +12,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.models.attention import ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
@@ -22,6 +24,7 @@ from rlkit.params import override, validate
 from rlkit.sizing.devices import device_named
 from rlkit.sizing.memory import Lengths, Pass, Setting, memory_of, pass_parts, weights
 from rlkit.training.critic import Critic
+from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
 from rlkit.training.update import Learning
 
@@ -159,3 +162,23 @@ def test_shapes_count_the_parameters_of_the_models(path, rank):
 ])  # fmt: skip
 def test_published_shapes_have_the_parameters_of_their_model_cards(path, parameters):
     assert shape_of(path).parameters == parameters
+
+
+@pytest.mark.parametrize(
+    "targets", [("q_proj", "lm_head"), ("embed_tokens",), ("model.embed_tokens", "q_proj"), ("head",), ()]
+)
+def test_an_adapter_that_would_not_train_is_refused_by_name(targets):
+    name = next((t for t in targets if t != "q_proj"), "empty")
+    with pytest.raises(UserError, match=rf"target_modules.*{name}.*name some of q_proj"):
+        config(model__lora_rank=4, model__target_modules=targets)
+
+
+@pytest.mark.parametrize("targets", ["all-linear", ("q_proj", "v_proj"), ("layers.0.mlp.up_proj",)])
+def test_every_adapter_that_is_accepted_gets_a_gradient(targets):
+    c = config(model__path="ladder-30k", model__lora_rank=4, model__target_modules=targets)
+    policy = load_policy(c.model)
+    batch = text_batch([np.arange(3)] * 2, [np.arange(5)] * 2, policy.pad_id)
+    logprobs, _ = token_logprobs(Decoder(policy.model), Rows.of(batch, torch.arange(2)))
+    logprobs.sum().backward()
+    ups = [p for n, p in policy.model.named_parameters() if "lora_B" in n]
+    assert ups and all(p.grad is not None and p.grad.abs().max() > 0 for p in ups)
