@@ -192,8 +192,8 @@ def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
 def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperature):
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
-    monkeypatch.setattr(static, "FEWEST", 4)
-    monkeypatch.setattr(static, "NARROWEST", 2)
+    monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
+    monkeypatch.setattr("rlkit.models.shapes.NARROWEST", 2)
     monkeypatch.setattr(static, "CHECK_EVERY", 2)
     monkeypatch.setattr(static, "AHEAD", 1)
     model = tiny.model()

@@ -105,10 +105,10 @@ def row_bucket(size: int) -> int:
     return max(FEWEST_ROWS, 1 << (size - 1).bit_length())
 
 
-def width_bucket(size: int, finest: int = NARROWEST) -> int:
-    """`size` places rounded up to a quarter of a power of two, at least to `finest`: at most a third more is read
-    than is there."""
-    step = max(finest, (1 << (size - 1).bit_length()) // 4)
+def width_bucket(size: int, finest: int = 0) -> int:
+    """`size` places rounded up to a quarter of a power of two, at least to `finest` (default NARROWEST): at most a third
+    more is read than is there."""
+    step = max(finest or NARROWEST, (1 << (size - 1).bit_length()) // 4)
     return -(-size // step) * step
 
 
