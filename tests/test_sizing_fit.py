@@ -234,7 +234,7 @@ def test_runs_of_real_models_are_predicted_to_30_percent_and_in_one_number(path)
     step, whole = REAL[path]
     found = fit(path, {
         "model.dtype": "bfloat16", "model.lora_rank": 32, "data.train_batch_size": 64, "rollout.n": 8,
-        "data.train": [{"kind": "math_problems"}, {"kind": "ordering"}, {"kind": "tables"}, {"kind": "programs"}],
+        "data.train": [{"kind": "math_problems"}, {"kind": "tables"}, {"kind": "programs"}],
         "data.max_prompt_length": 512, "data.max_response_length": 512, "evaluation.size": 360, "evaluation.n": 2,
         "trainer.total_training_steps": 60, "trainer.test_freq": 20,
     }, "h200")  # fmt: skip

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.rungs import LADDER
+from rlkit.models.shapes import LADDER
 from rlkit.types import ENVIRONMENT, Task
 
 if TYPE_CHECKING:

@@ -75,7 +75,8 @@ def evaluate(
 def _opened(path: Path) -> Any:
     """The Policy of a path, where and in what precision its run would have it."""
     from rlkit.export import open_saved
-    from rlkit.models.loading import device_of, load_policy
+    from rlkit.models.device import device_of
+    from rlkit.models.loading import load_policy
 
     device = device_of(RunConfig())
     run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)

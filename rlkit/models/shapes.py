@@ -106,8 +106,8 @@ def row_bucket(size: int) -> int:
 
 
 def width_bucket(size: int, finest: int = 0) -> int:
-    """`size` places rounded up to a quarter of a power of two, at least to `finest` (default NARROWEST): at most a third
-    more is read than is there."""
+    """`size` places rounded up to a quarter of a power of two, at least to `finest` (default NARROWEST): at most a
+    third more is read than is there."""
     step = max(finest or NARROWEST, (1 << (size - 1).bit_length()) // 4)
     return -(-size // step) * step
 
