@@ -316,14 +316,16 @@ def figure(text: str, abbreviations: bool = True) -> Figure | None:
 
 
 def same_figure(a: Figure, b: Figure) -> bool:
-    """Equal within TOLERANCE if either has decimals, exactly if both are whole (2018 is not 2019).
+    """Equal within TOLERANCE if either has decimals, exactly if both are whole (2018 is not 2019), and never half
+    a unit from a whole one (2018.5 is neither).
 
     A percent sign or a word such as million may be missing on one side (the table's head has it), but
     where both are written they count; 12.3% is also 0.123.
     """
     if a.percent == b.percent and a.scale != b.scale and 1.0 not in (a.scale, b.scale):
         return _near(a.value * a.scale, b.value * b.scale, False)
-    if _near(a.value, b.value, a.whole and b.whole):
+    apart = a.whole != b.whole and abs(a.value - b.value) >= 0.5
+    if _near(a.value, b.value, a.whole and b.whole) and not apart:
         return True
     if a.scale != b.scale and _near(a.value * a.scale, b.value * b.scale, False):
         return True
