@@ -97,12 +97,14 @@ def test_rows_in_the_published_columns_are_asked_and_graded(folder, name):
     with Router(RewardConfig(num_workers=1)) as router:
         *right, last = router.grade([*answers, *wrong], progress=False)
     assert all(r.value == 1 for r in right) and last.value == 0
-    assert (
-        named(
-            name, path=str(next(p for p in folder.iterdir() if p.match(benchmarks.BENCHMARKS[name].files)))
-        ).task(0)
-        == tasks[0]
-    )
+
+
+def test_a_downloaded_folder_is_its_split(tmp_path):
+    (tmp_path / "main").mkdir()
+    for split, rows in (("train", PUBLISHED["gsm8k"][:1]), ("test", PUBLISHED["gsm8k"])):
+        pq.write_table(pa.Table.from_pylist(rows), tmp_path / "main" / f"{split}-00000-of-00001.parquet")
+    assert named("gsm8k", path=str(tmp_path)).total() == 6
+    assert named("gsm8k", path=str(next(tmp_path.rglob("train*")))).total() == 1
 
 
 def test_rows_in_verl_s_columns_are_taken_as_they_are(tmp_path):
