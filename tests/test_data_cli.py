@@ -84,7 +84,7 @@ def test_every_source_is_listed_with_its_options():
 
 
 def test_samples_and_cards():
-    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("ohm", "grid")]
+    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("lookup", "grid")]
     tasks.append(Task.ask("math__<b>", "<script>x</script>", "1"))
     chosen = samples(iter(tasks), each=2)
     assert [t.data_source for t in chosen] == [

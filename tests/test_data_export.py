@@ -86,7 +86,7 @@ def test_supervised_rows_end_with_a_right_answer_and_are_no_rl_rows(config, tmp_
 
 def test_prepared_files_are_converted_together(tmp_path):
     parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
-    tasks = [sources.parse("ohm").task(k) for k in range(10)]
+    tasks = [sources.parse("lookup").task(k) for k in range(10)]
     rows.write(parts[0], tasks[:4], progress=False)
     rows.write(parts[1], tasks[4:], progress=False)
     assert convert(parts, tmp_path / "both", "verl", progress=False) == 10

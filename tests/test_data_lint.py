@@ -177,7 +177,7 @@ def test_the_format_s_own_example_is_no_leak(tmp_path):
 
 def test_generated_rows_of_every_domain_are_clean(tmp_path):
     kinds = ["math_problems", "arithmetic", "zebra", "arc"]
-    kinds += ["programs", "code_io", "string_trace", "tables", "lookup", "formulas", "ohm"]
+    kinds += ["programs", "code_io", "string_trace", "tables", "lookup", "formulas"]
     config = RunConfig.model_validate(
         {
             "data": {"train": kinds, "train_batch_size": 300, "train_max_samples": 1200},
@@ -285,5 +285,5 @@ def test_lint_without_what_it_needs_is_refused(tmp_path):
 def test_rows_without_a_reference_answer_are_counted_not_accused(tmp_path):
     tests = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
     task = Task.ask("codegen__taco", story(1), tests, ability="codegen")
-    report = lint_rows(tmp_path, [rows.to_row(task), rows.to_row(sources.parse("ohm").task(1))], score=True)
+    report = lint_rows(tmp_path, [rows.to_row(task), rows.to_row(sources.parse("lookup").task(1))], score=True)
     assert report.findings == [] and report.ungraded == 1

@@ -75,7 +75,7 @@ def test_seeds_give_other_rows_and_the_same_held_out_set():
 
 
 def test_the_held_out_set_is_distinct_and_spread_evenly():
-    tests = held_out(config("arithmetic", "string_trace", "ohm", size=100))
+    tests = held_out(config("arithmetic", "string_trace", "lookup", size=100))
     assert len({t.id for t in tests}) == 100
     assert sorted(Counter(t.data_source for t in tests).values()) == [33, 33, 34]
 
@@ -164,7 +164,7 @@ def test_train_and_eval_share_no_task_where_neighbouring_seeds_are_the_same_data
 
 def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
     c = config(
-        {"kind": "arithmetic", "weight": 0.7}, {"kind": "ohm", "weight": 0.2}, {"kind": "path", "weight": 0.1}
+        {"kind": "arithmetic", "weight": 0.7}, {"kind": "lookup", "weight": 0.2}, {"kind": "path", "weight": 0.1}
     )
     stream = TaskStream(c, [])
     total = Counter()
@@ -173,18 +173,18 @@ def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
         shown = np.array([total[s] for s in ("math__arithmetic", "stem__ohm", "logic__path")])
         assert np.abs(shown - np.array([0.7, 0.2, 0.1]) * 16 * step).max() <= 1
         exposure = stream.exposure(step)
-        assert [exposure[f"data/tasks/{k}"] for k in ("arithmetic", "ohm", "path")] == shown.tolist()
+        assert [exposure[f"data/tasks/{k}"] for k in ("arithmetic", "lookup", "path")] == shown.tolist()
 
 
 def test_a_source_of_weight_zero_is_evaluated_and_not_trained_on():
-    c = config("arithmetic", {"kind": "ohm", "weight": 0}, train_max_samples=100)
+    c = config("arithmetic", {"kind": "lookup", "weight": 0}, train_max_samples=100)
     tests = held_out(c)
     assert {t.data_source for t in tests} == {"math__arithmetic", "stem__ohm"}
     assert {t.data_source for batch in TaskStream(c, tests) for t in batch} == {"math__arithmetic"}
 
 
 def test_smaller_data_sets_are_contained_in_larger_ones():
-    sources = ({"kind": "math_problems", "weight": 3}, "ohm")
+    sources = ({"kind": "math_problems", "weight": 3}, "lookup")
     pools = []
     for unique in (64, 128, 131, 256):
         stream = TaskStream(config(*sources, train_max_samples=unique, steps=40), [])
@@ -208,7 +208,7 @@ def test_unique_tasks_and_passes_over_them_are_separate():
 
 
 def test_counts_are_unique_tasks_and_shares_of_the_mixture():
-    c = config({"kind": "math_problems", "count": 60}, {"kind": "ohm", "count": 20}, steps=5)
+    c = config({"kind": "math_problems", "count": 60}, {"kind": "lookup", "count": 20}, steps=5)
     rows = [t for batch in TaskStream(c, []) for t in batch]
     assert Counter(t.data_source for t in rows) == {"math__problems": 60, "stem__ohm": 20}
     assert len({t.id for t in rows}) == 80
@@ -229,7 +229,7 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
 
 
 def test_sequential_shows_one_source_after_another_with_the_same_totals():
-    sources = ({"kind": "arithmetic", "weight": 3}, "ohm", "path")
+    sources = ({"kind": "arithmetic", "weight": 3}, "lookup", "path")
     shown = [t.data_source for b in TaskStream(config(*sources, order="sequential", steps=10), []) for t in b]
     blocks = [s for s, before in zip(shown, [None, *shown], strict=False) if s != before]
     assert Counter(shown) == {"math__arithmetic": 96, "stem__ohm": 32, "logic__path": 32}
@@ -238,14 +238,14 @@ def test_sequential_shows_one_source_after_another_with_the_same_totals():
 
 def test_stages_change_the_weights_at_their_step():
     stages = [{"start": 1, "weights": [1, 0]}, {"start": 6, "weights": [1, 3]}]
-    stream = TaskStream(config("arithmetic", "ohm", order="stages", stages=stages), [])
+    stream = TaskStream(config("arithmetic", "lookup", order="stages", stages=stages), [])
     counts = [Counter(t.data_source for t in b) for b in stream]
     assert all(c == {"math__arithmetic": 16} for c in counts[:5])
     assert all(c == {"math__arithmetic": 4, "stem__ohm": 12} for c in counts[5:])
 
 
 def test_an_adaptive_curriculum_leaves_what_is_always_solved_and_can_be_resumed():
-    c = config("arithmetic", "ohm", order="adaptive", steps=200, batch=32)
+    c = config("arithmetic", "lookup", order="adaptive", steps=200, batch=32)
     stream, rng = TaskStream(c, []), np.random.default_rng(0)
 
     def learn(stream, step, rng):
@@ -286,8 +286,8 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
         ({"train": []}, "^data: train is empty: name at least one source.$"),
         ({"train": [{"kind": "arithmetic", "weight": 0}]}, "weights of train sum to 0"),
         ({"train": [{"kind": "arithmetic", "weight": -1}]}, "weight"),
-        ({"train": ["arithmetic", {"kind": "ohm", "count": 5}]}, "some sources of train have a count"),
-        ({"train": [{"kind": "ohm", "count": 5}], "train_max_samples": 9}, "sources have counts"),
+        ({"train": ["arithmetic", {"kind": "lookup", "count": 5}]}, "some sources of train have a count"),
+        ({"train": [{"kind": "lookup", "count": 5}], "train_max_samples": 9}, "sources have counts"),
         ({"train": ["arithmetik"]}, "Did you mean 'arithmetic'"),
         ({"order": "stages"}, "order is stages with 0 stages"),
         ({"order": "stages", "stages": [{"start": 2, "weights": [1]}]}, "the first starts at 1"),
@@ -304,9 +304,9 @@ def test_impossible_mixtures_are_refused_by_name(data, sentence):
 
 def test_a_share_of_unique_tasks_that_rounds_to_none_is_refused():
     c = config(
-        {"kind": "arithmetic", "weight": 1000}, {"kind": "ohm", "weight": 1}, train_max_samples=20, steps=400
+        {"kind": "arithmetic", "weight": 1000}, {"kind": "lookup", "weight": 1}, train_max_samples=20, steps=400
     )
-    with pytest.raises(UserError, match="ohm gets none of the unique tasks"):
+    with pytest.raises(UserError, match="lookup gets none of the unique tasks"):
         ids(TaskStream(c, []), 1, 400)
 
 

@@ -5,8 +5,8 @@ import pytest
 from rlkit.config import RewardConfig
 from rlkit.domains.reasoning import score as score_gym
 from rlkit.domains.simulation import score_codeio
-from rlkit.domains.stem.scoring import score as score_stem
-from rlkit.domains.stem.scoring import score_choice, score_search
+from rlkit.domains.stem import score as score_stem
+from rlkit.domains.stem import score_choice, score_search
 from rlkit.errors import UserError
 from rlkit.rewards import Router
 from rlkit.rewards.grading import Grading

@@ -14,7 +14,7 @@ import pytest
 from rlkit.data.reference import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.code import PARAMETER, cases, compose
-from rlkit.domains.math.problems import FAMILIES
+from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
 from rlkit.rewards.grading import grade
@@ -25,7 +25,7 @@ GYM = [
     for name in ("chain_sum", "knights_knaves", "family_relationships")
 ]
 KINDS = ["arithmetic", "math_problems", "zebra", "arc", "programs"]
-KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", "ohm", *GYM]
+KINDS += ["code_io", "string_trace", "tables", "lookup", "formulas", *GYM]
 START = HELD_OUT_INDICES + 12345
 
 
@@ -278,7 +278,7 @@ def test_the_difficulty_knob_turns(easy, hard, measure):
 
 
 def test_the_smallest_prompts_fit_the_smallest_models():
-    for kind in ("arithmetic", "string_trace", "lookup", "ohm"):
+    for kind in ("arithmetic", "string_trace", "lookup"):
         tasks = [sources.parse(kind).task(START + k) for k in range(200)]
         assert max(len(t.prompt[0]["content"]) for t in tasks) <= 32
         assert max(len(t.ground_truth) for t in tasks) <= 4

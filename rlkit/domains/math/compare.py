@@ -67,26 +67,36 @@ _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; par
 
 
 def equivalent(answer: str, truth: str) -> bool:
-    """Whether two final answers mean the same."""
+    """Whether two final answers mean the same. What an answer breaks is wrong; what the truth breaks is raised."""
     if len(answer) > _LONGEST or len(truth) > _LONGEST:
         return answer == truth
     start_work()
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    if squeeze(a) == squeeze(b) or _same_choice(a, b) or _same_option(a, b) or _same(a, b):
-        return True
-    return _same_qualified(a, b)
+    read_forms(b), real_set(b)  # the truth first, alone
+    try:
+        return (
+            squeeze(a) == squeeze(b)
+            or _same_choice(a, b)
+            or _same_option(a, b)
+            or _same(a, b)
+            or _same_qualified(a, b)
+        )
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return False
 
 
 def approximately(answer: str, truth: str, tolerance: float) -> bool:
     """Whether two numbers, with or without units, agree within a relative tolerance; whole numbers must be equal."""
     start_work()
-    for a, b in itertools.product(read_forms(normalize(answer)), read_forms(normalize(truth))):
-        amounts = isinstance(a, Expression | Quantity) and isinstance(b, Expression | Quantity)
-        if amounts and units.approximately(_amount(a), _amount(b), tolerance):
-            return True
-    return False
+    theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Expression | Quantity)]
+    try:
+        ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Expression | Quantity)]
+        pairs = itertools.product(ours, theirs)
+        return any(units.approximately(_amount(a), _amount(b), tolerance) for a, b in pairs)
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return False
 
 
 def _same(a: str, b: str) -> bool:
@@ -212,7 +222,9 @@ def _renamed(a: str, b: str, whole: bool) -> tuple[str, str] | None:
     if len(ours) != 1 or len(theirs) != 1:
         return None
     mine, other = ours.pop(), theirs.pop()
-    parameters = {mine, other} <= _PARAMETERS and (whole or ("\\pi" in a and "\\pi" in b))
+    parameters = {mine, other} <= _PARAMETERS and (
+        whole or ("\\pi" in a and "\\pi" in b and not _letters(a) & _letters(b))
+    )
     constants = {mine, other} <= _CONSTANTS and other not in ("A", "k") and squeeze(b) != other
     return (mine, _substituted(b, other, mine)) if parameters or constants else None
 
@@ -348,8 +360,9 @@ def _same_list(a: list[str], b: list[str]) -> bool:
 
 def _same_sequence(a: list[str], b: list[str]) -> bool:
     """`1, 2, 3, …`: the same members on both sides of the ellipsis, one of which may show more of them."""
+    a, b = _filled(a), _filled(b)
     if "\\ldots" not in a or "\\ldots" not in b:
-        return _pairwise(_filled(a), _filled(b), _same)
+        return _pairwise(a, b, _same)
     i, j = a.index("\\ldots"), b.index("\\ldots")
     shown = min(i, j)
     return (
@@ -377,10 +390,13 @@ def _filled(parts: list[str]) -> list[str]:
 
 
 def _values_by_name(parts: list[str]) -> list[str]:
-    """`y=3, x=2` as the values of x, y; other lists as they are."""
+    """`y=3, x=2` as the values of x, y; a list without names as it is; nothing for a mixture of both."""
     relations = [next((v for v in read_forms(p) if isinstance(v, Relation)), None) for p in parts]
-    if not all(r and r.operators == ["="] and is_name(r.operands[0]) for r in relations):
+    if not any(relations):
         return parts
+    named = all(r and r.operators == ["="] and is_name(r.operands[0]) for r in relations)
+    if not named or len({r.operands[0] for r in relations if r}) < len(parts):
+        return []
     return [r.operands[1] for r in sorted(relations, key=lambda r: r.operands[0])]  # type: ignore[union-attr]
 
 

@@ -28,7 +28,7 @@ _TINY = mpmath.mpf(10) ** (8 - _DIGITS)
 _RESOLVED = mpmath.mpf(10) ** 40  # above this, 40 digits do not tell a number from its neighbour
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
-_STEPS = 60_000  # operations that one pair of answers may take
+_STEPS = 30_000  # operations that one pair of answers may take
 _MAX_EXPONENT = mpmath.mpf(10) ** 15
 _MAX_TERMS = 2_000  # of a sum or product
 _POINTS = 4
@@ -147,7 +147,7 @@ def _checked_size(value: Fraction) -> Fraction:
     bits = _bits(value)
     if bits > (_MAX_BITS if value.denominator == 1 else _MAX_FRACTION_BITS):
         raise TooBig
-    work().take(1 + bits // 500)
+    work().take(1 + bits // 100)
     return value
 
 

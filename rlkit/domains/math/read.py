@@ -88,6 +88,7 @@ _SIZES = r"left|right|middle|[bB]igg?[lrm]?|(?:no)?limits|(?:display|text|script
 _COLOUR = r"\\(?:color|textcolor|colorbox|definecolor)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}"
 _REPLACEMENTS = [
     (re.compile(rf"{_COLOUR}|\\(?:underline|uline|underset\s*\{{\s*\}})(?![A-Za-z])"), " "),
+    (re.compile(r"\{\s*\{([^{}]*)\}\s*\}"), r"{\1}"),
     (re.compile(r"\\(?:dots[cbm]?|cdots|hdots|vdots)(?![A-Za-z])|(?<!\.)(?<!\d)\.\.\.(?!\.)"), r"\\ldots "),
     (re.compile(r"\\(?:pmod|bmod|pod|mod)(?![A-Za-z])|\\(?:text|mathrm|operatorname)\s*\{\s*\(?mod\s*\}"), r" \\mod "),
     (re.compile(r"(?<![\\A-Za-z])mod(?![A-Za-z])"), r" \\mod "),

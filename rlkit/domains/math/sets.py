@@ -31,6 +31,7 @@ _ALL = re.compile(
     r"|\\?[A-Za-z] (?:is|can be) (?:real|any(?:thing| number| value))|for all (?:real )?\\?[A-Za-z])"
 )
 _EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|besides|excluding|but not|but|without)\b")
+_BOTH_SIGNS = re.compile(r"(\\?[A-Za-z]+\s*\\ne)\s*\\pm\s*([^,;<>=]+)$")
 _LONGEST, _MOST = 2000, 60  # characters of a set; intervals of it
 
 
@@ -84,13 +85,13 @@ def _spoken(text: str) -> str:
     plain = re.sub(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}", r" \1 ", text)
     plain = re.sub(r"\s+", " ", _EXCEPT.sub(r" \\except ", plain)).strip()
     head, sign, points = plain.partition("\\except")
-    if _ALL.fullmatch(head.strip(" ,.").replace("\\mathbb{R}", "reals")):
+    if _ALL.fullmatch(head.strip(" ,.").replace("\\mathbb{R}", "reals").casefold()):
         return "\\mathbb{R}" + (f" \\except {points}" if sign else "")
     return plain if sign else text
 
 
 def _read(text: str) -> RealSet | None:
-    text = text.strip(" .")
+    text = _BOTH_SIGNS.sub(r"\1 \2 \\and \1 -(\2)", text.strip(" ."))
     if match := _BUILDER.fullmatch(text):
         found = _read(match["condition"]) if match["name"] in match["condition"] else None
         return replace(found, name="") if found else None

@@ -1,14 +1,236 @@
-"""Generated mathematics problems."""
+"""Generated mathematics problems: bare arithmetic, and families of school problems with worked solutions.
 
-from typing import Annotated, ClassVar, Literal
+The level (1 … 5) sets the size of the numbers and of the expressions. Answers are exact: whole numbers
+or reduced fractions in LaTeX.
+"""
 
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
 from pydantic import Field, field_validator
 
 from rlkit.domains import Source, sources
-from rlkit.domains.math.problems import FAMILIES
 from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
 from rlkit.types import Task
+
+
+class Problem(NamedTuple):
+    question: str
+    answer: str
+    solution: str
+
+
+Family = Callable[[np.random.Generator, int], Problem]
+FAMILIES: dict[str, Family] = {}
+
+
+def family(make: Family) -> Family:
+    """Decorator: add a family under its function's name."""
+    FAMILIES[make.__name__] = make
+    return make
+
+
+def draw(rng: np.random.Generator, low: int, high: int) -> int:
+    """A whole number from low to high, both included."""
+    return int(rng.integers(low, high + 1))
+
+
+def nonzero(rng: np.random.Generator, most: int) -> int:
+    """A whole number of absolute value 1 … most."""
+    return draw(rng, 1, most) * (1 if rng.random() < 0.5 else -1)
+
+
+def latex(value: Fraction) -> str:
+    """A whole number or a reduced fraction in LaTeX."""
+    if value.denominator == 1:
+        return str(value.numerator)
+    sign = "-" if value < 0 else ""
+    return rf"{sign}\frac{{{abs(value.numerator)}}}{{{value.denominator}}}"
+
+
+def polynomial(coefficients: list[int], x: str = "x") -> str:
+    """Text of a polynomial, coefficients from the highest power down: [1, -3, 2] is x^2 - 3x + 2."""
+    degree, text = len(coefficients) - 1, ""
+    for k, c in enumerate(coefficients):
+        power = degree - k
+        if c == 0:
+            continue
+        sign = (" - " if c < 0 else " + ") if text else ("-" if c < 0 else "")
+        size = "" if abs(c) == 1 and power else str(abs(c))
+        text += sign + size + (x if power else "") + (f"^{power}" if power > 1 else "")
+    return text or "0"
+
+
+@family
+def linear_equation(rng: np.random.Generator, level: int) -> Problem:
+    most = 5 * level
+    a, c = nonzero(rng, most), draw(rng, 0, most) if level > 2 else 0
+    b, d = nonzero(rng, 4 * most), draw(rng, 0, 4 * most)
+    while a == c:
+        a = nonzero(rng, most)
+    x = Fraction(d - b, a - c)
+    question = f"Solve for $x$: ${polynomial([a, b])} = {polynomial([c, d])}$."
+    solution = f"Collecting terms, ${polynomial([a - c, 0])} = {d - b}$, so $x = {latex(x)}$."
+    return Problem(question, latex(x), solution)
+
+
+@family
+def linear_system(rng: np.random.Generator, level: int) -> Problem:
+    most = 2 + 2 * level
+    x, y = nonzero(rng, 3 * level), nonzero(rng, 3 * level)
+    a, b, c, d = (nonzero(rng, most) for _ in range(4))
+    while a * d == b * c:
+        d = nonzero(rng, most)
+    question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
+    solution = (
+        f"Eliminating $y$ gives ${polynomial([a * d - b * c, 0])} = {(a * d - b * c) * x}$, so $x = {x}$. "
+    )
+    return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
+
+
+def _sum(a: int, b: int) -> str:
+    """Text of ax + by, of two numbers that are not 0."""
+    return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
+
+
+@family
+def quadratic(rng: np.random.Generator, level: int) -> Problem:
+    r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
+    a = draw(rng, 1, level)
+    question = f"What is the larger root of ${polynomial([a, -a * (r + s), a * r * s])} = 0$?"
+    if r == s:
+        question = f"What is the only root of ${polynomial([a, -a * (r + s), a * r * s])} = 0$?"
+    factors = "".join(f"({polynomial([1, -root])})" for root in (r, s))
+    solution = f"It factors as ${'' if a == 1 else a}{factors} = 0$, with roots ${r}$ and ${s}$."
+    return Problem(question, str(max(r, s)), solution)
+
+
+@family
+def fractions(rng: np.random.Generator, level: int) -> Problem:
+    terms = [
+        Fraction(nonzero(rng, 4 * level + 4), draw(rng, 2, 4 * level + 4)) for _ in range(2 + level // 3)
+    ]
+    total = sum(terms, Fraction(0))
+    text = latex(terms[0]) + "".join(f" {'-' if t < 0 else '+'} {latex(abs(t))}" for t in terms[1:])
+    common = math.lcm(*(t.denominator for t in terms))
+    over = " + ".join(f"({t.numerator * common // t.denominator})" for t in terms)
+    solution = rf"Over the common denominator ${common}$: $\frac{{{over}}}{{{common}}} = {latex(total)}$."
+    return Problem(f"Compute ${text}$.", latex(total), solution)
+
+
+@family
+def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
+    shared = draw(rng, 2, 6 * level)
+    a, b = shared * draw(rng, 2, 8 * level), shared * draw(rng, 2, 8 * level)
+    steps, p, q = [], max(a, b), min(a, b)
+    while q:
+        steps.append(f"${p} = {p // q} \\cdot {q} + {p % q}$")
+        p, q = q, p % q
+    solution = "By Euclid's algorithm: " + ", ".join(steps) + f". The last non-zero remainder is ${p}$."
+    return Problem(f"What is the greatest common divisor of {a} and {b}?", str(p), solution)
+
+
+@family
+def modular_power(rng: np.random.Generator, level: int) -> Problem:
+    base, power, modulus = (
+        draw(rng, 2, 4 + 3 * level),
+        draw(rng, 2, 4 * level + 2),
+        draw(rng, 3, 6 * level + 5),
+    )
+    value, steps = 1, []
+    for k in range(1, power + 1):
+        value = value * base % modulus
+        steps.append(f"${base}^{{{k}}} \\equiv {value}$")
+    question = f"What is the remainder when ${base}^{{{power}}}$ is divided by {modulus}?"
+    return Problem(question, str(value), f"Modulo {modulus}: " + ", ".join(steps) + ".")
+
+
+@family
+def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
+    first, step, n = nonzero(rng, 5 * level), nonzero(rng, 2 * level + 1), draw(rng, 4, 6 * level + 4)
+    last = first + (n - 1) * step
+    total = n * (first + last) // 2
+    shown = ", ".join(str(first + k * step) for k in range(3))
+    question = f"What is the sum of the first {n} terms of the arithmetic sequence {shown}, ...?"
+    solution = (
+        f"The {n}th term is ${last}$, so the sum is $\\frac{{{n}({first} + ({last}))}}{{2}} = {total}$."
+    )
+    return Problem(question, str(total), solution)
+
+
+@family
+def derivative(rng: np.random.Generator, level: int) -> Problem:
+    degree = 2 + level // 2
+    coefficients = [nonzero(rng, 2 + level) for _ in range(degree + 1)]
+    at = nonzero(rng, 1 + level)
+    slopes = [c * (degree - k) for k, c in enumerate(coefficients[:-1])]
+    value = sum(c * at ** (degree - 1 - k) for k, c in enumerate(slopes))
+    question = f"Let $f(x) = {polynomial(coefficients)}$. What is $f'({at})$?"
+    return Problem(question, str(value), f"$f'(x) = {polynomial(slopes)}$, so $f'({at}) = {value}$.")
+
+
+@family
+def committees(rng: np.random.Generator, level: int) -> Problem:
+    women, men = draw(rng, 3, 3 + 2 * level), draw(rng, 3, 3 + 2 * level)
+    w, m = draw(rng, 1, 2 + level // 2), draw(rng, 1, 2 + level // 2)
+    ways = math.comb(women, w) * math.comb(men, m)
+    question = (
+        f"A club has {women} women and {men} men. In how many ways can a committee of {w} "
+        f"{'woman' if w == 1 else 'women'} and {m} {'man' if m == 1 else 'men'} be chosen?"
+    )
+    parts = rf"\binom{{{women}}}{{{w}}} \cdot \binom{{{men}}}{{{m}}}"
+    solution = f"${parts} = {math.comb(women, w)} \\cdot {math.comb(men, m)} = {ways}$."
+    return Problem(question, str(ways), solution)
+
+
+@family
+def discount(rng: np.random.Generator, level: int) -> Problem:
+    percent = 5 * draw(rng, 1, 12)
+    items, price = draw(rng, 2, 3 + 2 * level), 20 * draw(rng, 1, 10 * level)
+    total = Fraction(items * price * (100 - percent), 100)
+    question = (
+        f"A shop sells notebooks at {price} cents each and takes {percent}% off the bill. "
+        f"How many cents do {items} notebooks cost?"
+    )
+    solution = (
+        f"Without the discount: {items} * {price} = {items * price}. {percent}% off leaves {latex(total)}."
+    )
+    return Problem(question, latex(total), solution)
+
+
+NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
+THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
+
+
+@family
+def collections(rng: np.random.Generator, level: int) -> Problem:
+    """Word problems of one to three steps on whole numbers: what somebody has in the end."""
+    name, thing = NAMES[draw(rng, 0, len(NAMES) - 1)], THINGS[draw(rng, 0, len(THINGS) - 1)]
+    count = draw(rng, 2, 10 * level)
+    text, working = [f"{name} has {count} {thing}."], []
+    for _ in range(draw(rng, 1, min(3, level))):
+        other, amount = NAMES[draw(rng, 0, len(NAMES) - 1)], draw(rng, 1, 10 * level)
+        kind = draw(rng, 0, 2)
+        if kind == 0:
+            after, sign, event = count + amount, "+", f"{name} finds {amount} more."
+        elif kind == 1 and amount < count:
+            after, sign, event = count - amount, "-", f"{name} gives {amount} of them to a friend of {other}."
+        else:
+            amount = draw(rng, 2, 3)
+            after, sign, event = (
+                count * amount,
+                "*",
+                f"Then {name} trades each of them for {amount} smaller ones.",
+            )
+        working.append(f"{count} {sign} {amount} = {after}.")
+        text.append(event)
+        count = after
+    question = f"{' '.join(text)} How many {thing} does {name} have now?"
+    return Problem(question, str(count), " ".join(working))
 
 
 @sources.register("arithmetic")
@@ -59,7 +281,7 @@ class MathProblems(Source):
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """Hardest level; each task's level is drawn evenly up to it."""
     families: tuple[str, ...] = ()
-    """Families drawn from (rlkit.domains.math.problems); empty is all."""
+    """Families drawn from; empty is all."""
     instruction: str = BOXED
     """What follows the question. Small pretrained models rarely know the box."""
 

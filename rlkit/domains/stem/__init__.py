@@ -1,1 +1,0 @@
-"""Science: quantities with units, multiple choice, short text."""
