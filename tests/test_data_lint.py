@@ -285,5 +285,7 @@ def test_lint_without_what_it_needs_is_refused(tmp_path):
 def test_rows_without_a_reference_answer_are_counted_not_accused(tmp_path):
     tests = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
     task = Task.ask("codegen__taco", story(1), tests, ability="codegen")
-    report = lint_rows(tmp_path, [rows.to_row(task), rows.to_row(sources.parse("lookup").task(1))], score=True)
+    report = lint_rows(
+        tmp_path, [rows.to_row(task), rows.to_row(sources.parse("lookup").task(1))], score=True
+    )
     assert report.findings == [] and report.ungraded == 1

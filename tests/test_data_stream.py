@@ -164,7 +164,9 @@ def test_train_and_eval_share_no_task_where_neighbouring_seeds_are_the_same_data
 
 def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
     c = config(
-        {"kind": "arithmetic", "weight": 0.7}, {"kind": "lookup", "weight": 0.2}, {"kind": "path", "weight": 0.1}
+        {"kind": "arithmetic", "weight": 0.7},
+        {"kind": "lookup", "weight": 0.2},
+        {"kind": "path", "weight": 0.1},
     )
     stream = TaskStream(c, [])
     total = Counter()
@@ -304,7 +306,10 @@ def test_impossible_mixtures_are_refused_by_name(data, sentence):
 
 def test_a_share_of_unique_tasks_that_rounds_to_none_is_refused():
     c = config(
-        {"kind": "arithmetic", "weight": 1000}, {"kind": "lookup", "weight": 1}, train_max_samples=20, steps=400
+        {"kind": "arithmetic", "weight": 1000},
+        {"kind": "lookup", "weight": 1},
+        train_max_samples=20,
+        steps=400,
     )
     with pytest.raises(UserError, match="lookup gets none of the unique tasks"):
         ids(TaskStream(c, []), 1, 400)
