@@ -1,6 +1,5 @@
 """No scorer runs what a response says: nothing is written, no variable is read, and no later verdict changes."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -77,11 +76,12 @@ def rows(mark):
     """Every registered scorer with every injection, in the places where answers stand."""
     sources = [name.replace("*", "x") for name in scorers.names()]
     sources += [name for name in (*TRUTHS, *INFO) if name not in sources]
-    for source in sources:
-        if resolve(source) in (resolve("codegen__x"), resolve("reasoning_gym__x"), resolve("livebench")):
-            continue
+    for source in [s for s in sources if resolve(s) is not resolve("codegen__x") or s == "codegen__x"]:
+        if resolve(source) is resolve("reasoning_gym__x"):
+            continue  # see below
+        programs = resolve(source) is resolve("codegen__x")  # they are run, in the sandbox
         for text in injections(mark):
-            for way in WAYS:
+            for way in WAYS[2:3] if programs else WAYS:
                 yield source, way % text, TRUTHS.get(source, "42"), INFO.get(source)
     for name, metadata in GYM.items():
         info = {"entry": {"answer": "7", "metadata": {"source_dataset": name, **metadata}}}
@@ -92,7 +92,6 @@ def rows(mark):
 def test_no_scorer_runs_what_a_response_says(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hush")
     with tempfile.TemporaryDirectory() as folder, Router(RewardConfig(num_workers=1)) as router:
-        os.chmod(folder, 0o777)
         honest = [("math__x", r"\boxed{3}", "4", None), ("math__x", r"\boxed{4}", "4", None)]
         attacks = list(rows(Path(folder, "mark")))
         rewards = router.grade_rows(attacks)

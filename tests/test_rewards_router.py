@@ -336,6 +336,18 @@ def test_a_notebook_grades(tmp_path):
     assert text.split() == ["begun", "True"]
 
 
+def test_a_folder_of_temporary_files_that_no_socket_fits_into_is_said_in_a_sentence(tmp_path):
+    long = tmp_path / ("x" * 100)
+    long.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "TMPDIR": str(long)},
+    )
+    assert "UserError: No grading process can be started" in done.stderr and "Set TMPDIR" in done.stderr
+
+
 def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hush")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hush@proxy:80")

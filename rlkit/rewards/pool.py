@@ -15,6 +15,7 @@ import os
 import pickle
 import signal
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
@@ -199,6 +200,9 @@ class Router:
 
     Args:
         config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
+
+    Raises:
+        UserError: no process can be started, or custom_reward_function is no module:function.
     """
 
     def __init__(self, config: RewardConfig | None = None) -> None:
@@ -216,7 +220,13 @@ class Router:
         self._seconds: dict[str, float] = {}  # what an answer of a data source has lately taken
         self._threads: list[threading.Thread] = []
         self._workers: set[_Worker] = set()
-        _server().ensure_running()
+        try:
+            _server().ensure_running()
+        except OSError as error:
+            raise UserError(
+                f"No grading process can be started with temporary files in {tempfile.gettempdir()}: {error}. Set "
+                "TMPDIR to a short path of a folder that can be written, e.g. /tmp."
+            ) from None
         atexit.register(self.close)
 
     def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
