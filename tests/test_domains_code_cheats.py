@@ -288,10 +288,11 @@ def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
-def test_no_two_jails_have_the_same_user():
+@pytest.mark.parametrize("name", ["auto", "rlimits"])
+def test_no_two_jails_have_the_same_user(name):
     from rlkit.rewards.sandbox.jail import Jail
 
-    level = choose()
+    level = choose(name)
     jails = [Jail(level) for _ in range(5)]
     try:
         users = [jail.run("import os\nprint(os.getuid())", b"", 5).stdout for jail in jails]
@@ -299,3 +300,22 @@ def test_no_two_jails_have_the_same_user():
         for jail in jails:
             jail.close()
     assert len(set(users)) == len(jails) and b"0\n" not in users
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")
+def test_the_end_of_one_program_ends_no_other():
+    import threading
+
+    from rlkit.rewards.sandbox.jail import Jail
+
+    level = choose("rlimits")
+    with Jail(level) as slow, Jail(level) as quick:
+        found = []
+        sleeper = threading.Thread(
+            target=lambda: found.append(slow.run("import time\ntime.sleep(2)\nprint(7)", b"", 9))
+        )
+        sleeper.start()
+        for _ in range(8):
+            quick.run("import os\nif os.fork() == 0: os.kill(-1, 9)", b"", 5)
+        sleeper.join()
+    assert (found[0].stdout, found[0].status) == (b"7\n", 0)

@@ -49,10 +49,99 @@ def grade(router, program, truth, info=None):
         ("```python\n1", "1"),
         ("  ```python\n  if 1:\n      2\n  ```", "if 1:\n    2"),
         ("print(1)", "print(1)"),
+        ("x = 1\n```", "x = 1"),
+        ("x = 1\n```\nIt sets x. Try\n```python\nprint(x)\n```", "print(x)"),
+        ("[BEGIN]\nx = 1\n[DONE]", "x = 1\n"),
+        ("x = 1\n[DONE]\nprint(x)", "x = 1\n"),
+        ("[BEGIN]\n" + fence("1") + "\n[DONE]", "1"),
+        ("[PYTHON]\nx = 1\n[/PYTHON]", "x = 1\n"),
+        ("Solution:\n```\nx = 1", "x = 1"),
+        (fence("n = input()") + "\nFor example\n" + fence("print(add(1, 2))"), "n = input()"),
     ],
 )
 def test_the_last_python_fence_outside_the_reasoning_is_the_program(response, program):
     assert extract(response) == program
+
+
+ADDS = "def add(a, b):\n    return a + b"
+START = 'Complete it.\n```python\nfrom typing import List\n\ndef add(a: int, b: int) -> int:\n    """The sum."""\n```'
+
+
+@pytest.mark.parametrize(
+    ("response", "info"),
+    [
+        (fence(ADDS), {}),
+        (fence(ADDS) + "\nUsed as\n" + fence("print(add(1, 2))"), {}),
+        (fence(ADDS) + "\nUsed as\n" + fence("from solution import add\nassert add(1, 2) == 3"), {}),
+        (fence("print(add(1, 2))") + "\nwith\n" + fence(ADDS), {}),
+        (fence(ADDS.replace("+", "-")) + "\nNo:\n" + fence(ADDS), {}),
+        (fence("class Solution:\n    def add(self, a, b):\n        return a + b\n\nprint(Solution().add(1, 2))"), {"entry_point": "add"}),
+        (fence(ADDS + "\n\nn = int(input())\nprint(add(n, n))"), {}),
+        (fence("import sys\ndef main():\n    a, b = map(int, sys.stdin.read().split())\n    print(add(a, b))\n\nmain()\n" + ADDS), {}),
+        (fence(ADDS + "\nif __name__ == '__main__':\n    print(add(*map(int, input().split())))"), {}),
+        (fence("while True:\n    line = input()\n    if not line: break\n" + ADDS), {}),
+        ("```python\n" + ADDS, {}),
+        (ADDS + "\n```", {}),
+        (ADDS + "\n```\nThis adds.", {}),
+        ("[BEGIN]\n" + ADDS + "\n[DONE]", {}),
+        (ADDS, {}),
+        ("    return a + b\n", {"prompt": START}),
+        ("return a + b", {"prompt": START}),
+        (fence("c = a + b\n    return c"), {"prompt": [{"role": "user", "content": START}]}),
+        (fence("return a + b"), {"prefix": "def add(a, b):\n    pass\n"}),
+        (fence("    c = a + b\n    return c"), {"prefix": "def add(a, b):\n    \"\"\"The sum.\"\"\"\n"}),
+        (fence(ADDS), {"prefix": "from typing import *\ndef add(a, b):\n    raise NotImplementedError\n"}),
+    ],
+)  # fmt: skip
+def test_a_program_is_read_as_it_is_meant(router, response, info):
+    truths = [ASSERTS, {"functional": "def check(candidate):\n    assert candidate(1, 2) == 3\ncheck(add)"}]
+    if "entry_point" in info:
+        truths = [{"functional": "def check(candidate):\n    assert candidate(1, 2) == 3"}, CALLS]
+    for truth in truths:
+        reward = router.grade_rows([("codegen__x", response, json.dumps(truth), info)])[0]
+        assert reward.correct, (truth, reward)
+
+
+def test_numbers_of_any_length_are_read_and_written(router):
+    long = str(7**6000)
+    assert len(long) > 4300
+    prints, returns = "print(7 ** int(input()))", "def power(n):\n    return 7 ** n"
+    assert grade(router, prints, {"inputs": ["6000"], "outputs": [long]}).correct
+    assert grade(router, "print(int(input()) + 0)", {"inputs": [long], "outputs": [long]}).correct
+    for output in (f'"{long}"', long):
+        truth = f'{{"fn_name": "power", "inputs": ["6000"], "outputs": [{output}]}}'
+        assert router.grade_rows([("codegen__x", fence(returns), truth, {})])[0].correct
+    assert grade(
+        router,
+        returns,
+        {"functional": "assert len(str(power(6000))) > 4300\nassert power(6000) == 7 ** 6000"},
+    ).correct
+    assert (
+        grade(router, returns, {"functional": "assert power(6000) == 7 ** 6001"})
+        .parts["reason"]
+        .startswith("AssertionError")
+    )
+
+
+def test_a_package_that_the_sandbox_should_have_and_has_not_is_an_error(monkeypatch):
+    monkeypatch.setattr(
+        programs, "missing_package", lambda grading, reason: "numpy" if "numpy" in reason else None
+    )
+    for truth in (PAIRS, CALLS, ASSERTS):
+        with pytest.raises(Ungradable, match="numpy"):
+            resolve("codegen__x")(
+                fence("raise ModuleNotFoundError(\"No module named 'numpy'\")"), truth, {}, Grading()
+            )
+    programs.close()
+
+
+@pytest.mark.parametrize("value", ["10 ** 5000", "{10 ** 5000: 1}", "{1, 2}", "object()", "print", "type", "b'x'", "1j", "...",
+                                   "{(1, 2): 3}", "{None: 1}", "{float('nan'): 1}", "range(3)", "'\\ud800'", "iter([1])", "NotImplemented"])  # fmt: skip
+def test_no_returned_value_is_an_error(router, value):
+    for expected in ("[1]", '{"1": 1}', "3", "null", '"x"', "NaN", "1e400"):
+        truth = f'{{"fn_name": "f", "inputs": ["1"], "outputs": [{expected}]}}'
+        reward = router.grade_rows([("codegen__x", fence(f"def f(x): return {value}"), truth, {})])[0]
+        assert (reward.correct, reward.error) == (False, None) and "exception" not in reward.parts
 
 
 @pytest.mark.parametrize(
@@ -75,6 +164,24 @@ def test_the_last_python_fence_outside_the_reasoning_is_the_program(response, pr
         ("nan", "0", False),
         ("", "5", False),
         ("12345678901234567891", "12345678901234567890", False),
+        ("12345678901234567891.0", "12345678901234567890", False),
+        ("5", "1e400", False),
+        ("1e400", "5", False),
+        ("1e400", "1e401", False),
+        ("1e401", "10e400", True),
+        ("inf", "5.5", False),
+        ("NaN", "nan", True),
+        ("nan", "0.5", False),
+        ("0.0", "0.0000005", False),
+        ("0.000002", "0.000001", False),
+        ("0.0000123457", "0.0000123456789", True),
+        ("0.0000118", "0.0000123", False),
+        ("0.000012", "0.0000123", False),
+        ("0.0000123456", "0.000012", True),
+        ("0.166667", "0.166666666667", True),
+        ("1e-17", "0.0", True),
+        ("0.0000001", "0.0", False),
+        ("1000000000.5", "1000000000.9", False),
     ],
 )
 def test_outputs_are_compared_as_judges_do(printed, expected, same):
@@ -95,6 +202,18 @@ def test_outputs_are_compared_as_judges_do(printed, expected, same):
         ([1], [1, 1], False),
         ({1, 2}, [1, 2], False),
         (10**400, 1.0, False),
+        (10**400, 10**400, True),
+        (3, float("inf"), False),
+        (float("inf"), float("inf"), True),
+        (float("-inf"), float("inf"), False),
+        (float("nan"), float("nan"), True),
+        (float("nan"), 3.0, False),
+        (1e-7, 3e-7, False),
+        (0, 1e-7, False),
+        ([1 / 3, 2 / 3], [0.333333, 0.666667], True),
+        (2.9999999999999996, 3, True),
+        ({10**5000: 1}, {"1": 1}, False),
+        ({1: 2, "1": 3}, {"1": 3}, False),
     ],
 )
 def test_values_are_compared_by_content_and_type(got, expected, same):

@@ -117,6 +117,10 @@ def test_multiple_choice_never_guesses(response, truth, right):
         ('```json\n{"output": "[1, 2]"}\n```', '"output": [1, 2]', True),
         ('```json\n{"output": 1}\n```', '"output": true', False),
         ('```json\n{"output": NaN}\n```', '"output": null', False),
+        ('```json\n{"output": NaN}\n```', '"output": NaN', True),
+        ('```json\n{"output": 3}\n```', '"output": Infinity', False),
+        ('```json\n{"output": 1e999}\n```', '"output": 7301.5', False),
+        ('```json\n{"output": 0.0}\n```', '"output": 1e-7', False),
         ('```json\n{"output": {"a": 1, "a": 2}}\n```', '"output": {"a": 1}', False),
         ('```json\n{"output": [2, 1]}\n```', '"output": [1, 2]', False),
         ("nothing", '"output": 1', False),
@@ -145,6 +149,26 @@ def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
     truth = {"functional": "def f(s):\n    return s[::-1]"}
     row = ("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, {"input": "'abc'", "output": "'cba'"})
     assert shared().grade_rows([row])[0].correct is right
+
+
+@pytest.mark.parametrize(
+    ("claim", "info"),
+    [
+        ("assert len([3, 1]) == 2", {"input": "[3, 1]", "output": "[1, 3]"}),
+        ("assert list([3, 1]) == [3, 1]", {"input": "[3, 1]", "output": "[1, 3]"}),
+        ("assert list([1, 3]) == [1, 3]", {"output": "[1, 3]"}),
+        ("assert sorted([3, 1]) == [1, 3]", {"input": "[3, 1]", "output": "[1, 3]"}),
+        ("assert eval('[1, 3]') == [1, 3]", {"output": "[1, 3]"}),
+    ],
+)
+def test_cruxeval_wants_an_assertion_about_what_the_program_defines(claim, info):
+    truth = {"functional": "def f(x):\n    return sorted(x)"}
+    reward = shared().grade_rows([("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, info)])[0]
+    assert (reward.correct, reward.error) == (False, None)
+    good = shared().grade_rows(
+        [("simulation__cruxeval-o", "```\nassert f([3, 1]) == [1, 3]\n```", truth, info)]
+    )[0]
+    assert good.correct
 
 
 def test_cruxeval_without_the_input_cannot_be_told():
