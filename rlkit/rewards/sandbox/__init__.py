@@ -1,2 +1,2 @@
-"""Running untrusted programs: levels.py chooses the isolation, client.py asks for a program to be run,
-jail.py, roles.py and values.py are what runs inside (standard library only, nothing of the grader's)."""
+"""Running untrusted programs: levels.py chooses the isolation, jail.py keeps a process in it, programs.py is what is
+asked for; inside.py, testing.py and plain.py run inside (standard library only, nothing of the grader's)."""

@@ -223,7 +223,7 @@ def _bubblewrap(python: str, installed: list[str]) -> list[str]:
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-_INNER = ("jail.py", "inside.py")
+_INNER = ("jail.py", "inside.py", "plain.py", "testing.py")
 
 
 def _site_folders(prefix: str) -> list[str]:

@@ -23,9 +23,11 @@ from functools import lru_cache
 from typing import Any, TypeVar
 
 from rlkit.rewards.grading import Grading, Ungradable
-from rlkit.rewards.sandbox.inside import PRELUDE, Lost, Opaque, Plain, announced, is_check, receive, send
+from rlkit.rewards.sandbox.inside import PRELUDE
 from rlkit.rewards.sandbox.jail import Jail, Outcome
 from rlkit.rewards.sandbox.levels import PROMISED, Level, choose
+from rlkit.rewards.sandbox.plain import Opaque, Plain, receive, send
+from rlkit.rewards.sandbox.testing import announced, is_check
 
 T = TypeVar("T")
 
@@ -473,16 +475,3 @@ def _compared_calls(nodes: list[ast.AST], free: set[str]) -> set[ast.AST]:
                 side = side.args[0]
             found.add(side)
     return found
-
-
-__all__ = [
-    "Call",
-    "Lost",
-    "Tested",
-    "call_function",
-    "close",
-    "level",
-    "missing_package",
-    "run_script",
-    "run_tests",
-]
