@@ -200,6 +200,28 @@ KLPenalty = Literal[
 ]
 
 
+class FilterGroups(Section):
+    """Dynamic sampling (DAPO, arXiv 2503.14476): groups whose samples are all alike have nothing to compare, and are
+    replaced by groups of further tasks."""
+
+    enable: bool = False
+    """Sample batch after batch until `data.train_batch_size` groups differ within themselves; these train."""
+    metric: Literal["acc", "score", "seq_reward"] = "acc"
+    """What must differ: whether answers are right, or their reward (score and seq_reward are the same)."""
+    max_num_gen_batches: Annotated[int, Field(ge=0)] = 0
+    """Most batches for one step; a step that needs more ends the run. 0 is no limit."""
+
+
+class RolloutCorrection(Section):
+    """Truncated importance sampling for the difference between the sampler's and the trainer's log-probs of the same
+    policy (Yao et al. 2025). A number alone is a cap per token."""
+
+    rollout_is: Literal["token", "sequence"] | None = None
+    """The ratio of each token, or of the whole sequence; none is no correction."""
+    rollout_is_threshold: Annotated[float, Field(gt=0)] = 2.0
+    """Cap of the ratio."""
+
+
 class Needs(NamedTuple):
     """What an advantage estimator needs beside token rewards."""
 
@@ -241,19 +263,31 @@ class Algorithm(Section):
     """Discount a token; a turn for turn_gae, turn_returns and gigpo."""
     lam: Share = 1.0
     """GAE's lambda, a token or a turn as gamma."""
-    truncated: Literal["end", "bootstrap"] = "end"
+    truncated: Literal["end", "bootstrap", "mask"] = "end"
     """What an answer or episode that a limit cut is worth. end: what it has earned. bootstrap: the critic's
-    value of where it was cut as well (gae and turn_gae)."""
+    value of where it was cut as well (gae and turn_gae). mask: its group is compared with it, but it is not trained on
+    (overlong filtering, arXiv 2503.14476)."""
     norm_adv_by_std_in_grpo: bool = True
     """Divide the advantages of grpo, turn_returns and gigpo by the group's standard deviation; off is Dr. GRPO
     (arXiv 2503.20783)."""
+    norm_adv_by_std_in_batch: bool = False
+    """Divide advantages by the standard deviation of the whole batch's, in place of each group's (ScaleRL,
+    arXiv 2510.13786); for estimators that compare groups."""
+    filter_groups: FilterGroups = FilterGroups()
     use_kl_in_reward: bool = False
     """Subtract the KL penalty from the token rewards."""
     kl_penalty: KLPenalty = "kl"
     """Estimator of the KL in the reward (k1, k2, k3 as in verl)."""
     kl_ctrl: KLControl = KLControl()
-    rollout_correction: Annotated[float, Field(ge=0)] = 0.0
-    """Cap of truncated importance sampling between sampler and trainer, a token; 0 switches it off."""
+    rollout_correction: RolloutCorrection = RolloutCorrection()
+
+    @field_validator("rollout_correction", mode="before")
+    @classmethod
+    def _cap(cls, value: Any) -> Any:
+        """A number is a cap per token, 0 none."""
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return {"rollout_is": "token", "rollout_is_threshold": value} if value else {}
+        return value
 
     @property
     def needs(self) -> Needs:
@@ -306,8 +340,9 @@ class PolicyLoss(Section):
 
 
 LossAgg = Literal[
-    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"
-]
+    "token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean",
+    "prompt-mean-token-mean",
+]  # fmt: skip
 
 
 class Actor(Section):
@@ -332,7 +367,8 @@ class Actor(Section):
     clip_ratio_c: Annotated[float, Field(gt=1)] = 3.0
     """Dual-clip bound for negative advantages (arXiv 1912.09729)."""
     loss_agg_mode: LossAgg = "token-mean"
-    """How token losses become one number."""
+    """How token losses become one number: verl's modes, and prompt-mean-token-mean, the mean over prompts of the mean
+    over all tokens of a prompt's samples (ScaleRL, arXiv 2510.13786; vanilla, cispo and gpg)."""
     loss_scale_factor: Positive | None = None
     """Constant denominator of seq-mean-token-sum-norm; default max_response_length."""
     use_kl_loss: bool = False
@@ -414,6 +450,18 @@ class RolloutConfig(Section):
     max_logprob_gap; 0 compares on the sampled batch only, and warns."""
 
 
+class OverlongBuffer(Section):
+    """Soft overlong punishment (DAPO, arXiv 2503.14476): an answer loses reward for the tokens that it goes into the
+    last `len` of data.max_response_length, up to `penalty_factor`."""
+
+    enable: bool = False
+    """Whether training rewards are lowered; evaluations never are."""
+    len: Positive = 4096
+    """Tokens of the buffer."""
+    penalty_factor: NonNegative = 1.0
+    """What an answer that fills the buffer loses."""
+
+
 class RewardConfig(Section):
     """How answers are graded."""
 
@@ -444,6 +492,7 @@ class RewardConfig(Section):
     format: Literal["boxed", "answer", "think"] = "boxed"
     """boxed: a \\boxed{} outside the reasoning. answer: one <answer>…</answer>, at the end. think: one
     <think>…</think>, at the beginning and with text after it."""
+    overlong_buffer: OverlongBuffer = OverlongBuffer()
     judge_url: str | None = None
     """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers."""
     judge_model: str = "TIGER-Lab/general-verifier"
@@ -527,6 +576,9 @@ _NAMED_LATER = (
     ("data", "filter_overlong_prompts"),
     ("data", "apply_chat_template_kwargs"),
     ("evaluation", "suites"),
+    ("algorithm", "norm_adv_by_std_in_batch"),
+    ("algorithm", "filter_groups"),
+    ("reward", "overlong_buffer"),
 )
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
 
@@ -569,8 +621,14 @@ class RunConfig(Section):
         )
         if not self.verl:
             del content["verl"]
+        correction = self.algorithm.rollout_correction
+        if correction.rollout_is != "sequence":
+            content["algorithm"]["rollout_correction"] = (
+                correction.rollout_is_threshold if correction.rollout_is else 0.0
+            )
         for section, key in _NAMED_LATER:
-            if not content[section][key]:
+            part = getattr(self, section)
+            if getattr(part, key) == type(part).model_fields[key].get_default(call_default_factory=True):
                 del content[section][key]
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
@@ -602,6 +660,7 @@ class RunConfig(Section):
             raise ValueError(
                 f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"
             )
+        self._check_algorithm()
         if a.truncated == "bootstrap" and not a.needs.critic:
             raise ValueError(
                 f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use "
@@ -636,6 +695,30 @@ class RunConfig(Section):
         if self.trainer.backend == "local":
             self._check_local()
         return self
+
+    def _check_algorithm(self) -> None:
+        a, actor, buffer = self.algorithm, self.actor, self.reward.overlong_buffer
+        if a.norm_adv_by_std_in_batch and not a.needs.groups:
+            raise ValueError(
+                f"algorithm.norm_adv_by_std_in_batch is true, but {a.adv_estimator} compares no groups: set it to "
+                "false, or use grpo or rloo"
+            )
+        if a.filter_groups.enable and (a.needs.greedy or self.rollout.n < 2):
+            raise ValueError(
+                f"algorithm.filter_groups is enabled, but {a.adv_estimator} with rollout.n {self.rollout.n} has no "
+                "groups of samples to look at: disable it, or use grpo with rollout.n >= 2"
+            )
+        by_prompt = actor.loss_agg_mode == "prompt-mean-token-mean"
+        if by_prompt and actor.policy_loss.loss_mode not in ("vanilla", "cispo", "gpg"):
+            raise ValueError(
+                f"actor.loss_agg_mode is 'prompt-mean-token-mean', but {actor.policy_loss.loss_mode} weighs sequences "
+                "itself: use vanilla, cispo or gpg"
+            )
+        if buffer.enable and buffer.len > self.data.max_response_length:
+            raise ValueError(
+                f"reward.overlong_buffer.len is {buffer.len}, above data.max_response_length "
+                f"{self.data.max_response_length}: lower it"
+            )
 
     def _check_local(self) -> None:
         wanted = {

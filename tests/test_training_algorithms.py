@@ -425,10 +425,46 @@ def test_the_ratio_is_one_on_policy(temperature):
 
 
 def test_truncated_importance_weights_are_capped_ratios():
-    weights = algorithms.importance_weights(
-        torch.tensor([0.0, -1.0, 5.0]), torch.tensor([0.0, 0.0, 0.0]), 2.0
-    )
-    assert weights.tolist() == pytest.approx([1.0, np.exp(-1), 2.0])
+    old, mask = torch.tensor([[0.0, -1.0, 5.0], [0.1, 0.2, 9.0]]), torch.tensor([[1.0, 1, 1], [1, 1, 0]])
+    found = {}
+    for level in ("token", "sequence"):
+        correction = config(algorithm__rollout_correction={"rollout_is": level}).algorithm.rollout_correction
+        found[level] = algorithms.importance_weights(old, torch.zeros(2, 3), mask, correction)
+    assert found["token"] is not None and found["sequence"] is not None
+    assert found["token"][0].tolist() == pytest.approx([1.0, np.exp(-1), 2.0])
+    assert found["sequence"].tolist() == [pytest.approx([2.0] * 3), pytest.approx([np.exp(0.3)] * 3)]
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_weights as verls
+
+    for level, weights in found.items():
+        theirs, _ = verls(old, mask, level, 2.0)
+        assert torch.equal(weights * mask, theirs * mask)
+    capped = config(algorithm__rollout_correction=1.5).algorithm.rollout_correction
+    assert (capped.rollout_is, capped.rollout_is_threshold) == ("token", 1.5)
+
+
+@pytest.mark.parametrize("loss", ["vanilla", "cispo", "gpg"])
+def test_the_mean_over_prompts_gives_each_prompt_the_same_weight(loss):
+    batch = tiny.batch(LENGTHS)
+    parts = []
+    for i in range(4):
+        alone = tiny.batch(LENGTHS)
+        alone.mask = alone.mask * (alone.prompt_index == i)[:, None]
+        parts.append(gradient(config(actor__policy_loss__loss_mode=loss), alone))
+    c = config(
+        actor__policy_loss__loss_mode=loss, actor__loss_agg_mode="prompt-mean-token-mean",
+        actor__ppo_micro_batch_size=3,
+    )  # fmt: skip
+    for name, g in gradient(c, batch).items():
+        torch.testing.assert_close(g, sum(part[name] for part in parts) / 4, atol=1e-7, rtol=1e-6)
+
+
+def test_advantages_are_divided_by_the_deviation_of_the_batch():
+    batch = tiny.batch([2, 1, 3, 2])
+    batch.rewards[:] = 0
+    batch.rewards[:, 0] = torch.tensor([0.0, 1.0, 0.0, 10.0])
+    a, _ = advantages(config(algorithm__norm_adv_by_std_in_batch=True), batch)
+    centred = torch.tensor([-0.5, 0.5, -5.0, 5.0])
+    assert a[:, 0].tolist() == pytest.approx((centred / centred.std()).tolist(), abs=1e-5)
 
 
 def test_ppo_epochs_and_mini_batches_take_their_steps_and_cover_every_group():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 
+from rlkit.config import OverlongBuffer
 from rlkit.errors import RunStopped
-from rlkit.training.batches import collate, comparable, rollout_summary
+from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
 from rlkit.types import Reward, Rollout, Task
 
 FAILED = Reward.failed("the worker was killed")
@@ -68,6 +69,36 @@ def test_turn_rewards_lie_on_the_last_token_of_each_turn():
     assert rewards(r, rollout(Reward.of(True)))[0] == [0, 0.5, 0, 0, 1.0, 0, 0, 1.5]
     with pytest.raises(ValueError, match="2 turn rewards for 3 turns"):
         rewards(rollout(Reward.of(True), mask=[1, 0, 1, 0, 1], turn_rewards=[1.0, 1.0]))
+
+
+def test_a_cut_answer_is_compared_with_and_not_trained_on():
+    cut = rollout(Reward.of(False))
+    cut.finish_reason = "length"
+    batch = collate([rollout(Reward.of(True)), cut], [0, 0], 0, "cpu", cut="mask")
+    assert batch.mask.sum(-1).tolist() == [3, 0] and batch.rewards.sum(-1).tolist() == [1, 0]
+    assert collate([cut], [0], 0, "cpu").mask.sum() == 3
+
+
+def test_groups_that_differ_are_told_by_answers_or_by_rewards():
+    rewards = [
+        Reward.of(False, 0.1),
+        Reward.of(False, 0.2),
+        Reward.of(True),
+        FAILED,
+        Reward.of(True),
+        Reward.of(False),
+    ]
+    rollouts = [rollout(r) for r in rewards]
+    assert unequal(rollouts, 2, "acc") == [False, False, True]
+    assert unequal(rollouts, 2, "score") == [True, False, True]
+
+
+def test_an_answer_loses_reward_for_the_tokens_that_it_goes_into_the_buffer():
+    buffer = OverlongBuffer(enable=True, len=4, penalty_factor=0.5)
+    lost = [1 - (shortened(Reward.of(True), n, 10, buffer).value or 0) for n in (3, 6, 7, 10)]
+    assert lost == pytest.approx([0, 0, 0.125, 0.5])
+    assert shortened(Reward.of(True), 10, 10, buffer).correct and shortened(FAILED, 10, 10, buffer) is FAILED
+    assert shortened(Reward.of(True), 10, 10, OverlongBuffer()).value == 1
 
 
 def test_a_batch_shares_prompts_within_groups_and_pads_on_the_right():

@@ -444,3 +444,23 @@ def test_defaults_for_ladder_models_are_told_where_the_model_is_another(tmp_path
         preflight(config())
         fit = {"actor__optim__lr": 1e-6, "critic__optim__lr": 1e-5, "data__max_response_length": 64}
         preflight(config(**own, **fit))
+
+
+def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
+    extra = {"algorithm__filter_groups__enable": True, "trainer__test_freq": 0, "trainer__save_freq": 0}
+    whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
+    rows = metrics_of(whole)[1:]
+    assert any(row["train/num_gen_batches"] > 1 for row in rows)
+    assert all(row["actor/grad_norm"] > 0 for row in rows)
+    sampled = [row["train/num_gen_batches"] for row in rows]
+    assert sum(sampled) * 8 == rows[-1]["data/tasks/arithmetic"] + rows[-1]["data/tasks/string_trace"]
+    assert _train_until(config(**extra), tmp_path / "cut", 3).status == "stopped"
+    assert (
+        differences(whole.folder, rlkit.train(config(**extra), root=tmp_path / "cut", progress=False).folder)
+        == []
+    )
+    few = {**extra, "algorithm__filter_groups__max_num_gen_batches": 1}
+    with pytest.raises(
+        RunStopped, match=r"of 8 groups had unequal rewards after .*max_num_gen_batches = 1 batches"
+    ):
+        rlkit.train(config(**few), root=tmp_path / "few", progress=False)

@@ -139,7 +139,7 @@ def test_a_cut_episode_earns_the_value_of_where_it_was_cut_when_bootstrapped():
     rollouts = [rollout([1, 0, 1], [1.0, 2.0], True, "length"), rollout([1, 0, 1, 1], [1.0, 2.0], False)]
     ended = collate(rollouts, [0, 0], 99, "cpu")
     assert ended.attention.sum(-1).tolist() == [3, 4]
-    batch = collate(rollouts, [0, 0], 99, "cpu", bootstrap=True)
+    batch = collate(rollouts, [0, 0], 99, "cpu", cut="bootstrap")
     assert batch.attention.sum(-1).tolist() == [4, 4] and batch.mask[0].tolist() == [1, 0, 1, 0]
     batch.values = torch.tensor([[10.0, 20, 30, 40], [50, 60, 70, 80]]) * batch.attention
     assert algorithms.bootstrapped(batch, 0.5).tolist() == [[1, 0, 2 + 0.5 * 40, 0], [1, 0, 0, 2]]

@@ -52,8 +52,7 @@ def _optimizer(ours: str, theirs: str) -> dict[str, To | By | Refused]:
         f"{ours}.lr_reference_params": _RATE,
         f"{ours}.lr_exponent": _RATE,
         f"{ours}.lr_warmup_steps": to(f"{theirs}.lr_warmup_steps"),
-        # verl's constant schedule begins its warm-up at rate 0. Its cosine with no cycles is constant too, and
-        # counts steps from 1 as the local trainer does.
+        # verl's cosine with no cycles is a constant rate after a warm-up.
         f"{ours}.lr_scheduler_type": To(
             (f"{theirs}.num_cycles",), lambda kind, _: 0.5 if kind == "cosine" else 0.0
         ),
@@ -120,7 +119,12 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "algorithm.use_kl_in_reward": to("algorithm.use_kl_in_reward"),
     "algorithm.kl_penalty": to("algorithm.kl_penalty"),
     **{f"algorithm.kl_ctrl.{k}": to(f"algorithm.kl_ctrl.{k}") for k in ("type", "kl_coef", "horizon", "target_kl")},
-    "algorithm.rollout_correction": By("rollout_correction.rollout_is and its threshold, where it is above 0"),
+    "algorithm.norm_adv_by_std_in_batch": Refused(False, "verl 0.9.1 has no such advantages: set it to false"),
+    "algorithm.filter_groups.enable": Refused(False, "verl's V1 trainer replaces no groups: set it to false"),
+    "algorithm.filter_groups.metric": By("read where filter_groups is enabled"),
+    "algorithm.filter_groups.max_num_gen_batches": By("read where filter_groups is enabled"),
+    "algorithm.rollout_correction.rollout_is": to("algorithm.rollout_correction.rollout_is"),
+    "algorithm.rollout_correction.rollout_is_threshold": to("algorithm.rollout_correction.rollout_is_threshold"),
     "actor.ppo_mini_batch_size": to(f"{ACTOR}ppo_mini_batch_size", value=_or_whole_batch),
     "actor.ppo_micro_batch_size": By("*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)"),
     # The critic's own key is not read by verl's V1 trainer, which takes that of its values for its update too.
@@ -173,6 +177,9 @@ FIELDS: Mapping[str, To | By | Refused] = {
             "judge_url", "judge_model", "env_vars", "format_weight", "format",
         )
     },
+    "reward.overlong_buffer.enable": Refused(False, "the router's processes see no lengths in a verl run: disable it"),
+    "reward.overlong_buffer.len": By("read where the buffer is enabled"),
+    "reward.overlong_buffer.penalty_factor": By("read where the buffer is enabled"),
     "reward.max_error_rate": By("the run is ended when more of a step could not be graded"),
     "trainer.total_training_steps": to("trainer.total_training_steps"),
     "trainer.test_freq": to("trainer.test_freq", value=_or_last_step),

@@ -37,7 +37,6 @@ def _computed(config: RunConfig) -> dict[str, Any]:
         f"{ACTOR}ppo_micro_batch_size_per_gpu", f"{ROLLOUT}log_prob_micro_batch_size_per_gpu",
         f"{ARR}ref.log_prob_micro_batch_size_per_gpu", "critic.ppo_micro_batch_size_per_gpu",
     )  # fmt: skip
-    correction = config.algorithm.rollout_correction
     return {
         f"{ACTOR}use_dynamic_bsz": micro == 0,
         **(dict.fromkeys(keys, micro) if micro else {}),
@@ -49,9 +48,7 @@ def _computed(config: RunConfig) -> dict[str, Any]:
         **{f"critic.optim.{k}": v for k, v in _rate(config, config.critic.optim).items()},
         f"{ROLLOUT}val_kwargs.do_sample": config.evaluation.temperature > 0,
         f"{ROLLOUT}max_model_len": config.data.max_prompt_length + config.data.max_response_length,
-        "algorithm.rollout_correction.rollout_is": "token" if correction else None,
-        **({"algorithm.rollout_correction.rollout_is_threshold": correction} if correction else {}),
-        "critic.ppo_mini_batch_size": config.data.train_batch_size,
+        "critic.ppo_mini_batch_size": config.actor.ppo_mini_batch_size or config.data.train_batch_size,
         "critic.loss_agg_mode": "token-mean",
         "trainer.experiment_name": config.id,
     }

@@ -27,7 +27,7 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.training.turns import ESTIMATORS, situations
 
 if TYPE_CHECKING:
-    from rlkit.config import Actor, Algorithm, RunConfig
+    from rlkit.config import Actor, Algorithm, RolloutCorrection, RunConfig
     from rlkit.types import Batch
 
 UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
@@ -97,6 +97,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
     a, name = config.algorithm, config.algorithm.adv_estimator
     mask = batch.mask.float()
     arguments: dict[str, Any] = {"token_level_rewards": batch.rewards, "response_mask": mask}
+    by_std = a.norm_adv_by_std_in_grpo and not a.norm_adv_by_std_in_batch
     if a.needs.critic:
         assert batch.values is not None
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
@@ -105,7 +106,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
     else:
         arguments |= {"index": np.asarray(batch.group), "config": algo_config(a)}  # pyright: ignore[reportArgumentType]  # frozen models hash
         if name == "grpo":
-            arguments["norm_adv_by_std_in_grpo"] = a.norm_adv_by_std_in_grpo
+            arguments["norm_adv_by_std_in_grpo"] = by_std
         if name == "gigpo":
             arguments["situations"] = situations(batch.response_ids, mask, batch.attention, batch.group)
         if a.needs.greedy:
@@ -117,8 +118,19 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
                 "rollout_is_weights": None,
             }
     if name == "grpo" and (size := _group_size(batch.group)):
-        result = _whole_groups(batch.rewards, mask, size, a.norm_adv_by_std_in_grpo)
-        return result, result
+        result = returns = _whole_groups(batch.rewards, mask, size, by_std)
+    else:
+        result, returns = _verls(name, arguments, mask)
+    if a.norm_adv_by_std_in_batch:
+        each = (result * mask).sum(-1) / mask.sum(-1).clamp(
+            min=1
+        )  # (B,), the same on all tokens of a sequence
+        result = result / (each[mask.any(-1)].std() + 1e-6)
+    return result, returns
+
+
+def _verls(name: str, arguments: dict[str, Any], mask: Tensor) -> tuple[Tensor, Tensor]:
+    """verl's own function of that name, on the CPU."""
     on_cpu = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in arguments.items()}
     result, returns = core().get_adv_estimator_fn(name)(**on_cpu)
     return result.to(mask.device) * mask, returns.to(mask.device) * mask
@@ -147,7 +159,7 @@ def bootstrapped(batch: Batch, gamma: float) -> Tensor:
     """Token rewards (B, T) with the discounted value of where an episode was cut on its last sampled token.
 
     A cut episode has a token that was not sampled behind its last sampled one (`collate` with
-    `bootstrap=True`), whose value is that of the state after the cut; others keep their rewards.
+    cut "bootstrap"), whose value is that of the state after the cut; others keep their rewards.
     """
     assert batch.values is not None
     places = torch.arange(batch.mask.shape[1], device=batch.mask.device)
@@ -166,7 +178,7 @@ def algo_config(a: Algorithm) -> Any:
         gamma=a.gamma,
         lam=a.lam,
         adv_estimator=a.adv_estimator,
-        norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo,
+        norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo and not a.norm_adv_by_std_in_batch,
     )
 
 
@@ -184,7 +196,7 @@ def actor_config(actor: Actor, group_size: int) -> Any:
         clip_ratio_low=actor.clip_ratio if actor.clip_ratio_low is None else actor.clip_ratio_low,
         clip_ratio_high=actor.clip_ratio if actor.clip_ratio_high is None else actor.clip_ratio_high,
         clip_ratio_c=actor.clip_ratio_c,
-        loss_agg_mode=actor.loss_agg_mode,
+        loss_agg_mode=verls_mode(actor),
         policy_loss=PolicyLossConfig(**actor.policy_loss.model_dump()),
     )
 
@@ -239,7 +251,7 @@ def policy_loss(
         log_prob=logprobs,
         advantages=advantages,
         response_mask=mask,
-        loss_agg_mode=actor.loss_agg_mode,
+        loss_agg_mode=verls_mode(actor),
         config=config,
         rollout_is_weights=correction,
     )
@@ -248,7 +260,23 @@ def policy_loss(
 
 def aggregate(actor: Actor, scale: Scale, token_losses: Tensor, mask: Tensor) -> Tensor:
     """Token losses (b, T) as a scalar by `actor.loss_agg_mode`, with the mini-batch's denominators."""
-    return core().agg_loss(token_losses, mask, actor.loss_agg_mode, **scale.as_verl())
+    return core().agg_loss(token_losses, mask, verls_mode(actor), **scale.as_verl())
+
+
+def verls_mode(actor: Actor) -> str:
+    """The loss_agg_mode that verl's functions are told. verl has no mean over prompts: token losses are multiplied by
+    `prompt_weights`, and summed."""
+    return "token-sum" if actor.loss_agg_mode == "prompt-mean-token-mean" else actor.loss_agg_mode
+
+
+def prompt_weights(mask: Tensor, prompt_index: Tensor) -> Tensor:
+    """(b, 1) weight of each token of a sequence in the mean over prompts of the mean over their tokens, from the mask
+    (b, T) of a mini-batch and the prompts (b,) of its sequences."""
+    prompts, index = torch.unique(prompt_index, return_inverse=True)
+    tokens = torch.zeros(len(prompts), device=mask.device, dtype=mask.dtype).index_add_(
+        0, index, mask.sum(-1)
+    )
+    return (1 / (tokens.clamp(min=1) * (tokens > 0).sum().clamp(min=1)))[index][:, None]
 
 
 def kl(kind: str, logprobs: Tensor, ref_logprobs: Tensor) -> Tensor:
@@ -272,9 +300,17 @@ def value_loss(
     return loss, float(clipped)
 
 
-def importance_weights(old_logprobs: Tensor, sampler_logprobs: Tensor, cap: float) -> Tensor:
-    """Truncated importance weights per token (B, T), min(π_trainer / π_sampler, cap) (Yao et al. 2025)."""
-    return (old_logprobs - sampler_logprobs).clamp(-20, 20).exp().clamp(max=cap)
+def importance_weights(
+    old_logprobs: Tensor, sampler_logprobs: Tensor, mask: Tensor, correction: RolloutCorrection
+) -> Tensor | None:
+    """Truncated importance weights (B, T), min(π_trainer / π_sampler, threshold): of each token, or of the whole
+    sequence on all its tokens, as in verl. None where no correction is asked for."""
+    if correction.rollout_is is None:
+        return None
+    ratio = old_logprobs - sampler_logprobs
+    if correction.rollout_is == "sequence":
+        ratio = (ratio * mask).sum(-1, keepdim=True).expand_as(ratio)
+    return ratio.clamp(-20, 20).exp().clamp(max=correction.rollout_is_threshold)
 
 
 class KLController:

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.config import RunConfig
+from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
 from rlkit.samplers.torch import pad_right
 from rlkit.seeds import derive
-from rlkit.types import Batch, Rollout
+from rlkit.types import Batch, Reward, Rollout
 
 
 def comparable(
@@ -52,17 +52,21 @@ def collate(
     pad_id: int,
     device: torch.device | str,
     *,
-    bootstrap: bool = False,
+    cut: str = "end",
     baselines: Sequence[float] | None = None,
 ) -> Batch:
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
 
     The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
-    rewarded. With `bootstrap`, those that a limit cut get one more token, attended to and not sampled, at
-    which the critic values the state after the cut (its own id is never read). `baselines` holds the greedy
-    response's reward of every group, where the estimator asks for it.
+    rewarded.
+
+    Args:
+        cut: `algorithm.truncated`. With "bootstrap" those that a limit cut get one more token, attended to and not
+            sampled, at which the critic values the state after the cut (its own id is never read). With "mask" they
+            keep their reward, which their group is compared with, and count as not sampled.
+        baselines: the greedy response's reward of every group, where the estimator asks for it.
     """
-    if bootstrap:
+    if cut == "bootstrap":
         rollouts = [_extended(r, pad_id) if truncated(r) else r for r in rollouts]
     first: dict[int, int] = {}
     prompts = []
@@ -76,6 +80,8 @@ def collate(
     mask = _padded([r.mask for r in rollouts], there)
     logprobs = _padded([r.logprobs for r in rollouts], there)
     rewards = _token_rewards(rollouts, mask)
+    if cut == "mask":
+        mask[[truncated(r) for r in rollouts]] = 0
     return Batch(
         prompt_ids=prompt_ids.to(device),
         prompt_mask=prompt_mask.to(device),
@@ -157,6 +163,23 @@ def _padded(rows: Sequence[np.ndarray], there: np.ndarray) -> np.ndarray:
     result = np.zeros(there.shape, np.float32)
     result[there] = np.concatenate(rows)
     return result
+
+
+def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
+    """Whether each group of `n` differs within itself in what was graded: in `metric` "acc" whether answers are right,
+    otherwise in their rewards."""
+    rewards = [r.reward for r in rollouts]
+    values = [None if r is None or r.error else r.correct if metric == "acc" else r.value for r in rewards]
+    return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]
+
+
+def shortened(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -> Reward:
+    """The reward of an answer of `length` tokens less what it loses for going into the last tokens before `limit`."""
+    into = length - (limit - buffer.len)
+    if not buffer.enable or reward.value is None or into <= 0:
+        return reward
+    penalty = into / buffer.len * buffer.penalty_factor
+    return replace(reward, value=reward.value - penalty, parts={**reward.parts, "overlong_penalty": penalty})
 
 
 def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:

@@ -71,9 +71,11 @@ def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
 def rl_step(run: TrainingRun) -> list[Rollout]:
     """One step, from tasks to a sampler with new weights; returns its rollouts."""
     run.begin_step()
-    tasks = run.stream.batch(run.step)
-    rollouts = run.sample(tasks)
-    run.grade(rollouts)
+    rollouts: list[Rollout] = []
+    while not run.enough(rollouts):  # once, but for algorithm.filter_groups
+        drawn = run.sample(run.next_tasks())
+        run.grade(drawn)
+        rollouts += drawn
     batch = run.batch(rollouts)  # less what cannot be compared
     if batch is not None:
         with run.timed("update_actor"):

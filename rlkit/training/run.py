@@ -32,7 +32,7 @@ from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_r
 from rlkit.seeds import derive
 from rlkit.store import Run, RunStore
 from rlkit.training import checkpoint, state
-from rlkit.training.batches import collate, comparable, rollout_summary
+from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
 from rlkit.training.health import problems
 from rlkit.training.preflight import check_window
 from rlkit.training.probe import SyncProbe
@@ -60,6 +60,7 @@ class TrainingRun:
 
     def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
         self.config, self.store, self.progress, self.step = config, store, progress, 0
+        self.batches = 0  # of tasks that were drawn
         self.ledger, self.metrics, self._warned = Ledger(), {}, set()
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
@@ -178,13 +179,14 @@ class TrainingRun:
     def _books(self) -> tuple[Any, ...]:
         """What a step changes besides weights and moments, and the optimizer steps that change those."""
         learning = self.learning
-        return self.ledger.state_dict(), self.stream.state_dict(), learning.kl.value, learning.optimizer_steps
+        books = self.ledger.state_dict(), self.stream.state_dict(), self.batches, learning.kl.value
+        return *books, learning.optimizer_steps
 
     def _save_last_whole_step(self) -> None:
         """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
         if self.step < 2 or self._border[-1] != self.learning.optimizer_steps:
             return
-        ledger, stream, self.learning.kl.value, _ = self._border
+        ledger, stream, self.batches, self.learning.kl.value, _ = self._border
         self.ledger.load_state_dict(ledger)
         self.stream.load_state_dict(stream)
         self.step -= 1
@@ -198,6 +200,31 @@ class TrainingRun:
         seconds = time.perf_counter() - start
         self.metrics[f"timing_s/{phase}"] = self.metrics.get(f"timing_s/{phase}", 0.0) + seconds
         self.ledger.time(phase, seconds)
+
+    def next_tasks(self) -> list[Task]:
+        """The next batch of P tasks."""
+        self.batches += 1
+        return self.stream.batch(self.batches)
+
+    def enough(self, rollouts: list[Rollout]) -> bool:
+        """Whether a step's rollouts do: they are there, and with `algorithm.filter_groups` P groups of them differ.
+
+        Raises:
+            RunStopped: `max_num_gen_batches` were sampled, and they do not do.
+        """
+        c, section = self.config, self.config.algorithm.filter_groups
+        if not rollouts or not section.enable:
+            return bool(rollouts)
+        found, size = sum(unequal(rollouts, c.rollout.n, section.metric)), c.data.train_batch_size
+        sampled = len(rollouts) // (c.rollout.n * size)
+        self.metrics["train/num_gen_batches"] = sampled
+        if found < size and sampled == section.max_num_gen_batches:
+            raise RunStopped(
+                f"At step {self.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
+                f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
+                "change the difficulty of the tasks."
+            )
+        return found >= size
 
     def sample(self, tasks: Sequence[Task]) -> list[Rollout]:
         """P·n rollouts of this step's tasks, group by group; and a greedy one of each where the estimator asks."""
@@ -233,7 +260,9 @@ class TrainingRun:
         with self.timed("reward"):
             grade(rollouts, self.router, self.policy)
             grade(self._greedy, self.router, self.policy)
-        self.stream.observe(self.step, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward])
+        self.stream.observe(
+            self.batches, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward]
+        )
         for i, greedy in enumerate(self._greedy):
             if greedy.reward and greedy.reward.error is not None:
                 for r in rollouts[i * n : (i + 1) * n]:
@@ -244,27 +273,39 @@ class TrainingRun:
                 "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
                 "undecided",
             )
+        for r in (*rollouts, *self._greedy):
+            if r.reward is not None and r.turn_rewards is None:
+                limit, buffer = self.config.data.max_response_length, self.config.reward.overlong_buffer
+                r.reward = shortened(r.reward, len(r.response_ids), limit, buffer)
 
     def batch(self, rollouts: list[Rollout]) -> Batch | None:
         """What this step trains on: the rollouts that can be compared, padded. None where there are none."""
         c = self.config
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
         self.metrics |= counts | grading_metrics([r.reward for r in rollouts])
+        if c.algorithm.filter_groups.enable:
+            differing = unequal(rollouts, c.rollout.n, c.algorithm.filter_groups.metric)
+            chosen = set([g for g, differs in enumerate(differing) if differs][: c.data.train_batch_size])
+            kept = [i for i in kept if i // c.rollout.n in chosen]
         if not kept:
             self.warn("No group of this step could be compared; nothing was learnt from it.")
             return None
         baselines = [float(r.reward.value or 0.0) if r.reward else 0.0 for r in self._greedy]
-        return collate(
+        batch = collate(
             [rollouts[i] for i in kept], [i // c.rollout.n for i in kept], self.policy.pad_id, self.device,
-            bootstrap=c.algorithm.truncated == "bootstrap", baselines=baselines or None,
+            cut=c.algorithm.truncated, baselines=baselines or None,
         )  # fmt: skip
+        if not batch.mask.any():
+            self.warn("All answers of this step were cut; nothing was learnt from it.")
+            return None
+        return batch
 
     def report(self, rollouts: list[Rollout], learnt: bool) -> None:
         """The step's metrics of what was sampled, a few samples, and warnings."""
         n = self.config.rollout.n
         if episodes := [r for r in rollouts if acted(r)]:
             self.metrics |= rollout_metrics(episodes)
-        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.step)
+        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.batches)
         if not learnt:
             return
         if self.step == 1 or self.due(self.config.trainer.test_freq):

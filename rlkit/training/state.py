@@ -18,6 +18,7 @@ def write(run: "TrainingRun", folder: Path) -> None:
     torch.save(
         {
             "step": run.step,
+            "batches": run.batches,
             "updater": run.learning.state_dict(),
             "critic": {"weights": critic.trained(), "stepper": critic.learner.stepper.state_dict()}
             if critic
@@ -54,6 +55,7 @@ def load(run: "TrainingRun", folder: Path) -> None:
         run.learning.critic.learner.stepper.load_state_dict(saved["critic"]["stepper"])
     run.ledger.load_state_dict(saved["ledger"])
     run.stream.load_state_dict(saved["stream"])
+    run.batches = saved.get("batches", saved["step"])
 
 
 def size_of(run: "TrainingRun") -> int:

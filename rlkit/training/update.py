@@ -158,11 +158,15 @@ class Learning:
         """Form the policy's gradient of a mini-batch, the `rows` of the batch."""
         actor, dropout = self.config.actor, bool(self.config.model.lora_dropout)
         scale = algorithms.Scale.of(batch.mask[rows], actor, self.config.data.max_response_length)
+        weights = torch.ones_like(batch.mask[:, :1])
+        if actor.loss_agg_mode == "prompt-mean-token-mean":
+            weights[rows] = algorithms.prompt_weights(batch.mask[rows], batch.prompt_index[rows])
         whole = actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
         if dropout:  # all that a mode changes here; setting it visits every module
             self.model.train()
         measured = self.actor.accumulate(
-            batch, rows, lambda part: self._loss(batch, part, scale), needed=self._needed(batch, rows), whole=whole
+            batch, rows, lambda part: self._loss(batch, part, scale, weights),
+            needed=self._needed(batch, rows), whole=whole,
         )  # fmt: skip
         if dropout:
             self.model.eval()
@@ -184,8 +188,11 @@ class Learning:
         assert batch.advantages is not None
         return rows[(batch.advantages[rows] != 0).any(-1)]
 
-    def _loss(self, batch: Batch, part: Rows, scale: algorithms.Scale) -> tuple[Tensor, Measured]:
-        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference."""
+    def _loss(
+        self, batch: Batch, part: Rows, scale: algorithms.Scale, weights: Tensor
+    ) -> tuple[Tensor, Measured]:
+        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; `weights` (B, 1) of the
+        tokens of each sequence."""
         c, actor = self.config, self.config.actor
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
         if part.counted is not None and self.actor.captured is not None:
@@ -195,24 +202,23 @@ class Learning:
             bonus = bool(actor.entropy_coeff)
             logprobs, entropy = token_logprobs(self.actor.decoder, part, c.rollout.temperature, bonus)
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
-        cap = c.algorithm.rollout_correction
         assert batch.advantages is not None
+        weight = weights[part.rows]
         loss, means = algorithms.policy_loss(
             actor, c.rollout.n, scale, logprobs=logprobs, old_logprobs=old,
-            advantages=part.cut(batch.advantages), mask=mask,
-            correction=algorithms.importance_weights(old, sampled, cap) if cap else None,
+            advantages=part.cut(batch.advantages) * weight, mask=mask,
+            correction=algorithms.importance_weights(old, sampled, mask, c.algorithm.rollout_correction),
         )  # fmt: skip
         shares = {"actor/pg_loss": loss.detach()}
         if actor.entropy_coeff:
-            loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, entropy, mask)
+            loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, entropy * weight, mask)
         summed = {"actor/entropy": entropy.detach(), "policy/logprob_gap": (old - sampled).abs()}
         if batch.ref_logprobs is not None:
             ref = part.cut(batch.ref_logprobs)
             summed["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
             if actor.use_kl_loss:
-                kl = algorithms.aggregate(
-                    actor, scale, algorithms.kl(actor.kl_loss_type, logprobs, ref), mask
-                )
+                kl = algorithms.kl(actor.kl_loss_type, logprobs, ref) * weight
+                kl = algorithms.aggregate(actor, scale, kl, mask)
                 shares["actor/kl_loss"] = kl.detach()
                 loss = loss + actor.kl_loss_coef * kl
         sums = {name: (values * mask).sum() for name, values in summed.items()}
