@@ -90,10 +90,24 @@ def test_a_law_is_drawn_with_its_band_and_the_held_out_points_hollow():
     drawing = figures.law(fit, points)
     (ax,) = drawing.figure.axes
     assert ax.get_xscale() == "log"
-    dots = {line.get_label(): line for line in ax.lines if line.get_linestyle() == "None"}
-    assert dots["large, held out"].get_markerfacecolor() == "white"
-    assert dots["small"].get_markerfacecolor() != "white"
+    sizes = {round(float(line.get_xdata()[0])): line.get_markerfacecolor() for line in ax.lines
+             if line.get_linestyle() == "None" and len(line.get_xdata()) and line.get_marker() != "*"}  # fmt: skip
+    assert {size: face == "white" for size, face in sizes.items()} == {
+        30_000: False,
+        100_000: False,
+        1_000_000: True,
+    }
+    (star,) = (line for line in ax.lines if line.get_marker() == "*")
+    told = drawing.table[drawing.table["part"] == "foretold"]
+    assert list(star.get_xdata()) == [1_000_000] and star.get_ydata()[0] == pytest.approx(
+        told["prediction"].item()
+    )
+    assert told["low"].item() < told["prediction"].item() < told["high"].item()
+    (text,) = (text.get_text() for text in ax.texts)
+    assert text.startswith("power\n$A$ = ") and f"$\\alpha$ = {fit.params['alpha']:.3g} [" in text
     law = drawing.table[drawing.table["part"] == "law"]
+    beyond = [line for line in ax.lines if line.get_linestyle() == "--"]
+    assert [min(line.get_xdata()) >= 100_000 for line in beyond] == [True]  # extrapolated from there on
     curve = fit.predict(law[["parameters_non_embedding"]])
     np.testing.assert_allclose(law["prediction"], curve)
     assert (law["low"] <= law["prediction"]).all() and (law["prediction"] <= law["high"]).all()

@@ -91,7 +91,8 @@ FIGURES: dict[str, Figure] = {
     ),
     "scaling_law": Figure(
         "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
-        "others. Hollow points were held out of the fit. Where a band passes the end of what is possible, it is cut.",
+        "others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it "
+        "predicts for a run that was held out, with its interval. A band ends where what is possible does.",
         _law,
     ),
     "residuals": Figure(

@@ -15,11 +15,12 @@ from matplotlib.ticker import MaxNLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.axes import NARROW, SHARES, label_axes, legend, log_ticks, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, colours, look, looks, short, styled
+from rlkit.figures.theme import LABELS, colours, domain_name, look, looks, short, styled
 from rlkit.laws.compare import Comparison
 from rlkit.laws.fitting import GroupedFit, LawFit
+from rlkit.laws.report import symbol
 from rlkit.seeds import generator
 
 if TYPE_CHECKING:
@@ -39,12 +40,16 @@ def optional(what: str) -> Iterator[None]:
 
 
 def curves(
-    fit: LawFit, points: pd.DataFrame | None = None, count: int = 100, reach: float = 3.0
+    fit: LawFit,
+    points: pd.DataFrame | None = None,
+    count: int = 100,
+    reach: float = 3.0,
+    before: float = 1.0,
 ) -> tuple[str, pd.DataFrame]:
     """The column that varies along a curve, and a table of the law's columns on a grid of it.
 
     The other columns take the combinations of the fitted rows, at most eight, and of those of `points` that were held
-    out; the grid extends `reach` times past the data.
+    out; the grid extends `reach` times past the data and, where it is logarithmic, begins `before` times below.
     """
     names = {c: fit.table.names[c] for c in fit.law.columns if c != fit.law.target}
     column = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))
@@ -52,7 +57,7 @@ def curves(
     if points is not None:
         x = np.concatenate([x, points[along].to_numpy(float)])
     if _logged(fit, column):
-        grid = pd.DataFrame({along: np.geomspace(x[x > 0].min(), x.max() * reach, count)})
+        grid = pd.DataFrame({along: np.geomspace(x[x > 0].min() / before, x.max() * reach, count)})
     else:
         grid = pd.DataFrame({along: np.linspace(x.min(), x.max(), count)})
     if not names:
@@ -113,35 +118,102 @@ def law(
     points = points if "held_out" in points else points.assign(held_out=False)
     if len(fit.law.columns) > 1:
         return _several(fit, points, venue, level)
-    along, grid = curves(fit, points, count=200, reach=1.5)
-    y = fit.table.names["y"]
-    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
     by = by if by is not None or "model.path" not in points else "model.path"
-    styles = looks(points, by) if by is not None else {}
+    return _single(fit, points, by, venue, level)
+
+
+def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float) -> Drawing:
+    """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
+    held-out x as a star with its interval, beside the hollow points that were observed."""
+    along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
+    y, held = fit.table.names["y"], points["held_out"].astype(bool)
+    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
+    unseen = points.loc[held, [along]].drop_duplicates().sort_values(along).reset_index(drop=True)
+    foretold = unseen.join(fit.predict(unseen, band="prediction", level=level)) if len(unseen) else unseen
+    fitted = fit.table.columns[fit.law.columns[0]]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        ax.plot(band[along], band["prediction"], color="0.2", label=f"{fit.law.name.replace('_', ' ')} law")
-        shade: Any = {"color": "0.88", "label": f"{level:.0%} prediction band", "lw": 0}
-        ax.fill_between(band[along], band["low"], band["high"], **shade)
-        groups = points.sort_values(along).groupby(by or "held_out", sort=False)
-        for name, part in groups:
-            style: Any = styles.get(name, {"marker": "o", "color": "0.2"})
-            for held, dots in part.groupby(part["held_out"].astype(bool)):
-                label = (
-                    ("held out" if held else "fitted")
-                    if by is None
-                    else f"{name}, held out"
-                    if held
-                    else str(name)
-                )
-                face = "white" if held else style["color"]
-                marks: Any = {"color": style["color"], "markerfacecolor": face, "label": label}
-                ax.plot(dots[along], dots[y], style["marker"], **marks)
+        for inside, dash in ((True, "-"), (False, "--")):
+            part = (
+                band[(band[along] <= fitted.max()) == inside] if inside else band[band[along] >= fitted.max()]
+            )
+            ax.plot(part[along], part["prediction"], dash, color="0.2")
+        ax.fill_between(band[along], band["low"], band["high"], color="0.85", lw=0)
         log_axes(ax, fit, along)
+        _limits(ax, band, points, along, y)
+        if len(unseen):
+            ax.axvspan(fitted.max() * 1.0001, ax.get_xlim()[1], color="0.96", lw=0, zorder=0)
+            error = [foretold["prediction"] - foretold["low"], foretold["high"] - foretold["prediction"]]
+            star: Any = {
+                "color": "0.2",
+                "markersize": 8,
+                "linestyle": "none",
+                "elinewidth": 0.9,
+                "capsize": 2,
+            }
+            ax.errorbar(
+                foretold[along], foretold["prediction"], yerr=error, marker="*", **star, label="predicted"
+            )
+        told = _points(ax, points, along, y, by)
         label_axes(ax, along, y)
-        legend(ax)
-    drawn = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
-    return Drawing(fig, drawn, sources(points, fit))
+        _estimates(ax, fit, level)
+        if told > 1 or len(unseen):
+            legend(ax)
+    parts = (points.assign(part="point"), band.assign(part="law"), foretold.assign(part="foretold"))
+    return Drawing(fig, pd.concat(parts, ignore_index=True), sources(points, fit))
+
+
+def _limits(ax: Axes, band: pd.DataFrame, points: pd.DataFrame, along: str, y: str) -> None:
+    """The axes end where the band does, and where shares do."""
+    ax.set_xlim(band[along].min(), band[along].max())
+    low, high = (pd.concat([band[end], points[y]]).agg(how) for end, how in (("low", "min"), ("high", "max")))
+    log = ax.get_yscale() == "log"
+    if y in SHARES:  # a band that leaves what is possible, or goes far below all points, leaves the picture
+        low, high = max(low, points[y].min() / 3 if log else 0.0), min(high, 1.0)
+    if not np.isfinite([low, high]).all() or low >= high or (log and low <= 0):
+        return
+    room = (high / low) ** 0.04 if log else 0.04 * (high - low)
+    ax.set_ylim(*((low / room, high * room) if log else (low - room, high + room)))
+
+
+def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) -> int:
+    """Draw the points, hollow where they were held out; return how many names the legend has to tell apart. Where each
+    name has an x of its own, the axis tells them apart, and the legend has one entry for all."""
+    styles, held_out = looks(points, by) if by is not None else {}, points["held_out"].astype(bool)
+    own_x = (
+        by is None
+        or points.groupby(by)[along].nunique().max() == 1 == points.groupby(along)[by].nunique().max()
+    )
+    drawn: list[str] = []
+    for name, part in points.sort_values(along).groupby(by or "held_out", sort=False):
+        style: Any = styles.get(name, {"marker": "o", "color": "0.2"})
+        for held, dots in part.groupby(part["held_out"].astype(bool)):
+            told = f"{name}, held out" if held else str(name)
+            face = "white" if held else style["color"]
+            marks: Any = {"color": style["color"], "markerfacecolor": face, "zorder": 3}
+            marks["label"] = None if own_x else told
+            ax.plot(dots[along], dots[y], style["marker"], **marks)
+            drawn.append(told)
+    if not own_x:
+        return len(drawn)
+    kinds = [name for name, there in (("fitted", ~held_out), ("held out", held_out)) if there.any()]
+    for kind in kinds:
+        ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if kind == "fitted" else "white", label=kind)
+    return len(kinds)
+
+
+def _estimates(ax: Axes, fit: LawFit, level: float) -> None:
+    """The law and its estimates with their intervals, in the corner that a falling or rising curve leaves free."""
+    ends = fit.interval(level)
+    lines = [
+        f"{symbol(name)} = {value:.3g}"
+        + (f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else "")
+        for name, value in fit.params.items()
+    ]
+    falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
+    place = {"x": 0.97, "y": 0.96, "va": "top"} if falls else {"x": 0.97, "y": 0.04, "va": "bottom"}
+    text = "\n".join([fit.law.name.replace("_", " "), *lines])
+    ax.text(s=text, **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 
 def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Drawing:
@@ -330,7 +402,7 @@ def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neu
                 log_ticks(ax.xaxis, 2)
             else:
                 ax.xaxis.set_major_locator(MaxNLocator(3))
-            ax.set_title(name)
+            ax.set_title(symbol(name))
     return Drawing(fig, table, sources(fit=fits))
 
 
@@ -369,7 +441,7 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Draw
             text = f"{value:+.3f}\n[{row['low']:+.3f}, {row['high']:+.3f}]"
             ax.text(j, i, text, ha="center", va="center", color=shade, fontsize=7)
         image = ax.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
-        ax.set_xticks(range(len(domains)), [name.replace("__", "\n") for name in domains])
+        ax.set_xticks(range(len(domains)), [domain_name(name).replace(": ", "\n") for name in domains])
         name_rows(ax, list(places))
         ax.grid(visible=False)
         if fig.get_size_inches()[0] >= NARROW:  # in a column the numbers need its room

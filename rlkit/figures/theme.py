@@ -63,7 +63,9 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 LINES = ("-", "--", "-.", (0, (1, 1.2)), (0, (5, 1, 1, 1, 1, 1)))
 
 # Nominal sizes, smallest first. Small models and large ones are rarely drawn together, so each range has a ramp.
-_SMALL = [f"{n}k" for n in (10, 30, 60, 100, 200, 300, 600)] + [f"{n}m" for n in (1, 3, 10, 30, 100, 300)]
+_SMALL = [f"{n}k" for n in (10, 30, 50, 60, 100, 150, 200, 300, 600)] + [
+    f"{n}m" for n in (1, 3, 10, 30, 100, 300)
+]
 _LARGE = ["135m", "360m"] + [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
 _SIZES = _SMALL + _LARGE
 

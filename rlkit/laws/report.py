@@ -212,7 +212,7 @@ def to_latex(
     for name, value in fit.params.items():
         interval = [_latex_number(end) for end in ends.get(name, ())]
         shown = "pinned" if name in fit.law.pinned else f"[{', '.join(interval)}]"
-        rows.append(rf"{_symbol(name)} & {_latex_number(value)} & {shown} \\")
+        rows.append(rf"{symbol(name)} & {_latex_number(value)} & {shown} \\")
     rows.append(r"\bottomrule")
     for text in (*notes, *(in_words(text, words or {}) for text in findings(warnings(fit)))):
         lines = textwrap.wrap(text, 52)  # narrower than any venue's column
@@ -220,7 +220,7 @@ def to_latex(
     return "\n".join([*rows, r"\end{tabular}"])
 
 
-def _symbol(name: str) -> str:
+def symbol(name: str) -> str:
     """A parameter's name in LaTeX: alpha_N is α with the subscript N."""
     stem, _, index = name.partition("_")
     stem = rf"\{stem}" if stem in _GREEK else stem
