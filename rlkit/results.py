@@ -4,7 +4,7 @@ import fnmatch
 import json
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +41,7 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
         UserError: there are no runs under `path`.
     """
     folders = run_folders(path)
-    tables = [table for folder in folders if (table := _read_run(folder, metrics)) is not None]
+    tables = [table for folder in folders if (table := _whole(folder, _read_run, metrics)) is not None]
     configs = [_config(folder) for folder in folders]
     facts = [
         {**known, **_data_hash(c), **flatten(c)}
@@ -63,7 +63,7 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     tables = [
         _of_suite(evals, suite).assign(run=folder.name)
         for folder in folders
-        if (evals := _evals(folder)) is not None
+        if (evals := _whole(folder, _evals)) is not None
     ]
     configs = [_config(folder) for folder in folders]
     chosen = [
@@ -111,15 +111,17 @@ def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _run_json(folder: Path) -> dict[str, Any]:
-    info = read_json(folder / "run.json")
+    info = _whole(folder / "run.json", read_json) or {}
     single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
-    runs = read_json(folder.parent.parent / "study.json").get("runs", {})
+    runs = (_whole(folder.parent.parent / "study.json", read_json) or {}).get("runs", {})
+    runs = runs if isinstance(runs, dict) else {}
     planned = runs.get(folder.name, {})
     place = {key: planned.get(key) for key in ("cell", "held_out")}
     if name := planned.get("variant"):
         in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
         place |= {"variant": name, "variant_place": list(in_order).index(name)}
-    found = info.get("git") or {}
+    found = info.get("git")
+    found = found if isinstance(found, dict) else {}
     git = {key: found[key] for key in ("commit", "dirty") if found.get(key)}
     return {"run": folder.name, "status": "unknown", **single, **git, **place}
 
@@ -140,6 +142,16 @@ def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
     return flat
+
+
+def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
+    """What `read` makes of a run's folder; None, with a warning, where a file of it is damaged."""
+    try:
+        return read(folder, *arguments)
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(f"{folder} cannot be read and is left out: {problem}", stacklevel=3)
+        return None
 
 
 def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
@@ -172,7 +184,7 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     """Add how many tasks and graded samples stand behind each evaluation metric."""
     import pandas as pd
 
-    evals = _evals(folder)
+    evals = _evals(folder, ["step", "data_source", "task_id", "correct", "suite"])
     if evals is None or not table["metric"].str.startswith("eval/").any():
         return table
     graded = evals[evals["correct"].notna()]
@@ -188,17 +200,22 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     return table
 
 
-def _evals(folder: Path) -> "pd.DataFrame | None":
+def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
+    """evals.parquet, or some of its columns, without the responses that fill it.
+
+    Raises:
+        ValueError: it is damaged, or lacks a column that every evaluation has.
+    """
     import pandas as pd
+    import pyarrow.parquet as pq
 
     path = folder / "evals.parquet"
     if not path.exists():
         return None
-    try:
-        return pd.read_parquet(path)
-    except (OSError, ValueError) as error:
-        warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=3)
-        return None
+    known = pq.read_schema(path).names
+    if absent := {"step", "data_source", "task_id", "correct"} - set(known):
+        raise ValueError(f"{path.name} has no column {sorted(absent)[0]!r}")
+    return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
 
 
 def _config(folder: Path) -> dict[str, Any]:

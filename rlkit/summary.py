@@ -1,4 +1,4 @@
-"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it foretold."""
+"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it predicted."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -187,20 +187,26 @@ def made_with(path: str | Path) -> "pd.DataFrame":
 
 
 def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
-    """How well a law foretells the cells it never saw.
+    """How well a law predicts the cells it never saw.
 
     Returns:
-        One row a held-out cell: observed mean of the law's y over its runs, prediction with the ends of its
-        prediction band, and error = prediction - observed. Empty when nothing was held out.
+        One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
+        the band in which the mean of so many new runs is expected; and error = prediction - observed. Empty when
+        nothing was held out.
     """
+    import pandas as pd
+
     y = fit.table.names["y"]
     held = points[points["held_out"].astype(bool)]
-    table = held.groupby("cell", as_index=False).agg({**dict.fromkeys(_law_columns(fit), "first"), y: "mean"})
-    table = table.rename(columns={y: "observed"})
+    columns = {**dict.fromkeys(_law_columns(fit), "mean"), y: "mean"}
+    table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
     if table.empty:
         return table
-    band = fit.predict(table, band="prediction", level=level)
-    return table.join(band).assign(error=lambda t: t["prediction"] - t["observed"])
+    table["runs"] = table["cell"].map(held.groupby("cell").size())
+    bands = [
+        fit.predict(part, band="prediction", level=level, repeats=int(n)) for n, part in table.groupby("runs")
+    ]
+    return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
 def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:

@@ -154,3 +154,26 @@ def test_the_coverage_exponent_is_the_regression_and_its_interval_that_of_the_pr
 def test_coverage_needs_three_usable_k():
     with pytest.raises(UserError, match="strictly between 0 and 1"):
         fit_coverage(pd.DataFrame({"n": [10] * 5, "c": [10] * 5}))
+
+
+def test_intervals_of_shares_grow_with_the_share():
+    for problems, samples in ((20, 1), (200, 1), (50, 4)):
+        ends = []
+        for right in range(problems * samples + 1):
+            correct = np.zeros(problems * samples)
+            correct[:right] = 1
+            ends.append(pass_rate(correct, np.tile(np.arange(problems), samples))[1:3])
+        lows, highs = np.array(ends).T
+        if samples == 1:
+            assert (np.diff(lows) >= 0).all() and (np.diff(highs) >= 0).all()
+        assert (highs > lows).all() and highs[1] > highs[0]
+
+
+def test_intervals_of_shares_cover():
+    rng = np.random.default_rng(0)
+    for rate, problems in ((0.02, 100), (0.5, 20), (0.95, 60)):
+        inside = []
+        for _ in range(300):
+            _, low, high, _ = pass_rate((rng.random(problems) < rate).astype(float))
+            inside.append(low <= rate <= high)
+        assert np.mean(inside) >= 0.93

@@ -205,3 +205,36 @@ def test_the_table_for_papers_has_both_intervals_and_a_dash_for_one_seed(tmp_pat
     first, second = row.removesuffix("\\\\").split(" & ")[-2:]
     assert "[" in first and ("[" in second) == (seeds == 2)
     assert "less the baseline's" in text
+
+
+def two_ends(after=True, samples=8):
+    """Ten problems with half of the samples right before training, and all of them after."""
+    rows = [
+        {"run": "r", "cell": "c", "step": step, "task_id": f"t{task}", "data_source": "x", "sample": sample,
+         "correct": (after if step else sample % 2 == 0), "response": "a", "model.path": "m",
+         "parameters_non_embedding": 1e4, "seed": 0}
+        for step in (0, 10) for task in range(10) for sample in range(samples)
+    ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+@pytest.mark.parametrize("measure", [comparisons.pass_at_k_ends, comparisons.crossing])
+def test_no_graded_answer_at_an_end_is_one_sentence(measure):
+    with pytest.raises(UserError, match="graded sample both before and after"):
+        measure(two_ends(after=None))
+
+
+def test_one_problem_without_its_grades_does_not_shorten_the_curve():
+    evals = two_ends()
+    evals.loc[(evals["task_id"] == "t0") & (evals["sample"] > 0) & (evals["step"] == 10), "correct"] = None
+    table = comparisons.pass_at_k_ends(evals)
+    assert sorted(set(table["k"])) == [1, 2, 4, 8] and set(table["problems"]) == {9}
+
+
+def test_pass_at_1_has_one_interval():
+    from rlkit.summary import before_after
+
+    evals = two_ends()
+    after = comparisons.pass_at_k_ends(evals).query("k == 1 and when == 'after'").iloc[0]
+    same = before_after(evals.assign(held_out=False)).query("when == 'after'").iloc[0]
+    assert (after["low"], after["high"]) == (same["low"], same["high"]) and after["low"] < 0.8

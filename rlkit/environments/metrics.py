@@ -10,7 +10,7 @@ import numpy as np
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, of_a_share
+from rlkit.evaluation.passk import bootstrap_mean, pass_rate
 from rlkit.seeds import content_hash, generator
 
 if TYPE_CHECKING:
@@ -87,9 +87,11 @@ def episode_metrics(
                 values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
         problems = [content_hash(dict(t.problem)) for t in episodes]
         for metric, column in values.items():
-            rng = generator("episode metrics", metric, seed)
-            interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
-            interval = of_a_share(interval) if metric in _SHARES else interval
+            if metric in _SHARES:
+                interval = pass_rate(column, problems, average="micro")
+            else:
+                rng = generator("episode metrics", metric, seed)
+                interval = bootstrap_mean(column, problems, rng=rng, draws=2000, average="micro")
             rows.append((name, metric, interval.value, interval.low, interval.high, len(column)))
         stated = [(t.confidence, t.success) for t in episodes if t.confidence is not None and not t.truncated]
         if stated:

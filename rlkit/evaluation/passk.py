@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.seeds import generator
 
 
 class Interval(NamedTuple):
@@ -116,28 +115,43 @@ def bootstrap_mean(
 
 
 def pass_rate(
-    correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray, level: float = 0.95
+    correct: Sequence[float] | np.ndarray,
+    prompts: Sequence[Any] | np.ndarray | None = None,
+    level: float = 0.95,
+    average: Literal["macro", "micro"] = "macro",
 ) -> Interval:
-    """pass@1 of graded samples as a run, a table and a figure give it: the order of the samples and who asks change
-    no digit of the interval (`bootstrap_mean` with one seed, over the prompts in their own order)."""
-    correct, prompts = np.asarray(correct, dtype=float), np.asarray(prompts)
-    order = np.argsort(prompts, kind="stable")
-    rng = generator("pass rate")
-    return of_a_share(
-        bootstrap_mean(correct[order], prompts[order], rng=rng, draws=2_000, level=level), level
-    )
+    """The share of right samples with its interval, as a run, a table and a figure give it.
 
+    The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between
+    prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It grows with
+    the share from none right to all right, and is never of no width.
 
-def of_a_share(found: Interval, level: float = 0.95) -> Interval:
-    """A bootstrap interval of the share of right samples that is open where it must be.
+    Args:
+        correct: one share a sample, 0 to 1; missing ones (ungraded samples) are refused.
+        prompts, average: as of `bootstrap_mean`.
 
-    Where all samples are right, or all wrong, resamples are all alike and would claim certainty: the open end is then
-    the exact binomial one (Clopper-Pearson) of as many trials as prompts.
+    Raises:
+        UserError: no values, or missing ones.
     """
-    reach = 1 - ((1 - level) / 2) ** (1 / found.prompts)
-    if found.value in (0.0, 1.0):
-        return found._replace(low=min(found.low, 1 - reach), high=max(found.high, reach))
-    return found
+    from scipy.stats import beta
+
+    x = np.asarray(correct, dtype=float)
+    if not x.size or not np.all(np.isfinite(x)):
+        raise UserError(
+            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out and count them."
+        )
+    codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts), sort=True)[0]
+    size = np.bincount(codes).astype(float)
+    total, count = np.bincount(codes, x), len(size)
+    if average == "macro":
+        total, size = total / size, np.ones(count)
+    p = float(total.sum() / size.sum())
+    spread = float(((total - p * size) ** 2).sum() / size.sum() ** 2) * count / max(count - 1, 1)
+    trials = p * (1 - p) / spread if spread > 0 and count > 1 else float(count)
+    a, right, wrong = (1 - level) / 2, p * trials, (1 - p) * trials
+    low = 0.0 if p <= 0 else float(beta.ppf(a, right, wrong + 1))
+    high = 1.0 if p >= 1 else float(beta.ppf(1 - a, right + 1, wrong))
+    return Interval(p, low, high, count)
 
 
 def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:

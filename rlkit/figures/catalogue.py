@@ -69,9 +69,9 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: contrasts.differences(comparisons.differences(s.evals), venue),
     ),
     "equal_compute": Figure(
-        "Held-out pass@1 at the last evaluation within the FLOPs of all phases that every run of the model has spent, "
-        "with 95 % intervals over problems. The update computes no sequence of zero advantage unless a critic, a KL or "
-        "an entropy term needs it, so that algorithms with more of those get further.",
+        "Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of "
+        "the model has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage "
+        "unless a critic, a KL or an entropy term needs it, so that algorithms with more of those get further.",
         lambda s, venue: contrasts.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
     ),
     "frontier": Figure(

@@ -46,7 +46,8 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
 
 def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/total_flops") -> GroupedFit:
     """A law along training, of pass@1 after the start against compute, for each cell that is not held out; the sigmoid
-    (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B.
+    (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B. The evaluations of a run
+    belong together: runs are resampled whole, and within them noise is correlated.
 
     Raises:
         UserError: fewer evaluations after the start than a law needs.
@@ -59,8 +60,10 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/tota
             f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
             "trainer.test_freq."
         )
-    made = fit(curves, law, x=compute, y="eval/pass@1", group="cell", loss="ls")
-    assert isinstance(made, GroupedFit)
+    made = GroupedFit()
+    for cell, part in curves.groupby("cell"):
+        cluster = "run" if part["run"].nunique() > 1 else None
+        made[cell] = fit(part, law, x=compute, y="eval/pass@1", cluster=cluster, block="step", bootstrap=500)
     return made
 
 
@@ -80,7 +83,7 @@ def training_law(study: "StudyData", venue: str, found: GroupedFit | None = None
 
 
 def forms(study: "StudyData", venue: str) -> Drawing:
-    """Rival forms of a law in size, by what they foretell."""
+    """Rival forms of a law in size, by what they predict."""
     _needs(study, SIZE, FOR_LAW + 1)
     return laws.forms(compare(study.points, list(FORMS), x=SIZE, y="error", loss="ls"), venue)
 

@@ -146,7 +146,10 @@ class Autoregression:
             self.trace[i] = np.trace(M)
             ratio[i] = np.diagonal(M, 1)[same].sum() / self.trace[i]
             self.freedom[i] = self.trace[i] ** 2 / max((M * M).sum(), 1e-300)
-        self.rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
+        rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
+        self.rho = min(
+            rho * n / max(n - 2, 1), 0.97
+        )  # a ratio of sums falls short of that of their means by 2·rho/n
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
     def draw(self, count: int, rng: np.random.Generator, vary: bool) -> np.ndarray:
@@ -236,7 +239,8 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     Raises:
         UserError: a scheme that the table does not allow; resamples without enough distinct points.
     """
-    count, seed, rows, problem, loss = plan.count, plan.seed, found.table, found.problem, found.loss
+    count, seed, rows, loss = plan.count, plan.seed, found.table, found.loss
+    problem = replace(found.problem, central=False)
     p = int(found.free.sum())
     drawn = scheme(found, plan.kind, plan.block)
     losses = loss.refit(found.spread)

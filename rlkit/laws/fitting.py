@@ -129,10 +129,10 @@ def fit(
         weights: column, e.g. the number of samples behind each row: inverse variances, up to a factor.
         bootstrap: number of resamples; without one 1,000, drawn when an interval is first asked for, and with 0
             intervals are profiles.
-        resample: residuals ("residual", the default) or rows ("case"). cluster: column(s); whole
-            clusters are resampled (run, seed, prompt). block: the rows are correlated in time: the column that holds
-            time (residuals are drawn as a first-order autoregression estimated from them), or a number of rows
-            (stretches of that length are drawn).
+        resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
+            cluster: column(s); whole clusters are resampled (run, seed, prompt). block: the rows are correlated
+            in time: the column that holds time (residuals are drawn as a first-order autoregression
+            estimated from them), or a number of rows (stretches of that length are drawn).
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Rows with a true column
             `held_out` (a study's frozen cells) are withheld in any case.
 
@@ -153,7 +153,7 @@ def fit(
         isinstance(bootstrap, bool) or not isinstance(bootstrap, int) or bootstrap < 0
     ):
         raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
-    rows_drawn = cluster is not None or block is not None or form.target is not None
+    rows_drawn = cluster is not None or block is not None or target.name not in ("ls", "binomial")
     plan = Plan(
         RESAMPLES if bootstrap is None else bootstrap,
         resample or ("case" if rows_drawn else "residual"),

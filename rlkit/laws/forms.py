@@ -254,6 +254,8 @@ def _beta_binomial_pass(k, *, alpha, beta):
 
 def _log_rising(a: np.ndarray, c: np.ndarray) -> np.ndarray:
     """ln(a·(a + 1) ⋯ (a + c - 1)); the difference of two ln Γ loses all digits at a large a, Stirling's does not."""
+    if np.all(a < 1e5):
+        return gammaln(a + c) - gammaln(a)
     large = np.maximum(a, 1e5)
     series = (
         (large - 0.5) * np.log1p(c / large) + c * np.log(large + c) - c + (1 / (large + c) - 1 / large) / 12

@@ -37,11 +37,16 @@ def search(rows: Table, law: Law, loss: Loss, space) -> tuple[Optimum, Solution]
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     found, overruled = _contradict(problem, found, y, w, path)
     i = int(np.argmin(found.objective))
+    problem = replace(problem, central=True)
+    polished = minimise(problem, found.z[[i]], y, w, path[-1:], 1e-15, rounds=10)
+    if polished.objective[0] <= found.objective[i]:
+        found.z[i], found.objective[i] = polished.z[0], polished.objective[0]
     exact = replace(path[-1], delta=1e-250) if loss.name in ("lad", "quantile") else path[-1]
     z, at_bound = _settle(problem, found.z[i])
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
     free = np.array([p not in law.pinned for p in law.parameters])
-    gradient = float(np.abs(found.gradient[i][free]).max() / max(abs(found.objective[i]), 1e-300))
+    slope = problem.quadratic(found.z[[i]], path[-1], y[None], w[None]).gradient[0][free]
+    gradient = float(np.abs(slope).max() / max(abs(found.objective[i]), 1e-300))
     values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w, free))
     condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
     best = Optimum(
@@ -59,7 +64,9 @@ def _check_determined(problem: Problem, begin: np.ndarray, rows: Table) -> None:
     """
     law = problem.law
     with np.errstate(all="ignore"):
-        J = problem.jacobian(begin)[1][:, [p not in law.pinned for p in law.parameters]]
+        J = replace(problem, central=True).jacobian(begin)[1][
+            :, [p not in law.pinned for p in law.parameters]
+        ]
         J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
     rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
     if rank < len(law.free):
@@ -77,30 +84,28 @@ def _contradict(
 ) -> tuple[Solution, tuple[str, ...]]:
     """The solutions with any better one that a walk from the best found, and the parameters that it walked along.
 
-    Each parameter is held at a distance on either side, the others are minimised there, and then all are let go: a
-    profile's walk, which leaves a basin that a wide loss pulls every start into. It is repeated from a better optimum.
+    Each parameter that is not linear is held at a distance on either side, the others are minimised there, and then all
+    are let go: a profile's walk, which leaves a basin that a wide loss pulls every start into. It is repeated from a
+    better optimum.
     """
     law, overruled = problem.law, []
-    walked = [j for j, name in enumerate(law.parameters) if name not in law.pinned]
-    for _ in range(3):
+    walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
+    steps = [(j, step) for j in walked for step in (-2.0, 2.0)]
+    for _ in range(3 if steps else 0):
         best = int(np.argmin(found.objective))
-        steps = [(j, step) for j in walked for step in (-3.0, -1.0, 1.0, 3.0)]
-        z = np.repeat(found.z[best][None], len(steps), axis=0)
-        free = np.array([[p not in law.pinned for p in law.parameters]] * len(steps))
+        z = np.repeat(np.clip(found.z[best], -30, 30)[None], len(steps), axis=0)
+        free = np.ones(z.shape, dtype=bool)
         for row, (j, step) in enumerate(steps):
-            z[row, j] = (
-                np.clip(z[row, j], -30, 30) + step
-                if law.limits(law.parameters[j])[0] == 0
-                else z[row, j] + step
-            )
+            z[row, j] += step
             free[row, j] = False
-        held = minimise(problem, z, y, w, path[-1:], 1e-4, free)
-        there = minimise(problem, held.z, y, w, path[-1:], 1e-12)
+        held = minimise(problem, z, y, w, path[-1:], 1e-3, free, rounds=10)
+        there = minimise(problem, held.z, y, w, path[-1:], 1e-4, rounds=15)
         least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
         if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:
             break
         overruled.append(law.parameters[steps[least][0]])
-        found = Solution(*(np.concatenate([a, b[[least]]]) for a, b in zip(found, there, strict=True)))
+        better = minimise(problem, there.z[[least]], y, w, path[-1:], 1e-14)
+        found = Solution(*(np.concatenate([a, b]) for a, b in zip(found, better, strict=True)))
     return found, tuple(dict.fromkeys(overruled))
 
 

@@ -29,11 +29,10 @@ class Quadratic(NamedTuple):
 
 
 class Solution(NamedTuple):
-    """z (B, p), objective (B,), gradient (B, p), converged (B,)."""
+    """z (B, p), objective (B,), converged (B,)."""
 
     z: np.ndarray
     objective: np.ndarray
-    gradient: np.ndarray
     converged: np.ndarray
 
 
@@ -62,47 +61,52 @@ def to_space(value: np.ndarray, returns: Space, space: Space) -> tuple[np.ndarra
 
 @dataclass(frozen=True)
 class Problem:
-    """A law, its columns (n,), and the space its residuals live in."""
+    """A law, its columns (n,), the space its residuals live in, and whether differences are central, for the last
+    digits, or one-sided."""
 
     law: Law
     columns: Columns
     space: Space
+    central: bool = False
 
     def predict(self, z: np.ndarray) -> np.ndarray:
         """Predictions in residual space, (B, n)."""
         return to_space(self.law(self.columns, self.law.from_z(z)[0]), self.law.returns, self.space)[0]
 
     def jacobian(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Predictions (B, n) in residual space and their derivatives in z, (B, p, n)."""
-        law = self.law
+        """Predictions (B, n) in residual space and their derivatives in z, (B, p, n): by one difference where the law
+        is linear, which is exact."""
+        law, (B, p) = self.law, z.shape
         values, slope = law.from_z(z)
-        J = np.empty((len(z), z.shape[1], len(next(iter(self.columns.values())))))
-        value = law(self.columns, values)
+        moved, parts = [values], []
         for j, name in enumerate(law.parameters):
-            if name not in law.pinned:
-                J[:, j] = self._difference(z, values, slope, value, j)
-        out, outer = to_space(value, law.returns, self.space)
+            if name in law.pinned:
+                continue
+            if name in law.linear:
+                step = np.maximum(np.abs(values[:, j]), 1.0)
+                moved.append(values.copy())
+                moved[-1][:, j] += step
+                parts.append((j, len(moved) - 1, 0, slope[:, j] / step))
+                continue
+            h = (6e-6 if self.central else 3e-8) * np.maximum(1.0, np.abs(z[:, j]))
+            for sign in (-1, 1) if self.central else (1,):
+                moved.append(values.copy())
+                moved[-1][:, j] = law.natural(j, z[:, j] + sign * h)[0]
+            low = len(moved) - 2 if self.central else 0
+            parts.append((j, len(moved) - 1, low, (0.5 if self.central else 1.0) / h))
+        n = len(next(iter(self.columns.values())))
+        if len(moved) * B * n <= CELLS:  # small arrays cost calls, large ones cache misses
+            found = law(self.columns, np.concatenate(moved)).reshape(len(moved), B, n)
+        else:
+            found = [law(self.columns, at) for at in moved]
+        out, outer = to_space(found[0], law.returns, self.space)
+        J = np.zeros((B, p, n))
+        for j, high, low, scale in parts:
+            np.subtract(found[high], found[low], out=J[:, j])
+            J[:, j] *= scale[:, None]
         if isinstance(outer, np.ndarray):
             J *= outer[:, None, :]
-        J[:, [j for j, name in enumerate(law.parameters) if name in law.pinned]] = 0.0
         return out, J
-
-    def _difference(
-        self, z: np.ndarray, values: np.ndarray, slope: np.ndarray, value: np.ndarray, j: int
-    ) -> np.ndarray:
-        """The law's derivative in z_j: exact by one difference where it is linear, central elsewhere."""
-        law = self.law
-        moved = values.copy()
-        if law.parameters[j] in law.linear:
-            step = np.maximum(np.abs(values[:, j]), 1.0)
-            moved[:, j] += step
-            return (law(self.columns, moved) - value) * (slope[:, j] / step)[:, None]
-        h = 6e-6 * np.maximum(1.0, np.abs(z[:, j]))
-        ends = []
-        for sign in (1, -1):
-            moved[:, j] = law.natural(j, z[:, j] + sign * h)[0]
-            ends.append(law(self.columns, moved))
-        return (ends[0] - ends[1]) / (2 * h)[:, None]
 
     def unit(self, z: np.ndarray, name: str) -> float:
         """The value of a linear parameter at which its term is as large as the others together, at z (p,)."""
@@ -139,6 +143,7 @@ def minimise(
     losses: Sequence[Loss],
     tolerance: float = 1e-10,
     free: np.ndarray | None = None,
+    rounds: int = 150,
 ) -> Solution:
     """Levenberg-Marquardt on every row of the batch, through each loss in turn.
 
@@ -147,6 +152,7 @@ def minimise(
         losses: minimised in turn, each from the optimum before it; the last one is the objective.
         tolerance: stop when a step would lower the objective by less than this share of it.
         free: bool, (p,) or (B, p), the coordinates that move; default all. The law's pinned ones never do.
+        rounds: the most steps with each loss.
     """
     z, y, weights = np.array(z, dtype=float), np.atleast_2d(y), np.atleast_2d(weights)
     n = y.shape[1]
@@ -160,9 +166,11 @@ def minimise(
             at = z[rows]
             for loss in losses:
                 rough = loss is not losses[-1] and loss.name == "huber"
-                part = _levenberg(problem, at, y_, w_, loss, 1e-5 if rough else tolerance, free_)
+                part = _levenberg(problem, at, y_, w_, loss, 1e-5 if rough else tolerance, free_, rounds)
                 at = part.z
-            parts.append(_at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_))
+            parts.append(
+                _at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_) if rounds >= 150 else part
+            )
     return Solution(*(np.concatenate(a) for a in zip(*parts, strict=True)))
 
 
@@ -177,7 +185,7 @@ def _levenberg(
     z = z.copy()
     B, p = z.shape
     state = _clean(problem.quadratic(z, loss, y, weights, free))
-    objective, gradient, converged = state.objective.copy(), state.gradient.copy(), np.zeros(B, bool)
+    objective, converged = state.objective.copy(), np.zeros(B, bool)
     active, mu, eye = np.arange(B), np.full(B, 1e-2), np.eye(p)
     for _ in range(rounds):
         floor = 1e-10 * state.damping.max(axis=1, keepdims=True) + 1e-290
@@ -185,30 +193,36 @@ def _levenberg(
         step = -np.linalg.solve(matrix, state.gradient[:, :, None])[:, :, 0]
         step *= np.minimum(1, 4 / np.maximum(np.abs(step).max(axis=1, keepdims=True), 1e-300))
         gain = -(state.gradient * step).sum(axis=1)
-        trial = z[active] + step
-        free_ = None if free is None else _take(free, active)
-        there = _clean(problem.quadratic(trial, loss, _take(y, active), _take(weights, active), free_))
-        better = there.objective < state.objective
-        state = Quadratic(
-            *(
-                np.where(better.reshape(-1, *[1] * (a.ndim - 1)), b, a)
-                for a, b in zip(state, there, strict=True)
-            )
-        )
+        before, trial = z[active], z[active] + step
+        value = (_take(weights, active) * loss(problem.predict(trial), _take(y, active)).value).sum(axis=1)
+        better = value < state.objective  # not where it is not finite
         z[active[better]] = trial[better]
+        reached = np.where(better, value, state.objective)
+        small = (gain <= tolerance * np.abs(reached)) & (np.where(better, mu / 5, mu * 6) < 1e3)
+        done = small | (np.abs(step).max(axis=1) < 1e-11) | (mu * 6 > 1e12)
+        objective[active] = reached
+        converged[active[done]] = np.isfinite(reached[done])
+        moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
+        at = active[moved]
+        free_ = None if free is None else _take(free, at)
+        there = (
+            _clean(problem.quadratic(z[at], loss, _take(y, at), _take(weights, at), free_))
+            if len(at)
+            else None
+        )
+        if there is not None:
+            fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
+            z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]
+            better[moved[~fine]] = False
+            for old, new in zip(state, there, strict=True):
+                old[moved[fine]] = new[fine]
         mu = np.where(better, np.maximum(mu / 5, 1e-10), np.minimum(mu * 6, 1e13))
-        small = (gain <= tolerance * np.abs(state.objective)) & (mu < 1e3)
-        done = small | (np.abs(step).max(axis=1) < 1e-11) | (mu > 1e12)
         if done.any():
-            index = active[done]
-            objective[index], gradient[index] = state.objective[done], state.gradient[done]
-            converged[index] = np.isfinite(state.objective[done])
             active, mu = active[~done], mu[~done]
             state = Quadratic(*(a[~done] for a in state))
             if not len(active):
                 break
-    objective[active], gradient[active] = state.objective, state.gradient
-    return Solution(z, objective, gradient, converged)
+    return Solution(z, objective, converged)
 
 
 def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> Solution:

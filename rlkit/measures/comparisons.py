@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, resample_sums
+from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate, resample_sums
 from rlkit.figures import curve_table, looks
 from rlkit.figures.drawing import remember
 from rlkit.seeds import generator
@@ -163,16 +163,16 @@ def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 
     Returns:
         One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems.
+
+    Raises:
+        UserError: no value of `by` has a graded problem at both ends.
     """
     tables = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
         for when, curve in (("before", before), ("after", after)):
-            means = resample_sums(curve, generator("pass@k", str(name), when), DRAWS) / len(curve)
-            low, high = np.quantile(means, [0.025, 0.975], axis=0)
-            tables.append(
-                pd.DataFrame({by: name, "when": when, "k": ks, "value": curve.mean(axis=0), "low": low, "high": high,
-                              "problems": len(curve)})
-            )  # fmt: skip
+            found = pd.DataFrame([pass_rate(curve[:, i])._asdict() for i in range(len(ks))])
+            found = found.rename(columns={"prompts": "problems"}).assign(k=ks)
+            tables.append(found.assign(**{by: name, "when": when}))
     return remember(pd.concat(tables, ignore_index=True), evals, by)
 
 
@@ -232,23 +232,36 @@ def _graded(evals: pd.DataFrame, end: Literal["min", "max"]) -> pd.DataFrame:
 
 
 def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """For each `by`: the k that every problem of every run has samples for, and (problems, k) pass@k before and
-    after, the mean over its runs, of the problems measured at both ends."""
+    """For each `by`: k, and (problems, k) pass@k before and after, the mean over its runs, of the problems measured at
+    both ends.
+
+    The largest k is the largest that nine tenths of the problems have samples for; the others, of which some samples
+    could not be graded, are left out. A value of `by` without a problem at both ends has no entry.
+    """
     ends = {}
     for name in looks(evals, by):
         part = evals[evals[by] == name]
         tables = [_counted(_graded(part, "min")), _counted(_graded(part, "max"))]
         shared = tables[0].index.intersection(tables[1].index)
-        least = min(int(table.loc[shared, "n"].min()) for table in tables)
-        ks = 2 ** np.arange(int(np.log2(least)) + 1)
+        if not len(shared):
+            continue
+        samples = np.minimum(*(table.loc[shared, "n"].to_numpy() for table in tables))
+        ks = 2 ** np.arange(int(np.log2(np.quantile(samples, 0.1, method="lower"))) + 1)
+        shared = shared[samples >= ks[-1]]
         before, after = (_mean_curve(table.loc[shared], ks) for table in tables)
         ends[str(name)] = ks, before, after
+    if not ends:
+        raise UserError("No cell of these runs has a graded sample both before and after training.")
     return ends
 
 
 def _counted(part: pd.DataFrame) -> pd.DataFrame:
     """Samples n and correct ones c of each problem of each run."""
     tables = [counts(run).assign(run=name) for name, run in part.groupby("run")]
+    if not tables:
+        return pd.DataFrame(
+            {"n": [], "c": []}, index=pd.MultiIndex.from_arrays([[], []], names=["run", "task_id"])
+        )
     return pd.concat(tables).set_index(["run", "task_id"])
 
 
