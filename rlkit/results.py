@@ -63,7 +63,7 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     tables = [
         _of_suite(evals, suite).assign(run=folder.name)
         for folder in folders
-        if (evals := _whole(folder, _evals)) is not None
+        if (evals := _evals(folder)) is not None
     ]
     configs = [_config(folder) for folder in folders]
     chosen = [
@@ -201,21 +201,22 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
-    """evals.parquet, or some of its columns, without the responses that fill it.
-
-    Raises:
-        ValueError: it is damaged, or lacks a column that every evaluation has.
-    """
+    """evals.parquet, or some of its columns, without the responses that fill it; None, with a warning, where it is
+    damaged or lacks a column that every evaluation has."""
     import pandas as pd
     import pyarrow.parquet as pq
 
     path = folder / "evals.parquet"
     if not path.exists():
         return None
-    known = pq.read_schema(path).names
-    if absent := {"step", "data_source", "task_id", "correct"} - set(known):
-        raise ValueError(f"{path.name} has no column {sorted(absent)[0]!r}")
-    return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
+    try:
+        known = pq.read_schema(path).names
+        if absent := {"step", "data_source", "task_id", "correct"} - set(known):
+            raise ValueError(f"it has no column {min(absent)!r}.")
+        return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=3)
+        return None
 
 
 def _config(folder: Path) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
 def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     table = answers_of_variants(seeds)
     found = comparisons.differences(table)
-    points = pd.DataFrame({"parameters_non_embedding": [1e4]})
+    points = pd.DataFrame({"parameters_non_embedding": [1e4], "seed": [0], "cell": ["a"]})
     text = summary.write(tmp_path, summary.before_after(table), points, differences=found)
     assert "final pass@1 less that of GRPO, the first variant of the study's file, paired by problem" in text
     (line,) = [line for line in text.splitlines() if line.startswith("  PPO, small  +")]
@@ -225,7 +225,7 @@ def test_no_graded_answer_at_an_end_is_one_sentence(measure):
 
 
 def test_one_problem_without_its_grades_does_not_shorten_the_curve():
-    evals = two_ends()
+    evals = two_ends().astype({"correct": object})
     evals.loc[(evals["task_id"] == "t0") & (evals["sample"] > 0) & (evals["step"] == 10), "correct"] = None
     table = comparisons.pass_at_k_ends(evals)
     assert sorted(set(table["k"])) == [1, 2, 4, 8] and set(table["problems"]) == {9}

@@ -123,8 +123,8 @@ def pass_rate(
     """The share of right samples with its interval, as a run, a table and a figure give it.
 
     The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between
-    prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It grows with
-    the share from none right to all right, and is never of no width.
+    prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It is never of
+    no width, and no share has an end below that of none right.
 
     Args:
         correct: one share a sample, 0 to 1; missing ones (ungraded samples) are refused.
@@ -146,12 +146,15 @@ def pass_rate(
     if average == "macro":
         total, size = total / size, np.ones(count)
     p = float(total.sum() / size.sum())
-    spread = float(((total - p * size) ** 2).sum() / size.sum() ** 2) * count / max(count - 1, 1)
-    trials = p * (1 - p) / spread if spread > 0 and count > 1 else float(count)
+    # With a prompt that is all right and one that is all wrong added, there is variance where samples are all alike.
+    total, size = np.append(total, [0.0, size.mean()]), np.append(size, [size.mean()] * 2)
+    q = total.sum() / size.sum()
+    trials = max(float(q * (1 - q) * size.sum() ** 2 / ((total - q * size) ** 2).sum()) - 2, 1.0)
     a, right, wrong = (1 - level) / 2, p * trials, (1 - p) * trials
     low = 0.0 if p <= 0 else float(beta.ppf(a, right, wrong + 1))
     high = 1.0 if p >= 1 else float(beta.ppf(1 - a, right + 1, wrong))
-    return Interval(p, low, high, count)
+    reach = 1 - a ** (1 / count)  # the end where no prompt is right
+    return Interval(p, min(low, 1 - reach), max(high, reach), count)
 
 
 def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:

@@ -27,7 +27,8 @@ class Scheme:
 
     Attributes:
         kind: case, cluster, residual, block, autoregressive, cluster+block or cluster+autoregressive.
-        units: independent units. length: of blocks, in rows. rho: the residuals' lag-1 autocorrelation.
+        units: independent units (of an autoregression, the residuals' degrees of freedom). length: of blocks, in rows.
+        rho: the errors' lag-1 autocorrelation.
     """
 
     kind: str
@@ -45,11 +46,10 @@ class Scheme:
 
         Resampling m units understates the variance by (m - 1)/m, or (n - p)/n for rows, and the spread it
         shows is itself estimated: t quantiles with that many degrees of freedom in place of the normal's.
-        Drawn noise has been inflated already, and that of an autoregression varies in size from draw to draw.
+        Drawn noise has been inflated already.
         """
-        if self.kind == "autoregressive":
-            return 1.0
-        freedom = self.units - (parameters if self.kind in ("case", "residual") else 1)
+        lost = {"case": parameters, "residual": parameters, "autoregressive": 0}
+        freedom = self.units - lost.get(self.kind, 1)
         if freedom < 1:
             return np.inf
         upper = (1 + level) / 2
@@ -91,12 +91,11 @@ def scheme(found: Optimum, kind: str, block: int | str | None) -> Scheme:
     if block is None:
         return Scheme("cluster", clusters) if clusters else Scheme(kind, len(table))
     if isinstance(block, str):
-        rho = Autoregression(found).rho
-        return (
-            Scheme("cluster+autoregressive", clusters, 0, rho)
-            if clusters
-            else Scheme("autoregressive", 1, 0, rho)
-        )
+        noise = Autoregression(found)
+        if clusters:
+            return Scheme("cluster+autoregressive", clusters, 0, noise.rho)
+        units = max(2, round(float(np.interp(noise.rho, noise.GRID, noise.freedom))))
+        return Scheme("autoregressive", units, 0, noise.rho)
     rho = Autoregression(found).rho if len(table) <= 2000 else 0.0
     if clusters:
         return Scheme("cluster+block", clusters, block, rho)
