@@ -11,7 +11,6 @@ from typer.testing import CliRunner
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import frontier, intrinsic_performance
 from rlkit.laws.report import _latex_number, _symbol
 
 
@@ -140,28 +139,3 @@ def test_the_command_refuses_in_one_sentence(tmp_path, arguments, message):
     planted("power", 20, 0.01).to_csv(tmp_path / "a.csv", index=False)
     result = run("fit", *(a.replace("{file}", str(tmp_path / "a.csv")) for a in arguments))
     assert isinstance(result.exception, UserError) and message in str(result.exception)
-
-
-def family():
-    """Runs of four sizes whose performance is a power law in size and interactions."""
-    rows = []
-    for N in (1e4, 1e5, 1e6, 1e7):
-        for E in np.geomspace(1e4, 1e9, 60):
-            score = -np.log((2e5 / N) ** 0.5 + (3e6 / E) ** 0.6)
-            rows.append({"N": N, "E": E, "flops": N * E, "score": score, "run": f"{N:g}"})
-    return pd.DataFrame(rows)
-
-
-def test_intrinsic_performance_is_the_least_compute_and_follows_its_law():
-    df = family()
-    line = frontier(df, y="score", compute="flops", run="run")
-    assert line["compute"].is_monotonic_increasing and line["run"].nunique() >= 3
-    df["I"] = intrinsic_performance(df, y="score", compute="flops", run="run")
-    assert (df["I"] <= df["flops"] * (1 + 1e-9)).all()
-    warped = df.assign(score=np.exp(df["score"] / 3))  # any monotone transform of the score gives the same
-    again = intrinsic_performance(warped, y="score", compute="flops", run="run")
-    np.testing.assert_allclose(again, df["I"], rtol=0.05)
-    inner = df[(df["E"] > 3e4) & (df["E"] < 3e8)].reset_index(drop=True)
-    fit = rlkit.fit(inner, "intrinsic", y="I", loss="lad")
-    assert fit.params["alpha_N"] == pytest.approx(0.5, abs=0.15)
-    assert fit.params["alpha_E"] == pytest.approx(0.6, abs=0.15)

@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, design, laws, tan_by_size
+from rlkit.laws import backtest, compare, design, fit_pass_rates, laws, tan_by_size
 from rlkit.laws.planning import plan
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
@@ -287,6 +287,39 @@ def test_a_pass_rate_law_stays_between_0_and_1():
         band = fit.predict({"N": [1e2, 1e14]}, band="prediction")
         assert band["low"].min() > -0.1 and band["high"].max() < 1.1
     assert fit.params["a"] == pytest.approx(-6, rel=0.1)
+
+
+def samples(seed: int, seed_sd: float = 0.15) -> pd.DataFrame:
+    """Samples of 3 seeds of 5 sizes on 80 problems, with logit pass = -6 + 0.5·ln N + seed + problem."""
+    rng, rows = np.random.default_rng(seed), []
+    hard = rng.normal(0, 1.0, 80)
+    for N in np.geomspace(1e4, 1e8, 5):
+        for run in range(3):
+            logit = -6 + 0.5 * np.log(N) + rng.normal(0, seed_sd) + hard
+            right = rng.random((80, 2)) < (1 / (1 + np.exp(-logit)))[:, None]
+            rows += [
+                {"run": f"{N:g}-{run}", "cell": f"{N:g}", "step": 5, "task_id": t, "correct": bool(c), "N": N}
+                for t in range(80) for c in right[t]
+            ]  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def test_pass_rates_have_intervals_over_seeds_and_problems():
+    fit = fit_pass_rates(samples(0), "logit_linear", x="N", bootstrap=300)
+    plain = rlkit.fit(fit_points(samples(0)), "logit_linear", y="rate", x="N")
+    widths = [np.diff(one.interval()["a"])[0] for one in (fit, plain)]
+    assert widths[0] > 0.9 * widths[1]
+    assert fit.notes == ("The intervals are over 5 cells' seeds and 80 problems.",)
+    alone = fit_pass_rates(
+        samples(0).query("run.str.endswith('-0')", engine="python"), "logit_linear", x="N", y="error"
+    )
+    assert any("5 of 5 cells have one seed" in text for text in alone.warnings)
+    with pytest.raises(UserError, match="No sample of these runs was graded"):
+        fit_pass_rates(samples(0).assign(correct=None), "logit_linear", x="N")
+
+
+def fit_points(evals: pd.DataFrame) -> pd.DataFrame:
+    return evals.groupby(["run", "N"])["correct"].mean().rename("rate").reset_index()
 
 
 # --- plans ------------------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ Plan files are in rlkit.laws.planning (which reads rlkit.config), pictures in rl
 """
 
 from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover, sensitivity
-from rlkit.laws.curves import fit_coverage, frontier, intrinsic_performance
+from rlkit.laws.curves import fit_coverage, fit_pass_rates
 from rlkit.laws.fitting import GroupedFit, LawFit, fit
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
@@ -28,8 +28,7 @@ __all__ = [
     "design",
     "fit",
     "fit_coverage",
-    "frontier",
-    "intrinsic_performance",
+    "fit_pass_rates",
     "law",
     "laws",
     "recover",

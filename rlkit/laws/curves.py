@@ -1,9 +1,10 @@
-"""Laws of curves that are not rows of a study: pass@k from counts, and performance measured in compute."""
+"""Laws of samples: pass@k from counts, and pass rates of runs, with intervals that resample problems."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,9 @@ from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_at_k, resample_sums
 from rlkit.laws.bootstrap import Draws, Scheme
 from rlkit.laws.fitting import LawFit, fit
+from rlkit.laws.law import Law
 from rlkit.laws.rules import column
 from rlkit.laws.solver import minimise, to_space
-from rlkit.laws.table import numbers
 from rlkit.seeds import generator
 
 
@@ -72,58 +73,64 @@ def fit_coverage(
     return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=(note,))
 
 
-def frontier(df: pd.DataFrame, *, y: str, compute: str, run: str, maximise: bool = True) -> pd.DataFrame:
-    """The compute-efficient frontier of a family of learning curves.
+def fit_pass_rates(
+    evals: pd.DataFrame,
+    law: str | Law,
+    *,
+    x: Mapping[str, str] | str,
+    y: Literal["pass@1", "error"] = "pass@1",
+    bootstrap: int = 1000,
+    seed: int = 0,
+    **options: Any,
+) -> LawFit:
+    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
 
-    Each run's curve is made monotone (its best value so far); the frontier at a value is the least compute at
-    which any run reaches it, with compute interpolated in ln between measured points.
+    The problems are the same for all runs, so each resample draws problems once for all of them, and then, within each
+    cell, runs; their deviations from the cell's mean are inflated by sqrt(m/(m - 1)) for m runs.
 
     Args:
-        df: one row a measurement. y: performance. compute: FLOPs so far, above 0. run: names the curve.
-        maximise: False where a lower y is better.
-
-    Returns:
-        Columns y (increasing in difficulty), compute (increasing), run: who is on the frontier there.
+        evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
+        y: the share of right samples, or one less it ("error").
+        options: those of `rlkit.fit` but for its bootstrap.
 
     Raises:
-        UserError: fewer than two runs, or compute that is not positive.
+        UserError: no graded sample; otherwise as `rlkit.fit`.
     """
-    values, cost = numbers(df, y, "y"), numbers(df, compute, "compute")
-    if np.any(cost <= 0):
+    last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
+    graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+    if graded.empty:
         raise UserError(
-            f"compute (column {compute!r}) is zero or negative in {int((cost <= 0).sum())} rows: drop them."
+            "No sample of these runs was graded at its last evaluation: there is no pass rate to fit."
         )
-    if run not in df.columns or df[run].nunique() < 2:
-        raise UserError(f"run is {run!r}: the frontier needs a column that names at least two runs.")
-    sign = 1.0 if maximise else -1.0
-    curves = []
-    for name, index in df.reset_index(drop=True).groupby(run).groups.items():
-        rows = np.asarray(index)[np.argsort(cost[index], kind="stable")]
-        best = np.maximum.accumulate(sign * values[rows])
-        first = np.r_[True, np.diff(best) > 0]
-        curves.append((name, best[first], np.log(cost[rows][first])))
-    levels = np.unique(np.concatenate([c[1] for c in curves]))
-    reach = np.array([np.interp(levels, b, ln_c, left=ln_c[0], right=np.inf) for _, b, ln_c in curves])
-    at = reach.argmin(axis=0)
-    least = np.minimum.accumulate(reach.min(axis=0)[::-1])[::-1]
-    return pd.DataFrame({"y": sign * levels, "compute": np.exp(least), "run": [curves[i][0] for i in at]})
-
-
-def intrinsic_performance(
-    df: pd.DataFrame, *, y: str, compute: str, run: str, maximise: bool = True
-) -> pd.Series:
-    """Each measurement's performance as the least compute with which any run of the family reaches it.
-
-    A monotone transform of y, so curves of odd shape become comparable; it is a power law in size and
-    interactions where the family has one (Hilton et al. 2023, arXiv 2301.13442, section 3). Below the
-    frontier's first value it is the compute of that value. Fit it with the law `intrinsic`.
-
-    Raises:
-        UserError: as `frontier`.
-    """
-    line = frontier(df, y=y, compute=compute, run=run, maximise=maximise)
-    sign = 1.0 if maximise else -1.0
-    ln_c = np.interp(
-        sign * numbers(df, y, "y"), sign * line["y"].to_numpy(), np.log(line["compute"].to_numpy())
+    wide = graded.pivot_table("correct", "run", "task_id")
+    wide = wide if y == "pass@1" else 1 - wide
+    points = (
+        graded.groupby("run").first().drop(columns=["task_id", "correct"]).assign(**{y: wide.mean(axis=1)})
     )
-    return pd.Series(np.exp(ln_c), index=df.index, name="intrinsic")
+    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, **options)
+    runs = points.index[one.table.rows]
+    cells = pd.factorize(points.loc[runs, "cell"])[0]
+    of_cell, size = np.eye(cells.max() + 1)[cells], np.bincount(cells)
+    rng = generator("laws", "pass rates", seed)
+    rates, seen = wide.loc[runs].fillna(0.0).to_numpy(), wide.loc[runs].notna().to_numpy(float)
+    drawn = rng.multinomial(rates.shape[1], np.full(rates.shape[1], 1 / rates.shape[1]), bootstrap)
+    values = (drawn @ rates.T) / np.maximum(drawn @ seen.T, 1.0)
+    mean = (values @ of_cell / size)[:, cells]
+    members = [np.flatnonzero(cells == c) for c in range(len(size))]
+    picked = np.stack([rng.choice(members[c], bootstrap) for c in cells], axis=1)
+    inflate = np.sqrt(size / np.maximum(size - 1, 1))[cells]
+    values = mean + inflate * (np.take_along_axis(values, picked, axis=1) - mean)
+    targets = to_space(np.clip(values, 1e-6, 1 - 1e-6), "linear", one.problem.space)[0]
+    losses = one.loss.refit(one.spread)
+    solved = minimise(
+        one.problem, np.repeat(one.z[None], bootstrap, axis=0), targets, one.table.weights, losses, 1e-10
+    )
+    usable = np.isfinite(solved.objective)
+    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
+    draws = Draws(one.law.from_z(solved.z[usable])[0], scheme, int((~usable).sum()))
+    notes = [f"The intervals are over {len(size)} cells' seeds and {rates.shape[1]} problems."]
+    if single := int((size == 1).sum()):
+        notes.append(
+            f"{single} of {len(size)} cells have one seed: what differs between seeds is left out there."
+        )
+    return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=tuple(notes))

@@ -206,7 +206,7 @@ def tan_by_size(sizes: Sequence[float]) -> Law:
     },
     returns="log",
     source="I^-b = (N_c/N)^alpha_N + (E_c/E)^alpha_E with 1/b = 1/alpha_N + 1/alpha_E "
-    "(Hilton et al. 2023, arXiv 2301.13442); y from rlkit.laws.intrinsic_performance",
+    "(Hilton et al. 2023, arXiv 2301.13442); y is the least compute that reaches a performance",
 )
 def intrinsic(N, E, *, N_c, alpha_N, E_c, alpha_E):
     size, interactions = alpha_N * np.log(N_c / N), alpha_E * np.log(E_c / E)

@@ -246,7 +246,7 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
         if not len(shared):
             continue
         samples = np.minimum(*(table.loc[shared, "n"].to_numpy() for table in tables))
-        ks = 2 ** np.arange(int(np.log2(np.quantile(samples, 0.1, method="lower"))) + 1)
+        ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
         shared = shared[samples >= ks[-1]]
         before, after = (_mean_curve(table.loc[shared], ks) for table in tables)
         ends[str(name)] = ks, before, after
