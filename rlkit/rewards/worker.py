@@ -77,7 +77,7 @@ class Start:
             with open(os.devnull, "r+b") as null:
                 os.dup2(null.fileno(), 0)
                 os.dup2(null.fileno(), 1)
-            connection, begun = forkserver.get_inherited_fds()
+            connection, begun = forkserver.get_inherited_fds() or []
             _serve(Connection(connection), begun, self.config)
         except BaseException:
             traceback.print_exc()
@@ -158,7 +158,7 @@ def _grade(batch: list[Any], connection: Connection, begun: int, config: RewardC
     for answer in batch:
         os.write(begun, b".")
         start = time.perf_counter()
-        reward = grade(*answer, Grading(config, neighbours, announce))
+        reward = grade(*answer, grading=Grading(config, neighbours, announce))
         if os.getpid() != own:  # the scorer forked: only one of the two may speak
             os._exit(0)
         end = time.perf_counter()
