@@ -75,7 +75,7 @@ def _parquet(path: Path) -> Iterator[dict[str, Any]]:
         raise broken(path, error) from None
 
 
-def broken(path: str | Path, error: Exception) -> UserError:
+def broken(path: str | Path, error: BaseException) -> UserError:
     """What to say of a parquet file that pyarrow or datasets cannot read."""
     said = (str(error).splitlines() or [type(error).__name__])[0]
     return UserError(f"{path} is no whole parquet file ({said}): make or download it again.")

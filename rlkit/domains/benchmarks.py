@@ -209,8 +209,9 @@ def _downloaded(name: str) -> Iterator[Row]:
     import datasets
     from huggingface_hub import HfApi, constants
 
-    assert BENCHMARKS[name].hub is not None
-    repository, configuration, split = BENCHMARKS[name].hub
+    hub = BENCHMARKS[name].hub
+    assert hub is not None
+    repository, configuration, split = hub
     try:
         if not constants.HF_HUB_OFFLINE and not Path(repository).is_dir():
             HfApi().dataset_info(repository, timeout=5.0)  # datasets itself would try for half a minute
