@@ -15,6 +15,7 @@ and T all tokens of all sequences, prompts included, skipped or not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
@@ -135,13 +136,18 @@ class Shape:
         weights = self.layer_weights + self.adapter_weights
         return 2 * weights * work.tokens + self._attention(work) + 2 * self.vocab * self.hidden * work.heads
 
-    def training(self, work: Work) -> float:
-        """FLOPs of a forward and a backward pass. With an adapter, gradients flow through the frozen
-        weights but none is formed for them."""
+    def training(self, work: Work, checkpointing: bool = False) -> float:
+        """FLOPs of a forward and a backward pass. With an adapter, gradients flow through the frozen weights, but none
+        is formed for them, nor for the first layer's input. `checkpointing` computes layers a second time, up to the
+        last activation that the backward pass reads."""
+        layers = 2 * (self.layer_weights + self.adapter_weights) * work.tokens + self._attention(work)
         if self.adapter_weights == 0:
-            return 3 * self.forward(work)
+            down = 2 * self.layers * math.prod(self.linear("down_proj")) * work.tokens
+            return 3 * self.forward(work) + checkpointing * (layers - down)
         frozen = 2 * (self.layer_weights * work.tokens + self.vocab * self.hidden * work.heads)
-        return 2 * frozen + 3 * (self._attention(work) + 2 * self.adapter_weights * work.tokens)
+        first = 2 * self.hidden * (self.q + 2 * self.kv) * work.tokens
+        adapters = 3 * 2 * self.adapter_weights * work.tokens
+        return 2 * frozen - first + 3 * self._attention(work) + adapters + checkpointing * layers
 
     def _attention(self, work: Work) -> float:
         return 4 * self.layers * self.q * work.pairs

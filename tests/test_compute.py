@@ -8,9 +8,13 @@ from peft import LoraConfig, get_peft_model
 from torch.utils.flop_counter import FlopCounterMode
 
 from rlkit.compute import Ledger, Shape, Work
+from rlkit.config import Actor, Algorithm, Model, RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.samplers.torch import TorchSampler
+from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows, token_logprobs
+from rlkit.training.loop import learn
+from rlkit.training.update import Learning
 
 
 def counted(function) -> float:
@@ -100,3 +104,52 @@ def test_totals_survive_a_checkpoint():
     copy.add("update", 1.0)
     assert copy.metrics()["compute/update_flops"] == 6.0 == copy.total
     assert copy.metrics()["training/optimizer_steps"] == 3
+
+
+class CountedLedger(Ledger):
+    """A ledger that notes beside each phase what torch's counter has seen of it."""
+
+    def __init__(self, counter: FlopCounterMode) -> None:
+        super().__init__()
+        self.counter, self.seen, self.counted = counter, 0.0, {}
+
+    def add(self, phase: str, flops: float) -> None:
+        super().add(phase, flops)
+        total = self.counter.get_total_flops()
+        self.counted[phase] = self.counted.get(phase, 0.0) + total - self.seen
+        self.seen = total
+
+
+@pytest.mark.parametrize("changes", [
+    {"adv_estimator": "grpo"}, {"adv_estimator": "rloo"}, {"adv_estimator": "reinforce_plus_plus"},
+    {"adv_estimator": "remax"}, {"adv_estimator": "optimal_token_baseline"}, {"adv_estimator": "gae"},
+    {"adv_estimator": "turn_gae"}, {"entropy_coeff": 0.01}, {"use_kl_loss": True}, {"use_kl_in_reward": True},
+    {"ppo_mini_batch_size": 2, "ppo_epochs": 2}, {"lora_rank": 4}, {"adv_estimator": "gae", "lora_rank": 4},
+    {"enable_gradient_checkpointing": True}, {"enable_gradient_checkpointing": True, "lora_rank": 4},
+], ids=str)  # fmt: skip
+def test_every_phase_of_a_step_is_counted_within_two_percent(changes):
+    """Wide layers and short sequences, where what dense attention computes behind the mask is under a percent."""
+    sections = {"algorithm": Algorithm, "actor": Actor, "model": Model}
+    content: dict = {"data": {"train_batch_size": 4, "max_response_length": 8}, "rollout": {"n": 2}}
+    for key, value in changes.items():
+        name = next(name for name, section in sections.items() if key in section.model_fields)
+        content.setdefault(name, {})[key] = value
+    c = RunConfig.model_validate(content)
+    big = dict(vocab_size=400, hidden_size=256, intermediate_size=512, num_attention_heads=4, head_dim=64)
+    model, reference = tiny.model(**big), Decoder(tiny.model(seed=1, **big), frozen=True)
+    if rank := changes.get("lora_rank"):
+        model = get_peft_model(model, LoraConfig(r=rank, target_modules="all-linear"))
+    batch = tiny.batch([8] * 8, prompt_length=6)
+    batch.baselines = torch.zeros(8)
+    with (
+        torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        FlopCounterMode(display=False) as counter,
+    ):
+        ledger = CountedLedger(counter)
+        critic = Critic(model, c, ledger) if c.algorithm.needs.critic else None
+        kl = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
+        learn(Learning(c, model, reference if kl else None, critic, ledger), batch, step=1)
+    assert ledger.flops["update"] > 0 and (ledger.flops["critic"] > 0) is (critic is not None)
+    assert (ledger.flops["ref"] > 0) is kl
+    for phase, counted in ledger.counted.items():
+        assert ledger.flops[phase] == pytest.approx(counted, rel=0.02), phase

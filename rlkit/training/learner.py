@@ -88,7 +88,7 @@ class Learner:
             self.stepper.optimizer.zero_grad()  # of a try that did not fit
             results, flops, parts = [], 0.0, self._parts(batch, rows, needed, whole)
             for i, part in enumerate(parts):
-                flops += self.shape.training(part.work())
+                flops += self.shape.training(part.work(), self.decoder.checkpointing)
                 value, result = loss(part)
                 self.stepper.backward(value)
                 results.append(result)
