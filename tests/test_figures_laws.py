@@ -9,6 +9,7 @@ import pytest
 from laws_data import curve
 
 import rlkit
+from rlkit import figures
 from rlkit.errors import UserError
 from rlkit.figures import efficiency, looks, varied
 from rlkit.figures import laws as drawings
@@ -241,3 +242,31 @@ def test_an_optional_part_says_why_it_is_left_out(capsys):
     assert capsys.readouterr().out == "Comparison: left out. Nothing is held out.\n"
     with pytest.raises(ZeroDivisionError), drawings.optional("Comparison"):
         _ = 1 / 0
+
+
+def test_a_run_without_a_cell_has_no_look_and_spoils_no_other():
+    table = pd.DataFrame(
+        {"cell": ["A", "B", None], "variant": ["A", "B", None], "variant_place": [0, 1, np.nan], "model.path": "m",
+         "parameters_non_embedding": 1e4}
+    )  # fmt: skip
+    assert list(looks(table, "cell")) == ["A", "B"] and list(looks(table, "variant")) == ["A", "B"]
+
+
+def test_any_law_is_drawn_with_its_held_out_points():
+    df = pd.DataFrame([(N, D) for N in (1e8, 1e9, 1e10) for D in (1e9, 1e10, 1e11)], columns=["N", "D"])
+    logit = -9 + 0.25 * np.log(df["N"]) + 0.15 * np.log(df["D"]) + np.random.default_rng(0).normal(0, 0.05, 9)
+    df = df.assign(r=1 / (1 + np.exp(-logit)), held_out=df["N"] > 5e9)
+    drawing = figures.law(rlkit.fit(df, "logit_plane", y="r", x={"N": "N", "X": "D"}, bootstrap=0), df)
+    drawn = drawing.table
+    assert set(drawn.loc[drawn["part"] == "law", "N"]) == {1e8, 1e9, 1e10}  # the held-out size has its curve
+    labels = [text.get_text() for text in drawing.figure.axes[0].get_legend().get_texts()]
+    assert sum("held out" in label for label in labels) == 1
+    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
+    assert figures.law(rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20)).table["k"].max() == 50
+    both = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
+    groups = figures.law(rlkit.fit(both, "sigmoid", y="rate", group="size", bootstrap=0))
+    colours = {line.get_color() for line in groups.figure.axes[0].lines}
+    assert len(colours) == 2 and set(groups.table["group"]) == {"well", "good"}
+    with pytest.raises(UserError, match="drawn one by one"):
+        groups = pd.concat([df.assign(held_out=False, g=g) for g in "ab"], ignore_index=True)
+        figures.law(rlkit.fit(groups, "logit_plane", y="r", x={"N": "N", "X": "D"}, group="g", bootstrap=0))

@@ -139,3 +139,51 @@ def test_the_command_refuses_in_one_sentence(tmp_path, arguments, message):
     planted("power", 20, 0.01).to_csv(tmp_path / "a.csv", index=False)
     result = run("fit", *(a.replace("{file}", str(tmp_path / "a.csv")) for a in arguments))
     assert isinstance(result.exception, UserError) and message in str(result.exception)
+
+
+def exported(tmp_path):
+    """Two runs as W&B exports them: a column a run with empty cells, and the columns that repeat them."""
+    lines = ["Step,a - val/mean@1,a - val/mean@1__MIN,a - val/mean@1__MAX,b - val/mean@1,b - val/mean@1__MIN"]
+    for step in range(1, 41):
+        one, two = (end - 0.5 / (1 + step / 8) for end in (0.6, 0.7))
+        cells = (f"{one},{one},{one}" if step % 2 else ",,", f"{two},{two}" if step % 3 else ",")
+        lines.append(f"{step},{cells[0]},{cells[1]}")
+    (tmp_path / "export.csv").write_text("\n".join(lines))
+    return tmp_path / "export.csv"
+
+
+def test_a_wide_export_is_a_fit_for_each_run(tmp_path):
+    arguments = ["--law", "sigmoid", "--map", "C=Step", "--out", tmp_path / "fit.json", "bootstrap=0"]
+    result = run("fit", exported(tmp_path), "--y", "val/mean@1", *arguments)
+    assert result.exit_code == 0, result.output
+    fits = json.loads((tmp_path / "fit.json").read_text())
+    assert {name: one["n"] for name, one in fits.items()} == {"a": 20, "b": 27}
+    assert fits["a"]["params"]["A"] < fits["b"]["params"]["A"]
+    alone = run("fit", exported(tmp_path), "--y", "a - val/mean@1", *arguments)
+    assert "20 of 40 rows" in alone.output and "exclude: missing a - val/mean@1 (20 rows)" in alone.output
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "N;error\n600000000;0,317\n1700000000;0,196\n4000000000;0,115\n8000000000;0,102\n",
+        "N;error\n0.6B;31.7%\n1.7B;19.6%\n4B;11.5%\n8B;10.2%\n",
+        'N,error\n"600,000,000",0.317\n"1,700,000,000",0.196\n"4,000,000,000",0.115\n"8,000,000,000",0.102\n',
+    ],
+)
+def test_tables_of_other_places_are_read_as_they_are(tmp_path, text):
+    (tmp_path / "a.csv").write_text(text, encoding="utf-8-sig")
+    found = run(
+        "fit",
+        tmp_path / "a.csv",
+        "--law",
+        "power",
+        "--y",
+        "error",
+        "--map",
+        "x=N",
+        "--out",
+        tmp_path / "f.json",
+    )
+    assert found.exit_code == 0, found.output
+    assert json.loads((tmp_path / "f.json").read_text())["params"]["alpha"] == pytest.approx(0.4466, abs=2e-3)

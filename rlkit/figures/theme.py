@@ -141,7 +141,7 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     """
     model, size, variant, place = "model.path", "parameters_non_embedding", "variant", "variant_place"
     wanted = dict.fromkeys((by, model, size, *((variant, place) if by in (variant, "cell") else ())))
-    pairs = df[[c for c in wanted if c in df]].drop_duplicates(by)
+    pairs = df[[c for c in wanted if c in df]].dropna(subset=by).drop_duplicates(by)
     keys = [size] if by != variant and size in pairs and pairs[size].notna().any() else []
     pairs = pairs.sort_values([k for k in (*keys, place, by) if k in pairs], key=_natural)
     names = list(pairs[by])

@@ -148,5 +148,5 @@ def fit_file(
         from rlkit import figures
 
         figure.parent.mkdir(parents=True, exist_ok=True)
-        figure.write_bytes(figures.law(result).png(200))
+        figures.law(result).figure.savefig(figure, dpi=200)
     return result.summary()
