@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws.report import _latex_number, _symbol
+from rlkit.laws.report import _latex_number, symbol
 
 
 def test_the_summary_states_what_decided_the_fit():
@@ -91,7 +91,7 @@ def test_latex_has_greek_letters_and_3_digits():
     text = rlkit.fit(planted("power", noise=0.05), "power", y="y", loss="ls").to_latex()
     assert re.search(r"^\$\\alpha\$ & \$0\.\d{3,4}\$ & \[\$0\.\d+\$, \$0\.\d+\$\]", text, re.M), text
     assert _latex_number(7.5153) == "$7.52$" and _latex_number(123456) == r"$1.23\times 10^{5}$"
-    assert _latex_number(-np.inf) == r"$-\infty$" and _symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
+    assert _latex_number(-np.inf) == r"$-\infty$" and symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
 
 
 def test_groups_report_together(tmp_path):
