@@ -53,7 +53,8 @@ class WarmStart(Section):
     tolerance: Share = 0.02
     """How near `target` a matched warm start must end."""
     seed: int = 0
-    """Seed of initial weights and problems. Independent of the run's seed: seeds of a study share it."""
+    """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so that
+    what seeds show includes the luck of the start."""
 
 
 class Model(Section):
@@ -652,6 +653,16 @@ class RunConfig(Section):
         """Whether the kernels of the update's and the torch sampler's passes are to be compiled."""
         use = self.actor.use_torch_compile
         return on_gpu and parameters >= COMPILED_FROM if use is None else use
+
+    @model_validator(mode="before")
+    @classmethod
+    def _start_of_each_seed(cls, content: Any) -> Any:
+        model = content.get("model") if isinstance(content, Mapping) else None
+        start = model.get("warm_start") if isinstance(model, Mapping) else None
+        if isinstance(start, Mapping) and start.get("seed") == "run":
+            start = {**start, "seed": content.get("seed", 0)}
+            return {**content, "model": {**model, "warm_start": start}}
+        return content
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":

@@ -78,12 +78,14 @@ def test_every_study_can_be_planned(path, monkeypatch):
 
 
 def test_the_quickstart_is_what_it_claims_to_be(monkeypatch):
-    """At least four sizes over a factor of 30, two seeds each, one size held out."""
+    """At least five sizes over nearly a decade, three seeds each with a warm start of its own, the largest held out."""
     monkeypatch.chdir(ROOT)
     runs = make_plan("params/quickstart.yaml").runs
     units = {"k": 1e3, "m": 1e6}
     sizes = {run.config.model.path: run for run in runs}
     counts = [float(name[7:-1]) * units[name[-1]] for name in sizes]
-    assert len(counts) >= 4 and max(counts) / min(counts) >= 30
-    assert all(len([r for r in runs if r.config.model.path == name]) >= 2 for name in sizes)
-    assert len({r.config.model.path for r in runs if r.held_out}) == 1
+    assert len(counts) >= 5 and max(counts) / min(counts) >= 9
+    assert all(len([r for r in runs if r.config.model.path == name]) >= 3 for name in sizes)
+    assert all(run.config.model.warm_start.seed == run.config.seed for run in runs)
+    largest = f"ladder-{round(max(counts) / 1e3)}k"
+    assert {run.config.model.path for run in runs if run.held_out} == {largest}

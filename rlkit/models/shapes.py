@@ -25,8 +25,10 @@ def _size(layers: int, hidden: int, intermediate: int, heads: int) -> Shape:
 LADDER = {
     "ladder-10k": _size(1, 32, 64, 1),
     "ladder-30k": _size(2, 32, 128, 1),
+    "ladder-50k": _size(2, 48, 96, 2),
     "ladder-60k": _size(3, 32, 160, 1),
     "ladder-100k": _size(2, 64, 192, 2),
+    "ladder-150k": _size(2, 80, 208, 2),
     "ladder-200k": _size(3, 64, 256, 2),
     "ladder-300k": _size(3, 96, 240, 3),
     "ladder-600k": _size(4, 96, 384, 3),
