@@ -23,7 +23,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
 
-PHASES = ("rollout", "old_log_prob", "ref", "critic", "update")
+PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 
 
 @dataclass(frozen=True)
@@ -210,3 +210,4 @@ class Ledger:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+        self.flops = dict.fromkeys(PHASES, 0.0) | self.flops

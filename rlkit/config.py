@@ -38,16 +38,21 @@ WHOLE_ONLY = ("lm_head", "embed_tokens")
 
 
 class WarmStart(Section):
-    """Supervised steps on generated problems that stand in for pretraining (ladder models only)."""
+    """Supervised steps before reinforcement learning, on problems with worked answers."""
 
-    kind: Literal["fixed", "matched", "none"] = "fixed"
-    """fixed: the same number of steps for every size. matched: until held-out pass@1 reaches `target`."""
+    kind: Literal["fixed", "matched", "sft", "none"] = "fixed"
+    """fixed: a ladder model's stand-in for pretraining, the same number of steps for every size. matched: the same,
+    until held-out pass@1 reaches `target`. sft: any model, all weights or an adapter as `model` says, on the rows that
+    data.sft_ratio sets aside or on `sources`. fixed and matched do nothing for a model that is not a ladder's."""
+    sources: tuple[Source, ...] | None = None
+    """Where worked problems come from, e.g. {kind: file, path: worked.parquet}, whose extra_info.solution, or else the
+    ground truth, is the answer. Unset is data.train."""
     steps: Positive = 400
     """Steps of a fixed warm start; the most that a matched one may take."""
     batch_size: Positive = 256
     """Worked problems a step."""
     lr: NonNegative = 2e-3
-    """Peak learning rate, cosine to zero (fixed) or constant after warm-up (matched)."""
+    """Peak learning rate, cosine to zero (fixed, sft) or constant after warm-up (matched)."""
     target: Share = 0.25
     """Held-out pass@1 at which a matched warm start stops."""
     tolerance: Share = 0.02

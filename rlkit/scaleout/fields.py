@@ -98,7 +98,10 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
     "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
     "model.target_modules": to(f"{ARR}model.target_modules", value=_by_name),
-    **{f"model.warm_start.{k}": _WARM for k in ("kind", "steps", "batch_size", "lr", "target", "tolerance", "seed")},
+    **{
+        f"model.warm_start.{k}": _WARM
+        for k in ("kind", "sources", "steps", "batch_size", "lr", "target", "tolerance", "seed")
+    },
     "data.train": _DATA,
     "data.train_batch_size": to("data.train_batch_size"),
     "data.max_prompt_length": to("data.max_prompt_length"),

@@ -18,15 +18,16 @@ from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 from rlkit.export import write_environments
-from rlkit.models.decoder import Decoder
 from rlkit.models.device import device_of
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights
-from rlkit.training.forward import Passes, text_batch, token_logprobs
-from rlkit.training.optimizer import Stepper
+from rlkit.training.forward import Passes, text_batch
+from rlkit.training.sft import SupervisedTrainer
+from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
@@ -146,21 +147,19 @@ class AgenticTrainer:
             raise UserError("There are no examples to train on: prepare_training_data makes them.")
         policy, config, began = self.setup_model(), self.config, time.perf_counter()
         counts = parameter_counts(policy.model)
-        per_epoch = -(-len(dataset) // config.batch_size)
-        steps = config.epochs * per_epoch
-        stepper = Stepper(policy.model, config.optim, counts["parameters_non_embedding"], steps)
+        steps = config.epochs * -(-len(dataset) // config.batch_size)
+        trainer = self._trainer(steps)
         probe = [
             dataset[int(i)] for i in generator("agentic probe", self.seed).permutation(len(dataset))[:256]
         ]
-        first = self.loss(probe)
+        first = trainer.loss(*self._batch(probe))
         losses: list[float] = []
         policy.model.train(self.model.lora_dropout > 0)
         for epoch in range(config.epochs):
             order = generator("agentic", self.seed, epoch).permutation(len(dataset))
             for start in range(0, len(dataset), config.batch_size):
                 batch = [dataset[int(i)] for i in order[start : start + config.batch_size]]
-                losses.append(self._loss(batch, backward=True))
-                stepper.step()
+                losses.append(trainer.step(*self._batch(batch)))
                 if not math.isfinite(losses[-1]):
                     raise UserError(
                         f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr, which is "
@@ -172,7 +171,7 @@ class AgenticTrainer:
         return TrainingResult(
             losses,
             first,
-            self.loss(probe),
+            trainer.loss(*self._batch(probe)),
             counts["parameters_trainable"],
             counts["parameters_total"],
             len(dataset),
@@ -180,37 +179,24 @@ class AgenticTrainer:
             time.perf_counter() - began,
         )
 
-    @torch.no_grad()
     def loss(self, dataset: Sequence[Example]) -> float:
-        """Weighted negative log-likelihood an action token, in nats."""
-        return self._loss(dataset, backward=False)
+        """Weighted negative log-likelihood per action token, in nats."""
+        return self._trainer(1).loss(*self._batch(dataset))
 
-    def _loss(self, examples: Sequence[Example], backward: bool) -> float:
-        """As `loss`; with `backward`, the gradients are its own. Passes that a GPU has no memory for are halved."""
-        policy = self.setup_model()
-        decoder = Decoder(policy.model, checkpointing=self.model.enable_gradient_checkpointing)
-        ordered = sorted(examples, key=lambda e: len(e.response_ids))  # short ones share a forward pass
-        batch = text_batch(
-            [e.prompt_ids for e in ordered], [e.response_ids for e in ordered], policy.pad_id, self.device
+    def _trainer(self, steps: int) -> SupervisedTrainer:
+        checkpointing = self.model.enable_gradient_checkpointing
+        return SupervisedTrainer(
+            self.setup_model(), self.config.optim, steps, self._passes, checkpointing=checkpointing
         )
+
+    def _batch(self, examples: Sequence[Example]) -> tuple[Batch, torch.Tensor]:
+        """Episodes as a batch, short ones first so that they share a forward pass, and (B, T) weights."""
+        ordered = sorted(examples, key=lambda e: len(e.response_ids))
+        ids = [e.prompt_ids for e in ordered], [e.response_ids for e in ordered]
+        batch = text_batch(*ids, self.setup_model().pad_id, self.device)
         width = batch.response_ids.shape[1]
         padded = np.stack([np.pad(e.weights, (0, width - len(e.weights))) for e in ordered])
-        weights = torch.from_numpy(padded).float().to(self.device)  # (B, T)
-        tokens = float((weights > 0).sum())
-        rows = torch.arange(len(ordered), device=self.device)
-
-        def work() -> float:
-            policy.model.zero_grad()  # of a try that did not fit
-            total = 0.0
-            for part in self._passes.parts(batch, rows):
-                logprobs, _ = token_logprobs(decoder, part)
-                loss = -(logprobs * weights[part.rows, : part.width]).sum() / tokens
-                if backward:
-                    loss.backward()
-                total += float(loss.detach())
-            return total
-
-        return self._passes.retried(work, batch, rows)
+        return batch, torch.from_numpy(padded).float().to(self.device)
 
     def test_inference(
         self,
@@ -236,11 +222,6 @@ class AgenticTrainer:
         save_model(self.setup_model(), folder)
         write_environments(folder, [self.environment])
         return folder
-
-
-def is_ladder(model: str) -> bool:
-    """Whether a model's name is a ladder size rather than a folder of that name."""
-    return model.startswith("ladder-") and not Path(model).exists()
 
 
 def named_model(path: str, device: str) -> Model:

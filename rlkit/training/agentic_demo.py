@@ -21,10 +21,11 @@ from rlkit.export import open_saved, write_environments
 from rlkit.files import write_text
 from rlkit.models.device import device_of
 from rlkit.models.loading import check_path, save_model
+from rlkit.models.shapes import is_ladder
 from rlkit.params import validate
 from rlkit.seeds import content_hash
 from rlkit.store import Run, read_json
-from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult, is_ladder, named_model
+from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult, named_model
 from rlkit.training.loop import train
 
 if TYPE_CHECKING:

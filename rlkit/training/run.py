@@ -81,6 +81,7 @@ class TrainingRun:
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         check_window(config, self.policy.base.config)
+        self.ledger.add("sft", started.flops if started else 0.0)
         self.learning = make_learning(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         every = config.rollout.sync_check_freq
@@ -92,11 +93,7 @@ class TrainingRun:
             self.warn(said, "scorer")
         self._greedy: list[Rollout] = []
         self._border = self._books()
-        facts = (
-            {"warm_start": {"steps": started.steps, "tokens": started.tokens, "pass_rate": started.pass_rate}}
-            if started
-            else {}
-        )
+        facts = {"warm_start": {k: v for k, v in vars(started).items() if k != "folder"}} if started else {}
         actor = self.learning.actor
         store.update(
             **parameter_counts(self.policy.model), **facts,

@@ -1,10 +1,13 @@
-"""The warm start: supervised steps on generated problems that stand in for pretraining.
+"""The warm start: supervised steps before reinforcement learning.
 
-`fixed` gives every size the same tokens. `matched` stops every size at the same held-out pass@1, so that what
-a law sees afterwards is what reinforcement learning added. Both are deterministic and cached by content.
+`fixed` and `matched` stand in for a ladder model's pretraining: the same tokens for every size, or steps until every
+size has the same held-out pass@1, so that what a law sees afterwards is what reinforcement learning added. `sft` trains
+any model on worked answers. All are deterministic on a CPU, go on where they were interrupted, and are cached by
+content.
 """
 
 import copy
+import errno
 import json
 import math
 import os
@@ -16,73 +19,97 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from filelock import FileLock
 from tqdm.auto import tqdm
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
+from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
-from rlkit.models.decoder import Decoder
-from rlkit.models.ladder import parameter_counts
-from rlkit.models.loading import Policy, load_policy, save_model
-from rlkit.models.prompts import encode_text, set_template_defaults
+from rlkit.models.device import device_of
+from rlkit.models.loading import load_policy, save_model
 from rlkit.seeds import content_hash, derive
 from rlkit.store import RunStore
-from rlkit.training.forward import micro_batches, text_batch, token_logprobs
-from rlkit.training.optimizer import Stepper
-from rlkit.types import Batch, Task
+from rlkit.training.forward import Passes
+from rlkit.training.interrupt import Interrupt, Interrupted
+from rlkit.training.sft import SupervisedTrainer, worked_batch
+from rlkit.types import Task
 
 CACHE = Path("data/models/warm")
 FACTS = "warm_start.json"  # beside the weights, written last
-VERSION = 3  # part of the cache key: raise it when the same config would give other weights
+VERSION = 2  # part of the cache key: raise it when the same config would give other weights
 VALIDATION = 512  # tasks that `matched` stops on; none of them is in the held-out set
-CHECK_EVERY = {"fixed": 50, "matched": 10}  # steps between looks at the pass rate
+CHECK_EVERY = {
+    "fixed": 50,
+    "matched": 10,
+    "sft": 10,
+}  # steps between looks at the pass rate, of `sft` at the loss
+KEEP_EVERY = 20.0  # seconds, or 20 times what it takes, between states that an interrupted start goes on from
 
 
 @dataclass(frozen=True)
 class WarmStarted:
-    """Where the weights are, and what it took: steps, tokens, pass rate on the validation tasks."""
+    """Where the weights are, and what it took: steps, tokens, FLOPs, CPU threads (on which the last bits depend), and
+    the pass rate on the validation tasks; of `sft`, the mean probability of a token."""
 
     folder: Path
     steps: int
     tokens: int
     pass_rate: float
+    flops: float = 0.0
+    threads: int = 0
 
 
 def warm_start(
     config: RunConfig, progress: Callable[[int, int, float], None] | None = None
 ) -> WarmStarted | None:
-    """The warm-started model of a ladder run, from the cache or trained now; None for other models.
+    """The warm-started model of a run, from the cache or trained now; None for a run without.
 
     `progress(step, steps, pass rate)` is called at every look.
 
     Raises:
         RunStopped: a matched warm start did not reach its target within `model.warm_start.steps`.
+        UserError: there is nothing to train on, or the cache cannot be written.
+        Interrupted: Ctrl-C came; the next call goes on from there.
     """
     folder = place(config)
     if folder is None:
         return None
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with FileLock(CACHE / f".{folder.name}.lock"):
-        if not (folder / FACTS).exists():
-            _train_into(folder, config, progress)
-    facts = json.loads((folder / FACTS).read_text())
-    return WarmStarted(folder, facts["steps"], facts["tokens"], facts["pass_rate"])
+    if not made(folder):
+        try:
+            CACHE.mkdir(parents=True, exist_ok=True)
+            with FileLock(CACHE / f".{folder.name}.lock"):
+                if not made(folder):
+                    _train_into(folder, config, progress)
+        except (PermissionError, OSError) as error:
+            if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
+                raise
+            raise UserError(
+                f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
+                f"({error.strerror}): make the folder writable, or work in one that is."
+            ) from None
+    return WarmStarted(folder, **json.loads((folder / FACTS).read_text()))
 
 
 def place(config: RunConfig) -> Path | None:
-    """Where the warm start of a ladder run is kept once it is made; None for other models."""
-    if config.model.warm_start.kind == "none" or not config.model.path.startswith("ladder-"):
+    """Where the warm start of a run is kept once it is made; None for a run without."""
+    kind = config.model.warm_start.kind
+    if kind == "none" or (kind != "sft" and not config.model.path.startswith("ladder-")):
         return None
-    return CACHE / f"{config.model.path}-{cache_key(config)}"
+    return CACHE / f"{Path(config.model.path).name}-{cache_key(config)}"
+
+
+def made(folder: Path) -> bool:
+    """Whether a warm start is there, with all that is known of it."""
+    facts = folder / FACTS
+    return facts.exists() and "flops" in json.loads(facts.read_text() or "{}")
 
 
 def to_make(config: RunConfig) -> Path | None:
     """`place`, where a run has a warm start that is still to be made."""
     folder = place(config)
-    return None if folder is None or (folder / FACTS).exists() else folder
+    return None if folder is None or made(folder) else folder
 
 
 def progress_shown(config: RunConfig, store: RunStore, show_bar: bool) -> Callable[[int, int, float], None]:
@@ -109,132 +136,164 @@ def progress_shown(config: RunConfig, store: RunStore, show_bar: bool) -> Callab
 
 def cache_key(config: RunConfig) -> str:
     """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
-    content = config.model_dump(mode="json")
-    parts = [content["model"]["path"], content["model"]["warm_start"], content["data"]["train"]]
-    parts += [config.data.apply_chat_template_kwargs] if config.data.apply_chat_template_kwargs else []
-    return content_hash([VERSION, *parts, [t.id for t in held_out(config)]], 12)
+    content, held = config.model_dump(mode="json"), held_out(config)
+    section = content["model"]["warm_start"]
+    if section["sources"] is None:
+        del section["sources"]
+    parts = [content["model"]["path"], section, content["data"]["train"]]
+    if config.model.warm_start.kind == "sft":
+        stream = TaskStream(_supervised(config, 0), held, side="sft")
+        model = {k: v for k, v in content["model"].items() if k not in ("path", "warm_start")}
+        parts += [model, content["data"], content_hashes(stream, held), _files(Path(config.model.path))]
+    return content_hash([VERSION, *parts, [t.id for t in held]], 12)
+
+
+def _files(folder: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of a model's files; none of a hub id."""
+    if not folder.is_dir():
+        return []
+    stats = [(f.name, f.stat()) for f in sorted(folder.iterdir()) if f.suffix in (".json", ".safetensors")]
+    return [(name, s.st_size, s.st_mtime_ns) for name, s in stats]
 
 
 def _train_into(folder: Path, config: RunConfig, progress) -> None:
-    section = config.model.warm_start
-    model = config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
-    policy = load_policy(model, seed=section.seed)
-    set_template_defaults(policy.tokenizer, config.data.apply_chat_template_kwargs)
-    facts = _Trainer(policy, config).run(progress)
+    trainer = _Start(config)
+    partial = CACHE / f".{folder.name}.partial.pt"
+    with Interrupt() as interrupt:
+        interrupt.defer()
+        facts = trainer.run(progress, partial, interrupt)
     with tempfile.TemporaryDirectory(dir=CACHE) as temporary:
         target = Path(temporary) / "model"
-        save_model(policy, target)
+        save_model(trainer.policy, target)
         (target / FACTS).write_text(json.dumps(facts))
         shutil.rmtree(folder, ignore_errors=True)
         os.replace(target, folder)
+    partial.unlink(missing_ok=True)
 
 
-class _Trainer:
-    """Supervised training of one ladder model on its config's sources."""
+class _Start:
+    """A warm start being made."""
 
-    def __init__(self, policy: Policy, config: RunConfig) -> None:
-        self.policy, self.config, self.section = policy, config, config.model.warm_start
-        self.decoder = Decoder(policy.model)
-        kind, steps = self.section.kind, self.section.steps
+    def __init__(self, config: RunConfig) -> None:
+        self.config, self.section = config, config.model.warm_start
+        kind, steps, sft = self.section.kind, self.section.steps, self.section.kind == "sft"
+        plain = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
+        device = device_of(config) if sft else "cpu"
+        self.policy = load_policy(plain, seed=self.section.seed, device=device)
         optim = Optimizer(
             lr=self.section.lr,
             lr_warmup_steps=min(20, steps // 4),
-            lr_scheduler_type="cosine" if kind == "fixed" else "constant",
+            lr_scheduler_type="constant" if kind == "matched" else "cosine",
         )
-        self.stepper = Stepper(
-            policy.model, optim, parameter_counts(policy.model)["parameters_non_embedding"], steps
+        passes = Passes(0, config.actor.pass_tokens(device == "cuda"))
+        self.trainer = SupervisedTrainer(
+            self.policy,
+            optim,
+            steps,
+            passes,
+            dtype=plain.dtype,
+            checkpointing=plain.enable_gradient_checkpointing,
         )
-        self.stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
         held = held_out(config)
-        self.validation = self._examples(validation_tasks(config, held))
         seed = derive("warm start", self.section.seed)
-        self.stream = TaskStream(_supervised_stream(config, seed), held)
-        self.tokens = 0
+        side = "sft" if sft and config.data.sft_ratio else "rl"
+        self.stream = TaskStream(_supervised(config, seed), held, side=side)
+        data = config.data
+        self.limit = data.max_prompt_length + data.max_response_length if sft else 0
+        self.validation = None if sft else worked_batch(self.policy, validation_tasks(config, held))
+        self.steps = self.tokens = 0
+        self.rate, self.fine, self.snapshot = 0.0, False, None
+        self._losses: list[float] = []
 
-    def run(self, progress) -> dict[str, float]:
-        step, rate, snapshot, fine = 0, 0.0, None, False
+    def run(self, progress, partial: Path, interrupt: Interrupt) -> dict[str, float]:
+        """Train, from where `partial` says that an earlier call was; the facts of what it took."""
         matched, every = self.section.kind == "matched", CHECK_EVERY[self.section.kind]
-        while step < self.section.steps:
-            if matched and not fine and step % every == 0:
-                snapshot = (
-                    step,
-                    self.tokens,
-                    copy.deepcopy(self.policy.model.state_dict()),
-                    self._optimizer_state(),
-                )
-            step += 1
-            self._step(step)
-            if not fine and step % every and step < self.section.steps:
+        if partial.exists():
+            self._load(torch.load(partial, map_location=self.policy.device, weights_only=True))
+        kept, pause = time.monotonic(), KEEP_EVERY
+        while self.steps < self.section.steps:
+            if interrupt.requested or time.monotonic() - kept > pause:
+                began = time.monotonic()
+                self._keep(partial)
+                kept = time.monotonic()
+                pause = max(KEEP_EVERY, 20 * (kept - began))
+            if interrupt.requested:
+                raise Interrupted("interrupted during the warm start")
+            if matched and not self.fine and self.steps % every == 0:
+                self.snapshot = copy.deepcopy(self._state())
+            self.steps += 1
+            self._step()
+            if not self.fine and self.steps % every and self.steps < self.section.steps:
                 continue
-            rate = self.pass_rate()
+            self.rate = self.pass_rate()
             if progress:
-                progress(step, self.section.steps, rate)
-            if matched and rate >= self.section.target - self.section.tolerance / 2:
-                if rate <= self.section.target + self.section.tolerance or fine:
+                progress(self.steps, self.section.steps, self.rate)
+            if matched and self.rate >= self.section.target - self.section.tolerance / 2:
+                if self.rate <= self.section.target + self.section.tolerance or self.fine:
                     break
-                step, rate, fine = (
-                    self._rewind(snapshot),
-                    self.pass_rate(),
-                    True,
-                )  # overshot: look at every step
-        self._check(rate)
-        return {"steps": step, "tokens": self.tokens, "pass_rate": rate}
+                assert self.snapshot is not None  # overshot: look at every step
+                self._load(self.snapshot)
+                self.rate, self.fine = self.pass_rate(), True
+        self._check()
+        return {
+            "steps": self.steps, "tokens": self.tokens, "pass_rate": self.rate, "flops": self.trainer.flops,
+            "threads": torch.get_num_threads(),
+        }  # fmt: skip
 
-    def _check(self, rate: float) -> None:
+    def _check(self) -> None:
         target, tolerance = self.section.target, self.section.tolerance
-        if self.section.kind == "matched" and abs(rate - target) > tolerance:
+        if self.section.kind == "matched" and abs(self.rate - target) > tolerance:
             raise RunStopped(
-                f"The warm start of {self.config.model.path} ended at pass@1 {rate:.3f}, not within {tolerance} of "
-                f"model.warm_start.target {target}: raise model.warm_start.steps or change the target or the sources."
+                f"The warm start of {self.config.model.path} ended at pass@1 {self.rate:.3f}, not within {tolerance} "
+                f"of model.warm_start.target {target}: raise model.warm_start.steps or change the target or the "
+                "sources."
             )
 
-    def _optimizer_state(self) -> dict:
-        return copy.deepcopy(self.stepper.state_dict())
+    def _step(self) -> None:
+        batch = worked_batch(self.policy, self.stream.batch(self.steps), self.limit)
+        if batch is None:
+            raise UserError(
+                f"No worked answer of step {self.steps} of the warm start fits data.max_prompt_length + "
+                f"data.max_response_length = {self.limit} tokens: raise them."
+            )
+        torch.manual_seed(derive("sft", self.section.seed, self.steps))  # an adapter's dropout
+        self.policy.model.train(self.section.kind == "sft" and self.config.model.lora_dropout > 0)
+        self._losses.append(self.trainer.step(batch))
+        self.policy.model.eval()
+        if not math.isfinite(self._losses[-1]):
+            raise RunStopped(
+                f"The loss of the warm start is {self._losses[-1]} at step {self.steps}: lower model.warm_start.lr, "
+                f"which is {self.section.lr:g}."
+            )
+        self.tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
 
-    def _rewind(self, snapshot) -> int:
-        step, self.tokens, weights, optimizer = snapshot
-        self.policy.model.load_state_dict(weights)
-        self.stepper.load_state_dict(optimizer)
-        return step
-
-    def _step(self, step: int) -> None:
-        batch = self._examples(self.stream.batch(step))
-        rows = torch.arange(len(batch))
-        total = float(batch.mask.sum())
-        for part in micro_batches(batch, rows, 0, self.config.actor.pass_tokens(False)):
-            logprobs, _ = token_logprobs(self.decoder, part)
-            (-logprobs.sum() / total).backward()
-        self.stepper.step()
-        self.tokens += int(total + batch.prompt_mask.sum())
-
-    @torch.no_grad()
     def pass_rate(self) -> float:
-        """Mean probability of drawing the worked answer at temperature 1: pass@1 without sampling noise.
+        """Mean probability of drawing the worked answer at temperature 1: pass@1 without sampling noise. Of `sft` the
+        mean probability of a token, over the steps since the last look.
 
         Exact where one text alone is correct, as in the ladder's sources; a lower bound elsewhere.
         """
-        total = 0.0
-        for part in micro_batches(
-            self.validation,
-            torch.arange(len(self.validation)),
-            0,
-            self.config.actor.pass_tokens(False),
-        ):
-            logprobs, _ = token_logprobs(self.decoder, part)
-            total += float(logprobs.double().sum(-1).exp().sum())
-        return total / len(self.validation)
+        if self.validation is None:
+            recent, self._losses = self._losses, []
+            return math.exp(-sum(recent) / len(recent)) if recent else self.rate
+        return float(self.trainer.logprobs(self.validation).double().sum(-1).exp().mean())
 
-    def _examples(self, tasks: list[Task]) -> Batch:
-        stop = self.policy.tokenizer.eos_token_id
-        prompts = [np.array(self.policy.encode(t.prompt)) for t in tasks]
-        answers = [np.array([*encode_text(self.policy.tokenizer, worked_answer(t)), stop]) for t in tasks]
-        return text_batch(prompts, answers, self.policy.pad_id)
+    def _state(self) -> dict[str, Any]:
+        return {"steps": self.steps, "tokens": self.tokens, "trainer": self.trainer.state_dict()}
 
+    def _keep(self, partial: Path) -> None:
+        """Write what a later call goes on from."""
+        state = self._state() | {"rate": self.rate, "fine": self.fine, "snapshot": self.snapshot}
+        building = partial.with_suffix(".building")
+        torch.save(state | {"losses": self._losses}, building)
+        os.replace(building, partial)
 
-def worked_answer(task: Task) -> str:
-    """What a correct response to this task says: its worked solution, or else the ground truth as text."""
-    solution = task.extra_info.get("solution")
-    return str(solution) if solution else str(task.ground_truth)
+    def _load(self, state: dict[str, Any]) -> None:
+        self.steps, self.tokens = state["steps"], state["tokens"]
+        self.trainer.load_state_dict(state["trainer"])
+        if "fine" in state:
+            self.rate, self.fine, self.snapshot = state["rate"], state["fine"], state["snapshot"]
+            self._losses = state["losses"]
 
 
 def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
@@ -254,16 +313,15 @@ def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
             return [t for t in chosen if t.problem not in reported]
 
 
-def _supervised_stream(config: RunConfig, seed: int) -> RunConfig:
+def _supervised(config: RunConfig, seed: int) -> RunConfig:
+    """The configuration of the stream that supervised steps draw from."""
     section = config.model.warm_start
-    data = config.data.model_copy(
-        update={
-            "train_batch_size": section.batch_size,
-            "order": "mixed",
-            "train_max_samples": -1,
-            "sft_ratio": 0.0,
-        }
-    )
+    changes: dict[str, Any] = {"train_batch_size": section.batch_size, "order": "mixed", "stages": ()}
+    if section.kind != "sft":
+        changes |= {"train_max_samples": -1, "sft_ratio": 0.0}
+    if section.sources is not None:
+        changes |= {"train": section.sources, "sft_ratio": 0.0, "train_max_samples": -1}
+    data = config.data.model_copy(update=changes | {"max_epochs": 0})
     trainer = config.trainer.model_copy(update={"total_training_steps": section.steps})
     actor = config.actor.model_copy(update={"ppo_mini_batch_size": 0})
     return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})

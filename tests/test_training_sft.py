@@ -1,0 +1,207 @@
+"""Supervised starts: of ladder and pretrained models, whole or by an adapter, interrupted, cached, counted."""
+
+import errno
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from rlkit.compute import Shape, Work
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream, held_out
+from rlkit.errors import UserError
+from rlkit.models.loading import load_policy, save_model
+from rlkit.params import override, validate
+from rlkit.training import optimizer, train, warm_start
+from rlkit.training.forward import Passes
+from rlkit.training.sft import SupervisedTrainer, worked_answer, worked_batch
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch) -> Path:
+    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
+    return tmp_path / "warm"
+
+
+def config(**dotted) -> RunConfig:
+    base = {
+        "study": "sft", "model": {"path": "ladder-10k", "warm_start": {"steps": 24, "batch_size": 16, "lr": 5e-3}},
+        "data": {"train_batch_size": 4, "max_prompt_length": 64, "max_response_length": 8}, "rollout": {"n": 2},
+        "trainer": {"total_training_steps": 1, "test_freq": 0, "device": "cpu"}, "evaluation": {"size": 10, "n": 1},
+    }  # fmt: skip
+    return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+def pretrained(folder: Path) -> str:
+    """A folder with a model that is no ladder size."""
+    save_model(load_policy(config().model, seed=1), folder)
+    return str(folder)
+
+
+def weights(started) -> dict[str, torch.Tensor]:
+    return load_file(started.folder / "model.safetensors")
+
+
+def equal(one, other) -> bool:
+    return all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"model__warm_start__kind": "matched", "model__warm_start__target": 0.9, "model__warm_start__tolerance": 0.9},
+])  # fmt: skip
+def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp_path, changes):
+    whole, steps, step = weights(warm_start.warm_start(config(**changes))), [], SupervisedTrainer.step
+    monkeypatch.setattr(warm_start, "CACHE", tmp_path / "other")
+    monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
+
+    def ends_at_seven(self, batch):
+        steps.append(1)
+        if len(steps) == 7:
+            raise KeyboardInterrupt
+        return step(self, batch)
+
+    monkeypatch.setattr(SupervisedTrainer, "step", ends_at_seven)
+    with pytest.raises(KeyboardInterrupt):
+        warm_start.warm_start(config(**changes))
+    started = warm_start.warm_start(config(**changes))
+    assert started is not None and equal(whole, weights(started)) and len(steps) == started.steps + 1
+    assert not list((tmp_path / "other").glob(".*partial*"))
+
+
+def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
+    monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 4})
+    seen = []
+
+    def presses_at_eight(step, *_):
+        seen.append(step)
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    c = config()
+    with pytest.raises(KeyboardInterrupt):
+        warm_start.warm_start(c, presses_at_eight)
+    assert warm_start.to_make(c) is not None
+    warm_start.warm_start(c, lambda step, *_: seen.append(step))
+    assert seen == [4, 8, 12, 16, 20, 24] and warm_start.to_make(c) is None
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+def test_a_pretrained_model_is_trained_on_the_rows_that_are_set_aside(tmp_path, rank, monkeypatch):
+    path, shown = pretrained(tmp_path / "base"), []
+    batch = warm_start.worked_batch
+    monkeypatch.setattr(
+        warm_start,
+        "worked_batch",
+        lambda policy, tasks, limit: shown.extend(tasks) or batch(policy, tasks, limit),
+    )
+    c = config(
+        model__path=path, model__warm_start__kind="sft", model__lora_rank=rank, data__sft_ratio=0.5,
+        data__train_max_samples=200,
+    )  # fmt: skip
+    started = warm_start.warm_start(c)
+    assert started is not None and started.steps == 24 and 0 < started.pass_rate < 1
+    before, after = load_file(Path(path) / "model.safetensors"), weights(started)
+    changed = [name for name in before if not torch.equal(before[name], after[name])]
+    assert changed and all("lora" not in name for name in after)
+    assert any("embed" in name for name in changed) is (rank == 0)
+    reinforced = TaskStream(c, held_out(c))
+    assert not {t.problem for t in shown} & {
+        t.problem for step in range(1, 20) for t in reinforced.batch(step)
+    }
+    run = train(c, root=tmp_path, progress=False)
+    rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["compute/sft_flops"] == started.flops > 0
+    assert rows[-1]["compute/total_flops"] > started.flops
+    info = json.loads((run.folder / "run.json").read_text())
+    assert info["warm_start"]["threads"] == torch.get_num_threads()
+
+
+def test_supervised_steps_learn_the_worked_answers_of_a_file(tmp_path):
+    from rlkit.data import rows as written
+
+    tasks = TaskStream(config(), held_out(config())).batch(1)
+    path = tmp_path / "worked.jsonl"
+    path.write_text("".join(json.dumps(written.to_row(t)) + "\n" for t in tasks))
+    c = config(
+        model__path=pretrained(tmp_path / "base"), model__warm_start__kind="sft", model__warm_start__steps=60,
+        model__warm_start__sources=[{"kind": "file", "path": str(path)}],
+    )  # fmt: skip
+    rates = []
+    started = warm_start.warm_start(c, lambda step, steps, rate: rates.append(rate))
+    assert started is not None and rates[-1] > rates[0] + 0.1
+
+
+def test_a_model_without_a_supervised_start_has_none_and_keys_follow_what_decides_the_weights(tmp_path):
+    path = pretrained(tmp_path / "base")
+    assert warm_start.place(config(model__path=path)) is None
+    one = config(model__path=path, model__warm_start__kind="sft")
+    keys = {warm_start.cache_key(c) for c in (
+        one, config(model__path=path, model__warm_start__kind="sft", model__lora_rank=4),
+        config(model__path=path, model__warm_start__kind="sft", data__sft_ratio=0.5),
+    )}  # fmt: skip
+    assert len(keys) == 3
+    assert warm_start.cache_key(one) in keys
+    (Path(path) / "model.safetensors").touch()
+    assert warm_start.cache_key(one) not in keys  # other weights at the same place
+
+
+def test_a_cache_that_cannot_be_written_is_a_sentence_and_reuse_writes_nothing(cache, monkeypatch):
+    started = warm_start.warm_start(config())
+
+    def fails(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(warm_start, "FileLock", fails)
+    monkeypatch.setattr(Path, "mkdir", fails)
+    assert warm_start.warm_start(config()) == started
+    with pytest.raises(UserError, match=r"ladder-10k is to be kept in .*warm, which cannot be written"):
+        warm_start.warm_start(config(model__warm_start__seed=3))
+
+
+def test_what_a_start_costs_is_that_of_its_steps():
+    c = config(model__warm_start__steps=1)
+    started, policy = warm_start.warm_start(c), load_policy(c.model)
+    stream = TaskStream(c.model_copy(update={
+        "seed": warm_start.derive("warm start", 0), "data": c.data.model_copy(update={"train_batch_size": 16}),
+    }), held_out(c))  # fmt: skip
+    batch = worked_batch(policy, stream.batch(1))
+    assert started is not None and batch is not None
+    prompts = batch.prompt_mask.sum(-1).tolist()
+    work = Work.of(prompts, list(zip(prompts, batch.attention.int().sum(-1).tolist(), strict=True)))
+    assert started.flops == Shape.of(policy.model).training(work)
+
+
+def test_answers_longer_than_the_limit_are_left_out():
+    policy = load_policy(config().model)
+    tasks = TaskStream(config(), held_out(config())).batch(1)
+    lengths = [len(policy.encode(t.prompt)) + len(worked_answer(t)) + 1 for t in tasks]
+    batch = worked_batch(policy, tasks, limit=min(lengths))
+    assert batch is not None and len(batch) == lengths.count(min(lengths))
+    assert worked_batch(policy, tasks, limit=3) is None
+
+
+def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_alone():
+    def run(offload: bool) -> tuple[list[float], dict]:
+        policy = load_policy(config().model)
+        trainer = SupervisedTrainer(policy, optimizer.Optimizer(lr=1e-2), 5, Passes(0, 4096))
+        stepper = trainer.learner.stepper
+        if offload:
+            stepper.moments = optimizer.HostMoments(stepper.optimizer)
+        batch = worked_batch(policy, TaskStream(config(), held_out(config())).batch(1))
+        assert batch is not None
+        losses = [trainer.step(batch) for _ in range(4)]
+        kept = [s["exp_avg"] for s in stepper.optimizer.state.values()]
+        trainer.step(batch)
+        again = [s["exp_avg"] for s in stepper.optimizer.state.values()]
+        if offload:  # the same buffers of the host, step after step
+            assert all(a.data_ptr() == b.data_ptr() for a, b in zip(kept, again, strict=True))
+        saved = trainer.state_dict()
+        trainer.load_state_dict(saved)
+        return losses, policy.model.state_dict()
+
+    (losses, there), (others, here) = run(False), run(True)
+    assert losses == others and equal(there, here)
