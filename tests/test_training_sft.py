@@ -57,6 +57,7 @@ def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp
     whole, steps, step = weights(warm_start.warm_start(config(**changes))), [], SupervisedTrainer.step
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "other")
     monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(warm_start, "KEEP_SHARE", 0)
 
     def ends_at_seven(self, batch):
         steps.append(1)

@@ -45,7 +45,10 @@ CHECK_EVERY = {
     "matched": 10,
     "sft": 10,
 }  # steps between looks at the pass rate, of `sft` at the loss
-KEEP_EVERY = 20.0  # seconds, or 20 times what it takes, between states that an interrupted start goes on from
+KEEP_EVERY, KEEP_SHARE = (
+    20.0,
+    20,
+)  # seconds, and times what it takes, between states that a killed start goes on from
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,7 @@ class _Start:
                 began = time.monotonic()
                 self._keep(partial)
                 kept = time.monotonic()
-                pause = max(KEEP_EVERY, 20 * (kept - began))
+                pause = max(KEEP_EVERY, KEEP_SHARE * (kept - began))
             if interrupt.requested:
                 raise Interrupted("interrupted during the warm start")
             if matched and not self.fine and self.steps % every == 0:
