@@ -534,6 +534,7 @@ WRONG = [
 
 
 RIGHT += [
+    (r"\{2,4,6,\ldots\}", r"\{2,4,6,8,\ldots\}"),
     (r"18\text{ hens and }9\text{ goats}", r"9\text{ goats and }18\text{ hens}"),
     (r"3\text{ cm}, 4\text{ cm}", r"3, 4"),
     (r"3\text{ cm}, 4\text{ cm}", r"4\text{ cm}, 3\text{ cm}"),
@@ -683,6 +684,7 @@ RIGHT += [
     (r"\frac{\pi}{4}", r"\int_0^1 \frac{1}{1+x^2}\,dx"),
 ]
 WRONG += [
+    (r"(1,3)", r"x=1,3"),
     (r"18\text{ hens and }9\text{ goats}", r"9\text{ hens and }18\text{ goats}"),
     (r"18\text{ hens and }9\text{ goats}", r"18\text{ hens and }8\text{ goats}"),
     (r"18\text{ hens and }9\text{ goats}", r"18\text{ hens}"),

@@ -157,9 +157,9 @@ def _same_qualified(a: str, b: str) -> bool:
     a, b = _CONSTANT_WORD.sub("C", a), _CONSTANT_WORD.sub("C", b)
     (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
     named = [_NAMED.match(text) for text in (x, y)]
-    if named[0] and "=" not in y:
+    if named[0] and "=" not in y and "," not in x:
         x = x[named[0].end() :]
-    elif named[1] and "=" not in x:
+    elif named[1] and "=" not in x and "," not in y:
         y = y[named[1].end() :]
     whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
     renamed = _renamed(x, y, whole)

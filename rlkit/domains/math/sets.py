@@ -166,7 +166,7 @@ def _single(text: str) -> RealSet | None:
         return _chain(operands, operators) if set(operators) <= _ORDER and all(operands) else None
     if text.startswith("\\{") and text.endswith("\\}"):
         points = split(text[2:-2], {",", ";"})[0]
-        if not all(points):
+        if not all(points) or "\\ldots" in points:
             return None
         return _combined([RealSet((Interval(p, p, True, True),), bare=True) for p in points], _union)
     if len(text) > 2 and text[0] in "[(]" and text[-1] in "])[":
