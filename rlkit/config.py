@@ -435,10 +435,6 @@ class RolloutConfig(Section):
     """Samples a prompt (G)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Sampling temperature; the trainer's log-probs are taken at the same one."""
-    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
-    """Nucleus; below 1 the trained and the sampled distribution differ, so training refuses it."""
-    top_k: int = Field(default=0, ge=0)
-    """Most likely tokens to draw from; 0 is all. Training refuses others."""
     max_turn_length: Annotated[int, Field(ge=0)] = 0
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
     max_num_seqs: Positive = 4096
@@ -454,6 +450,20 @@ class RolloutConfig(Section):
     sync_check_freq: Annotated[int, Field(ge=0)] = 0
     """Steps between comparisons of sampler and trainer on fixed prompts, which end the run above
     max_logprob_gap; 0 compares on the sampled batch only, and warns."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole_distribution(cls, value: Any) -> Any:
+        """Configs of older runs have verl's top_p and top_k, which training leaves open."""
+        for key, only in (("top_p", 1.0), ("top_k", 0)):
+            if isinstance(value, Mapping) and key in value:
+                value = dict(value)
+                if (given := value.pop(key)) != only:
+                    raise ValueError(
+                        f"{key} is {given}, but the trained distribution is the full one: leave it out "
+                        "(evaluation.top_p is free)"
+                    )
+        return value
 
 
 class OverlongBuffer(Section):
@@ -588,12 +598,6 @@ _NAMED_LATER = (
 )
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
 
-LAUNCH_BOUND = 30_000_000
-"""Parameters up to which a GPU takes longer to launch a pass than to compute it."""
-COMPILED_FROM = 400_000_000
-"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
-update took as long compiled on an H200 (0.36 and 0.34 s)."""
-
 
 class RunConfig(Section):
     """One training run. `id` is the run's folder: a readable name and the hash of the content."""
@@ -627,6 +631,7 @@ class RunConfig(Section):
         )
         if not self.verl:
             del content["verl"]
+        content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
             content["algorithm"]["rollout_correction"] = (
@@ -643,21 +648,6 @@ class RunConfig(Section):
     def max_logprob_gap(self) -> float:
         """`rollout.max_logprob_gap`, or what it is where it is unset."""
         return self.rollout.max_logprob_gap or (0.05 if self.model.dtype == "bfloat16" else 0.02)
-
-    def captures(self, on_gpu: bool, parameters: int) -> bool:
-        """Whether the update's passes are CUDA graphs: those of a model so small that launching a pass takes longer
-        than computing it, where nothing asks for passes of another kind."""
-        own = (
-            self.model.lora_dropout
-            or self.model.enable_gradient_checkpointing
-            or self.actor.ppo_micro_batch_size
-        )
-        return on_gpu and parameters <= LAUNCH_BOUND and not own
-
-    def compiles(self, on_gpu: bool, parameters: int) -> bool:
-        """Whether the kernels of the update's and the torch sampler's passes are to be compiled."""
-        use = self.actor.use_torch_compile
-        return on_gpu and parameters >= COMPILED_FROM if use is None else use
 
     @model_validator(mode="before")
     @classmethod
@@ -681,11 +671,6 @@ class RunConfig(Section):
             raise ValueError(
                 f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use "
                 "gae or turn_gae, or truncated 'end'"
-            )
-        if r.top_p < 1 or r.top_k > 0:
-            raise ValueError(
-                f"rollout.top_p is {r.top_p} and rollout.top_k {r.top_k}, but the trained distribution is the full "
-                "one: use top_p 1 and top_k 0 in training (evaluation.top_p is free)"
             )
         mini = self.actor.ppo_mini_batch_size
         if mini and d.train_batch_size % mini:

@@ -236,10 +236,9 @@ def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dty
 
 @pytest.mark.parametrize("compile_", [False, True])
 def test_a_refreshed_sampler_goes_on_with_the_new_weights(compile_):
-    """Weights, prompts and steps are all replayed by the end; between them the GPU's time is filled."""
-    model, prompts, calls = tiny.model().cuda(), tiny.prompts(9), []
+    """Weights, prompts and steps are all replayed by the end."""
+    model, prompts = tiny.model().cuda(), tiny.prompts(9)
     sampler = TorchSampler(model, stop_ids=(), kernels=compiled() if compile_ else EAGER)
-    sampler.while_waiting(lambda: calls.append(len(calls)) is None and len(calls) % 3 > 0)
     for seed in range(5):
         with torch.no_grad():
             for parameter in model.parameters():
@@ -253,7 +252,7 @@ def test_a_refreshed_sampler_goes_on_with_the_new_weights(compile_):
             ours, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(72).cuda()))
         theirs = np.stack([s.logprobs for g in groups for s in g])
         assert np.abs(ours.cpu().numpy() - theirs).max() < 1e-4
-    assert sampler.static is not None and calls
+    assert sampler.static is not None
     held = {k[0]: v for k, v in sampler.static.graphs.items() if k[0] in ("refresh", "prefill")}
     assert set(held) == {"refresh", "prefill"} and all(held.values())
 

@@ -15,7 +15,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import MistralConfig
 
 import rlkit
-from rlkit.config import COMPILED_FROM, RunConfig
+from rlkit.config import RunConfig
 from rlkit.data.cli import _tokenizer
 from rlkit.data.lengths import PromptLengths
 from rlkit.errors import UserError
@@ -28,6 +28,7 @@ from rlkit.models.layout import Layout
 from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear
+from rlkit.models.shapes import COMPILED_FROM
 from rlkit.samplers.torch import pad_right
 from rlkit.scaleout.models import describe
 from rlkit.training.forward import Rows, token_logprobs

@@ -560,3 +560,12 @@ def test_an_adapters_dropout_is_on_in_the_update_alone(monkeypatch, dropout):
     )
     learn(u, tiny.batch(LENGTHS), step=1)
     assert modes and all(mode is (dropout > 0) for mode in modes) and not model.training
+
+
+def test_what_training_cannot_sample_from_is_said_and_old_configs_are_read():
+    with pytest.raises(UserError, match=r"top_p is 0.9, but the trained distribution is the full one"):
+        config(rollout__top_p=0.9)
+    assert config(rollout__top_p=1.0, rollout__top_k=0).id == config().id
+    assert config(algorithm__rollout_correction=0.0).id == config().id
+    given = {"rollout_is": "token", "rollout_is_threshold": 2.0}
+    assert config(algorithm__rollout_correction=2.0).id == config(algorithm__rollout_correction=given).id

@@ -199,7 +199,7 @@ def rows(run) -> list[dict]:
 ])  # fmt: skip
 def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, border, use, expected):
     own = replace(EAGER)
-    monkeypatch.setattr("rlkit.config.COMPILED_FROM", border)
+    monkeypatch.setattr("rlkit.models.shapes.COMPILED_FROM", border)
     monkeypatch.setattr(kernels, "missing_compiler", lambda: None)
     monkeypatch.setattr(kernels, "compiled", lambda: own)
     c = override(config().model_dump(), {"actor.use_torch_compile": use, "algorithm.adv_estimator": "gae"})

@@ -173,11 +173,6 @@ class TaskStream:
         order = generator("batch", self.seed, step).permutation(len(tasks))
         return [tasks[int(k)] for k in order]
 
-    @property
-    def foreseen(self) -> bool:
-        """Whether a step's tasks do not depend on how those before it went."""
-        return self._adaptive is None
-
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
         tasks = []

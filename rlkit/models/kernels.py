@@ -21,6 +21,7 @@ from torch import Tensor
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
+from rlkit.models.shapes import compiles
 
 Norm = tuple[Tensor, float]  # weight and epsilon
 TINY = 1e-30  # instead of a zero that is divided by
@@ -217,7 +218,7 @@ def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
     unset, they are eager then.
     """
     possible = config.actor.use_torch_compile is not None or missing_compiler() is None
-    return compiled() if config.compiles(on_gpu, parameters) and possible else EAGER
+    return compiled() if compiles(config, on_gpu, parameters) and possible else EAGER
 
 
 def missing_compiler() -> str | None:

@@ -14,11 +14,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlkit.config import LAUNCH_BOUND
 from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import HIDDEN_SCORE, FullLayout
-from rlkit.models.shapes import row_bucket, width_bucket
+from rlkit.models.shapes import LAUNCH_BOUND, row_bucket, width_bucket
 from rlkit.samplers.drawing import Settings, draw
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
@@ -111,10 +110,6 @@ class StaticDecoding:
     Args:
         decoder: a frozen decoder whose weights are refreshed in place.
         stop_ids: token ids that end a response.
-
-    Attributes:
-        idle: called again and again while the GPU works through what it was told: does a little of something else, and
-            returns whether there is more.
     """
 
     def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
@@ -126,7 +121,6 @@ class StaticDecoding:
         self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # ids and masks that prefills read
         self.graphs: dict[tuple, tuple[Callable[[], None], Any] | None] = {}
         self.pool: Any = None  # memory that all graphs share
-        self.idle: Callable[[], bool] = lambda: False
 
     def refresh(self, model: Any) -> None:
         """`Decoder.refresh`; captured anew for parameters that lie elsewhere than before."""
@@ -191,11 +185,9 @@ class StaticDecoding:
         return held, there
 
     def _waited(self, read: tuple[Tensor, Any]) -> Tensor:
-        """What is being read, once it is there; `idle` fills the time."""
+        """What is being read, once it is there."""
         number, there = read
         if there is not None:
-            while not there.query() and self.idle():
-                pass
             there.synchronize()
         return number
 

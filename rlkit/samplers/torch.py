@@ -6,7 +6,7 @@ running. Token ids are appended, never re-encoded.
 """
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -62,11 +62,6 @@ class TorchSampler:
         (self.static or self.decoder).refresh(policy)
         if self.memory is not None:
             self.memory.calls.clear()
-
-    def while_waiting(self, work: Callable[[], bool]) -> None:
-        """Call `work` again and again while a GPU decodes: it does a little, and returns whether there is more."""
-        if self.static is not None:
-            self.static.idle = work
 
     def release(self) -> None:
         """Nothing: the cache is small beside an update's activations."""

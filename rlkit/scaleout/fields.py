@@ -165,8 +165,6 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "rollout.name": By("verl samples with vLLM"),
     "rollout.n": to(f"{ROLLOUT}n"),
     "rollout.temperature": to(f"{ROLLOUT}temperature"),
-    "rollout.top_p": to(f"{ROLLOUT}top_p"),
-    "rollout.top_k": to(f"{ROLLOUT}top_k", value=lambda k, _: k or -1),
     "rollout.max_turn_length": By("the agent loop"),
     "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs", value=lambda _, c: together(c)),  # vLLM makes room for all
     "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.shapes import is_ladder, shape_of
+from rlkit.models.shapes import captures, is_ladder, shape_of
 from rlkit.provenance import hardware
 from rlkit.samplers import chosen, together
 from rlkit.sizing.devices import Device, device_named
@@ -231,7 +231,7 @@ def step_time(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -
     p = Pass.of(config, lengths, s)
     there, back = (KERNELS[way] + KERNELS[f"adapted {way}"] * (s.rank > 0) for way in ("forward", "backward"))
     eager = LAUNCH["eager" if s.on_gpu else "cpu"]
-    graph = LAUNCH["graph"] if config.captures(s.on_gpu, s.shape.parameters) else eager
+    graph = LAUNCH["graph"] if captures(config, s.on_gpu, s.shape.parameters) else eager
     moved = (s.item + FLOAT * s.whole) * s.shape.parameters
     offloaded = 2 * 2 * FLOAT * s.trained * (a.optimizer_offload and s.on_gpu) / HOST_LINK
     phases = {

@@ -12,7 +12,7 @@ from typing import Literal
 
 from rlkit.compute import LINEAR, Shape, adapted
 from rlkit.config import RunConfig
-from rlkit.models.shapes import CHUNK, row_bucket, width_bucket
+from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, width_bucket
 from rlkit.samplers import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
 from rlkit.sizing.devices import Device
 
@@ -101,8 +101,8 @@ class Setting:
         m, half = config.model, config.model.dtype != "float32"
         targets = adapted(m.target_modules) if m.lora_rank else ()
         item = 2 if half else FLOAT
-        ragged = on_gpu and half and not config.captures(on_gpu, shape.parameters)
-        kernels = "compiled" if config.compiles(on_gpu, shape.parameters) else "eager"
+        ragged = on_gpu and half and not captures(config, on_gpu, shape.parameters)
+        kernels = "compiled" if compiles(config, on_gpu, shape.parameters) else "eager"
         shape = replace(shape, adapter_weights=shape.lora(m.lora_rank, targets))
         return cls(
             shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged, kernels
@@ -247,7 +247,7 @@ def memory_of(
     else:
         sampler_held, rollout = torch_held(config, s, lengths), _torch(config, s, lengths)
     update = _update(config, s, p)
-    if config.captures(on_gpu, shape.parameters):  # what a captured pass needs stays its own
+    if captures(config, on_gpu, shape.parameters):  # what a captured pass needs stays its own
         held["captured passes"] = sum(pass_parts(s, p).values())
         update = {"gradients": FLOAT * s.trained}
     return Memory(held | sampler_held, rollout, update)

@@ -15,6 +15,7 @@ from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
 from rlkit.models.logprobs import squared_probabilities
+from rlkit.models.shapes import captures
 from rlkit.training import algorithms
 from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
@@ -93,11 +94,11 @@ class Learning:
         decoder, shape = Decoder(model, checkpointing=checkpointing, kernels=kernels), Shape.of(model)
         minis = actor.mini_batches(config.data.train_batch_size)
         steps = config.trainer.total_training_steps * actor.ppo_epochs * minis
-        captures = config.captures(decoder.device.type == "cuda", sum(p.numel() for p in model.parameters()))
+        small = captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters()))
         self.actor = Learner(
             decoder, Stepper.of(model, config, actor.optim, shape.non_embedding, steps), shape,
             Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")), ledger, "update",
-            CapturedPasses(decoder, config.rollout.temperature, bool(actor.entropy_coeff)) if captures else None,
+            CapturedPasses(decoder, config.rollout.temperature, bool(actor.entropy_coeff)) if small else None,
         )  # fmt: skip
         self.kl = algorithms.KLController(config)
 
