@@ -204,7 +204,8 @@ def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())
     bands = [
-        fit.predict(part, band="prediction", level=level, repeats=int(n)) for n, part in table.groupby("runs")
+        fit.predict(part, band="prediction", level=level, repeats=int(part["runs"].iloc[0]))
+        for _, part in table.groupby("runs")
     ]
     return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 

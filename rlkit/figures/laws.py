@@ -267,7 +267,7 @@ def _groups(fits: GroupedFit, venue: str, level: float) -> Drawing:
                     f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
                 )
             style, (along, grid) = look(i), curves(fit)
-            y, x = fit.table.names["y"], fit.table.columns[fit.law.columns[0]]
+            y, x = fit.table.names["y"], next(iter(fit.table.columns.values()))
             band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
             ax.plot(band[along], band["prediction"], color=style["color"], linestyle=style["linestyle"])
             ax.fill_between(band[along], band["low"], band["high"], color=style["color"], alpha=0.15, lw=0)

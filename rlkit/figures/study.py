@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.figures.catalogue import FIGURES
@@ -16,7 +16,7 @@ from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.inert import equal_cells_sentence
-from rlkit.laws import GroupedFit, LawFit, fit
+from rlkit.laws import GroupedFit, LawFit, Loss, fit
 from rlkit.laws.report import escaped
 from rlkit.measures.comparisons import differences
 from rlkit.results import read, read_evals
@@ -76,12 +76,8 @@ class StudyData:
             raise UserError(f"No law was fitted in {self.folder}: choose one with --law, e.g. --law power.")
         same = found.get("law") == law
         columns = dict(found["columns"]) if same else {"y": "error", "x": "parameters_non_embedding"}
-        bootstrap = found.get("bootstrap") or {"draws": 1000, "kind": "residual"}
-        made = fit(
-            self.points, law, y=columns.pop("y"), x=columns if same else columns["x"],
-            loss=found["loss"]["name"] if same else "ls", bootstrap=bootstrap["draws"],
-            resample=bootstrap["kind"], holdout={"held_out": [True]},
-        )  # fmt: skip
+        options = _options(found) if same else {}
+        made = fit(self.points, law, y=columns.pop("y"), x=columns if same else columns["x"], **options)
         assert not isinstance(made, GroupedFit)
         return made
 
@@ -261,6 +257,18 @@ def _check_name(name: str) -> None:
 def _check_venue(venue: str) -> None:
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
+
+
+def _options(record: dict[str, Any]) -> dict[str, Any]:
+    """The options of `rlkit.fit` that made the fit of a record (`LawFit.to_json`)."""
+    loss, drawn, left_out = record["loss"], record.get("bootstrap"), record.get("left_out", {})
+    options = {
+        "loss": Loss(loss["name"], loss["delta"], loss["tau"]),
+        "log": {"log": True, "linear": False}.get(loss["residuals"]),
+        "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
+        **{key: left_out.get(key) for key in ("cluster", "block", "weights")},
+    }
+    return options | ({"resample": drawn["kind"]} if drawn and drawn["kind"] in ("case", "residual") else {})
 
 
 def _placed(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":

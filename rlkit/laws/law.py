@@ -24,7 +24,7 @@ from rlkit.registry import Registry
 Space = Literal["linear", "log", "loglog", "logit"]
 Bounds = tuple[float, float]
 Columns = Mapping[str, np.ndarray]
-Start = Sequence[float] | Callable[[Columns], Sequence[float]]
+Start = Sequence[float] | np.ndarray | Callable[[Columns], Sequence[float] | np.ndarray]
 
 laws = Registry("law", "rlkit.laws.forms", hint="A law is a function with the decorator rlkit.laws.law.")
 

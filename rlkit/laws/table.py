@@ -29,7 +29,8 @@ class Table:
         names: the caller's column behind each of the law's, and y.
         rows: labels of the caller's rows.
         record: what was left out and why; `runs` and `seeds`, how many there are; `cells_together`, how many cells of
-            a study share one value of the law's columns; `unfinished`, how many rows are of runs that have not ended.
+            a study share one value of the law's columns; `unfinished`, how many rows are of runs that have not ended;
+            `cluster`, `block` and `weights` as they were given.
         weighted: the caller's column of weights.
         cluster: (n,) number of the cluster that is resampled whole.
         series: (n,) number of the time series within which noise is correlated. order: (n,) sorts rows by series and
@@ -167,9 +168,11 @@ def build(
     if "status" in kept.columns and record["runs"] == len(kept):
         record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
     clusters = _cluster(kept, cluster)
+    weighted = weights if isinstance(weights, str) else None
+    record |= {"cluster": cluster, "block": block, "weights": weighted}
     return Table(
         columns, values, _weights(kept, weights), {**names, "y": y}, kept.index.to_numpy(), record,
-        weights if isinstance(weights, str) else None, clusters, *_series(kept, block, clusters),
+        weighted, clusters, *_series(kept, block, clusters),
     )  # fmt: skip
 
 
@@ -291,7 +294,7 @@ def _check_columns(
         )
 
 
-def _weights(df: pd.DataFrame, weights: str | Sequence[float] | None) -> np.ndarray:
+def _weights(df: pd.DataFrame, weights: str | pd.Series | None) -> np.ndarray:
     if weights is None:
         return np.ones(len(df))
     if isinstance(weights, str):
