@@ -64,6 +64,7 @@ def run(
         from rlkit.training.preflight import preflight
 
         on_verl = config.trainer.backend == "verl"
+        typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
         if on_verl:
             limits.check(config)
         preflight(config)

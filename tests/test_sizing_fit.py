@@ -282,3 +282,23 @@ def test_ladder_answers_are_as_long_as_worked_ones_and_prompts_as_the_tokenizer_
     assert 1 < found.response < found.longest == config.data.max_response_length
     random = load("params/train.yaml", {"model.warm_start.kind": "none"})
     assert expected_lengths(random).response == config.data.max_response_length
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"), [("r1_distill_1.5b", 76), ("r1_distill_7b", 113), ("r1_distill_14b", 131)]
+)
+def test_reasoning_models_with_long_responses_fit_one_h200_as_their_files_say(name, gib):
+    path = f"params/{name}_gpu.yaml"
+    found = fit(path, {}, "h200")
+    assert found.fits and found.memory.peak / 2**30 == pytest.approx(gib, rel=0.02)
+    assert f"{gib} GiB" in Path(path).read_text()
+    hours = found.estimate.seconds / 3600
+    assert f"{hours:.2g} h" in Path(path).read_text()
+
+
+def test_all_weights_of_seven_billion_fit_one_h200_with_their_moments_on_the_host():
+    here = fit("params/r1_distill_7b_gpu.yaml", {"actor.optimizer_offload": False}, "h200")
+    away = fit("params/r1_distill_7b_gpu.yaml", {}, "h200")
+    assert away.fits and not here.fits
+    assert "optimizer" in here.memory.held and "optimizer" not in away.memory.held
+    assert away.step.phases["update"] > here.step.phases["update"]  # 61 GB there and back

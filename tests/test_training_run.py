@@ -23,6 +23,7 @@ from rlkit.store import RunStore, read_jsonl
 from rlkit.training import checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
 from rlkit.training.run import TrainingRun
+from rlkit.training.sft import SupervisedTrainer
 from rlkit.training.verify import differences, verify_resume
 
 TINY = {
@@ -400,7 +401,7 @@ def test_a_matched_warm_start_stops_at_its_target(tmp_path):
 
 
 def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatch):
-    told, clock, update = [], iter([0.0, 0.5, 1.5]), RunStore.update
+    told, now, update, step = [], [0.0], RunStore.update, SupervisedTrainer.step
 
     def listen(store, **fields):
         told.extend([fields["phase"]] if "phase" in fields else [])
@@ -409,7 +410,10 @@ def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatc
     monkeypatch.setattr(RunStore, "update", listen)
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
     monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 10})
-    monkeypatch.setattr(warm_start, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(warm_start, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(
+        SupervisedTrainer, "step", lambda *a: now.__setitem__(0, now[0] + 0.06) or step(*a)
+    )  # 0.6 s between looks
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
     with TrainingRun.open(c, tmp_path, progress=False):
         assert told == ["preparing the model", "warm start 10/30", "warm start 30/30", ""]
@@ -420,7 +424,7 @@ def test_the_warm_start_never_sees_a_held_out_task():
 
     c = config()
     held = held_out(c)
-    stream = warm_start._supervised_stream(c, 0)
+    stream = warm_start.supervised(c, 0)
     from rlkit.data import TaskStream
 
     seen = {t.id for step in range(1, 31) for t in TaskStream(stream, held).batch(step)}

@@ -145,7 +145,7 @@ def cache_key(config: RunConfig) -> str:
         del section["sources"]
     parts = [content["model"]["path"], section, content["data"]["train"]]
     if config.model.warm_start.kind == "sft":
-        stream = TaskStream(_supervised(config, 0), held, side="sft")
+        stream = TaskStream(supervised(config, 0), held, side="sft")
         model = {k: v for k, v in content["model"].items() if k not in ("path", "warm_start")}
         parts += [model, content["data"], content_hashes(stream, held), _files(Path(config.model.path))]
     return content_hash([VERSION, *parts, [t.id for t in held]], 12)
@@ -200,7 +200,7 @@ class _Start:
         held = held_out(config)
         seed = derive("warm start", self.section.seed)
         side = "sft" if sft and config.data.sft_ratio else "rl"
-        self.stream = TaskStream(_supervised(config, seed), held, side=side)
+        self.stream = TaskStream(supervised(config, seed), held, side=side)
         data = config.data
         self.limit = data.max_prompt_length + data.max_response_length if sft else 0
         self.validation = None if sft else worked_batch(self.policy, validation_tasks(config, held))
@@ -316,7 +316,7 @@ def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
             return [t for t in chosen if t.problem not in reported]
 
 
-def _supervised(config: RunConfig, seed: int) -> RunConfig:
+def supervised(config: RunConfig, seed: int) -> RunConfig:
     """The configuration of the stream that supervised steps draw from."""
     section = config.model.warm_start
     changes: dict[str, Any] = {"train_batch_size": section.batch_size, "order": "mixed", "stages": ()}
