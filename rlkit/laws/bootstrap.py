@@ -118,7 +118,10 @@ class Autoregression:
         rho: the estimate, 0 to 0.97.
     """
 
-    GRID = np.linspace(0.0, 0.97, 98)
+    GRID, LONG = (
+        np.linspace(0.0, 0.97, 25),
+        1500,
+    )  # rows beyond which what the fit absorbs is left out of account
 
     def __init__(self, found: Optimum) -> None:
         table = found.table
@@ -126,29 +129,34 @@ class Autoregression:
         self.order, self.series = table.order, table.series[table.order]
         n, sizes = len(table), found.sizes[table.order]
         J = found.problem.jacobian(found.z[None])[1][0][found.free][:, table.order] / sizes
-        several = self.series.max() > 0
-        if several:  # each series has an offset of its own
+        if self.series.max() > 0:  # each series has an offset of its own
             J = np.vstack([J, np.eye(self.series.max() + 1)[:, self.series]])
-        basis = np.linalg.svd(
+        _, scale, basis = np.linalg.svd(
             np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300)), False
         )
-        H = basis[2][basis[1] > 1e-9]
-        G = np.eye(n) - H.T @ H
-        e = G @ (found.residuals[table.order] / sizes)
-        self.sum_of_squares, same = float(e @ e), self.series[1:] == self.series[:-1]
-        lag = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-        together = np.equal.outer(self.series, self.series)
+        H = basis[scale > 1e-9]  # (q, n) orthonormal: the directions that the fit absorbs
+        e = found.residuals[table.order] / sizes
+        e = e - H.T @ (H @ e)
+        same = self.series[1:] == self.series[:-1]
+        self.sum_of_squares = float(e @ e)
         seen = float((e[1:] * e[:-1])[same].sum() / max(self.sum_of_squares, 1e-300))
-        ratio, self.trace, self.freedom = (np.empty(len(self.GRID)) for _ in range(3))
-        for i, rho in enumerate(self.GRID):
-            M = G @ np.where(together, rho**lag, 0.0) @ G
-            self.trace[i] = np.trace(M)
-            ratio[i] = np.diagonal(M, 1)[same].sum() / self.trace[i]
-            self.freedom[i] = self.trace[i] ** 2 / max((M * M).sum(), 1e-300)
+        self.trace, ratio = np.full(len(self.GRID), n - len(H), dtype=float), self.GRID * same.sum() / n
+        if n <= self.LONG:
+            lag = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
+            together = np.equal.outer(self.series, self.series)
+            for i, rho in enumerate(self.GRID):
+                RH = np.where(together, rho**lag, 0.0) @ H.T
+                inner = H @ RH
+                self.trace[i] = n - np.trace(inner)
+                # The sum over neighbours of G·R·G = R - H'·H·R - R·H'·H + H'·(H·R·H')·H.
+                cross = (H[:, :-1].T * RH[1:])[same].sum() + (RH[:-1] * H[:, 1:].T)[same].sum()
+                both = ((H[:, :-1].T @ inner) * H[:, 1:].T)[same].sum()
+                ratio[i] = (rho * same.sum() - cross + both) / self.trace[i]
         rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
         self.rho = min(
             rho * n / max(n - 2, 1), 0.97
         )  # a ratio of sums falls short of that of their means by 2·rho/n
+        self.freedom = np.maximum((n - len(H)) * (1 - self.GRID**2) / (1 + self.GRID**2), 1.0)
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
     def draw(self, count: int, rng: np.random.Generator, vary: bool) -> np.ndarray:
