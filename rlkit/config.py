@@ -654,7 +654,7 @@ class RunConfig(Section):
     def _start_of_each_seed(cls, content: Any) -> Any:
         model = content.get("model") if isinstance(content, Mapping) else None
         start = model.get("warm_start") if isinstance(model, Mapping) else None
-        if isinstance(start, Mapping) and start.get("seed") == "run":
+        if isinstance(model, Mapping) and isinstance(start, Mapping) and start.get("seed") == "run":
             start = {**start, "seed": content.get("seed", 0)}
             return {**content, "model": {**model, "warm_start": start}}
         return content

@@ -116,22 +116,27 @@ class Plan:
 
     @cached_property
     def warm_starts(self) -> dict[str, dict[str, float]]:
-        """The predicted `flops` and `seconds` of each warm start that is to be made, under the first cell of those that
-        share it."""
+        """The predicted `flops` and `seconds` of the warm starts that are to be made, by the first cell of those that
+        share them: those of all seeds together, where each has its own."""
         from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make
 
         threads = {"trainer.num_threads": self.threads}
-        cells = {run.name: run for run in self.runs if not self.is_finished(run)}
+        starts = {
+            (run.name, run.config.model.warm_start.seed): run
+            for run in self.runs
+            if not self.is_finished(run)
+        }
         first: dict[Path, PlannedRun] = {}
-        for run in cells.values():
+        for run in starts.values():
             if folder := to_make(run.config):
                 first.setdefault(folder, run)
-        found = {
-            run.name: estimate_warm_start(load(self.params, {**threads, **run.overrides}))
-            for run in first.values()
-        }
-        return {name: {"flops": cost[0], "seconds": cost[1]} for name, cost in found.items() if cost}
+        found: dict[str, dict[str, float]] = {}
+        for run in first.values():
+            if cost := estimate_warm_start(load(self.params, {**threads, **run.overrides})):
+                own = found.setdefault(run.name, {"flops": 0.0, "seconds": 0.0})
+                own["flops"], own["seconds"] = own["flops"] + cost[0], own["seconds"] + cost[1]
+        return found
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.

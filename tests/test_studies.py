@@ -252,10 +252,19 @@ def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, 
     assert "8 of 8 runs to do: 9.0e+09 FLOPs, about 26 s" in out
     folder = place(make_plan("params/tiny.yaml").runs[0].config)
     assert folder is not None
-    _made(folder / "warm_start.json").touch()
+    _made(folder / "warm_start.json").write_text('{"flops": 1.0}')
     rows, out = shown()
     assert rows == ["warm start of 0.001, ladder-60k"]
     assert "8 of 8 runs to do: 8.5e+09 FLOPs, about 17 s" in out
+
+
+def test_the_plan_prices_the_warm_starts_of_all_seeds_where_each_has_its_own(project, monkeypatch):
+    monkeypatch.setattr("rlkit.sizing.estimate.estimate_warm_start", lambda config: (5e8, 9.0))
+    shared = make_plan("params/tiny.yaml")
+    own = make_plan("params/tiny.yaml", {"run.model.warm_start.seed": "run"})
+    assert [run.config.model.warm_start.seed for run in own.runs] == [run.config.seed for run in own.runs]
+    assert {cost["seconds"] for cost in shared.warm_starts.values()} == {9.0}
+    assert {cost["seconds"] for cost in own.warm_starts.values()} == {18.0}  # two seeds
 
 
 def _made(path: Path) -> Path:

@@ -78,7 +78,7 @@ def _opened(path: Path) -> Any:
     from rlkit.models.device import device_of
     from rlkit.models.loading import load_policy
 
-    device = device_of(RunConfig())
+    device = device_of(RunConfig.model_validate({}))
     run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)
     if path.name != "model" or run is None:
         return open_saved(path, device).policy

@@ -179,7 +179,9 @@ def label_ends(ax: "Axes") -> None:
     where names are longer than a third of the figure or more than fit above each other. Limits are to be set before."""
     fig: Any = ax.get_figure()
     width, height = fig.get_size_inches()
-    lines = [line for line in ax.lines if not str(line.get_label()).startswith("_") and len(line.get_xdata())]
+    lines = [
+        line for line in ax.lines if not str(line.get_label()).startswith("_") and np.size(line.get_xdata())
+    ]
     points = 7 if width < NARROW else 8
     line_height = 1.15 * points / 72 / max(height - 0.6, 0.3)  # as a share of the axis
     longest = max((_inches(str(line.get_label()), points) for line in lines), default=0)
