@@ -535,6 +535,9 @@ class Trainer(Section):
     """Checkpoints kept."""
     resume_mode: Literal["auto", "disable"] = "auto"
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
+    resume_from_path: str | None = None
+    """A checkpoint of another run, outputs/<study>/runs/<id>/checkpoints/step_<k>, that this run goes on from: with
+    more steps, or with another value of a key from step k + 1 on. Its steps up to k become this run's."""
     logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
     """Where metrics go besides the run store."""
     backend: Literal["local", "verl"] = "local"
@@ -595,6 +598,7 @@ _NAMED_LATER = (
     ("algorithm", "norm_adv_by_std_in_batch"),
     ("algorithm", "filter_groups"),
     ("reward", "overlong_buffer"),
+    ("trainer", "resume_from_path"),
 )
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
 

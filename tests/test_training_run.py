@@ -468,3 +468,23 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
         RunStopped, match=r"of 8 groups had unequal rewards after .*max_num_gen_batches = 1 batches"
     ):
         rlkit.train(config(**few), root=tmp_path / "few", progress=False)
+
+
+@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae", "data__order": "adaptive"}])
+def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path, extra):
+    whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
+    short = rlkit.train(config(trainer__total_training_steps=3, **extra), root=tmp_path, progress=False)
+    given = {"trainer__resume_from_path": str(checkpoint.folder_of(short.folder / "checkpoints", 3))}
+    longer = rlkit.train(config(**extra, **given), root=tmp_path, progress=False)
+    assert longer.folder != short.folder and differences(whole.folder, longer.folder) == []
+    assert json.loads((longer.folder / "run.json").read_text())["parent"] == {"run": short.id, "step": 3}
+    forked = rlkit.train(config(actor__optim__lr=1e-3, **extra, **given), root=tmp_path, progress=False)
+    scores = [[row["critic/score/mean"] for row in metrics_of(run)[1:]] for run in (whole, forked)]
+    rates = [row.get("actor/lr") for row in metrics_of(forked)[1:]]
+    assert scores[0][:3] == scores[1][:3] and set(rates[3:]) - {None} == {1e-3}
+    with pytest.raises(
+        UserError, match="a checkpoint of step 3, and trainer.total_training_steps is 2: raise it"
+    ):
+        rlkit.train(config(trainer__total_training_steps=2, **extra, **given), root=tmp_path, progress=False)
+    with pytest.raises(UserError, match="a checkpoint of another model, adapter or critic"):
+        rlkit.train(config(model__path="ladder-30k", **extra, **given), root=tmp_path, progress=False)

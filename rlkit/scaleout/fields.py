@@ -186,6 +186,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "trainer.test_freq": to("trainer.test_freq", value=_or_last_step),
     "trainer.save_freq": to("trainer.save_freq", value=_or_last_step),
     "trainer.max_actor_ckpt_to_keep": to("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
+    "trainer.resume_from_path": Refused(None, "verl's checkpoints are of another kind: leave it out"),
     "trainer.resume_mode": to("trainer.resume_mode"),
     "trainer.logger": By("rlkit's trackers, under the names of the run store; verl itself logs to console and file"),
     "trainer.backend": By("verl"),

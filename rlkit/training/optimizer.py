@@ -116,6 +116,8 @@ class Stepper:
 
     def load_state_dict(self, state: dict) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
+        for group in self.optimizer.param_groups:  # a run that goes on from another's checkpoint has its own
+            group["betas"], group["weight_decay"] = self.config.betas, self.config.weight_decay
         if self.moments:
             self.moments.put_away()
         self.step_count = state["step_count"]

@@ -2,6 +2,7 @@
 
 import gc
 import math
+import shutil
 import time
 import warnings
 from collections.abc import Iterator, Sequence
@@ -30,7 +31,7 @@ from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import derive
-from rlkit.store import Run, RunStore
+from rlkit.store import LOGS, Run, RunStore, read_json
 from rlkit.training import checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
 from rlkit.training.health import problems
@@ -151,11 +152,45 @@ class TrainingRun:
             state.load(self, checkpoint.folder_of(root, found))
             self.step = found
             self.sampler.sync(self.policy.model)
+        elif self.config.trainer.resume_from_path is not None:
+            found = self._fork(Path(self.config.trainer.resume_from_path))
         self.store.truncate(found if found is not None else -1)
         if self.progress and not self.finished:
             self.bar = tqdm(
                 total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True
             )
+
+    def _fork(self, folder: Path) -> int:
+        """Go on from a checkpoint of another run, whose steps until then become this run's; returns its step."""
+        parent, steps = folder.parents[1], self.config.trainer.total_training_steps
+        if (wrong := checkpoint.problem(folder)) is not None:
+            raise UserError(
+                f"trainer.resume_from_path is {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
+                "outputs/<study>/runs/<id>/checkpoints/."
+            )
+        if (step := int(folder.name.removeprefix("step_"))) >= steps:
+            raise UserError(
+                f"trainer.resume_from_path is a checkpoint of step {step}, and trainer.total_training_steps is "
+                f"{steps}: raise it."
+            )
+        try:
+            state.load(self, folder)
+        except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
+            raise UserError(
+                f"trainer.resume_from_path is {str(folder)!r}, a checkpoint of another model, adapter or critic: only "
+                f"other keys can change ({str(error).splitlines()[0]})."
+            ) from error
+        self.step = step
+        self.sampler.sync(self.policy.model)
+        for name in (*LOGS, "evals.parquet"):
+            if (parent / name).is_file():
+                shutil.copyfile(parent / name, self.store.folder / name)
+        before = read_json(parent / "run.json").get("evaluations", {})
+        self.store.update(
+            parent={"run": parent.name, "step": step},
+            evaluations={k: v for k, v in before.items() if int(k) <= step},
+        )
+        return step
 
     @property
     def finished(self) -> bool:
