@@ -18,6 +18,7 @@ PARAMS = sorted(
     path
     for path in Path("params").glob("*.yaml")
     if isinstance((content := read_yaml(path)).get("run", content).get("data"), dict)
+    and path.stem != "scalerl"  # filters groups, which is refused below
 )
 ESTIMATORS = ("gae", "grpo", "rloo", "opo", "reinforce_plus_plus", "reinforce_plus_plus_baseline", "gpg")
 LOSSES = ("vanilla", "gspo", "cispo", "sapo", "gpg", "geo_mean", "clip_cov", "kl_cov", "dppo_tv", "dppo_kl")
@@ -191,6 +192,15 @@ def test_key_heads_may_be_fewer_than_the_gpus_that_share_a_model():
 
 REFUSED = [
     ({"model": {"lora_rank": 4, "lora_dropout": 0.1}}, r"model\.lora_dropout is 0\.1"),
+    ({"algorithm": {"filter_groups": {"enable": True}}}, r"algorithm\.filter_groups\.enable is True"),
+    ({"algorithm": {"norm_adv_by_std_in_batch": True}}, r"algorithm\.norm_adv_by_std_in_batch is True"),
+    ({"algorithm": {"truncated": "mask"}}, r"algorithm\.truncated is 'mask'"),
+    ({"reward": {"overlong_buffer": {"enable": True, "len": 8}}}, r"reward\.overlong_buffer\.enable is True"),
+    ({"trainer": {"resume_from_path": "x"}}, r"trainer\.resume_from_path is 'x'"),
+    (
+        {"actor": {"loss_agg_mode": "prompt-mean-token-mean"}},
+        r"actor\.loss_agg_mode is 'prompt-mean-token-mean'",
+    ),
     ({"data": {"order": "adaptive"}}, r"data\.order is 'adaptive'"),
     *(
         ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")

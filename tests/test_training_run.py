@@ -25,6 +25,7 @@ from rlkit.training.interrupt import Interrupted
 from rlkit.training.run import TrainingRun
 from rlkit.training.sft import SupervisedTrainer
 from rlkit.training.verify import differences, verify_resume
+from rlkit.types import Reward
 
 TINY = {
     "study": "test",
@@ -329,25 +330,24 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 
 @pytest.mark.filterwarnings("ignore:step")
 def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch):
-    """The grader fails from the fourth step on; once it is back, the run goes on to the bits of one without trouble."""
-    (flag := tmp_path / "down").write_text("")
-    grader = tmp_path / "grader.py"
-    grader.write_text(
-        "from pathlib import Path\nCALLS = Path(__file__).with_name('calls')\n"
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
-        f"    down = Path({str(flag)!r}).exists()\n"
-        "    with CALLS.open('a') as f: f.write('x')\n"
-        "    if down and CALLS.stat().st_size > 3 * 32 + 60: raise RuntimeError('the judge is down')\n"
-        "    return float(solution_str == ground_truth)\n"
-    )
+    """The judge fails in the fourth step; once it is back, the run goes on to the bits of one without trouble."""
+    from rlkit.training import run as running
+
+    graded, batches = running.grade, []
+
+    def judge_down(rollouts, router, policy):
+        graded(rollouts, router, policy)
+        batches.extend([rollouts] if rollouts else [])
+        for rollout in rollouts if len(batches) == 4 else []:
+            rollout.reward = Reward.failed("the judge is down")
+
     extra = {"algorithm__adv_estimator": "gae", "data__order": "adaptive", "trainer__save_freq": 0}
-    c = config(reward__custom_reward_function=f"{grader}:compute_score", trainer__test_freq=0, **extra)
-    with pytest.raises(RunStopped, match="the judge is down"):
+    c = config(trainer__test_freq=0, **extra)
+    with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
+        patch.setattr(running, "grade", judge_down)
         rlkit.train(c, root=tmp_path / "cut", progress=False)
     folder = tmp_path / "cut" / "test" / "runs" / c.id
-    last = metrics_of(SimpleNamespace(folder=folder))[-1]["step"]
-    assert last >= 2 and checkpoint.steps(folder / "checkpoints") == [last]
-    flag.unlink()
+    assert checkpoint.steps(folder / "checkpoints") == [3]
     cut = rlkit.train(c, root=tmp_path / "cut", progress=False)
     whole = rlkit.train(c, root=tmp_path / "whole", progress=False)
     assert differences(whole.folder, cut.folder) == []

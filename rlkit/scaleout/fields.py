@@ -117,7 +117,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "algorithm.adv_estimator": to("algorithm.adv_estimator"),
     "algorithm.gamma": to("algorithm.gamma"),
     "algorithm.lam": to("algorithm.lam"),
-    "algorithm.truncated": Refused("end", "verl 0.9.1 does not bootstrap a cut answer: use 'end'"),
+    "algorithm.truncated": Refused("end", "verl 0.9.1 neither bootstraps nor masks a cut answer: use 'end'"),
     "algorithm.norm_adv_by_std_in_grpo": to("algorithm.norm_adv_by_std_in_grpo"),
     "algorithm.use_kl_in_reward": to("algorithm.use_kl_in_reward"),
     "algorithm.kl_penalty": to("algorithm.kl_penalty"),

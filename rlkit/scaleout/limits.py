@@ -29,6 +29,11 @@ def check(config: RunConfig) -> None:
             f"algorithm.adv_estimator is {a.adv_estimator!r}, which needs {UNSUPPORTED[a.adv_estimator]}: "
             "use another estimator, or trainer.backend local."
         )
+    if config.actor.loss_agg_mode == "prompt-mean-token-mean":
+        raise UserError(
+            "actor.loss_agg_mode is 'prompt-mean-token-mean', which verl 0.9.1 does not have: use token-mean, or "
+            "trainer.backend local."
+        )
     if config.data.order == "adaptive":
         raise UserError(
             "data.order is 'adaptive', which depends on the run: verl reads rows in an order that is fixed before."
