@@ -16,7 +16,7 @@ from rlkit.report import console, continuation, duration
 from rlkit.store import read_json
 
 if TYPE_CHECKING:
-    from rlkit.sizing.throughput import Throughput
+    from rlkit.sizing.packing import Throughput
     from rlkit.study_plan import Plan, PlannedRun
 
 _LOOK = 1.0  # seconds between two looks at the logs of running runs

@@ -15,8 +15,7 @@ from rlkit.notebook import parameters_of
 from rlkit.progress import run_state
 from rlkit.report import console
 from rlkit.seeds import content_hash
-from rlkit.sizing.packing import PackedExecutor
-from rlkit.sizing.throughput import ALONE, PATIENCE, Throughput, throughput
+from rlkit.sizing.packing import ALONE, PATIENCE, PackedExecutor, Throughput, throughput
 from rlkit.store import read_json
 from rlkit.study_plan import Plan, PlannedRun
 

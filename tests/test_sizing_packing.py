@@ -17,8 +17,7 @@ from rlkit.sizing import packing
 from rlkit.sizing.devices import Gpu
 from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
-from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, usable_cards
-from rlkit.sizing.throughput import throughput
+from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, throughput, usable_cards
 
 GB = 1e9
 

@@ -16,7 +16,7 @@ from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
 from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw, require_numbers
-from rlkit.samplers.memory import Memory, alike
+from rlkit.samplers.prefixes import PrefixCache, alike
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
 
@@ -49,12 +49,12 @@ class TorchSampler:
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
         on_gpu = self.decoder.device.type == "cuda"
         self.static = StaticDecoding(self.decoder, self.stop_ids) if on_gpu else None
-        self.memory: Memory | None = None
+        self.memory: PrefixCache | None = None
 
     def session(self, keep: int) -> "TorchSampler":
         """This sampler, remembering the last `keep` prompts: one that continues another is computed from there."""
         session = copy.copy(self)  # the same weights, buffers and graphs
-        session.memory = Memory(self.decoder, min(keep, self.max_num_seqs))
+        session.memory = PrefixCache(self.decoder, min(keep, self.max_num_seqs))
         return session
 
     def sync(self, policy: torch.nn.Module) -> None:

@@ -5,7 +5,7 @@ import pytest
 import tiny
 import torch
 
-from rlkit.samplers.memory import BOARD, Memory, alike, shared
+from rlkit.samplers.prefixes import BOARD, PrefixCache, alike, shared
 from rlkit.samplers.static import StaticDecoding
 from rlkit.samplers.torch import TorchSampler, pad_right
 
@@ -44,7 +44,7 @@ def test_turns_of_a_session_draw_what_whole_prompts_draw(family, buffers):
 
 
 def test_only_what_is_new_is_computed(monkeypatch):
-    memory, counts = Memory(TorchSampler(tiny.model(), ()).decoder, keep=5), []
+    memory, counts = PrefixCache(TorchSampler(tiny.model(), ()).decoder, keep=5), []
     run = memory.decoder.run
     monkeypatch.setattr(memory.decoder, "run", lambda ids, *rest: counts.append(len(ids)) or run(ids, *rest))
     a, b = np.arange(1, 21), np.arange(5, 30)
@@ -58,7 +58,7 @@ def test_only_what_is_new_is_computed(monkeypatch):
 
 def test_kept_rows_of_other_lengths_leave_no_trace():
     decoder = TorchSampler(tiny.model(), ()).decoder
-    memory, prompts = Memory(decoder, keep=50), tiny.prompts(6, low=4, high=60)
+    memory, prompts = PrefixCache(decoder, keep=50), tiny.prompts(6, low=4, high=60)
     with torch.no_grad():
         memory.prefill([p[: len(p) // 2] for p in prompts[:4]] + [prompts[5]])
         mine, own = memory.prefill(prompts), decoder.prefill(*pad_right(prompts, 0))

@@ -28,14 +28,14 @@ def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
     return groups
 
 
-class Memory:
+class PrefixCache:
     """Keys and values of the last prompts, found again by their ids.
 
     A prompt that begins like one of them is computed from where it differs. The numbers are those of the whole
     prompt's own forward pass, up to the rounding of differently shaped products.
 
     Args:
-        decoder: a frozen decoder, whose weights stay as they are while the memory is used.
+        decoder: a frozen decoder, whose weights stay as they are while the cache is used.
         keep: prompts that are kept; the oldest calls go first.
     """
 
