@@ -611,7 +611,7 @@ class RunConfig(Section):
     seed: int = Field(0, ge=0)
     """Seed of data order, sampling and adapter initialisation."""
     model: Model = Model()
-    data: Data = Data()
+    data: Data = Field(default_factory=Data)
     algorithm: Algorithm = Algorithm()
     actor: Actor = Actor()
     critic: Critic = Critic()

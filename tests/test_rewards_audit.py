@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.config import RewardConfig
-from rlkit.rewards import SCORER_VERSION
-from rlkit.rewards.audit import audit, cases
+from rlkit.rewards import SCORER_VERSION, audit
+from rlkit.rewards.files import cases
 
 
 def test_the_cases_have_right_and_wrong_answers_of_every_domain_cheats_and_hangs():

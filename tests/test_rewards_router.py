@@ -486,7 +486,7 @@ def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_
     assert router.grade_rows([("math__x", "1", "1", None)])[0].correct  # its threads run, here alone
 
     def child(parent: int) -> None:
-        words = f"of process {parent}, of which process {os.getpid()} is a fork: make a Router"
+        words = f"in process {parent}, and process {os.getpid()} is a fork of it: make a Router"
         with pytest.raises(RuntimeError, match=words):
             router.grade_rows([("math__x", "1", "1", None)])
         router.close()

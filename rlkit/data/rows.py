@@ -161,7 +161,7 @@ def contents(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     Raises:
         ValueError: one of them cannot be decoded, or the truth is no JSON value.
     """
-    from rlkit.rewards.truth import decode
+    from rlkit.rewards.grading import decode
 
     truth, info = row["reward_model"]["ground_truth"], row.get("extra_info") or {}
     if isinstance(info, str):

@@ -11,7 +11,7 @@ from pydantic import Field
 from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, tagged
 from rlkit.errors import UserError
-from rlkit.rewards.truth import parse
+from rlkit.rewards.grading import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

@@ -15,9 +15,8 @@ from pydantic import Field
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, literal
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading, Ungradable
+from rlkit.rewards.grading import Grading, Ungradable, parse
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.truth import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

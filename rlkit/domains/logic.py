@@ -12,7 +12,7 @@ from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal, tagged
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
-from rlkit.rewards.truth import parse
+from rlkit.rewards.grading import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

@@ -10,9 +10,8 @@ from pydantic import Field
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import tagged
 from rlkit.errors import UserError, did_you_mean
-from rlkit.rewards.grading import Grading
+from rlkit.rewards.grading import Grading, parse
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.truth import parse
 from rlkit.types import Reward, Task
 
 LISTED = ("acre", "gsm_symbolic", "list_functions")

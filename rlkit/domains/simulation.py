@@ -13,9 +13,8 @@ from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.domains.code import PARAMETER, an_input, compose, same_value
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading
+from rlkit.rewards.grading import Grading, parse
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.truth import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

@@ -1,19 +1,30 @@
-"""Scoring a file of answers, one JSON object a line."""
+"""Answers in files: `score_file` grades a file of them, `audit` measures the graders on cases decided by hand.
+
+The cases (cases.jsonl) are rows of `score_file` with `correct`, a `domain` and a `kind`: answer, cheat (it tries to get
+a verdict without an answer) or hang (it never ends). Cheats and hangs have a `note` that says what they try.
+"""
 
 import json
-from collections import deque
+import tempfile
+import time
+from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards import scorer_of
+from rlkit.files import write_text
+from rlkit.rewards.grading import scorer_of
 from rlkit.rewards.pool import Call, Router
 from rlkit.seeds import content_hash
-from rlkit.types import Reward
+from rlkit.types import Reward, Task
 
 _WINDOW = 256  # rows written together; two windows are under way at a time
+_AUDIT_SECONDS = 5.0  # that an answer of the audit may take
 _FIELDS = ("data_source", "response", "ground_truth")
 
 
@@ -28,14 +39,17 @@ def score_file(
 
     Each line of `out` (default: NAME.scored.jsonl) has value, correct, parts, error, seconds, the row's
     `id` (a hash of its content) and the scorer, in the order of the input. A call that was interrupted
-    goes on behind the last whole line. A line that is no such object gets an error.
+    continues after the last whole line. A line that is no such object gets an error.
 
     Returns:
         rows, correct, errors (counts) and out (the path).
 
     Raises:
-        UserError: there is no such file, or `out` was written from other rows or by another scorer.
+        UserError: there is no such file, or `out` cannot be written, or was written from other rows or by another
+            scorer.
     """
+    from tqdm.auto import tqdm
+
     path, config = Path(path), config or RewardConfig()
     if not path.is_file():
         raise UserError(f"There is no file {path}.")
@@ -43,65 +57,63 @@ def score_file(
     if out.resolve() == path.resolve():
         raise UserError(f"{out} is the input itself; name another file with --out.")
     scorer = "/".join(scorer_of(config).values())
+    _require_writable(out)
     done = _written(out, path, scorer)
-    with path.open("rb") as file:
-        total = sum(1 for line in file if line.strip())
-    counts = {"rows": total, "correct": 0, "errors": 0, "out": str(out)}
+    counts = {"rows": sum(1 for _ in _lines(path)), "correct": 0, "errors": 0, "out": str(out)}
+
+    def count(row: dict[str, Any]) -> None:
+        counts["correct"] += row["correct"] is True
+        counts["errors"] += row["error"] is not None
+
     for row in done:
-        _count(counts, row)
-    with Router(config) as router, out.open("ab") as target:
-        for row in _bar(_scored(router, path, len(done), scorer), total, len(done), progress):
-            _count(counts, row)
+        count(row)
+    bar = tqdm(total=counts["rows"], initial=len(done), desc="grading", unit="answer", disable=not progress)
+    with bar, Router(config) as router, out.open("ab") as target:
+        for line, reward, seconds in _graded(router, islice(_lines(path), len(done), None)):
+            row = asdict(reward) | {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
+            count(row)
             target.write(json.dumps(row).encode() + b"\n")
             target.flush()
+            bar.update()
     return counts
 
 
-def _count(counts: dict[str, Any], row: dict[str, Any]) -> None:
-    counts["correct"] += row["correct"] is True
-    counts["errors"] += row["error"] is not None
+def _require_writable(out: Path) -> None:
+    """Before anything is graded."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out.parent):
+            pass
+        if out.exists():
+            out.open("ab").close()
+    except OSError as error:
+        raise UserError(
+            f"{out} cannot be written ({error.strerror}): name another file with --out."
+        ) from None
 
 
-def _bar(rows: Iterator[dict[str, Any]], total: int, done: int, progress: bool) -> Iterator[dict[str, Any]]:
-    if not progress:
-        return rows
-    from tqdm.auto import tqdm
-
-    return iter(tqdm(rows, total=total, initial=done, desc="grading", unit="answer"))
-
-
-def _lines(path: Path, skip: int = 0) -> Iterator[bytes]:
+def _lines(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
-        for line in file:
-            if line.strip():
-                if skip:
-                    skip -= 1
-                else:
-                    yield line
+        yield from (line for line in file if line.strip())
 
 
 def _identity(line: bytes) -> str:
     return content_hash(line.strip().decode("utf-8", "backslashreplace"))
 
 
-def _scored(router: Router, path: Path, skip: int, scorer: str) -> Iterator[dict[str, Any]]:
-    """The output rows, in order, with the next window always under way."""
-    windows: deque[tuple[list[bytes], Call]] = deque()
-    lines = _lines(path, skip)
-    while True:
-        window = [line for _, line in zip(range(_WINDOW), lines, strict=False)]
-        if window:
-            windows.append((window, router.submit([_fields(line) for line in window])))
-        if not windows:
+def _graded(router: Router, lines: Iterator[bytes]) -> Iterator[tuple[bytes, Reward, float]]:
+    """Each line with its reward and its seconds, in order. The next window is graded while one is written."""
+    before: tuple[list[bytes], Call] = [], router.submit([])
+    while before:
+        window = list(islice(lines, _WINDOW))
+        call = router.submit([_row(line) for line in window])
+        yield from zip(before[0], before[1].wait(), before[1].seconds, strict=True)
+        if not window:
             return
-        if len(windows) == 2 or not window:
-            sources, call = windows.popleft()
-            rewards = call.wait()
-            for line, reward, seconds in zip(sources, rewards, call.seconds, strict=True):
-                yield _row(line, reward, seconds, scorer)
+        before = window, call
 
 
-def _fields(line: bytes) -> tuple[Any, Any, Any, Any] | str:
+def _row(line: bytes) -> tuple[Any, Any, Any, Any] | str:
     """The row of a line, or why there is none."""
     try:
         row = json.loads(line)  # UnicodeDecodeError is a ValueError
@@ -109,41 +121,134 @@ def _fields(line: bytes) -> tuple[Any, Any, Any, Any] | str:
         return f"The line is no JSON: {error}."
     if not isinstance(row, dict):
         return f"The line is a {type(row).__name__}, not an object."
-    for field in _FIELDS:
-        if field not in row:
-            return f"The field {field!r} is missing."
+    for name in _FIELDS:
+        if name not in row:
+            return f"The field {name!r} is missing."
     return row["data_source"], row["response"], row["ground_truth"], row.get("extra_info")
-
-
-def _row(line: bytes, reward: Reward, seconds: float, scorer: str) -> dict[str, Any]:
-    return {
-        "value": reward.value,
-        "correct": reward.correct,
-        "parts": dict(reward.parts),
-        "error": reward.error,
-        "seconds": round(seconds, 6),
-        "id": _identity(line),
-        "scorer": scorer,
-    }
 
 
 def _written(out: Path, path: Path, scorer: str) -> list[dict[str, Any]]:
     """The whole rows that an earlier call wrote; a torn last line is cut off."""
     if not out.exists():
         return []
-    rows, size = [], 0
-    with out.open("rb") as file:
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            rows.append(json.loads(line))
-            size += len(line)
-    other = UserError(f"{out} holds scores of other rows or of another scorer: delete it or use --out.")
-    lines = _lines(path)
-    for row in rows:
-        line = next(lines, None)
-        if line is None or row.get("id") != _identity(line) or row.get("scorer") != scorer:
-            raise other
+    *whole, torn = out.read_bytes().split(b"\n")
+    try:
+        rows = [json.loads(line) for line in whole]
+        known = [(row["id"], row["scorer"], row["correct"], row["error"])[:2] for row in rows]
+    except (ValueError, TypeError, KeyError):
+        known, rows = [("", "")], []
+    if known != [(_identity(line), scorer) for line in islice(_lines(path), len(known))]:
+        raise UserError(
+            f"{out} holds something else, scores of other rows or of another scorer: delete it or use --out."
+        )
     with out.open("rb+") as file:
-        file.truncate(size)
+        file.truncate(out.stat().st_size - len(torn))
     return rows
+
+
+@dataclass
+class Audit:
+    """The result of an audit: each case with its `verdict` (None for an error), `parts`, `error` and `seconds`."""
+
+    scorer: str
+    sandbox: str
+    cases: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def failures(self) -> list[dict[str, Any]]:
+        """The cases with a wrong verdict or none."""
+        return [case for case in self.cases if case["verdict"] is not case["correct"]]
+
+    @property
+    def rate(self) -> float:
+        """Share of failures."""
+        return len(self.failures) / len(self.cases) if self.cases else 0.0
+
+    def table(self) -> str:
+        """Each attack with its result, and the wrong verdicts of each domain, in 80 columns."""
+        lines = [f"{'attack':<47}{'domain':<15}{'result':<9}{'seconds':>9}"]
+        for case in self.cases:
+            if case["kind"] != "answer":
+                result = {True: "ACCEPTED", False: "refused", None: "error"}[case["verdict"]]
+                lines.append(f"{case['note']:<47}{case['domain']:<15}{result:<9}{case['seconds']:>9.2f}")
+        domains = list(dict.fromkeys(case["domain"] for case in self.cases))
+        width = max(map(len, ["domain", *domains]))
+        columns = f"{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}{'seconds':>9}"
+        lines += ["", f"{'domain':<{width}}{columns}"]
+        for domain in domains:
+            own = [case for case in self.cases if case["domain"] == domain]
+            wrong = [sum(c["verdict"] is v and c["correct"] is not v for c in own) for v in (True, False)]
+            errors, seconds = sum(c["verdict"] is None for c in own), sum(c["seconds"] for c in own)
+            lines.append(
+                f"{domain:<{width}}{len(own):>7}{wrong[0]:>12}{wrong[1]:>12}{errors:>8}{seconds:>9.2f}"
+            )
+        wrong = (
+            f"{len(self.failures)} of {len(self.cases)}, {100 * self.rate:.2f} % of the verdicts are wrong"
+        )
+        return "\n".join([*lines, "", f"Scorer {self.scorer}, sandbox {self.sandbox}: {wrong}."])
+
+
+def audit(
+    config: RewardConfig | None = None, data: str | Path | None = None, out: str | Path | None = None
+) -> Audit:
+    """Grade the shipped cases and store the result as JSON in `out`. With a data file, each ground truth must be right
+    as an answer to itself, and the answer of another row wrong.
+
+    Raises:
+        UserError: the data file cannot be read, `out` cannot be written, or the reward function cannot be loaded.
+    """
+    from rlkit.rewards.sandbox.levels import choose
+
+    config = config or RewardConfig(timeout=_AUDIT_SECONDS)
+    if out is not None:
+        _require_writable(Path(out))
+    try:
+        sandbox = choose(config.sandbox).name
+    except UserError:
+        sandbox = "none"
+    result = Audit("/".join(scorer_of(config).values()), sandbox)
+    wanted = [*cases(), *(_own_cases(data) if data is not None else [])]
+    with Router(config) as router:
+        call = router.submit(
+            [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
+        )
+        for case, reward, seconds in zip(wanted, call.wait(), call.seconds, strict=True):
+            found = {"verdict": reward.correct, "parts": dict(reward.parts), "error": reward.error}
+            result.cases.append({**case, **found, "seconds": round(seconds, 3)})
+    if out is not None:
+        when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        write_text(out, json.dumps({**asdict(result), "rate": result.rate, "time": when}, indent=1))
+    return result
+
+
+def cases() -> list[dict[str, Any]]:
+    """The shipped cases, as mappings of domain, kind, data_source, response, ground_truth, extra_info and correct."""
+    text = resources.files("rlkit.rewards").joinpath("cases.jsonl").read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.split("\n") if line]
+
+
+def _own_cases(path: str | Path) -> list[dict[str, Any]]:
+    """For each row: its reference answer, which is right, and the next other one of its source, which is wrong."""
+    from rlkit.data.reference import reference_response
+    from rlkit.data.rows import tasks
+
+    def case(task: Task, answer: str, whose: str) -> dict[str, Any]:
+        return {
+            "domain": f"{task.data_source} ({whose})", "kind": "answer", "data_source": task.data_source,
+            "response": answer, "ground_truth": task.ground_truth, "extra_info": dict(task.extra_info),
+            "correct": whose == "own",
+        }  # fmt: skip
+
+    by_source: dict[str, list[tuple[Task, str]]] = defaultdict(list)
+    for task in tasks(path):
+        if (answer := reference_response(task)) is not None:
+            by_source[task.data_source].append((task, answer))
+    found = []
+    for pairs in by_source.values():
+        for index, (task, answer) in enumerate(pairs):
+            found.append(case(task, answer, "own"))
+            later = pairs[index + 1 :] + pairs[:index]
+            other = next((text for t, text in later if t.ground_truth != task.ground_truth), None)
+            if other is not None:
+                found.append(case(task, other, "other"))
+    return found

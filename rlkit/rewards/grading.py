@@ -1,29 +1,39 @@
-"""Grading one answer inside a worker: find the scorer, call it, and turn every failure into an error."""
+"""Grading one answer inside a worker: read the ground truth, find the scorer, call it, and turn failures into errors.
+
+Guru's second data set holds a ground truth as {"compressed": base64(gzip(json))} and extra_info as
+{"part_1": …, "part_n": …}, the pieces of one such string.
+"""
 
 import asyncio
+import base64
+import gzip
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import inspect
+import io
+import json
 import math
+import os
 import time
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from rlkit.config import RewardConfig
 from rlkit.domains import resolve
 from rlkit.errors import UserError
-from rlkit.rewards.truth import decode
 from rlkit.types import Reward
 
-if TYPE_CHECKING:
-    from rlkit.config import RewardConfig
-
 _LOADING = 120.0  # seconds that the start of a service or an import may take
+_LARGEST = 512 << 20  # bytes of a decompressed ground truth
+VERL = "verl.utils.reward_score"
 
 
 class Ungradable(Exception):
@@ -43,13 +53,10 @@ class Grading:
 
     def __init__(
         self,
-        settings: "RewardConfig | None" = None,
+        settings: RewardConfig | None = None,
         batch: list[Any] | None = None,
         announce: Callable[[float], None] = lambda seconds: None,
     ) -> None:
-        # not above: the config's default sources are in the domains, which import this module
-        from rlkit.config import RewardConfig
-
         self.settings = settings or RewardConfig()
         self._batch, self._announce = batch or [], announce
         self._deadline = time.monotonic() + self.settings.timeout
@@ -78,6 +85,50 @@ class Grading:
         finally:
             self._deadline += time.monotonic() - start
             self._announce(self.remaining())
+
+
+def decode(value: Any) -> Any:
+    """The value itself, or what its compressed form holds.
+
+    Raises:
+        UserError: a compressed value that cannot be read.
+    """
+    if isinstance(value, Mapping):
+        if set(value) == {"compressed"}:
+            return _inflate(value["compressed"])
+        pieces = {k: v for k, v in value.items() if v is not None}
+        if pieces and all(k.startswith("part_") and k[5:].isdigit() for k in pieces):
+            return _inflate("".join(pieces[k] for k in sorted(pieces, key=lambda k: int(k[5:]))))
+    return value
+
+
+def _inflate(text: Any) -> Any:
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(base64.b64decode(text, validate=True))) as file:
+            data = file.read(_LARGEST + 1)
+        value = json.loads(data) if len(data) <= _LARGEST else None
+    except (OSError, EOFError, zlib.error, TypeError, ValueError) as error:
+        raise UserError(f"A compressed ground truth cannot be decoded: {error}.") from None
+    if len(data) > _LARGEST:
+        raise UserError(f"A compressed ground truth is larger than {_LARGEST >> 20} MB.")
+    return value
+
+
+def parse(value: Any, kind: type | tuple[type, ...], what: str) -> Any:
+    """`value` if it has the type that its domain needs, else what its JSON string holds.
+
+    Raises:
+        UserError: neither the value nor its JSON form has the type.
+    """
+    if isinstance(value, str) and (kind is not str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            raise UserError(f"The ground truth of {what} is no JSON: {value[:80]!r}.") from None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise UserError(f"The ground truth of {what} must be a {names}, not {type(value).__name__}.")
+    return value
 
 
 def grade(
@@ -123,7 +174,7 @@ def _asks(scorer: Callable[..., Reward]) -> bool:
     return "grading" in inspect.signature(scorer).parameters
 
 
-def _all_or_share(reward: Reward, settings: "RewardConfig") -> Reward:
+def _all_or_share(reward: Reward, settings: RewardConfig) -> Reward:
     """A scorer's reward as the settings pay it: all or nothing, or the share that is right."""
     if reward.value is None or reward.correct is None:
         return reward
@@ -150,7 +201,7 @@ def _count(text: str, tag: str) -> int:
     return opened if opened == closed and text.find(f"<{tag}>") < text.find(f"</{tag}>") else 0
 
 
-def _with_format(reward: Reward, response: str, settings: "RewardConfig") -> Reward:
+def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:
     """The weighted sum of a reward and of whether the response has the format; both are in the parts."""
     weight = settings.format_weight
     if reward.value is None or not weight:
@@ -161,8 +212,8 @@ def _with_format(reward: Reward, response: str, settings: "RewardConfig") -> Rew
 
 
 def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
-    """Shares of answers that are wrong for another reason than what they say: the grader was killed (deadline, memory,
-    recursion, death), a program's time was over, or the scorer raised an exception."""
+    """Shares of answers that are wrong without a scorer's decision: the grader was killed (deadline, memory, recursion,
+    death), a program's time was over, or the scorer raised an exception."""
     parts = [reward.parts for reward in rewards if reward is not None]
     count = max(1, len(rewards))
     return {
@@ -180,7 +231,11 @@ def _custom(
         data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
     )
     if inspect.isawaitable(result):
-        result = asyncio.run(_wait(result))
+
+        async def finished() -> Any:
+            return await result
+
+        return _reward_of(name, asyncio.run(finished()))
     return _reward_of(name, result)
 
 
@@ -192,7 +247,8 @@ def _verl(
 
     seconds = max(0.1, grading.remaining() - 0.3)
     row = [data_source, response, ground_truth, dict(extra)]
-    [call] = programs.call_function(grading, _VERL, "score", [row], seconds, modules=(VERL,))
+    source = f"from {VERL} import default_compute_score"
+    [call] = programs.call_function(grading, source, "default_compute_score", [row], seconds, modules=(VERL,))
     if call.error == "time":
         return Reward.of(False, reason="time")
     if call.error is not None:
@@ -200,13 +256,9 @@ def _verl(
     return _reward_of(f"{VERL}:default_compute_score", call.value)
 
 
-VERL = "verl.utils.reward_score"
-_VERL = f"from {VERL} import default_compute_score as score"
-
-
 def _reward_of(name: str, result: Any) -> Reward:
-    """A number, or a mapping with `score` and `acc`, as a Reward. Whether the answer is right it says by `acc`; where
-    it does not, a score of at least 1 is, and one for effort is not."""
+    """A number, or a mapping with `score` and `acc`, as a Reward. `acc` says whether the answer is right; without it, a
+    score of at least 1 does."""
     parts = dict(result) if isinstance(result, Mapping) else {}
     value = parts.pop("score", None) if isinstance(result, Mapping) else result
     try:
@@ -221,8 +273,37 @@ def _reward_of(name: str, result: Any) -> Reward:
     return Reward(number, bool(parts.get("acc", number >= 1)), parts)
 
 
-async def _wait(awaitable: Any) -> Any:
-    return await awaitable
+SCORER_VERSION = "3"
+"""Changes whenever any scorer's verdict changes; stored with every run."""
+
+
+def scorer_of(config: RewardConfig) -> dict[str, str]:
+    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
+
+    Raises:
+        UserError: reward.custom_reward_function cannot be loaded.
+    """
+    if (own := config.custom_reward_function) is not None:
+        return {"scorer": own, "scorer_version": version_of(own)}
+    if config.scorer == "verl":
+        return {
+            "scorer": f"{VERL}:default_compute_score",
+            "scorer_version": importlib.metadata.version("verl"),
+        }
+    return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
+
+
+def isolation(config: RewardConfig) -> str | None:
+    """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
+    if config.custom_reward_function is not None:
+        user = "nobody" if os.geteuid() == 0 else "you, and can read your files and your processes' keys and tokens"
+        return (
+            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
+            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
+        )
+    if config.scorer == "verl":
+        return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."
+    return None
 
 
 def version_of(name: str) -> str:

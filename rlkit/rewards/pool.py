@@ -3,9 +3,9 @@
     with Router(config.reward) as router:
         rewards = router.grade([(task, response), ...])
 
-Works the same from any thread; from an event loop use `grade_async`. Each worker process has a thread here that feeds
-it and enforces the deadline by killing it. Workers are forked from multiprocessing's fork server, which has the
-scorers imported, so that a killed one is replaced in milliseconds, whatever threads the trainer has.
+Works the same from any thread; from an event loop use `grade_async`. Each worker process has a thread here that sends
+it batches of answers and kills it when an answer is late. Workers are forked from a fork server, which has the scorers
+imported, so that a killed one is replaced in milliseconds, whatever threads the trainer has.
 """
 
 import asyncio
@@ -20,18 +20,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
-from multiprocessing import Pipe, forkserver
+from multiprocessing import Pipe
 from multiprocessing.connection import wait
-from typing import Any, TypeVar
+from multiprocessing.forkserver import ForkServer, read_signed
+from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards.worker import END, LOADING, Start, encode, environment
 from rlkit.types import Reward, Task
-
-T = TypeVar("T")
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
 _LONG = 3600.0  # seconds; no answer counts as longer
@@ -41,26 +41,28 @@ _LARGEST = 1 << 30  # bytes of a message from a worker
 
 
 class Call:
-    """Rows that are being graded: their rewards and grading times, in order, as they come in."""
+    """Rows that are being graded: `results` and grading times in `seconds`, in order, as they come in."""
 
     def __init__(self) -> None:
         self.results: list[Reward | None] = []
         self.seconds: list[float] = []
-        self._finished: list[
-            int
-        ] = []  # indices; several threads append, which needs no lock as counting would
+        self._left = 0
         self._changed = threading.Condition()
 
-    def expect(self, rows: int) -> None:
-        """Make room for `rows` more."""
+    def expect(self, rows: int) -> int:
+        """Make room for `rows` more. Returns the index of the first."""
+        first = len(self.results)
         self.results += [None] * rows
         self.seconds += [0.0] * rows
+        with self._changed:
+            self._left += rows
+        return first
 
     def finish(self, index: int, reward: Reward, seconds: float = 0.0) -> None:
         self.results[index], self.seconds[index] = reward, seconds
-        self._finished.append(index)
-        if self._complete():
-            with self._changed:
+        with self._changed:
+            self._left -= 1
+            if not self._left:
                 self._changed.notify_all()
 
     def wait(self, progress: bool = False) -> list[Reward]:
@@ -68,11 +70,8 @@ class Call:
         if progress:
             self._show()
         with self._changed:
-            self._changed.wait_for(self._complete)
+            self._changed.wait_for(lambda: not self._left)
         return [reward for reward in self.results if reward is not None]
-
-    def _complete(self) -> bool:
-        return len(self._finished) == len(self.results)
 
     def _show(self) -> None:
         from tqdm.auto import tqdm
@@ -80,36 +79,37 @@ class Call:
         with tqdm(total=len(self.results), desc="grading", unit="answer") as bar:
             while bar.n < len(self.results):
                 with self._changed:
-                    self._changed.wait_for(self._complete, 0.2)
-                bar.update(len(self._finished) - bar.n)
+                    self._changed.wait_for(lambda: not self._left, 0.2)
+                bar.update(len(self.results) - self._left - bar.n)
 
 
+@dataclass(slots=True)
 class _Job:
-    """One row of a call."""
+    """One row of a call, encoded for a worker."""
 
-    __slots__ = ("call", "deaths", "index", "row")
-
-    def __init__(self, call: Call, index: int, row: list[Any]) -> None:
-        self.call, self.index, self.row, self.deaths = call, index, row, 0
+    call: Call
+    index: int
+    data_source: str
+    text: bytes
+    deaths: int = 0
 
     def fail(self, reason: str) -> None:
         self.call.finish(self.index, Reward.failed(reason))
 
 
-class _ForkServer(forkserver.ForkServer):
-    """A fork server of our own: the one that multiprocessing shares may be running already, without our modules."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.set_forkserver_preload(["rlkit.rewards.preload"])
+_servers: dict[int, ForkServer] = {}
 
 
-_servers: dict[int, _ForkServer] = {}
+def _server() -> ForkServer:
+    """This process's fork server; a forked child must not use its parent's.
 
-
-def _server() -> _ForkServer:
-    """This process's fork server; a forked child must not use its parent's."""
-    return _servers.setdefault(os.getpid(), _ForkServer())
+    It is one of our own and speaks for itself, because `get_context("forkserver").Process` runs the trainer's
+    `__main__` again in each new worker: a script without a guard fails, and one that imports torch takes seconds. The
+    server that multiprocessing shares may also be running already, without our modules.
+    """
+    server = ForkServer()
+    server.set_forkserver_preload(["rlkit.rewards.preload"])
+    return _servers.setdefault(os.getpid(), server)
 
 
 class _Worker:
@@ -125,12 +125,15 @@ class _Worker:
         os.set_blocking(self._begun, False)
         self._status = self._alive = -1
         self._lock = threading.Lock()
+        preparation = {"sys_path": sys.path}
+        with suppress(OSError):  # the folder was deleted
+            preparation["dir"] = os.getcwd()
         try:
-            self._status, self._alive = _connected([theirs.fileno(), begun])
+            self._status, self._alive = _new_process([theirs.fileno(), begun])
             with open(self._alive, "wb", closefd=False) as pipe:
-                pickle.dump({"sys_path": sys.path} | _folder(), pipe)
+                pickle.dump(preparation, pipe)
                 pickle.dump(start, pipe)
-            self._pid = forkserver.read_signed(self._status)
+            self._pid = read_signed(self._status)
         except BaseException:
             self.close()
             raise
@@ -138,10 +141,9 @@ class _Worker:
             theirs.close()
             os.close(begun)
 
-    def give(self, batch: bytes) -> None:
-        """Send a batch of answers."""
+    def send(self, batch: Sequence[_Job]) -> None:
         self.answers_begun()
-        self._connection.send_bytes(batch)
+        self._connection.send_bytes(b"[" + b",".join(job.text for job in batch) + b"]")
 
     def receive(self, seconds: float) -> Any:
         """The next message. Raises TimeoutError when there is none within `seconds`, EOFError when it died."""
@@ -175,23 +177,15 @@ class _Worker:
             self._alive = self._status = self._begun = -1
 
 
-def _connected(descriptors: list[int]) -> tuple[int, int]:
-    """A new process that has the descriptors: where its status is read, and where it reads from."""
+def _new_process(descriptors: list[int]) -> tuple[int, int]:
+    """Fork a process that has the descriptors: where its status is read, and where it reads from."""
     for pause in (0.1, 0.5, 2.0):
-        try:
+        with suppress(OSError):
             return _server().connect_to_new_process(list(descriptors))
-        except (
-            OSError
-        ):  # the fork server has died; once it can be seen to have, the next request starts another
-            time.sleep(pause)
+        time.sleep(
+            pause
+        )  # until a fork server that has died is seen to have: the next request starts another
     return _server().connect_to_new_process(list(descriptors))
-
-
-def _folder() -> dict[str, str]:
-    try:
-        return {"dir": os.getcwd()}
-    except OSError:  # it was deleted
-        return {}
 
 
 class Router:
@@ -243,18 +237,11 @@ class Router:
         self, rows: Iterable[tuple[str, Any, Any, Mapping[str, Any] | None]], progress: bool = False
     ) -> list[Reward]:
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
-        self._require_owner()
-        call = Call()
-        try:
-            for part in _parts(rows):
-                self._queue(part, call)
+        call = self.submit(rows)
+        with self._dropped_on_error(call):
             return call.wait(progress)
-        except BaseException:
-            with self._wake:
-                self._jobs = deque(job for job in self._jobs if job.call is not call)
-            raise
 
-    def submit(self, rows: Sequence[tuple[Any, ...] | str]) -> Call:
+    def submit(self, rows: Iterable[tuple[Any, ...] | str]) -> Call:
         """`grade_rows` without waiting: rows are graded while the caller goes on. A text in place of a
         row is the reason why there is none, and becomes its error.
 
@@ -262,29 +249,41 @@ class Router:
             RuntimeError: the router is closed, or of another process.
         """
         self._require_owner()
-        call = Call()
-        self._queue(rows, call)
+        call, left = Call(), iter(rows)
+        with self._dropped_on_error(call):
+            while part := list(islice(left, _CHUNK)):
+                self._queue(part, call)
         return call
+
+    @contextmanager
+    def _dropped_on_error(self, call: Call) -> Iterator[None]:
+        """Take the call's rows from the queue where the block raises."""
+        try:
+            yield
+        except BaseException:
+            with self._wake:
+                self._jobs = deque(job for job in self._jobs if job.call is not call)
+            raise
 
     def _require_owner(self) -> None:
         if os.getpid() != self._owner:
             raise RuntimeError(
-                f"This Router is of process {self._owner}, of which process {os.getpid()} is a fork: make a Router in "
-                "the process that grades."
+                f"This Router was made in process {self._owner}, and process {os.getpid()} is a fork of it: make a "
+                "Router in the process that grades."
             )
 
     def _queue(self, rows: Sequence[tuple[Any, ...] | str], call: Call) -> None:
         """Append rows to a call."""
-        jobs, first = [], len(call.results)
-        call.expect(len(rows))
-        for index, row in enumerate(rows, first):
+        jobs = []
+        for index, row in enumerate(rows, call.expect(len(rows))):
             if isinstance(row, str):
                 call.finish(index, Reward.failed(row))
                 continue
             try:
-                jobs.append(_Job(call, index, _checked(*row)))
-            except (TypeError, ValueError) as error:
-                call.finish(index, Reward.failed(_unsendable(error)))
+                text = _encoded(*row)
+                jobs.append(_Job(call, index, row[0], text))
+            except (TypeError, ValueError, RecursionError) as error:
+                call.finish(index, Reward.failed(f"The row cannot be sent to a worker: {error}."))
         with self._wake:
             if self._closed:
                 raise RuntimeError("This Router is closed.")
@@ -305,7 +304,7 @@ class Router:
                 return []
             share, batch, total = max(1, len(self._jobs) // (2 * self._size)), [], 0.0
             while self._jobs and len(batch) < _CHUNK:
-                total += self._seconds.get(self._jobs[0].row[0], 1.0)
+                total += self._seconds.get(self._jobs[0].data_source, 1.0)
                 if len(batch) >= share and total > _WORTH:
                     break
                 batch.append(self._jobs.popleft())
@@ -353,12 +352,11 @@ class Router:
             job.fail("The router was closed.")
 
     def _graded(self, worker: _Worker, batch: list[_Job]) -> list[_Job] | None:
-        """Have a batch graded. None where the worker lives on, else the jobs that are still to be done (none where it
-        has only grown too big)."""
-        batch, text = _encoded(batch)
+        """Have a batch graded. Returns None if the worker can go on, else the jobs that are still to be done, for
+        another worker (none where this one has only grown too big)."""
         done, patience = 0, self.config.timeout
         try:
-            worker.give(text)
+            worker.send(batch)
             while True:
                 kind, *content = worker.receive(patience + _GRACE)
                 if kind == END:
@@ -371,7 +369,7 @@ class Router:
                 patience = self.config.timeout
                 for value, correct, parts, error, seconds in content:
                     job, reward = batch[done], Reward(value, correct, parts, error)
-                    self._learn(job.row[0], min(max(0.0, seconds), _LONG))
+                    self._learn(job.data_source, min(max(0.0, seconds), _LONG))
                     done += 1  # first: whatever fails from here on, no answer gets two outcomes
                     job.call.finish(job.index, reward, seconds)
         except TimeoutError:
@@ -381,17 +379,15 @@ class Router:
         return self._interrupted(batch, done, worker.answers_begun(), outcome)
 
     def _interrupted(self, batch: list[_Job], done: int, begun: int, outcome: Reward | None) -> list[_Job]:
-        """Settle the answer that a worker was grading when it was late (`outcome`) or died (None); the jobs to do
-        again. Answers before it were graded, but their outcomes not sent."""
+        """Settle the answer that a worker was grading when it was late (`outcome`) or died (None). Returns the jobs to
+        do again, those before it included: they were graded, but their outcomes not sent."""
         left = batch[done:]
         if not left:  # it died after its last outcome
             return []
         held = left[min(max(begun - done, 1), len(left)) - 1]
         if outcome is None or begun <= done:
             held.deaths += 1
-            if (
-                held.deaths == 1
-            ):  # the machine may have ended the worker; an answer that ends a second one did it
+            if held.deaths == 1:  # the machine may have ended the worker; a second time it was the answer
                 return left
             wrong = begun > done and not self.config.custom_reward_function
             reason = "The grading process died while it held this answer, twice."
@@ -431,44 +427,15 @@ class Router:
         self.close()
 
 
-def _parts(rows: Iterable[T]) -> Iterator[list[T]]:
-    """Rows by as many as a worker takes at most."""
-    left = iter(rows)
-    while part := list(islice(left, _CHUNK)):
-        yield part
-
-
-def _checked(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> list[Any]:
-    """The row as workers expect it."""
+def _encoded(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> bytes:
+    """The row as workers expect it. Raises TypeError, ValueError or RecursionError where it has no such form."""
     if not isinstance(data_source, str) or not data_source:
         raise TypeError(f"data_source is {data_source!r}, not a name")
     if isinstance(response, bytes):
         response = response.decode()
     if not isinstance(response, str):
         raise TypeError(f"response is a {type(response).__name__}, not text")
-    return [data_source, response, ground_truth, extra_info]
-
-
-def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
-    """The batch as JSON, without the rows that have no JSON form: those become errors."""
-    try:
-        return batch, encode([job.row for job in batch])
-    except (TypeError, ValueError, RecursionError):
-        sendable = [job for job in batch if _sendable(job)]
-        return sendable, encode([job.row for job in sendable])
-
-
-def _sendable(job: _Job) -> bool:
-    try:
-        encode(job.row)
-        return True
-    except (TypeError, ValueError, RecursionError) as error:
-        job.fail(_unsendable(error))
-        return False
-
-
-def _unsendable(error: Exception) -> str:
-    return f"The row cannot be sent to a worker: {error}."
+    return encode([data_source, response, ground_truth, extra_info])
 
 
 _shared: dict[tuple[int, str], Router] = {}

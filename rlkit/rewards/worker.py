@@ -24,6 +24,7 @@ from typing import Any
 from rlkit.config import RewardConfig
 from rlkit.rewards.grading import Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
+from rlkit.types import Reward
 
 GRADED, LOADING, END = range(3)
 IMPORTING = 120.0  # seconds that the import of a reward function may take
@@ -46,14 +47,12 @@ def environment(config: RewardConfig) -> dict[str, str]:
     """The variables of this process that a worker gets: a fixed list without secrets, those of `reward.env_vars`, and
     the judge's key where there is a judge."""
     named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in named
-        or (
-            (name in _VARIABLES or name.startswith(("LC_", "PYTHON"))) and "@" not in value
-        )  # a proxy's address may hold a password
-    }
+
+    def passed(name: str, value: str) -> bool:
+        plain = name in _VARIABLES or name.startswith(("LC_", "PYTHON"))
+        return name in named or (plain and "@" not in value)  # a proxy's address may hold a password
+
+    return {name: value for name, value in os.environ.items() if passed(name, value)}
 
 
 @dataclass
@@ -140,13 +139,13 @@ def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
 
 def _grade(batch: list[Any], connection: Connection, begun: int, config: RewardConfig) -> None:
     """Grade a batch. Outcomes of quick answers are sent together."""
-    waiting: list[list[Any]] = []
+    waiting: list[bytes] = []
     flushed = time.perf_counter()
 
     def flush() -> None:
         nonlocal flushed
         if waiting:
-            connection.send_bytes(_encode(waiting))
+            connection.send_bytes(b"[%d,%b]" % (GRADED, b",".join(waiting)))
             waiting.clear()
         flushed = time.perf_counter()
 
@@ -162,7 +161,7 @@ def _grade(batch: list[Any], connection: Connection, begun: int, config: RewardC
         if os.getpid() != own:  # the scorer forked: only one of the two may speak
             os._exit(0)
         end = time.perf_counter()
-        waiting.append([reward.value, reward.correct, dict(reward.parts), reward.error, end - start])
+        waiting.append(_outcome(reward, end - start))
         if end - flushed > _PATIENCE:
             flush()
     flush()
@@ -198,14 +197,21 @@ def encode(value: Any) -> bytes:
     return _ENCODER.encode(value).encode()
 
 
-def _encode(outcomes: list[list[Any]]) -> bytes:
-    """The outcomes as a message; facts of a scorer that JSON has no form for become text."""
+def _outcome(reward: Reward, seconds: float) -> bytes:
+    """A reward as JSON; facts of a scorer that JSON has no form for become text."""
+    facts = dict(reward.parts)
     try:
-        return encode([GRADED, *outcomes])
+        return encode([reward.value, reward.correct, facts, reward.error, seconds])
     except Exception:  # of any kind: the facts are the scorer's
-        for outcome in outcomes:
-            outcome[2] = {_text(name): v if _encodable(v) else _text(v) for name, v in outcome[2].items()}
-        return encode([GRADED, *outcomes])
+        facts = {_text(name): _plain(value) for name, value in facts.items()}
+        return encode([reward.value, reward.correct, facts, reward.error, seconds])
+
+
+def _plain(value: Any) -> Any:
+    try:
+        return json.loads(encode(value))
+    except Exception:  # of any kind: the value is the scorer's
+        return _text(value)
 
 
 def _text(value: Any) -> str:
@@ -213,11 +219,3 @@ def _text(value: Any) -> str:
         return str(value)
     except Exception:  # of any kind: the value is the scorer's
         return f"a {type(value).__name__}"
-
-
-def _encodable(value: Any) -> bool:
-    try:
-        encode(value)
-        return True
-    except Exception:  # of any kind: the value is the scorer's
-        return False

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlkit.compute import LINEAR
-from rlkit.config import RunConfig
+from rlkit.config import RewardConfig, RunConfig
 from rlkit.samplers import together
 
 
@@ -171,13 +171,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "rollout.gpu_memory_utilization": to(f"{ROLLOUT}gpu_memory_utilization", value=lambda share, _: share or 0.5),
     "rollout.sync_check_freq": By("verl compares on every batch; above 0, a gap ends the run instead of a warning"),
     "rollout.tensor_model_parallel_size": to(f"{ROLLOUT}tensor_model_parallel_size"),
-    **{
-        f"reward.{k}": _REWARD
-        for k in (
-            "scorer", "custom_reward_function", "num_workers", "timeout", "total_timeout", "sandbox", "partial_credit",
-            "judge_url", "judge_model", "env_vars", "format_weight", "format",
-        )
-    },
+    **{f"reward.{k}": _REWARD for k in RewardConfig.model_fields if k != "overlong_buffer"},
     "reward.overlong_buffer.enable": Refused(False, "the router's processes see no lengths in a verl run: disable it"),
     "reward.overlong_buffer.len": By("read where the buffer is enabled"),
     "reward.overlong_buffer.penalty_factor": By("read where the buffer is enabled"),

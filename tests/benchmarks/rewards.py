@@ -21,7 +21,7 @@ from typing import Any
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
-from rlkit.rewards.audit import cases
+from rlkit.rewards.files import cases
 
 Pair = tuple[str, Any]  # response, ground truth
 
