@@ -28,6 +28,7 @@ def test_the_cases_have_right_and_wrong_answers_of_every_domain_cheats_and_hangs
     }
     assert all({c["correct"] for c in found if c["domain"] == d} == {True, False} for d in domains)
     assert {case["kind"] for case in found} == {"answer", "cheat", "hang"}
+    assert all(0 < len(case["note"]) < 47 for case in found if case["kind"] != "answer")
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +65,8 @@ def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(audited):
     table = result.table()
     attacks = [case for case in own if case["kind"] != "answer"]
     assert sum(" refused " in line for line in table.splitlines()) == len(attacks) and "ACCEPTED" not in table
-    assert "of the verdicts are wrong" in table
+    assert "of the verdicts are wrong" in table and f"sandbox {result.sandbox}" in table
+    assert max(map(len, table.splitlines())) <= 80
 
 
 def test_a_data_file_is_checked_against_itself(audited):

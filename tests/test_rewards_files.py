@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from rlkit.cli import app
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards import score_file
+from rlkit.rewards import audit, score_file
 
 CONFIG = RewardConfig(num_workers=2)
 
@@ -76,6 +76,26 @@ def test_scores_of_other_rows_or_of_another_scorer_are_not_continued(tmp_path):
         score_file(path, path, CONFIG)
     with pytest.raises(UserError, match="no file"):
         score_file(tmp_path / "absent.jsonl")
+
+
+def test_an_output_that_cannot_be_written_is_said_in_a_sentence_before_anything_is_graded(tmp_path):
+    path = write(tmp_path / "a.jsonl", 4)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    for out in ("file/out.jsonl", "folder", "/proc/out.jsonl"):
+        with pytest.raises(UserError, match="cannot be written .*--out"):
+            score_file(path, tmp_path / out, CONFIG, progress=False)
+        with pytest.raises(UserError, match="cannot be written .*--out"):
+            audit(out=tmp_path / out)
+
+
+@pytest.mark.parametrize("text", ["notes\n", "[1]\n", '{"id": 1}\n', '{"value": 1.0}\n{"to'])
+def test_a_file_of_something_else_is_not_written_over(tmp_path, text):
+    path, out = write(tmp_path / "a.jsonl", 4), tmp_path / "out.jsonl"
+    out.write_text(text)
+    with pytest.raises(UserError, match="something else"):
+        score_file(path, out, CONFIG, progress=False)
+    assert out.read_text() == text
 
 
 def test_the_command(tmp_path):

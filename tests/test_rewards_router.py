@@ -362,6 +362,16 @@ def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(cust
     assert reward.parts["user"] == (os.geteuid() or 65534)
 
 
+def test_a_run_says_whose_rights_a_custom_function_has(custom_file, monkeypatch):
+    config = RewardConfig(custom_reward_function=f"{custom_file}:compute_score")
+    for user, words in (
+        (0, "outside the sandbox as nobody"),
+        (1000, "as you, and can read your files and your processes'"),
+    ):
+        monkeypatch.setattr(os, "geteuid", lambda user=user: user)
+        assert words in (isolation(config) or "")
+
+
 def test_all_call_contexts_give_the_same(router):
     """reasoning360 scores 0 off the main thread: signals work there only."""
     batch = [("math__x", r"\boxed{\frac{x^2-1}{x-1}}", "x+1", None), TOWER]

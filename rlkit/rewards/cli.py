@@ -5,6 +5,10 @@ from typing import Annotated
 
 import typer
 
+from rlkit.config import RewardConfig
+from rlkit.params import validate
+from rlkit.rewards import files
+
 app = typer.Typer()
 
 Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
@@ -22,13 +26,9 @@ def score(
     timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
 ) -> None:
-    """Score a file of answers; an interrupted call goes on where it was."""
-    from rlkit.config import RewardConfig
-    from rlkit.params import validate
-    from rlkit.rewards import score_file
-
+    """Score a file of answers; an interrupted call continues where it stopped."""
     options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
-    counts = score_file(answers, out, validate(RewardConfig, options))
+    counts = files.score_file(answers, out, validate(RewardConfig, options))
     typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))
 
 
@@ -43,11 +43,7 @@ def audit(
     ),
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
-    from rlkit import rewards
-    from rlkit.config import RewardConfig
-    from rlkit.params import validate
-
-    config = validate(RewardConfig, {"scorer": scorer, "timeout": 5.0})
-    result = rewards.audit(config, data, out)
-    typer.echo(result.table())
+    config = validate(RewardConfig, {"scorer": scorer, "timeout": files.AUDIT_SECONDS})
+    result = files.audit(config, data, out)
+    typer.echo(f"{result.table()}\nEach case and its verdict: {out}")
     raise typer.Exit(int(bool(result.failures)))

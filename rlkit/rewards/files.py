@@ -24,7 +24,7 @@ from rlkit.seeds import content_hash
 from rlkit.types import Reward, Task
 
 _WINDOW = 256  # rows written together; two windows are under way at a time
-_AUDIT_SECONDS = 5.0  # that an answer of the audit may take
+AUDIT_SECONDS = 5.0  # that an answer of the audit may take
 _FIELDS = ("data_source", "response", "ground_truth")
 
 
@@ -199,7 +199,7 @@ def audit(
     """
     from rlkit.rewards.sandbox.levels import choose
 
-    config = config or RewardConfig(timeout=_AUDIT_SECONDS)
+    config = config or RewardConfig(timeout=AUDIT_SECONDS)
     if out is not None:
         _require_writable(Path(out))
     try:

@@ -33,6 +33,7 @@ from rlkit.types import Reward
 
 _LOADING = 120.0  # seconds that the start of a service or an import may take
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
+NOBODY = 65534  # the user that a custom function runs as where we are root
 VERL = "verl.utils.reward_score"
 
 
@@ -164,8 +165,8 @@ def grade(
         place = traceback.extract_tb(error.__traceback__)[-1]
         reason = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
         if custom:
-            hint = " It runs as nobody." if isinstance(error, PermissionError) else ""
-            return Reward.failed(f"{custom} failed: {reason}{hint}")
+            denied = isinstance(error, PermissionError) and os.geteuid() == NOBODY
+            return Reward.failed(f"{custom} failed: {reason}{' It runs as nobody.' if denied else ''}")
         return Reward.of(False, exception=reason[:300])
 
 
@@ -296,7 +297,10 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
 def isolation(config: RewardConfig) -> str | None:
     """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
     if config.custom_reward_function is not None:
-        user = "nobody" if os.geteuid() == 0 else "you, and can read your files and your processes' keys and tokens"
+        # A trainer that is not dumpable hides its own environment, but not those of the shell and of the processes that
+        # it starts, nor any file.
+        own = "you, and can read your files and your processes' keys and tokens"
+        user = "nobody" if os.geteuid() == 0 else own
         return (
             f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
             "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."

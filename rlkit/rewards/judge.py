@@ -1,7 +1,7 @@
 """A model that judges free-text answers, behind an OpenAI-compatible endpoint.
 
-The answer is data, not instructions: it is shortened, its markers are taken out, it is quoted as a JSON
-string, and the verdict is read from the last line of the judge's own reply and from nowhere else. An
+The answer is data, not instructions: it is shortened and quoted as a JSON string, one that imitates the judge is wrong
+without being asked about, and the verdict is read from the last line of the judge's reply and from nowhere else. An
 endpoint that cannot be reached, or a reply without a verdict, is an error and never a zero.
 """
 
@@ -46,7 +46,7 @@ def ask(grading: Grading, question: str, truth: str, answer: str) -> bool:
 
 
 def prefetch(grading: Grading, question: str, truth: str, answer: str) -> "Future[bool]":
-    """Begin to ask; the same question is asked once. Many can be under way together."""
+    """Begin to ask, beside other questions; the same question is asked once."""
     global _pool
     if MARKERS.search(answer):  # no honest answer imitates the judge
         settled: Future[bool] = Future()
@@ -64,13 +64,12 @@ def prefetch(grading: Grading, question: str, truth: str, answer: str) -> "Futur
 
 def _ask(grading: Grading, question: str, truth: str, answer: str, seconds: float) -> bool:
     settings = grading.settings
-    text = reply(
-        str(settings.judge_url),
-        settings.judge_model,
-        _INSTRUCTIONS,
-        _prompt(question, truth, answer),
-        time.monotonic() + seconds,
+    prompt = (
+        f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
+        f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}"
     )
+    end = time.monotonic() + seconds
+    text = reply(str(settings.judge_url), settings.judge_model, _INSTRUCTIONS, prompt, end)
     verdict = VERDICT.fullmatch(text.strip().rpartition("\n")[2].strip())
     if verdict is None:
         raise Ungradable(f"The judge gave no verdict: {text[-200:]!r}")
@@ -78,7 +77,7 @@ def _ask(grading: Grading, question: str, truth: str, answer: str, seconds: floa
 
 
 def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> str:
-    """What the model answers to one prompt, at temperature 0, by the time `end` (of time.monotonic).
+    """The model's answer to one prompt, at temperature 0, by the time `end` (of time.monotonic).
 
     Raises:
         Ungradable: the endpoint cannot be reached, or its reply has no message.
@@ -90,13 +89,6 @@ def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> s
         return str(found["choices"][0]["message"]["content"])
     except (KeyError, IndexError, TypeError):
         raise Ungradable(f"The judge's reply has no message: {str(found)[:200]}") from None
-
-
-def _prompt(question: str, truth: str, answer: str) -> str:
-    return (
-        f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
-        f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}"
-    )
 
 
 def _post(url: str, body: dict[str, Any], end: float) -> Any:

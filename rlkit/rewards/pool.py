@@ -125,7 +125,7 @@ class _Worker:
         os.set_blocking(self._begun, False)
         self._status = self._alive = -1
         self._lock = threading.Lock()
-        preparation = {"sys_path": sys.path}
+        preparation: dict[str, Any] = {"sys_path": sys.path}
         with suppress(OSError):  # the folder was deleted
             preparation["dir"] = os.getcwd()
         try:

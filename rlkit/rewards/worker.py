@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlkit.config import RewardConfig
-from rlkit.rewards.grading import Grading, grade, load_function
+from rlkit.rewards.grading import NOBODY, Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward
 
@@ -32,7 +32,6 @@ IMPORTING = 120.0  # seconds that the import of a reward function may take
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
 _PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
-_NOBODY = 65534
 _PR_SET_NO_NEW_PRIVS = 38
 
 _VARIABLES = {
@@ -105,14 +104,14 @@ def _replace_environment(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
-def drop_privileges() -> None:
+def _drop_privileges() -> None:
     """Become nobody where this process is root, and gain no rights by any program from now on."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
     if os.geteuid() == 0:
         os.setgroups([])
-        os.setgid(_NOBODY)
-        os.setuid(_NOBODY)
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
 
 
 def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
@@ -125,7 +124,7 @@ def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
         connection.send_bytes(encode([LOADING, IMPORTING]))
         with contextlib.suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
-        drop_privileges()
+        _drop_privileges()
         connection.send_bytes(encode([LOADING, config.timeout]))
     while True:
         try:
