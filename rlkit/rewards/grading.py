@@ -31,7 +31,7 @@ from rlkit.domains import resolve
 from rlkit.errors import UserError
 from rlkit.types import Reward
 
-_LOADING = 120.0  # seconds that the start of a service or an import may take
+LOADING_SECONDS = 120.0  # that the start of a service or an import may take
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 NOBODY = 65534  # the user that a custom function runs as where we are root
 VERL = "verl.utils.reward_score"
@@ -79,7 +79,7 @@ class Grading:
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Around the start of a service or an import: it takes nothing from the answer's time."""
-        self._announce(_LOADING)
+        self._announce(LOADING_SECONDS)
         start = time.monotonic()
         try:
             yield

@@ -22,12 +22,11 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from rlkit.config import RewardConfig
-from rlkit.rewards.grading import NOBODY, Grading, grade, load_function
+from rlkit.rewards.grading import LOADING_SECONDS, NOBODY, Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward
 
 GRADED, LOADING, END = range(3)
-IMPORTING = 120.0  # seconds that the import of a reward function may take
 
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
@@ -56,8 +55,8 @@ def environment(config: RewardConfig) -> dict[str, str]:
 
 @dataclass
 class Start:
-    """What a new worker is told. The fork server unpickles it in the new process and calls `_bootstrap`, as it does
-    with a multiprocessing.Process; unlike a Process it does not import the trainer's `__main__` again."""
+    """The configuration of a new worker. The fork server unpickles it in the new process and calls `_bootstrap`, as it
+    does with a multiprocessing.Process."""
 
     config: RewardConfig
     environment: Mapping[str, str]
@@ -121,7 +120,7 @@ def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
     else:
-        connection.send_bytes(encode([LOADING, IMPORTING]))
+        connection.send_bytes(encode([LOADING, LOADING_SECONDS]))
         with contextlib.suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
         _drop_privileges()
