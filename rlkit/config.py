@@ -487,8 +487,8 @@ class RewardConfig(Section):
     """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a number, or
     a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""
     env_vars: tuple[str, ...] = ()
-    """Environment variables that custom_reward_function is given, besides PATH and the like. It runs as nobody where you
-    are root, and else as you: then it can read the variables of your other processes, this run's included."""
+    """Environment variables that custom_reward_function is given, besides PATH and the like. It runs as nobody where
+    you are root, and else as you: then it can read the variables of your other processes, this run's included."""
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
