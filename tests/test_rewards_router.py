@@ -134,9 +134,7 @@ def test_a_sleeping_answer_is_killed_too(custom):
     assert custom.grade_rows(rows("slow", "right"))[1].correct is True
 
 
-def test_an_answer_that_ends_while_its_worker_is_about_to_be_killed_is_the_one_that_is_late(
-    custom, monkeypatch
-):
+def test_the_late_answer_is_settled_even_if_it_ends_before_its_worker_is_killed(custom, monkeypatch):
     custom.grade_rows(rows(*["right"] * 400))
     kill = os.kill
     monkeypatch.setattr(os, "kill", lambda *a: (time.sleep(0.5), kill(*a)))  # a busy machine
@@ -145,13 +143,13 @@ def test_an_answer_that_ends_while_its_worker_is_about_to_be_killed_is_the_one_t
     assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
 
 
-def test_a_worker_that_dies_loses_only_the_answer_it_held_and_that_is_an_error(custom):
+def test_a_worker_that_dies_makes_an_error_of_the_one_answer_that_it_was_grading(custom):
     rewards = custom.grade_rows(rows("right", "die", "right", "right"))
     assert [r.correct for r in rewards] == [True, None, True, True]
     assert "died" in rewards[1].error and rewards[1].value is None
 
 
-def test_quick_answers_are_told_of_together_and_still_only_the_one_that_is_held_is_lost(custom):
+def test_outcomes_of_quick_answers_are_sent_together_and_a_death_loses_one_answer(custom):
     custom.grade_rows(rows(*["right"] * 400))  # from here on an answer is known to be quick
     texts = ["right"] * 60 + ["die"] + ["wrong"] * 30 + ["hang"] + ["right"] * 36
     rewards = custom.grade_rows(rows(*texts))
@@ -164,7 +162,7 @@ def test_the_router_survives_a_worker_that_cuts_its_descriptors_short(custom):
     assert [r.correct for r in rewards] == [True, False, True, True]
 
 
-def test_facts_that_have_no_json_form_cost_no_answer_its_outcome(custom):
+def test_parts_without_a_json_form_become_text(custom):
     custom.grade_rows(rows(*["right"] * 400))
     rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
     assert [r.error for r in rewards] == [None] * 41
@@ -188,7 +186,7 @@ OUTCOME = [1.0, True, {}, None, 0.1]
     ],
     ids=lambda message: message[:20],
 )
-def test_whatever_a_worker_says_each_answer_has_one_outcome(custom_file, message):
+def test_each_answer_has_one_outcome_whatever_a_worker_sends(custom_file, message):
     config = RewardConfig(num_workers=1, timeout=1, custom_reward_function=f"{custom_file}:compute_score")
     with Router(config) as router:
         rewards = router.grade_rows(rows("right", "say " + message, "right"))
