@@ -74,6 +74,13 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
     return _joined(tables, [{**facts, **c} for facts, c in zip(known, chosen, strict=True)])
 
 
+def suite_names(path: str | Path) -> list[str]:
+    """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
+    tables = (_evals(folder, ["suite"]) for folder in run_folders(path))
+    suites = [table["suite"].dropna() for table in tables if table is not None and "suite" in table]
+    return sorted({name for found in suites for name in found})
+
+
 def _of_suite(evals: "pd.DataFrame", suite: str | None) -> "pd.DataFrame":
     """Its rows; those of the held-out tasks for None."""
     if "suite" not in evals:

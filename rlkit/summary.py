@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.inert import equal_cells, equal_cells_sentence
+from rlkit.results import read_evals, suite_names
 from rlkit.store import plain, read_json
 
 if TYPE_CHECKING:
@@ -245,7 +246,16 @@ def write(
     held = "held out of the fit" if fit is not None else "held out"
     apart = [] if differences is None else [*_difference_lines(differences), ""]
     same = [equal_cells_sentence(points)] if equal_cells(points) else []
-    text = "\n".join([*_change_lines(folder, change, held), *same, "", *apart, *law, *where]) + "\n"
+    parts = [
+        *_change_lines(folder, change, held),
+        *same,
+        "",
+        *_suite_lines(folder, held),
+        *apart,
+        *law,
+        *where,
+    ]
+    text = "\n".join(parts) + "\n"
     write_text(folder / "analysis" / "summary.txt", text)
     return text
 
@@ -261,17 +271,40 @@ def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
         "",
         "held-out pass@1, before → after (95 % intervals)",
     ]
-    width = max(map(len, change["cell"]))
-    for cell, part in change.groupby("cell", sort=False):
-        ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
-        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
-        lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
+    lines += _cell_lines(change, held)
     if caution := unequal_steps(change):
         lines.append(f"  {caution}")
     if ungraded := change["ungraded"].sum():
         lines.append(f"  {ungraded} samples could not be graded and are left out")
     if cells := change.attrs.get("ungraded"):
         lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
+    return lines
+
+
+def _suite_lines(folder: Path, held: str) -> list[str]:
+    """pass@1 of each of `evaluation.suites`, which is in no number of the held-out tasks."""
+    lines = []
+    for name in suite_names(folder):
+        evals = read_evals(folder, name)
+        evals = evals.dropna(subset="cell") if "cell" in evals else evals.iloc[:0]
+        if evals.empty or len(ungraded(evals)) == evals["cell"].nunique():
+            lines += [f"suite {name}: no cell has a graded sample before and after training", ""]
+            continue
+        title = (
+            f"suite {name}, {evals['task_id'].nunique():,} problems: pass@1, before → after (95 % intervals)"
+        )
+        lines += [title, *_cell_lines(before_after(evals), held), ""]
+    return lines
+
+
+def _cell_lines(change: "pd.DataFrame", held: str) -> list[str]:
+    """A line a cell: pass@1 at both ends."""
+    lines = []
+    width = max(map(len, change["cell"]))
+    for cell, part in change.groupby("cell", sort=False):
+        ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
+        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
+        lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
     return lines
 
 

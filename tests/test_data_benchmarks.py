@@ -255,6 +255,27 @@ def test_suites_are_evaluated_apart(folder, tmp_path):
     )
 
 
+def test_a_study_shows_its_suites_apart(folder, tmp_path):
+    from rlkit import summary
+    from rlkit.figures.study import render
+
+    run = rlkit.train(config(folder), root=tmp_path, progress=False)
+    study = run.folder.parent.parent
+    change = summary.before_after(rlkit.read_evals(study))
+    lines = summary.write(study, change, summary.final(rlkit.read(study))).splitlines()
+    for title in (
+        "held-out pass@1, before",
+        "suite gsm8k, 6 problems: pass@1",
+        "suite math_500, 2 problems: pass@1",
+    ):
+        (at,) = (k for k, line in enumerate(lines) if line.startswith(title))
+        assert lines[at + 1].count("[") == 2 and " → " in lines[at + 1]
+    _, missing, _ = render(study, only=("domains",))
+    assert not missing
+    drawn = pd.read_csv(study / "figures" / "domains.csv")
+    assert set(drawn["data_source"]) == {"math__arithmetic", "gsm8k", "math_500"}
+
+
 def test_a_suite_s_problems_are_kept_out_of_training(folder):
     c = config(folder)
     train = named("gsm8k", path=str(folder)), sources.parse("arithmetic")
@@ -281,3 +302,26 @@ def test_suites_that_are_none_are_refused(folder):
         gsm8k = {"kind": "benchmark", "name": "gsm8k", "path": str(folder)}
         with pytest.raises(UserError, match=sentence):
             suites(config(folder, suites=(gsm8k, suite or gsm8k)))
+
+
+def test_the_shipped_params_of_gurus_mathematics_are_tried_without_a_network(folder, tmp_path, monkeypatch):
+    from typer.testing import CliRunner
+
+    from rlkit.cli import app
+
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    rows = [Task.ask("math__x", f"What is {k} + {k}?" + " x" * (k % 40), str(2 * k)) for k in range(800)]
+    (tmp_path / "math.jsonl").write_text("\n".join(json.dumps(task.to_row()) for task in rows))
+    paths = [f"data.train.0.path={tmp_path / 'math.jsonl'}"]
+    paths += [f"evaluation.suites.{k}.path={folder}" for k in range(3)]
+    call = [
+        "run",
+        "params/guru_math.yaml",
+        "--dry-run",
+        "--root",
+        str(tmp_path),
+        *paths,
+        "trainer.device=cpu",
+    ]
+    result = CliRunner().invoke(app, call, catch_exceptions=False)
+    assert result.exit_code == 0 and "guru_math" in result.output

@@ -224,7 +224,8 @@ def test_tables_list_what_was_found(tmp_path):
     assert len(frame) == len(report.findings) and set(frame.check) <= set(CHECKS)
     assert sources_frame(report).query("domain == 'math'").rows.sum() >= 300
     table = findings_table(report)
-    assert table.row_count == len(CHECKS)
+    found = {finding.check for finding in report.findings}
+    assert table.row_count == len(found) and table.caption == f"{len(CHECKS) - len(found)} checks clean"
     first = next(finding for finding in report.findings if finding.check == "schema")
     assert f"row {first.row}: {first.detail}" in " ".join(map(str, table.columns[4].cells))
 
@@ -273,6 +274,34 @@ def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
         f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
     ] == [0]
     assert lint_rows(tmp_path, content).findings == []
+
+
+def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
+    truths = ["49", " 49 ", r"\\frac{19}{165}", "19/165", r"\sqrt{2} - 1", r"\\sqrt{2} - 1", "7", "8"]
+    content = [says(k, story(k // 2)) | truth(value) for k, value in enumerate(truths)]
+    found = {f.row: (f.check, f.detail) for f in lint_rows(tmp_path, content).findings}
+    assert {row: check for row, (check, _) in found.items()} == dict.fromkeys((1, 3, 5), "duplicate") | {
+        7: "conflict"
+    }
+    assert found[3][1] == "the same as row 2, its truth spelled otherwise"
+    assert found[7][1] == 'ground truth "8", but "7" in row 6'
+
+
+def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
+    """What all rows share, such as the words that ask for a box, is not kept for each pair of a row and a text."""
+    import tracemalloc
+
+    ask = (
+        " Think step by step, and please output the final answer, and nothing else at all, within \\boxed{}."
+    )
+    for name, first in (("train", 0), ("test", 3000)):
+        content = (says(k, f"{story(k)} {ask}") for k in range(first, first + 1500))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
+    tracemalloc.start()
+    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
+    assert not [f for f in report.findings if f.check != "near_duplicate"]
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
 
 
 def test_lint_without_what_it_needs_is_refused(tmp_path):

@@ -86,6 +86,30 @@ def test_a_random_ladder_model_is_evaluated_end_to_end():
     assert all(r["error"] is None and r["correct"] in (True, False) for r in result.rows)
 
 
+def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):
+    from rlkit.config import RunConfig
+    from rlkit.domains import sources
+    from rlkit.models.loading import Policy, load_policy
+
+    policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
+    policy.tokenizer.chat_template = (
+        "{{ messages[0].content }}{% if brief is defined %} In a word.{% endif %}"
+    )
+    asked, encode = [], Policy.encode_all
+
+    def watched(self, chats):
+        asked.extend(map(self.decode, encode(self, chats)))
+        return encode(self, chats)
+
+    monkeypatch.setattr(Policy, "encode_all", watched)
+    tasks = [sources.parse("arithmetic").task(1)]
+    for variables, end in (({"brief": True}, True), ({}, False)):
+        evaluate(policy, tasks, n=1, max_tokens=2, apply_chat_template_kwargs=variables)
+        assert asked.pop().endswith(" In a word.") is end and not asked
+    with pytest.raises(UserError, match="'a b' is no name of a template's variable"):
+        evaluate(policy, tasks, n=1, apply_chat_template_kwargs={"a b": 1})
+
+
 @pytest.mark.parametrize("where", ["", "checkpoints/step_000001/model"])
 def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, monkeypatch, where):
     import torch
@@ -109,7 +133,7 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
         return seen[-1]
 
     monkeypatch.setattr(loading, "load_policy", watched)
-    monkeypatch.setattr(loading, "device_of", lambda config: "cuda")
+    monkeypatch.setattr("rlkit.models.device.device_of", lambda config: "cuda")
     result = heldout.evaluate(folder, tasks(c), n=1)
     assert len(result.rows) == 2 and asked == ["cuda"] and seen[0].dtype == torch.bfloat16
 

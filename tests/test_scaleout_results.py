@@ -13,7 +13,7 @@ from rlkit.scaleout.answers import record
 from rlkit.scaleout.layout import Files
 from rlkit.scaleout.results import MISSING, Results
 from rlkit.store import RunStore
-from rlkit.types import Reward
+from rlkit.types import Reward, Task
 
 CONFIG = RunConfig.model_validate(
     {
@@ -195,3 +195,29 @@ def test_sampler_and_trainer_that_disagree_are_told_once(run):
     strict = CONFIG.model_copy(update={"rollout": CONFIG.rollout.model_copy(update={"sync_check_freq": 1})})
     with pytest.raises(RunStopped, match=r"differ by 0\.3 nats a token"):
         Results(strict, store, verl.files, SHAPE, held_out(CONFIG)).poll()
+
+
+def test_suites_are_told_apart_by_their_tasks(tmp_path):
+    """verl validates on one file: what it answers there is of the held-out tasks or of a suite."""
+    exam = [Task.ask("math__x", f"{k}+{k}=", str(2 * k), ability="math") for k in range(3)]
+    (tmp_path / "exam.jsonl").write_text("\n".join(json.dumps(task.to_row()) for task in exam))
+    content = CONFIG.model_dump(exclude_none=True)
+    content["evaluation"]["suites"] = [{"kind": "file", "path": str(tmp_path / "exam.jsonl")}]
+    c = RunConfig.model_validate(content)
+    with RunStore.open(c, tmp_path) as store:
+        verl = Verl(Files.of(store.folder, "/model"))
+        reader = Results(c, store, verl.files, SHAPE, held_out(c))
+        verl.evaluate(0, held_out(c), {0, 1, 2})
+        verl.log(0, **{"val-core/arithmetic/reward/mean@2": 0.3})
+        reader.poll()
+        assert store.folder.joinpath("evals.parquet").exists() is False, (
+            "the answers of the suite are waited for"
+        )
+        verl.evaluate(0, exam, {0, 1, 2, 3, 4})
+        reader.poll()
+        assert reader.step == 0
+    table = rlkit.read(store.folder, "eval/pass@1*").query("metric == 'eval/pass@1'").set_index("data_source")
+    assert table["value"].round(4).to_dict() == {"all": 0.3, "math__arithmetic": 0.3, "exam": 0.8333}
+    assert table["tasks"].to_dict() == {"all": 5, "math__arithmetic": 5, "exam": 3}
+    sizes = {suite: len(rlkit.read_evals(store.folder, suite)) for suite in (None, "exam")}
+    assert sizes == {None: 10, "exam": 6}

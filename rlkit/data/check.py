@@ -2,24 +2,22 @@
 
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-import numpy as np
 from tqdm.auto import tqdm
 
 from rlkit.data import rows
-from rlkit.data.overlap import HeldOut, Tokens, common, near_duplicates
+from rlkit.data.overlap import Tokens, copies, repeats
 from rlkit.domains import resolve, sources
 from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens, encode_chats
-from rlkit.types import Task
+from rlkit.types import Reward, Task
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -45,6 +43,8 @@ CHECKS: dict[str, tuple[Severity, str]] = {
 }
 """Every check with its severity and its meaning."""
 
+AT_ONCE = 1024
+"""Prompts whose tokens are counted together."""
 _CONTROL = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"),
     *("<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<end_of_turn>"),
@@ -93,6 +93,9 @@ class Report:
         severities = {f.severity for f in self.findings}
         return 2 if "error" in severities else int("warning" in severities)
 
+    def find(self, check: str, file: str, row: int, data_source: str, detail: str) -> None:
+        self.findings.append(Finding(check, file, row, data_source, detail))
+
     def counts(self) -> Counter[str]:
         return Counter(f.check for f in self.findings)
 
@@ -121,19 +124,16 @@ def lint(
     if max_prompt_length and tokenizer is None:
         raise UserError(f"max_prompt_length is {max_prompt_length} tokens without a tokenizer: give one too.")
     report = Report(files=[str(p) for p in files], length_unit="tokens" if tokenizer else "characters")
-    control = control_tokens(tokenizer) if tokenizer is not None else _CONTROL
-    linter = _Linter(report, [t for p in held_out for t in rows.tasks(p)], control)
-    kept: list[tuple[str, int, Task]] = []
+    linter = _Linter(report, held_out, tokenizer, max_prompt_length)
+    kept: list[_Row] = []
     for path in files:
-        row = -1
+        number = -1
         total, name = rows.count(path), Path(path).name
-        for row, content in tqdm(rows.read(path), name, total, unit="row", disable=not progress):
-            task = linter.row(str(path), row, content)
-            if task is not None:
-                linter.length(str(path), row, task, tokenizer, max_prompt_length)
-                kept += [(str(path), row, task)] if score else []
-        if row < 0:
-            linter.find("empty", str(path), -1, "", "no rows")
+        for number, content in tqdm(rows.read(path), name, total, unit="row", disable=not progress):
+            row = linter.row(str(path), number, content)
+            kept += [row] if score and row else []
+        if number < 0:
+            report.find("empty", str(path), -1, "", "no rows")
     linter.finish()
     if score:
         _self_scores(report, kept, progress)
@@ -141,118 +141,138 @@ def lint(
     return report
 
 
+class _Row(NamedTuple):
+    file: str
+    number: int
+    task: Task
+
+    def beside(self, other: "_Row") -> str:
+        """Where it is, in a finding of the other row."""
+        return f"row {self.number}" if self.file == other.file else f"{self.file}, row {self.number}"
+
+
 class _Linter:
     """Row-by-row checks, and the memory that checks between rows need."""
 
-    def __init__(self, report: Report, held_out: Sequence[Task], control: Sequence[str]) -> None:
-        self.report, self.control = report, control
-        self.places: list[tuple[str, int, str]] = []  # of every compared row: file, row, data_source
-        self.grams: list[np.ndarray] = []
-        self.numbers: list[int] = []
-        self.seen: dict[str, tuple[str, int, str]] = {}  # first of each problem: file, row, truth
+    def __init__(
+        self,
+        report: Report,
+        held_out: Sequence[str | Path],
+        tokenizer: "PreTrainedTokenizerBase | None",
+        limit: int | None,
+    ) -> None:
+        self.report, self.tokenizer, self.limit = report, tokenizer, limit
+        self.control = control_tokens(tokenizer) if tokenizer is not None else _CONTROL
+        held = [(f"{Path(p).name}, row {k}", task) for p in held_out for k, task in enumerate(rows.tasks(p))]
+        self.held = {task.problem: place for place, task in held}
+        self.held_places = [place for place, _ in held]
+        self.held_texts = [Tokens(_text(task)) for _, task in held]
+        self.first: dict[str, _Row] = {}  # row of each problem, without the problem
+        self.texts: dict[str, Tokens] = {}
+        self.differing: list[tuple[_Row, _Row]] = []  # equal prompts, other truths
         self.answers: dict[str, Counter[str]] = {}
-        self.held = {t.problem for t in held_out}
-        texts = [Tokens(_text(t)) for t in held_out]
-        self.exact, self.masked = HeldOut(texts, 5, 0.7), HeldOut(texts, 8, 0.8, mask=True)
+        self.unmeasured: list[_Row] = []
 
-    def find(self, check: str, file: str, row: int, data_source: str, detail: str) -> None:
-        self.report.findings.append(Finding(check, file, row, data_source, detail))
-
-    def row(self, file: str, row: int, content: Mapping[str, Any]) -> Task | None:
-        """All checks of one row; its task when it is one."""
+    def row(self, file: str, number: int, content: Mapping[str, Any]) -> _Row | None:
+        """All checks of one row; what it is when it is a task."""
         source, prompt = str(content.get("data_source")), content.get("prompt")
         if isinstance(prompt, str) and rows.is_stringified(prompt):
-            self.find("stringified", file, row, source, f"prompt is the string {prompt[:60]!r}")
+            self.report.find("stringified", file, number, source, f"prompt is the string {prompt[:60]!r}")
             return None
         try:
             task = rows.to_task(content, "row")
         except UserError as error:
-            self.find("schema", file, row, source, str(error).removeprefix("row: "))
+            self.report.find("schema", file, number, source, str(error).removeprefix("row: "))
             return None
+        row = _Row(file, number, task)
         self.report.sources.append(task.data_source)
         for check, test in (("unrouted", _unrouted), ("stringified", _stringified), ("leak", _leak)):
-            detail = test(task)
-            if detail:
-                self.find(check, file, row, source, detail)
+            if detail := test(task):
+                self._find(check, row, detail)
         text = _text(task)
         if names := [name for name in self.control if name in text]:
-            self.find("control", file, row, source, f"the prompt has {', '.join(names)}")
-        self._compare(file, row, task)
-        return task
+            self._find("control", row, f"the prompt has {', '.join(names)}")
+        if task.problem in self.held:
+            self._find("held_out", row, f"the prompt of {self.held[task.problem]}")
+        truth = json.dumps(task.ground_truth, sort_keys=True)
+        self.answers.setdefault(task.data_source, Counter())[truth] += 1
+        slim = _Row(file, number, replace(task, prompt=(), extra_info={}))
+        first = self.first.setdefault(task.problem, slim)
+        if first is slim:
+            self.texts[task.problem] = Tokens(text)
+        elif first.task.ground_truth == task.ground_truth:
+            self._find("duplicate", row, f"the same as {first.beside(row)}")
+        else:
+            self.differing.append((first, row))
+        self.unmeasured.append(row)
+        if len(self.unmeasured) == AT_ONCE:
+            self._measure()
+        return row
 
-    def _compare(self, file: str, row: int, task: Task) -> None:
-        """Against the rows before and the held-out sets."""
-        source, truth = task.data_source, json.dumps(task.ground_truth, sort_keys=True)
-        self.answers.setdefault(source, Counter())[truth] += 1
-        first_file, first_row, first = self.seen.setdefault(task.problem, (file, row, truth))
-        held = task.problem in self.held
-        if held:
-            self.find("held_out", file, row, source, "the same prompt is held out")
-        if (first_file, first_row) != (file, row):
-            where = f"{first_file}, row {first_row}"
-            if first == truth:
-                self.find("duplicate", file, row, source, f"the same as {where}")
-            else:
-                self.find(
-                    "conflict", file, row, source, f"ground truth {truth[:60]}, but {first[:60]} in {where}"
-                )
-            return
-        tokens = Tokens(_text(task))
-        if not held:
-            self.exact.add(len(self.places), tokens)
-            self.masked.add(len(self.places), tokens)
-        self.places.append((file, row, source))
-        self.grams.append(tokens.grams(3))
-        self.numbers.append(zlib.crc32(tokens.numbers().tobytes()))
+    def _find(self, check: str, row: _Row, detail: str) -> None:
+        self.report.find(check, row.file, row.number, row.task.data_source, detail)
 
-    def length(
-        self, file: str, row: int, task: Task, tokenizer: "PreTrainedTokenizerBase | None", limit: int | None
-    ) -> None:
-        if tokenizer is None:
-            self.report.lengths.append(len(_text(task)))
-            return
+    def _measure(self) -> None:
+        """Lengths of the prompts since the last call."""
+        part, self.unmeasured = self.unmeasured, []
+        for row, size in zip(part, self._lengths(part), strict=True):
+            self.report.lengths.append(size)
+            if self.limit and size > self.limit:
+                self._find("overlong", row, f"{size} tokens, the window has {self.limit}")
+
+    def _lengths(self, part: Sequence[_Row]) -> list[int]:
+        if self.tokenizer is None:
+            return [len(_text(row.task)) for row in part]
         try:
-            size = len(encode_chats(tokenizer, [task.prompt])[0])
-        except UserError as error:  # of the chat template
-            self.find("schema", file, row, task.data_source, str(error))
-            size = 0
-        self.report.lengths.append(size)
-        if limit and size > limit:
-            self.find("overlong", file, row, task.data_source, f"{size} tokens, the window has {limit}")
+            return list(map(len, encode_chats(self.tokenizer, [row.task.prompt for row in part])))
+        except UserError as error:  # of the chat template, for one of them
+            if len(part) > 1:
+                return [size for row in part for size in self._lengths([row])]
+            self._find("schema", part[0], str(error))
+            return [0]
 
     def finish(self) -> None:
         """Checks that need all rows."""
-        template = common(self.grams)
-        own = [np.setdiff1d(g, template, assume_unique=True) for g in self.grams]
-        for row, earlier in near_duplicates(own, self.numbers):
-            self.find(
-                "near_duplicate",
-                *self.places[row],
-                f"nearly {self.places[earlier][0]}, row {self.places[earlier][1]}",
+        self._measure()
+        self._equal_prompts()
+        compared, texts = list(self.first.values()), list(self.texts.values())
+        for later, earlier in repeats(texts):
+            self._find(
+                "near_duplicate", compared[later], f"nearly {compared[earlier].beside(compared[later])}"
             )
-        copies = set()
-        for row, text, share in self.exact.found():
-            copies.add(row)
-            self.find(
-                "held_out", *self.places[row], f"has {share:.0%} of the n-grams of held-out task {text}"
-            )
-        for row, text, share in self.masked.found():
-            if row not in copies and not _generated(self.places[row][2]):
-                detail = f"has {share:.0%} of the n-grams of held-out task {text}, numbers masked"
-                self.find("held_out_numbers", *self.places[row], detail)
+        fresh = [k for k, problem in enumerate(self.first) if problem not in self.held]
+        compared, texts = [compared[k] for k in fresh], [texts[k] for k in fresh]
+        found = set()
+        for k, text, share in copies(texts, self.held_texts, 5, 0.7):
+            found.add(k)
+            self._find("held_out", compared[k], f"has {share:.0%} of the n-grams of {self.held_places[text]}")
+        for k, text, share in copies(texts, self.held_texts, 8, 0.8, mask=True):
+            if k not in found and not _generated(compared[k].task.data_source):
+                detail = f"has {share:.0%} of the n-grams of {self.held_places[text]}, numbers masked"
+                self._find("held_out_numbers", compared[k], detail)
         for source, answers in self.answers.items():
             answer, n = answers.most_common(1)[0]
             if answers.total() >= 50 and n > 0.8 * answers.total():
                 share = f"{answer[:60]} is right for {n} of {answers.total()} rows"
-                self.find("imbalance", self.report.files[0], -1, source, share)
+                self.report.find("imbalance", self.report.files[0], -1, source, share)
+
+    def _equal_prompts(self) -> None:
+        """Equal prompts whose truths differ in spelling alone are no conflict: the later row's grader says which."""
+        from rlkit.data.reference import reference_response, spelled_by_a_model
+
+        spelled = [replace(row.task, ground_truth=first.task.ground_truth) for first, row in self.differing]
+        answers = [spelled_by_a_model(t) or reference_response(t, worked=False) or "" for t in spelled]
+        rewards = _graded([(row.task, text) for (_, row), text in zip(self.differing, answers, strict=True)])
+        for (first, row), reward in zip(self.differing, rewards, strict=True):
+            if reward.value == 1:
+                self._find("duplicate", row, f"the same as {first.beside(row)}, its truth spelled otherwise")
+                continue
+            ours, theirs = (json.dumps(one.task.ground_truth)[:60] for one in (row, first))
+            self._find("conflict", row, f"ground truth {ours}, but {theirs} in {first.beside(row)}")
 
 
 def _text(task: Task) -> str:
     return "\n".join(m["content"] for m in task.prompt)
-
-
-def _unrouted(task: Task) -> str | None:
-    return _no_scorer(task.data_source)
 
 
 @cache
@@ -262,10 +282,9 @@ def _generated(data_source: str) -> bool:
     return any(fnmatchcase(data_source, pattern) for pattern in patterns)
 
 
-@cache
-def _no_scorer(data_source: str) -> str | None:
+def _unrouted(task: Task) -> str | None:
     try:
-        resolve(data_source)
+        resolve(task.data_source)
     except UserError as error:
         return str(error).split(" Known:")[0]
     return None
@@ -292,26 +311,30 @@ def _leak(task: Task) -> str | None:
     return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else None
 
 
-def _self_scores(report: Report, kept: list[tuple[str, int, Task]], progress: bool) -> None:
+def _self_scores(report: Report, kept: Sequence[_Row], progress: bool) -> None:
     """Grade every ground truth as an answer to its own row, and as a model would spell it."""
-    from rlkit.config import RewardConfig
     from rlkit.data.reference import reference_response, spelled_by_a_model
-    from rlkit.rewards import Router
 
-    graded: list[tuple[str, str, int, Task, str]] = []
-    for file, row, task in kept:
-        if _unrouted(task):
+    graded: list[tuple[str, _Row, str]] = []
+    for row in kept:
+        if _unrouted(row.task):
             continue
-        answer = reference_response(task, worked=False)
+        answer, spelled = reference_response(row.task, worked=False), spelled_by_a_model(row.task)
         report.ungraded += answer is None
-        if answer is not None:
-            graded.append(("self_score", file, row, task, answer))
-        spelled = spelled_by_a_model(task)
-        if spelled is not None and spelled != answer:
-            graded.append(("spelling", file, row, task, spelled))
-    with Router(RewardConfig()) as router:
-        rewards = router.grade([(task, text) for *_, task, text in graded], progress=progress)
-    for (check, file, row, task, text), reward in zip(graded, rewards, strict=True):
+        graded += [("self_score", row, answer)] if answer is not None else []
+        graded += [("spelling", row, spelled)] if spelled is not None and spelled != answer else []
+    rewards = _graded([(row.task, text) for _, row, text in graded], progress)
+    for (check, row, text), reward in zip(graded, rewards, strict=True):
         if reward.value != 1:
             why = reward.error or f"{text!r} scores {reward.value:g}"
-            report.findings.append(Finding(check, file, row, task.data_source, why[:200]))
+            report.find(check, row.file, row.number, row.task.data_source, why[:200])
+
+
+def _graded(answers: Sequence[tuple[Task, str]], progress: bool = False) -> list[Reward]:
+    from rlkit.config import RewardConfig
+    from rlkit.rewards import Router
+
+    if not answers:
+        return []
+    with Router(RewardConfig()) as router:
+        return router.grade(answers, progress=progress)

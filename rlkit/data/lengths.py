@@ -65,10 +65,21 @@ def at_hand(path: str) -> bool:
     return path in LADDER or Path(path).is_dir()
 
 
-def too_long(config: RunConfig, task: Task) -> bool:
-    """Whether `data.filter_overlong_prompts` leaves the task out."""
+def countable(config: RunConfig) -> RunConfig:
+    """The run as far as it can be made without a hub: its prompts unfiltered where the tokenizer is not at hand."""
+    if at_hand(config.model.path) or not config.data.filter_overlong_prompts:
+        return config
+    return config.model_copy(
+        update={"data": config.data.model_copy(update={"filter_overlong_prompts": False})}
+    )
+
+
+def too_long(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
+    """Which of the tasks `data.filter_overlong_prompts` leaves out."""
     data = config.data
-    return data.filter_overlong_prompts and prompt_lengths(config).count([task])[0] > data.max_prompt_length
+    if not data.filter_overlong_prompts:
+        return [False] * len(tasks)
+    return [tokens > data.max_prompt_length for tokens in prompt_lengths(config).count(tasks)]
 
 
 def check_prompts(config: RunConfig, stream: "TaskStream", held_out: Sequence[Task]) -> None:

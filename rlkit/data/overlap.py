@@ -6,14 +6,19 @@ share are left out: they are the template of a family of problems, not a problem
 
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 _TOKEN = re.compile(r"\d+|[^\W\d_]+|[^\w\s]|_")
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
 _MASKED = np.uint64(1)  # stands for every number
+
+
+LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
+"""Own n-grams that a held-out text must have to be compared, and their least share of all its n-grams."""
 
 
 def tolerated(rows: int) -> int:
@@ -64,6 +69,14 @@ def common(sets: Sequence[np.ndarray]) -> np.ndarray:
     return grams[counts > tolerated(len(sets))]
 
 
+def repeats(texts: Sequence[Tokens]) -> Iterator[tuple[int, int]]:
+    """(text, earlier text) pairs that are nearly equal and have the same numbers, their common template aside."""
+    sets = [text.grams(3) for text in texts]
+    template = common(sets)
+    own = [np.setdiff1d(grams, template, assume_unique=True) for grams in sets]
+    return near_duplicates(own, [zlib.crc32(text.numbers().tobytes()) for text in texts])
+
+
 def near_duplicates(
     sets: Sequence[np.ndarray], keys: Sequence[int], threshold: float = 0.7
 ) -> Iterator[tuple[int, int]]:
@@ -94,64 +107,44 @@ def _jaccard(a: np.ndarray, b: np.ndarray) -> float:
     return shared / (len(a) + len(b) - shared)
 
 
-class HeldOut:
-    """Held-out texts that training rows are compared with, one row at a time.
-
-    A row repeats a held-out text when it has most of the n-grams that are the text's own and, unless
-    numbers are masked, all of its numbers in their order.
+def copies(
+    rows: Sequence[Tokens], texts: Sequence[Tokens], n: int, threshold: float, mask: bool = False
+) -> Iterator[tuple[int, int, float]]:
+    """(row, text, share) of each row that has most of the n-grams that are a held-out text's own and, unless numbers
+    are masked, all of its numbers in their order.
 
     Args:
-        texts: the held-out texts.
         n: length of the n-grams.
-        threshold: share of a text's own n-grams that makes a row a copy.
+        threshold: least share of a text's own n-grams.
         mask: whether numbers count as alike.
     """
-
-    least = 8
-    """Own n-grams that a held-out text must have to be compared …"""
-    least_share = 0.25
-    """… and their least share of all its n-grams: what is mostly template has no content to copy."""
-
-    def __init__(self, texts: Sequence[Tokens], n: int, threshold: float, mask: bool = False) -> None:
-        self.n, self.mask, self.threshold = n, mask, threshold
-        sets = [t.grams(n, mask) for t in texts]
-        self._numbers = [t.numbers() for t in texts]
-        self._sizes = np.array([len(s) for s in sets], int)
-        flat = np.concatenate([np.zeros(0, np.uint32), *sets])
-        order = np.argsort(flat, kind="stable")
-        self._grams, self._owner = flat[order], np.repeat(np.arange(len(sets)), self._sizes)[order]
-        self._rows_with = _repeats(self._grams)  # texts, and later rows, that have the n-gram
-        self._hits: list[tuple[int, np.ndarray, np.ndarray]] = []
-        self._rows = 0
-
-    def add(self, row: int, text: Tokens) -> None:
-        """Compare a training row."""
-        self._rows += 1
-        grams = text.grams(self.n, self.mask)
-        low, high = np.searchsorted(self._grams, grams, "left"), np.searchsorted(self._grams, grams, "right")
-        found = np.flatnonzero(high > low)
-        if len(found):
-            places = np.concatenate([np.arange(low[k], high[k]) for k in found])
-            self._rows_with[places] += 1
-            self._hits.append((row, places, text.numbers()))
-
-    def found(self) -> Iterator[tuple[int, int, float]]:
-        """(row, held-out text, share of its own n-grams) of each row that repeats one."""
-        own = self._rows_with <= tolerated(len(self._sizes) + self._rows)
-        totals = np.bincount(self._owner[own], minlength=len(self._sizes))
-        comparable = totals >= np.maximum(self.least, self.least_share * self._sizes)
-        for row, places, numbers in self._hits:
-            shared = np.bincount(self._owner[places[own[places]]], minlength=len(totals))
-            share = np.where(comparable, shared / np.maximum(totals, 1), 0)
-            best = int(share.argmax())
-            if share[best] >= self.threshold and (self.mask or _within(self._numbers[best], numbers)):
-                yield row, best, float(share[best])
+    sets = [text.grams(n, mask) for text in texts]
+    known = np.unique(np.concatenate([np.zeros(0, np.uint32), *sets]))
+    if not len(known):
+        return
+    held, found = _matrix(sets, known), _matrix((row.grams(n, mask) for row in rows), known)
+    own = np.flatnonzero(held.sum(axis=0) + found.sum(axis=0) <= tolerated(len(texts) + len(rows)))
+    sizes, held = held.sum(axis=1), held[:, own]
+    totals = held.sum(axis=1)
+    # What is mostly template has no content to copy.
+    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes)
+    shared = found[:, own] @ held.T
+    for row in np.flatnonzero(np.diff(shared.indptr)):
+        share = np.where(comparable, shared[[row]].toarray()[0] / np.maximum(totals, 1), 0)
+        best = int(share.argmax())
+        if share[best] >= threshold and (mask or _within(texts[best].numbers(), rows[row].numbers())):
+            yield int(row), best, float(share[best])
 
 
-def _repeats(ordered: np.ndarray) -> np.ndarray:
-    """How often the value at each place of a sorted array stands in it."""
-    _, inverse, counts = np.unique(ordered, return_inverse=True, return_counts=True)
-    return counts[inverse]
+def _matrix(sets: Iterable[np.ndarray], known: np.ndarray) -> Any:
+    """(sets, known) sparse counts of which of the sorted known n-grams each set has."""
+    from scipy.sparse import csr_array
+
+    near = ((grams, np.searchsorted(known, grams).clip(max=len(known) - 1)) for grams in sets)
+    places = [at[known[at] == grams] for grams, at in near]
+    ends = np.cumsum([0, *map(len, places)])
+    indices = np.concatenate([np.zeros(0, int), *places])
+    return csr_array((np.ones(len(indices), int), indices, ends), shape=(len(places), len(known)))
 
 
 def _within(part: np.ndarray, whole: np.ndarray) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 LONGEST = 1500
 """Characters of a prompt or ground truth that are shown."""
+SHOWN = 3
+"""Findings of a check that its line shows."""
 
 
 def samples(tasks: Iterable[Task], each: int = 1) -> list[Task]:
@@ -120,15 +122,19 @@ def imported_table(imported: Mapping[str, Counter[str]]) -> Table:
 
 
 def findings_table(report: Report) -> Table:
-    """One line a check: severity, findings, and where and what the first one is."""
+    """One line for each check that found something: severity, rows, meaning, and where and what the first ones are."""
     counts = report.counts()
+    clean = len(CHECKS) - len(counts)
+    caption = f"{clean} checks clean" if counts else f"all {clean} checks clean"
+    if report.ungraded:
+        caption += f"; {report.ungraded:,} rows have no reference answer to grade"
     title = f"{len(report.sources):,} rows, {len(set(report.sources))} data sources"
-    result = Table("check", "severity", "rows", "meaning", "first", title=title)
+    result = Table("check", "severity", "rows", "meaning", "first ones", title=title, caption=caption)
     for check, (severity, meaning) in CHECKS.items():
-        first = next((f for f in report.findings if f.check == check), None)
-        example = "" if first is None else f"{_place(first)}: {first.detail}"
-        style = {"error": "red", "warning": "yellow"}[severity] if first else "dim"
-        result.add_row(check, severity, f"{counts[check]:,}", meaning, Text(example), style=style)
+        if found := [f for f in report.findings if f.check == check]:
+            examples = "\n".join(f"{_place(f)}: {f.detail}" for f in found[:SHOWN])
+            style = {"error": "red", "warning": "yellow"}[severity]
+            result.add_row(check, severity, f"{len(found):,}", meaning, Text(examples), style=style)
     return result
 
 

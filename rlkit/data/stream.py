@@ -1,23 +1,30 @@
-"""Training batches, the held-out set and the evaluation suites of a run."""
+"""A run's tasks: the held-out set, the evaluation suites and the training batches."""
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.lengths import prompt_lengths, too_long
-from rlkit.data.mixture import Adaptive, Schedule, apportion
-from rlkit.data.supply import MAX_REFUSED, Supply, on_sft_side
+from rlkit.data.lengths import too_long
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
-from rlkit.seeds import content_hash, generator
+from rlkit.seeds import content_hash, derive, generator
 from rlkit.types import Reward, Task
 
 Side = Literal["rl", "sft"]
+
+SEED_STRIDE = 2**40
+"""Indices that one run's seed may use; seeds have disjoint ranges."""
+RETRY_STRIDE = 2**32
+MAX_REFUSED = 2_000
+"""Refused tasks in a row after which a source counts as exhausted."""
+AT_ONCE = 1024
+"""Most tasks that are looked at together."""
 
 
 def held_out(config: RunConfig) -> list[Task]:
@@ -32,30 +39,35 @@ def held_out(config: RunConfig) -> list[Task]:
 
 
 def _held_out(config: RunConfig) -> tuple[list[Task], int]:
+    """The held-out tasks, and how many problems were left out for their length."""
     sources = config.evaluation.sources or config.data.train
     parts = apportion(config.evaluation.size, [1.0] * len(sources))
     chosen: dict[str, Task] = {}
     overlong: set[str] = set()
     for source, label, part in zip(sources, labels(sources), parts, strict=True):
-        wanted = len(chosen) + int(part)
-        refused = 0
-        for index in _held_out_indices(source, label, config.evaluation.seed):
-            if len(chosen) == wanted or refused > MAX_REFUSED:
-                break
-            task = source.task(index)
-            if too_long(config, task):
-                overlong.add(task.problem)
-            if task.problem in chosen or task.problem in overlong:
+        before, wanted, refused = len(chosen), len(chosen) + int(part), 0
+        indices = _held_out_indices(source, label, config.evaluation.seed)
+        while refused <= MAX_REFUSED and (some := list(islice(indices, wanted - len(chosen)))):
+            tasks = source.tasks(some)
+            for task, long in zip(tasks, too_long(config, tasks), strict=True):
+                overlong |= {task.problem} if long else set()
                 refused += 1
-            else:
-                chosen[task.problem], refused = task, 0
+                if task.problem not in chosen and not long:
+                    chosen[task.problem], refused = task, 0
         if len(chosen) < wanted:
-            found = int(part) - wanted + len(chosen)
             raise UserError(
-                f"evaluation.size asks {part} held-out tasks of {label}, which has only {found} distinct "
-                "ones: lower evaluation.size or widen the source's options."
+                f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(chosen) - before} "
+                "distinct ones: lower evaluation.size or widen the source's options."
             )
     return list(chosen.values()), len(overlong)
+
+
+def _held_out_indices(source: Source, label: str, seed: int) -> Iterator[int]:
+    rng = generator("held_out", seed, label.partition("#")[0])
+    size = source.total()
+    if size is not None:
+        return (int(k) for k in rng.permutation(size))
+    return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
 
 
 def suites(config: RunConfig) -> dict[str, list[Task]]:
@@ -68,6 +80,7 @@ def suites(config: RunConfig) -> dict[str, list[Task]]:
 
 
 def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
+    """Of each suite its tasks, and how many were left out for their length."""
     found: dict[str, tuple[list[Task], int]] = {}
     for suite in config.evaluation.suites:
         name, size = suite.suite(), suite.total()
@@ -78,20 +91,225 @@ def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
                 f"evaluation.suites has {name}, whose problems never end: name it in evaluation.sources, which draws "
                 "evaluation.size of them."
             )
-        distinct = {task.problem: task for task in map(suite.task, range(size))}
-        tasks = [task for task in distinct.values() if not too_long(config, task)]
+        distinct = list({task.problem: task for task in suite.tasks(range(size))}.values())
+        long = too_long(config, distinct)
+        tasks = [task for task, left_out in zip(distinct, long, strict=True) if not left_out]
         if not tasks:
             raise UserError(f"evaluation.suites has {name}, which has no task.")
-        found[name] = tasks, len(distinct) - len(tasks)
+        found[name] = tasks, sum(long)
     return found
 
 
-def _held_out_indices(source: Source, label: str, seed: int) -> Iterable[int]:
-    rng = generator("held_out", seed, label.partition("#")[0])
-    size = source.total()
-    if size is not None:
-        return (int(k) for k in rng.permutation(size))
-    return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
+class Supply:
+    """Tasks of one source by ordinal 0, 1, …; beyond `limit` unique tasks they repeat in a new order.
+
+    Args:
+        source: where tasks come from.
+        label: the source's name in messages.
+        seed: the run's seed.
+        allowed: whether each of some tasks may be trained on.
+        limit: unique tasks; None is as many as a file has, or without end, and then chance repeats of a small space
+            stay.
+        difficulty: sort key of a curriculum; needs a limit.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        label: str,
+        seed: int,
+        allowed: Callable[[Sequence[Task]], list[bool]],
+        limit: int | None = None,
+        difficulty: Callable[[Task], float] | None = None,
+    ) -> None:
+        self.source, self.label, self.seed = source, label, seed
+        self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
+        self._first = HELD_OUT_INDICES + seed * SEED_STRIDE
+        size = source.total()
+        self._rows = None if size is None else generator("rows", seed, label).permutation(size)
+        self._pool: list[int] = []
+        self._seen: set[str] = set()
+        self._next = 0
+        self._passes: dict[int, list[int]] = {}
+        if limit is None and size is not None:
+            self._fill(size)
+            self.limit = len(self._pool)
+            if not self._pool:
+                raise self._exhausted()
+
+    def tasks(self, start: int, count: int) -> list[Task]:
+        """The tasks at these places of the source's own sequence."""
+        if self.limit is None:
+            return self._fresh(start, count)
+        self._fill(min(start + count, self.limit))
+        return self.source.tasks([self._index(ordinal) for ordinal in range(start, start + count)])
+
+    def _fresh(self, start: int, count: int) -> list[Task]:
+        tasks = self.source.tasks(range(self._first + start, self._first + start + count))
+        refused = [k for k, allowed in enumerate(self.allowed(tasks)) if not allowed]
+        for attempt in range(1, MAX_REFUSED):  # elsewhere, so that a place needs no other place
+            if not refused:
+                return tasks
+            again = self.source.tasks([self._first + start + k + attempt * RETRY_STRIDE for k in refused])
+            for k, task in zip(refused, again, strict=True):
+                tasks[k] = task
+            refused = [k for k, allowed in zip(refused, self.allowed(again), strict=True) if not allowed]
+        raise self._exhausted()
+
+    def _index(self, ordinal: int) -> int:
+        epoch, place = divmod(ordinal, self.limit or 1)
+        return self._pool[place] if epoch == 0 and self.difficulty is None else self._pass(epoch)[place]
+
+    def _pass(self, epoch: int) -> list[int]:
+        """Indices of one pass over the pool: shuffled, then sorted by difficulty in a curriculum."""
+        if epoch not in self._passes:
+            self._fill(self.limit or 0)
+            order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
+            indices = [self._pool[int(k)] for k in order]
+            if self.difficulty is not None:
+                ranks = dict(zip(indices, map(self.difficulty, self.source.tasks(indices)), strict=True))
+                indices.sort(key=ranks.__getitem__)
+            self._passes = {epoch: indices}
+        return self._passes[epoch]
+
+    def _fill(self, count: int) -> None:
+        """Extend the pool to `count` distinct allowed problems, or to all there are."""
+        refused = 0
+        while len(self._pool) < count and (refused <= MAX_REFUSED or self._rows is not None):
+            drawn = self._draw(min(count - len(self._pool), AT_ONCE))
+            if not drawn:
+                break
+            tasks = self.source.tasks(drawn)
+            for index, task, allowed in zip(drawn, tasks, self.allowed(tasks), strict=True):
+                refused += 1
+                if allowed and task.problem not in self._seen:
+                    refused = 0
+                    self._seen.add(task.problem)
+                    self._pool.append(index)
+        if self.limit is not None and len(self._pool) < count:
+            raise self._exhausted()
+
+    def _draw(self, count: int) -> list[int]:
+        """The next indices of the source in this run's order: endless, or every row once."""
+        places = range(self._next, self._next + count)
+        self._next += count
+        if self._rows is None:
+            return [self._first + k for k in places]
+        return self._rows[places.start : places.stop].tolist()
+
+    def _exhausted(self) -> UserError:
+        asked = "endless ones" if self.limit is None else str(self.limit)
+        lower = "Lower evaluation.size or data.train_max_samples"
+        if self.difficulty is not None:
+            lower = (
+                "A curriculum has each task once unless data.train_max_samples is fewer than "
+                "trainer.total_training_steps × data.train_batch_size: lower one of them"
+            )
+        return UserError(
+            f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are "
+            f"asked for; the others repeat, or are held out or set aside for SFT. {lower}, or widen the source."
+        )
+
+
+def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
+    """`total` seats by weight, by Webster's method (Sainte-Laguë): (sources,) whole numbers that sum to it.
+
+    It is house-monotone: a larger total takes nothing away from any source. Hence counts up to a step
+    need no memory of earlier steps, and smaller data sets are contained in larger ones.
+    """
+    share = np.asarray(weights, float)
+    share = share / share.sum()
+    seats = np.maximum(np.floor(total * share).astype(int) - len(share) - 1, 0)  # never above the result
+    for _ in range(total - int(seats.sum())):
+        seats[int(np.argmax(share / (seats + 0.5)))] += 1
+    return seats
+
+
+class Schedule:
+    """Cumulative tasks of each source up to a step, for every order but the adaptive one."""
+
+    def __init__(self, config: RunConfig, weights: np.ndarray) -> None:
+        self.batch = config.data.train_batch_size
+        self.order = config.data.order
+        self.weights = weights
+        self.stages = [(s.start, np.asarray(s.weights)) for s in config.data.stages]
+        self.totals = apportion(config.trainer.total_training_steps * self.batch, weights)
+
+    def until(self, step: int) -> np.ndarray:
+        """(sources,) tasks in steps 1 … step."""
+        total = step * self.batch
+        if self.order == "stages":
+            ends = [start - 1 for start, _ in self.stages[1:]] + [step]
+            parts = [
+                apportion(max(0, min(end, step) - start + 1) * self.batch, weights)
+                for (start, weights), end in zip(self.stages, ends, strict=True)
+            ]
+            return np.sum(parts, axis=0)
+        if self.order == "sequential" and total <= self.totals.sum():
+            before = np.cumsum(self.totals) - self.totals
+            return np.clip(total - before, 0, self.totals)
+        return apportion(total, self.weights)
+
+    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """(sources,) tasks before the step, and in it."""
+        before = self.until(step - 1)
+        return before, self.until(step) - before
+
+
+class Adaptive:
+    """Weights by running pass rate: w_i = base_i · (p_i(1 − p_i) + 0.02), p_i an average over about 20 steps.
+
+    p(1 − p) is the variance of a 0/1 reward: what a group-relative advantage can learn from.
+    """
+
+    decay, floor = 0.95, 0.02
+
+    def __init__(self, base: np.ndarray, batch: int) -> None:
+        self.base, self.batch = base, batch
+        self.step, self.shown, self.rates = 0, np.zeros(len(base), int), np.full(len(base), 0.5)
+
+    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        if step != self.step + 1:
+            raise ValueError(
+                f"an adaptive curriculum after step {self.step} gives step {self.step + 1}, not {step}"
+            )
+        return self.shown, apportion(self.batch, self.base * (self.rates * (1 - self.rates) + self.floor))
+
+    def observe(self, step: int, graded: Sequence[tuple[int, bool]]) -> None:
+        _, counts = self.plan(step)
+        for i in {i for i, _ in graded}:
+            rate = float(np.mean([correct for j, correct in graded if j == i]))
+            self.rates[i] = self.decay * self.rates[i] + (1 - self.decay) * rate
+        self.shown, self.step = self.shown + counts, step
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"step": self.step, "shown": self.shown.tolist(), "rates": self.rates.tolist()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.step, self.shown, self.rates = state["step"], np.array(state["shown"]), np.array(state["rates"])
+
+
+def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
+    """The sort key of a curriculum: a number in extra_info, negated for a field with a leading "-"."""
+    name, sign = field.removeprefix("-"), -1.0 if field.startswith("-") else 1.0
+
+    def key(task: Task) -> float:
+        value = task.extra_info.get(name)
+        if not isinstance(value, int | float):
+            known = ", ".join(k for k, v in task.extra_info.items() if isinstance(v, int | float))
+            raise UserError(
+                f"data.difficulty_field is {field!r}, but a task of {label} has {name!r} = {value!r}: "
+                f"use one of {known or 'no field: the source has no difficulty'}."
+            )
+        return sign * value
+
+    return key
+
+
+def on_sft_side(key: str, ratio: float) -> bool:
+    """Whether what has this key belongs to the supervised part of a pool: a pure function of content, so the
+    parts are disjoint in any file, and a smaller ratio's part is contained in a larger one's."""
+    return ratio > 0 and derive("sft", key) < ratio * 2.0**63
 
 
 def content_hashes(stream: "TaskStream", held_out: Sequence[Task]) -> dict[str, str]:
@@ -139,7 +357,6 @@ class TaskStream:
         self.labels = labels(self.sources)
         self.suites = suites(config)
         self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
-        self._lengths = prompt_lengths(config) if data.filter_overlong_prompts else None
         self._overlong: dict[str, int] = {}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
@@ -147,6 +364,7 @@ class TaskStream:
         self._limits = self._unique()
         self._check_epochs()
         self._adaptive = Adaptive(self.weights, data.train_batch_size) if data.order == "adaptive" else None
+        self._mixture = self._adaptive or self._schedule
         self._origin: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[list[Task]]:
@@ -156,30 +374,20 @@ class TaskStream:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
         if step < 1:
             raise ValueError(f"steps count from 1, not {step}")
-        return self.shuffled(step, list(self.drawn(step)))
-
-    def drawn(self, step: int) -> Iterator[Task]:
-        """The tasks of a step one after another, before they are `shuffled`."""
-        before, counts = self._plan(step)
-        self._origin = {}
+        before, counts = self._mixture.plan(step)
+        tasks, self._origin = [], {}
         for i, (start, count) in enumerate(zip(before, counts, strict=True)):
-            for ordinal in range(int(start), int(start + count)):
-                task = self._supply(i).task(ordinal)
-                self._origin[task.id] = i
-                yield task
-
-    def shuffled(self, step: int, tasks: Sequence[Task]) -> list[Task]:
-        """All that was `drawn` for a step, in the step's order."""
-        order = generator("batch", self.seed, step).permutation(len(tasks))
-        return [tasks[int(k)] for k in order]
+            part = self._supply(i).tasks(int(start), int(count)) if count else []
+            self._origin |= dict.fromkeys((task.id for task in part), i)
+            tasks += part
+        return _shuffled(tasks, "batch", self.seed, step)
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
         tasks = []
         for i, share in enumerate(apportion(count, self.weights)):
-            tasks += [self._supply(i).task(k) for k in range(share)]
-        order = generator("first", self.seed, self._side, count).permutation(count)
-        return [tasks[int(k)] for k in order]
+            tasks += self._supply(i).tasks(0, int(share)) if share else []
+        return _shuffled(tasks, "first", self.seed, self._side, count)
 
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
@@ -211,13 +419,6 @@ class TaskStream:
         """Continue from a `state_dict()`."""
         if self._adaptive:
             self._adaptive.load_state_dict(state)
-
-    def _plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """Tasks of each source before the step, and in it."""
-        if self._adaptive is not None:
-            return self._adaptive.plan(step)
-        before = self._schedule.until(step - 1)
-        return before, self._schedule.until(step) - before
 
     def _unique(self) -> list[int | None]:
         """Unique tasks of each source on this side of the SFT:RL split; None is without end."""
@@ -257,7 +458,7 @@ class TaskStream:
         if not shown or not self.weights[i]:
             return []
         supply = self._supply(i)
-        return [supply.task(k) for k in range(min(int(shown), supply.limit or most))]
+        return supply.tasks(0, min(int(shown), supply.limit or most))
 
     def left_out(self) -> dict[str, int]:
         """How many prompts `data.filter_overlong_prompts` left out: of the held-out tasks, of each suite, and of each
@@ -278,35 +479,25 @@ class TaskStream:
             curriculum = self.config.data.order == "curriculum"
             key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None
             allowed, limit = partial(self._allowed, i), self._limits[i]
-            supply = Supply(self.sources[i], self.labels[i], self.seed, allowed, limit, key, self._lengths)
-            self._supplies[i] = supply
-            self._limits[i] = supply.limit
+            supply = Supply(self.sources[i], self.labels[i], self.seed, allowed, limit, key)
+            self._supplies[i], self._limits[i] = supply, supply.limit
         return self._supplies[i]
 
-    def _allowed(self, i: int, task: Task) -> bool:
-        """Whether a task of source i may be trained on, on this side."""
-        if task.problem in self._forbidden:
-            return False
-        if too_long(self.config, task):
-            self._overlong[self.labels[i]] = self._overlong.get(self.labels[i], 0) + 1
-            return False
-        # A generator's problem has one truth; the rows of a file may ask one problem under several.
-        key = task.id if self.sources[i].total() is None else task.problem
-        return on_sft_side(key, self.config.data.sft_ratio) == (self._side == "sft")
+    def _allowed(self, i: int, tasks: Sequence[Task]) -> list[bool]:
+        """Whether each task of source i may be trained on, on this side."""
+        data, label = self.config.data, self.labels[i]
+        long = too_long(self.config, tasks)
+        endless = (
+            self.sources[i].total() is None
+        )  # its problem has one truth; a file may ask one under several
+        allowed = []
+        for task, left_out in zip(tasks, long, strict=True):
+            known = task.problem in self._forbidden
+            self._overlong[label] = self._overlong.get(label, 0) + (left_out and not known)
+            side = on_sft_side(task.id if endless else task.problem, data.sft_ratio) == (self._side == "sft")
+            allowed.append(side and not known and not left_out)
+        return allowed
 
 
-def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
-    """The sort key of a curriculum: a number in extra_info, negated for a field with a leading "-"."""
-    name, sign = field.removeprefix("-"), -1.0 if field.startswith("-") else 1.0
-
-    def key(task: Task) -> float:
-        value = task.extra_info.get(name)
-        if not isinstance(value, int | float):
-            known = ", ".join(k for k, v in task.extra_info.items() if isinstance(v, int | float))
-            raise UserError(
-                f"data.difficulty_field is {field!r}, but a task of {label} has {name!r} = {value!r}: "
-                f"use one of {known or 'no field: the source has no difficulty'}."
-            )
-        return sign * value
-
-    return key
+def _shuffled(tasks: Sequence[Task], *names: Any) -> list[Task]:
+    return [tasks[int(k)] for k in generator(*names).permutation(len(tasks))]

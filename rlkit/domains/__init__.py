@@ -16,7 +16,7 @@ A domain is one file or one folder here. It registers *sources* (components that
 """
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Annotated, ClassVar
@@ -87,6 +87,10 @@ class Source(Component):
     @abstractmethod
     def task(self, index: int) -> Task:
         """The task at this index, any non-negative integer (below `total()` where there is one)."""
+
+    def tasks(self, indices: Sequence[int]) -> list[Task]:
+        """The tasks at these indices; a source that reads from a disk reads them together."""
+        return [self.task(index) for index in indices]
 
     def total(self) -> int | None:
         """How many tasks there are; None for a generator, which never ends."""

@@ -1,5 +1,9 @@
 """Files of rows as a source: prepared Guru files, verl's data sets, one's own."""
 
+import json
+import sys
+from array import array
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -44,10 +48,14 @@ class File(Source):
         rows.count(self.path)
 
     def task(self, index: int) -> Task:
+        return self.tasks([index])[0]
+
+    def tasks(self, indices: Sequence[int]) -> list[Task]:
         from rlkit.data.rows import to_task
 
-        row = int(self._chosen()[index])
-        return to_task(_rows(self.path, _versions[self.path])[row], f"{self.path}, row {row}")
+        numbers = self._chosen()[list(indices)].tolist()
+        found = _table(self.path, _versions[self.path]).read(numbers)
+        return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
         return Path(self.path).stem
@@ -56,32 +64,71 @@ class File(Source):
         return _chosen(self.path, _versions.setdefault(self.path, version(self.path)), self.data_sources)
 
 
+class _Parquet:
+    """Rows of a parquet file: on disk, memory-mapped."""
+
+    def __init__(self, path: str) -> None:
+        import datasets
+
+        from rlkit.data import rows
+
+        try:  # datasets cannot read a file without rows; its footer also says what is wrong with a broken one
+            found = (
+                datasets.Dataset.from_parquet(path) if rows.count(path) else datasets.Dataset.from_list([])
+            )
+        except UserError:
+            raise
+        except Exception as error:  # of pyarrow and of datasets, which have no class in common
+            raise rows.broken(path, error.__cause__ or error) from None
+        self._table: Any = found.with_format("arrow")  # type: ignore[union-attr]
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def read(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        return self._table[numbers].to_pylist() if numbers else []
+
+    def data_sources(self) -> np.ndarray:
+        names = self._table.data
+        return np.array(
+            names.column("data_source").to_pylist() if "data_source" in names.column_names else []
+        )
+
+
+class _Json:
+    """Rows of a JSON file: as one text, of which a row is a part, since objects take many times the memory."""
+
+    def __init__(self, path: str) -> None:
+        from rlkit.data import rows
+
+        self._text, self._ends, self._names = bytearray(), array("q", [0]), list[Any]()
+        for _, row in rows.read(path):
+            self._text += json.dumps(row).encode()
+            self._ends.append(len(self._text))
+            self._names.append(sys.intern(str(row.get("data_source"))))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def read(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
+        return [json.loads(self._text[self._ends[k] : self._ends[k + 1]]) for k in numbers]
+
+    def data_sources(self) -> np.ndarray:
+        return np.array(self._names)
+
+
 @lru_cache(16)
-def _rows(path: str, _: Version) -> Any:
-    """Something with a length that gives the row at a place: parquet stays on disk, memory-mapped."""
-    from rlkit.data import rows
-
-    if Path(path).suffix != ".parquet":
-        return [row for _, row in rows.read(path)]
-    if rows.count(path) == 0:  # which also says what is wrong with a broken file
-        return []
-    import datasets
-
-    try:
-        return datasets.Dataset.from_parquet(path)
-    except Exception as error:  # of pyarrow and of datasets, which have no class in common
-        raise rows.broken(path, error.__cause__ or error) from None
+def _table(path: str, _: Version) -> _Parquet | _Json:
+    return _Parquet(path) if Path(path).suffix == ".parquet" else _Json(path)
 
 
 @lru_cache(64)
 def _chosen(path: str, at: Version, data_sources: tuple[str, ...]) -> np.ndarray:
     """Numbers of the rows that count."""
-    table = _rows(path, at)
+    table = _table(path, at)
     if not data_sources:
         return np.arange(len(table))
-    names = np.array(
-        [row.get("data_source") for row in table] if isinstance(table, list) else table["data_source"][:]
-    )
+    names = table.data_sources()
     for name in data_sources:
         if name not in names:
             known = sorted({str(n) for n in names})

@@ -1,7 +1,8 @@
 """Held-out evaluation: every sample is one row, aggregates come later."""
 
+import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,6 +13,7 @@ from rlkit.config import Evaluation, RewardConfig, RunConfig, load
 from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import Interval, pass_at_k, pass_rate
+from rlkit.params import validate
 from rlkit.seeds import derive
 from rlkit.types import Rollout, Sampler, Task
 
@@ -43,6 +45,7 @@ def evaluate(
     max_tokens: int = 256,
     seed: int = 0,
     pass_at: Sequence[int] = (1,),
+    apply_chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
 ) -> EvaluationResult:
     """Sample `n` responses to each task and grade them.
 
@@ -53,11 +56,15 @@ def evaluate(
         temperature: 0 is greedy; then n must be 1.
         max_tokens: longest response, or longest episode for environment tasks.
         pass_at: the k of pass@k; none above n.
+        apply_chat_template_kwargs: variables of the chat template, such as {"enable_thinking": False}; those that a
+            run was trained with are part of its saved template.
 
     Raises:
-        UserError: no tasks, k above n, a model that cannot be loaded, a prompt beyond 1 million tokens.
+        UserError: no tasks, k above n, a name that no variable can have, a model that cannot be loaded, a prompt beyond
+            1 million tokens.
     """
     from rlkit.models.loading import Policy
+    from rlkit.models.prompts import set_template_defaults
     from rlkit.rewards import Router
     from rlkit.samplers.torch import TorchSampler
 
@@ -65,7 +72,12 @@ def evaluate(
         raise UserError("There are no tasks to evaluate on.")
     if max(pass_at) > n:
         raise UserError(f"pass@{max(pass_at)} needs at least that many samples a task, but n is {n}.")
+    variables = dict(apply_chat_template_kwargs)
+    validate(RunConfig, {"data": {"apply_chat_template_kwargs": variables}})
     policy = model if isinstance(model, Policy) else _opened(Path(model))
+    if variables:
+        policy = replace(policy, tokenizer=copy.deepcopy(policy.tokenizer))  # a caller's own stays as it is
+        set_template_defaults(policy.tokenizer, variables)
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
     with Router(RewardConfig()) as router:

@@ -56,7 +56,7 @@ FIGURES: dict[str, Figure] = {
         lambda s, venue: varied.training(s, TRAINING, venue),
     ),
     "domains": Figure(
-        "Held-out pass@1 of each domain along training: thick the mean over seeds, thin the runs.",
+        "pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs.",
         varied.domains,
     ),
     "transfer": Figure(

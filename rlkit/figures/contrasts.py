@@ -124,7 +124,8 @@ def _rows(ax: "Axes", names: list[str], value: str) -> None:
 
 
 def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", x: str = "step") -> Drawing:
-    """Held-out pass@1 of each domain along training, a panel a domain: thick the mean over seeds, thin the runs."""
+    """pass@1 of each held-out domain and of each suite along training, a panel each: thick the mean over
+    seeds, thin the runs."""
     rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
     if rows.empty:
         raise UserError("These runs have no pass@1 by domain: they have not been evaluated.")

@@ -143,9 +143,10 @@ def training(study: "StudyData", metrics: Sequence[str], venue: str) -> dict[str
 
 
 def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
-    """Each domain along training, a figure a model where the study has variants."""
-    if study.evals["data_source"].nunique() < 2:
-        raise UserError("The study has one domain.")
+    """Each domain and each suite along training, a figure a model where the study has variants."""
+    measured = study.metrics.loc[study.metrics["metric"] == "eval/pass@1", "data_source"]
+    if len(set(measured) - {"all"}) < 2:
+        raise UserError("The study has one domain and no suite.")
     parts, by = _by_model(study.metrics)
     return {name: contrasts.domain_curves(part, by=by, venue=venue) for name, part in parts.items()}
 

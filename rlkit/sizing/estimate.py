@@ -185,7 +185,9 @@ def expected_lengths(config: RunConfig) -> Lengths:
 
 def _first_tasks(config: RunConfig) -> list[Task]:
     from rlkit.data import TaskStream, held_out
+    from rlkit.data.lengths import countable
 
+    config = countable(config)
     key = config.model_dump_json(include={"data", "evaluation", "seed", "trainer"})
     if key not in _TASKS:
         _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]

@@ -8,7 +8,7 @@ from transformers import AutoConfig
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.lengths import at_hand, check_prompts
+from rlkit.data.lengths import at_hand, check_prompts, countable
 from rlkit.errors import UserError
 from rlkit.models.ladder import ladder_config
 from rlkit.models.shapes import LADDER
@@ -30,8 +30,9 @@ def preflight(config: RunConfig) -> None:
         source.check()
     scorer_of(config.reward)
     warn_of_defaults(config)
-    tests = held_out(config)
-    stream = TaskStream(config, tests)
+    made = countable(config)
+    tests = held_out(made)
+    stream = TaskStream(made, tests)
     stream.batch(1)
     path = config.model.path
     if at_hand(path):
