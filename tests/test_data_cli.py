@@ -18,7 +18,7 @@ from rlkit.types import Task
 ROOT = Path(__file__).parent.parent
 YAML = """
 data:
-  train: [{kind: math_problems, weight: 2}, zebra, grid]
+  train: [{kind: math_problems, weight: 2}, zebra, arc]
   train_batch_size: 16
   train_max_samples: 60
   sft_ratio: 0.25
@@ -84,13 +84,13 @@ def test_every_source_is_listed_with_its_options():
 
 
 def test_samples_and_cards():
-    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("lookup", "grid")]
+    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("lookup", "arc")]
     tasks.append(Task.ask("math__<b>", "<script>x</script>", "1"))
     chosen = samples(iter(tasks), each=2)
     assert [t.data_source for t in chosen] == [
         "math__<b>",
-        *["simulation__arcagi_generated"] * 2,
-        *["stem__ohm"] * 2,
+        *["simulation__arcagi1"] * 2,
+        *["table__lookup"] * 2,
     ]
     page = cards(chosen)
     assert "<script>" not in page and page.count("<table") == 2, "grids are drawn"

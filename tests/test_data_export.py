@@ -17,7 +17,7 @@ from rlkit.types import Task
 TRAIN = [
     "math_problems",
     "zebra",
-    "grid",
+    "arc",
     "programs",
     "code_io",
     {"kind": "reasoning_gym", "dataset": "chain_sum"},
@@ -108,7 +108,7 @@ def test_what_cannot_be_exported_is_refused(config, tmp_path):
 
 
 def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
-    forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "grid": "<answer> [[", "tables": r"\boxed{"}
+    forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "arc": "<answer> [[", "tables": r"\boxed{"}
     forms |= {"code_io": "```json\n{", "programs": "```python\ndef solve"}
     for kind, start in forms.items():
         answer = reference_response(sources.parse(kind).task(3), worked=False)

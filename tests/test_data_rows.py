@@ -23,7 +23,7 @@ GOOD = {
 
 
 def some_tasks(count=30):
-    kinds = ["math_problems", "zebra", "grid", "programs", "tables", "code_io"]
+    kinds = ["math_problems", "zebra", "arc", "programs", "tables", "code_io"]
     return [sources.parse({"kind": kinds[k % 6]}).task(k) for k in range(count)]
 
 

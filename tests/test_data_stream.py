@@ -165,22 +165,26 @@ def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
     c = config(
         {"kind": "arithmetic", "weight": 0.7},
         {"kind": "lookup", "weight": 0.2},
-        {"kind": "path", "weight": 0.1},
+        {"kind": "string_trace", "weight": 0.1},
     )
     stream = TaskStream(c, [])
     total = Counter()
     for step in range(1, 21):
         total += Counter(t.data_source for t in stream.batch(step))
-        shown = np.array([total[s] for s in ("math__arithmetic", "stem__ohm", "logic__path")])
+        shown = np.array(
+            [total[s] for s in ("math__arithmetic", "table__lookup", "simulation__string_trace")]
+        )
         assert np.abs(shown - np.array([0.7, 0.2, 0.1]) * 16 * step).max() <= 1
         exposure = stream.exposure(step)
-        assert [exposure[f"data/tasks/{k}"] for k in ("arithmetic", "lookup", "path")] == shown.tolist()
+        assert [
+            exposure[f"data/tasks/{k}"] for k in ("arithmetic", "lookup", "string_trace")
+        ] == shown.tolist()
 
 
 def test_a_source_of_weight_zero_is_evaluated_and_not_trained_on():
     c = config("arithmetic", {"kind": "lookup", "weight": 0}, train_max_samples=100)
     tests = held_out(c)
-    assert {t.data_source for t in tests} == {"math__arithmetic", "stem__ohm"}
+    assert {t.data_source for t in tests} == {"math__arithmetic", "table__lookup"}
     assert {t.data_source for batch in TaskStream(c, tests) for t in batch} == {"math__arithmetic"}
 
 
@@ -211,7 +215,7 @@ def test_unique_tasks_and_passes_over_them_are_separate():
 def test_counts_are_unique_tasks_and_shares_of_the_mixture():
     c = config({"kind": "math_problems", "count": 60}, {"kind": "lookup", "count": 20}, steps=5)
     rows = [t for batch in TaskStream(c, []) for t in batch]
-    assert Counter(t.data_source for t in rows) == {"math__problems": 60, "stem__ohm": 20}
+    assert Counter(t.data_source for t in rows) == {"math__problems": 60, "table__lookup": 20}
     assert len({t.id for t in rows}) == 80
 
 
@@ -230,10 +234,10 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
 
 
 def test_sequential_shows_one_source_after_another_with_the_same_totals():
-    sources = ({"kind": "arithmetic", "weight": 3}, "lookup", "path")
+    sources = ({"kind": "arithmetic", "weight": 3}, "lookup", "string_trace")
     shown = [t.data_source for b in TaskStream(config(*sources, order="sequential", steps=10), []) for t in b]
     blocks = [s for s, before in zip(shown, [None, *shown], strict=False) if s != before]
-    assert Counter(shown) == {"math__arithmetic": 96, "stem__ohm": 32, "logic__path": 32}
+    assert Counter(shown) == {"math__arithmetic": 96, "table__lookup": 32, "simulation__string_trace": 32}
     assert len(blocks) <= 5  # three sources, and one batch that holds the border of two
 
 
@@ -242,7 +246,7 @@ def test_stages_change_the_weights_at_their_step():
     stream = TaskStream(config("arithmetic", "lookup", order="stages", stages=stages), [])
     counts = [Counter(t.data_source for t in b) for b in stream]
     assert all(c == {"math__arithmetic": 16} for c in counts[:5])
-    assert all(c == {"math__arithmetic": 4, "stem__ohm": 12} for c in counts[5:])
+    assert all(c == {"math__arithmetic": 4, "table__lookup": 12} for c in counts[5:])
 
 
 def test_an_adaptive_curriculum_leaves_what_is_always_solved_and_can_be_resumed():
@@ -256,11 +260,11 @@ def test_an_adaptive_curriculum_leaves_what_is_always_solved_and_can_be_resumed(
         stream.observe(step, [*tasks, tasks[0]], [*rewards, Reward.failed("killed")])
         return [t.id for t in tasks]
 
-    assert Counter(t.data_source for t in stream.batch(1)) == {"math__arithmetic": 16, "stem__ohm": 16}
+    assert Counter(t.data_source for t in stream.batch(1)) == {"math__arithmetic": 16, "table__lookup": 16}
     for step in range(1, 101):
         learn(stream, step, rng)
     late = Counter(t.data_source for t in stream.batch(101))
-    assert late["stem__ohm"] > 3 * late["math__arithmetic"] > 0
+    assert late["table__lookup"] > 3 * late["math__arithmetic"] > 0
     resumed = TaskStream(c, [])
     resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
     assert [t.id for t in resumed.batch(101)] == [t.id for t in stream.batch(101)]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from tqdm.auto import tqdm
 
 from rlkit.data import rows
-from rlkit.data.overlap import Tokens, copies, repeats
+from rlkit.data.overlap import copies, repeats
 from rlkit.domains import resolve, sources
 from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens, encode_chats
@@ -166,9 +166,9 @@ class _Linter:
         held = [(f"{Path(p).name}, row {k}", task) for p in held_out for k, task in enumerate(rows.tasks(p))]
         self.held = {task.problem: place for place, task in held}
         self.held_places = [place for place, _ in held]
-        self.held_texts = [Tokens(_text(task)) for _, task in held]
+        self.held_texts = [_text(task) for _, task in held]
         self.first: dict[str, _Row] = {}  # row of each problem, without the problem
-        self.texts: dict[str, Tokens] = {}
+        self.texts: dict[str, str] = {}
         self.differing: list[tuple[_Row, _Row]] = []  # equal prompts, other truths
         self.answers: dict[str, Counter[str]] = {}
         self.unmeasured: list[_Row] = []
@@ -199,7 +199,7 @@ class _Linter:
         slim = _Row(file, number, replace(task, prompt=(), extra_info={}))
         first = self.first.setdefault(task.problem, slim)
         if first is slim:
-            self.texts[task.problem] = Tokens(text)
+            self.texts[task.problem] = text
         elif first.task.ground_truth == task.ground_truth:
             self._find("duplicate", row, f"the same as {first.beside(row)}")
         else:

@@ -6,14 +6,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pyarrow as pa
-from tqdm.auto import tqdm
 
 from rlkit.config import RunConfig
 from rlkit.data import rows
 from rlkit.data.reference import reference_response
 from rlkit.data.stream import TaskStream, held_out, suites
 from rlkit.errors import UserError
-from rlkit.files import replacing
 from rlkit.types import Task
 
 Form = Literal["rows", "verl", "trl", "jsonl"]
@@ -47,13 +45,13 @@ def export(
     stream = TaskStream(config, tests)
     stream.batch(1)  # what is wrong with the sources shows before a file is begun
     train = (task for batch in stream for task in batch)
-    written = {
-        "train": _write(out / "train", train, form, total, progress, split="train"),
-        "test": _write(out / "test", tests, form, len(tests), progress, split="test"),
-    }
+    written = {}
+    for name, tasks, count in (("train", train, total), ("test", tests, len(tests))):
+        split = {"split": name} if form == "verl" else {}
+        written[name] = _write(out / name, tasks, form, count, progress, **split)
     if config.data.sft_ratio:
         supervised = TaskStream(config, tests, side="sft").first(sft_size(config))
-        written["sft"] = write_sft(out / f"sft{_suffix(form)}", supervised, progress)
+        written["sft"] = write_sft(out / f"sft{FORMS[form][0]}", supervised, progress)
     return written
 
 
@@ -92,9 +90,8 @@ def write_sft(path: Path, tasks: Sequence[Task], progress: bool = True) -> int:
             messages = [*task.prompt, {"role": "assistant", "content": response}]
             yield {"messages": messages, "data_source": task.data_source, "id": task.id}
 
-    if path.suffix == ".jsonl":
-        return _write_lines(path, chats(), len(tasks), progress)
-    return rows.write_parquet(path, chats(), SFT_SCHEMA, total=len(tasks), progress=progress)
+    schema = SFT_SCHEMA if path.suffix == ".parquet" else None
+    return rows.write_rows(path, chats(), schema, total=len(tasks), progress=progress)
 
 
 def verl_row(task: Task, split: str | None = None) -> dict[str, Any]:
@@ -124,32 +121,18 @@ def trl_row(task: Task) -> dict[str, Any]:
     return {**row, "ground_truth": truth}
 
 
+FORMS: dict[Form, tuple[str, Callable[[Task], Mapping[str, Any]], pa.Schema | None]] = {
+    "rows": (".parquet", rows.to_row, rows.SCHEMA),
+    "verl": (".parquet", verl_row, VERL_SCHEMA),
+    "trl": (".jsonl", trl_row, None),
+    "jsonl": (".jsonl", rows.to_row, None),
+}
+"""Of each form: the file's suffix, what makes a row of a task, and the schema of a parquet file."""
+
+
 def _write(
-    stem: Path,
-    tasks: Iterable[Task],
-    form: Form,
-    total: int | None,
-    progress: bool,
-    split: str | None = None,
+    stem: Path, tasks: Iterable[Task], form: Form, total: int | None, progress: bool, **options: Any
 ) -> int:
-    path = stem.with_name(stem.name + _suffix(form))
-    if form == "verl":
-        chosen = (verl_row(task, split) for task in tasks)
-        return rows.write_parquet(path, chosen, VERL_SCHEMA, total=total, progress=progress)
-    if form == "rows":
-        return rows.write(path, tasks, total=total, progress=progress)
-    make: Callable[[Task], dict[str, Any]] = trl_row if form == "trl" else rows.to_row
-    return _write_lines(path, map(make, tasks), total, progress)
-
-
-def _suffix(form: Form) -> str:
-    return ".parquet" if form in ("rows", "verl") else ".jsonl"
-
-
-def _write_lines(path: Path, items: Iterable[Mapping[str, Any]], total: int | None, progress: bool) -> int:
-    written = 0
-    with replacing(path) as temporary, temporary.open("w", encoding="utf-8") as file:
-        for row in tqdm(items, desc=path.name, total=total, unit="row", disable=not progress):
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
-            written += 1
-    return written
+    suffix, make, schema = FORMS[form]
+    path = stem.with_name(stem.name + suffix)
+    return rows.write_rows(path, (make(t, **options) for t in tasks), schema, total=total, progress=progress)

@@ -7,16 +7,11 @@ share are left out: they are the template of a family of problems, not a problem
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 _TOKEN = re.compile(r"\d+|[^\W\d_]+|[^\w\s]|_")
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: Fibonacci hashing
-_MASKED = np.uint64(1)  # stands for every number
-
-
 LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
 """Own n-grams that a held-out text must have to be compared, and their least share of all its n-grams."""
 
@@ -26,40 +21,23 @@ def tolerated(rows: int) -> int:
     return min(10, max(2, rows // 10))
 
 
-@lru_cache(1 << 18)
-def _hash(token: str) -> int:
-    """33 bits, the lowest of which says whether the token is a number."""
-    return zlib.crc32(token.encode()) << 1 | token[0].isdigit()
+def ngrams(text: str, n: int, mask: bool = False) -> np.ndarray:
+    """Sorted distinct 32-bit hashes of a text's n-grams; one of the whole text when it is shorter.
+
+    With `mask`, all numbers are alike: the same problem with other numbers has the same n-grams.
+    """
+    words = _TOKEN.findall(text.lower())
+    if mask:
+        words = ["0" if word[0].isdigit() else word for word in words]
+    grams = {
+        zlib.crc32(" ".join(words[k : k + n]).encode()) for k in range(max(len(words) - n + 1, bool(words)))
+    }
+    return np.array(sorted(grams), np.uint32)
 
 
-class Tokens:
-    """A text as (tokens,) hashes; `number` marks those that are numbers."""
-
-    def __init__(self, text: str) -> None:
-        words = _TOKEN.findall(text.lower())
-        self.hashes = np.fromiter(map(_hash, words), np.uint64, len(words))
-        self.number = (self.hashes & np.uint64(1)).astype(bool)
-
-    def __len__(self) -> int:
-        return len(self.hashes)
-
-    def grams(self, n: int, mask: bool = False) -> np.ndarray:
-        """Sorted distinct 32-bit hashes of the n-grams; one of the whole text when it is shorter.
-
-        With `mask`, all numbers are alike: the same problem with other numbers has the same n-grams.
-        """
-        hashes = np.where(self.number, _MASKED, self.hashes) if mask else self.hashes
-        width = min(n, len(hashes))
-        if width == 0:
-            return np.zeros(0, np.uint32)
-        total = np.zeros(len(hashes) - width + 1, np.uint64)
-        for k in range(width):
-            total = (total + hashes[k : k + len(total)] + np.uint64(k + 1)) * _MULTIPLIER
-        return np.unique((total >> np.uint64(32)).astype(np.uint32))
-
-    def numbers(self) -> np.ndarray:
-        """The hashes of the numbers, in their order."""
-        return self.hashes[self.number]
+def numbers(text: str) -> list[str]:
+    """The numbers of a text, in their order."""
+    return [word for word in _TOKEN.findall(text.lower()) if word[0].isdigit()]
 
 
 def common(sets: Sequence[np.ndarray]) -> np.ndarray:
@@ -69,12 +47,12 @@ def common(sets: Sequence[np.ndarray]) -> np.ndarray:
     return grams[counts > tolerated(len(sets))]
 
 
-def repeats(texts: Sequence[Tokens]) -> Iterator[tuple[int, int]]:
+def repeats(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
     """(text, earlier text) pairs that are nearly equal and have the same numbers, their common template aside."""
-    sets = [text.grams(3) for text in texts]
+    sets = [ngrams(text, 3) for text in texts]
     template = common(sets)
     own = [np.setdiff1d(grams, template, assume_unique=True) for grams in sets]
-    return near_duplicates(own, [zlib.crc32(text.numbers().tobytes()) for text in texts])
+    return near_duplicates(own, [zlib.crc32(" ".join(numbers(text)).encode()) for text in texts])
 
 
 def near_duplicates(
@@ -108,7 +86,7 @@ def _jaccard(a: np.ndarray, b: np.ndarray) -> float:
 
 
 def copies(
-    rows: Sequence[Tokens], texts: Sequence[Tokens], n: int, threshold: float, mask: bool = False
+    rows: Sequence[str], texts: Sequence[str], n: int, threshold: float, mask: bool = False
 ) -> Iterator[tuple[int, int, float]]:
     """(row, text, share) of each row that has most of the n-grams that are a held-out text's own and, unless numbers
     are masked, all of its numbers in their order.
@@ -118,11 +96,11 @@ def copies(
         threshold: least share of a text's own n-grams.
         mask: whether numbers count as alike.
     """
-    sets = [text.grams(n, mask) for text in texts]
+    sets = [ngrams(text, n, mask) for text in texts]
     known = np.unique(np.concatenate([np.zeros(0, np.uint32), *sets]))
     if not len(known):
         return
-    held, found = _matrix(sets, known), _matrix((row.grams(n, mask) for row in rows), known)
+    held, found = _matrix(sets, known), _matrix((ngrams(row, n, mask) for row in rows), known)
     own = np.flatnonzero(held.sum(axis=0) + found.sum(axis=0) <= tolerated(len(texts) + len(rows)))
     sizes, held = held.sum(axis=1), held[:, own]
     totals = held.sum(axis=1)
@@ -132,7 +110,7 @@ def copies(
     for row in np.flatnonzero(np.diff(shared.indptr)):
         share = np.where(comparable, shared[[row]].toarray()[0] / np.maximum(totals, 1), 0)
         best = int(share.argmax())
-        if share[best] >= threshold and (mask or _within(texts[best].numbers(), rows[row].numbers())):
+        if share[best] >= threshold and (mask or _within(numbers(texts[best]), numbers(rows[row]))):
             yield int(row), best, float(share[best])
 
 
@@ -147,7 +125,7 @@ def _matrix(sets: Iterable[np.ndarray], known: np.ndarray) -> Any:
     return csr_array((np.ones(len(indices), int), indices, ends), shape=(len(places), len(known)))
 
 
-def _within(part: np.ndarray, whole: np.ndarray) -> bool:
+def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
     """Whether `part` is `whole` with some elements left out."""
-    rest = iter(whole.tolist())
-    return all(value in rest for value in part.tolist())
+    rest = iter(whole)
+    return all(value in rest for value in part)

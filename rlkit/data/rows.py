@@ -8,6 +8,7 @@ hold them as they are or compressed.
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ SCHEMA = pa.schema(
 BATCH = 256
 _LIST = re.compile(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:")
 _HALF_PAIR = re.compile("[\ud800-\udfff]")
+SUFFIXES = (".parquet", ".json", ".jsonl")
 REQUIRED = ("data_source", "prompt", "reward_model")
 
 
@@ -46,10 +48,12 @@ def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
         UserError: a missing, broken or unsupported file, or a line that is no JSON object.
     """
     path = existing(path)
-    readers = {".parquet": _parquet, ".json": _json, ".jsonl": _jsonl}
-    if path.suffix not in readers:
+    if path.suffix not in SUFFIXES:
         raise UserError(f"{path} is neither .parquet nor .json nor .jsonl: convert it first.")
-    yield from enumerate(readers[path.suffix](path))
+    try:
+        yield from enumerate(_parquet(path) if path.suffix == ".parquet" else _json(path))
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
 
 
 def existing(path: str | Path) -> Path:
@@ -81,25 +85,19 @@ def broken(path: str | Path, error: BaseException) -> UserError:
     return UserError(f"{path} is no whole parquet file ({said}): make or download it again.")
 
 
-def _jsonl(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        with path.open("rb") as file:
-            lines = (line for line in file if line.strip())
-            for number, line in enumerate(lines):
-                row = _parsed(line, f"{path}, row {number}")
-                yield _object(row, path, number)
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-
-
 def _json(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        content = _parsed(path.read_bytes(), str(path), "; a file with one object a line is named .jsonl")
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
-    if not isinstance(content, list):
-        raise UserError(f"{path} holds a {type(content).__name__}, not a list of rows.")
-    yield from (_object(row, path, number) for number, row in enumerate(content))
+    with path.open("rb") as file:
+        if path.suffix == ".jsonl":
+            lines = (line for line in file if line.strip())
+            content = (_parsed(line, f"{path}, row {number}") for number, line in enumerate(lines))
+        else:
+            content = _parsed(file.read(), str(path), "; a file with one object a line is named .jsonl")
+            if not isinstance(content, list):
+                raise UserError(f"{path} holds a {type(content).__name__}, not a list of rows.")
+        for number, row in enumerate(content):
+            if not isinstance(row, dict):
+                raise UserError(f"{path}, row {number}: a {type(row).__name__}, not an object with columns.")
+            yield row
 
 
 def _parsed(data: bytes, where: str, hint: str = "") -> Any:
@@ -111,12 +109,6 @@ def _parsed(data: bytes, where: str, hint: str = "") -> Any:
         raise UserError(f"{where}: its JSON is nested too deeply to be read.") from None
     except ValueError as error:
         raise UserError(f"{where}: no JSON ({error}){hint}.") from None
-
-
-def _object(row: Any, path: Path, number: int) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise UserError(f"{path}, row {number}: a {type(row).__name__}, not an object with columns.")
-    return row
 
 
 def count(path: str | Path) -> int | None:
@@ -242,28 +234,31 @@ def to_row(task: Task) -> dict[str, Any]:
 
 
 def write(path: str | Path, items: Iterable[Task], *, total: int | None = None, progress: bool = True) -> int:
-    """Write tasks as a parquet file in SCHEMA, a few hundred in memory at a time; the number written.
-
-    The file appears only when it is whole.
-    """
-    return write_parquet(path, (to_row(t) for t in items), SCHEMA, total=total, progress=progress)
+    """Write tasks as a parquet file in SCHEMA; the number written."""
+    return write_rows(path, map(to_row, items), SCHEMA, total=total, progress=progress)
 
 
-def write_parquet(
+def write_rows(
     path: str | Path,
     rows: Iterable[Mapping[str, Any]],
-    schema: pa.Schema,
+    schema: pa.Schema | None = None,
     *,
     total: int | None = None,
     progress: bool = True,
 ) -> int:
-    """Write rows as a parquet file in batches, in one step at the end; the number written."""
-    path, written, batch = Path(path), 0, []
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        for row in tqdm(rows, desc=path.name, total=total, unit="row", disable=not progress):
-            batch.append(row)
-            if len(batch) == BATCH:
+    """Write rows as a parquet file, a few hundred in memory at a time, or without a schema as JSON lines; the number
+    written. The file appears only when it is whole."""
+    path, written = Path(path), 0
+    items = iter(tqdm(rows, desc=path.name, total=total, unit="row", disable=not progress))
+    with replacing(path) as temporary:
+        if schema is None:
+            with temporary.open("w", encoding="utf-8") as file:
+                for row in items:
+                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+                    written += 1
+            return written
+        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+            while batch := list(islice(items, BATCH)):
                 writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-                written, batch = written + len(batch), []
-        writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-    return written + len(batch)
+                written += len(batch)
+    return written

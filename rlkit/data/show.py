@@ -60,7 +60,7 @@ def cards(tasks: Sequence[Task]) -> str:
     )
 
 
-_COLOURS = [
+_COLOURS = (
     "#000",
     "#0074d9",
     "#ff4136",
@@ -71,17 +71,17 @@ _COLOURS = [
     "#ff851b",
     "#7fdbff",
     "#870c25",
-]
+)
+"""ARC's, of the cells 0 to 9."""
 
 
 def _answer_html(task: Task) -> str:
     grid = task.ground_truth
-    if not (isinstance(grid, list) and grid and all(isinstance(row, list) for row in grid)):
-        return html.escape(_truth(task))
-    if not all(isinstance(cell, int) for row in grid for cell in row):
+    rows = grid if isinstance(grid, list) and all(isinstance(row, list) for row in grid) else []
+    if not rows or not all(isinstance(cell, int) for row in rows for cell in row):
         return html.escape(_truth(task))
     cell = "<td style='width:14px;height:14px;background:{}'></td>"
-    lines = "".join(f"<tr>{''.join(cell.format(_COLOURS[c % 10]) for c in row)}</tr>" for row in grid)
+    lines = "".join(f"<tr>{''.join(cell.format(_COLOURS[c % 10]) for c in row)}</tr>" for row in rows)
     return f"<table style='border-spacing:1px;display:inline-table'>{lines}</table>"
 
 
@@ -164,12 +164,9 @@ def sources_frame(report: Report) -> "pd.DataFrame":
 
 def balance(counts: "pd.DataFrame") -> Drawing:
     """Bars: rows of each data_source, of a table with the columns data_source and rows."""
-    from matplotlib.figure import Figure
-
     ordered = counts.sort_values("rows")
     with styled():
-        figure = Figure(figsize=(5.5, 0.6 + 0.2 * len(ordered)))
-        axes = figure.subplots()
+        figure, axes = _axes(0.6 + 0.2 * len(ordered))
         axes.barh(ordered["data_source"], ordered["rows"], color="#4878a8")
         axes.set_xlabel("rows")
     return Drawing(figure, ordered)
@@ -179,12 +176,10 @@ def lengths(report: Report) -> Drawing:
     """Histograms of prompt length, one line a domain."""
     import numpy as np
     import pandas as pd
-    from matplotlib.figure import Figure
 
     table = pd.DataFrame({"domain": [domain(s) for s in report.sources], "length": report.lengths})
     with styled():
-        figure = Figure(figsize=(5.5, 2.4))
-        axes = figure.subplots()
+        figure, axes = _axes(2.4)
         if len(table):
             edges = np.geomspace(max(1, table["length"].min()), table["length"].max() + 1, 40)
             for name, part in table.groupby("domain"):
@@ -199,17 +194,23 @@ def exposure(stream: TaskStream) -> Drawing:
     """Areas: tasks of each source in each step of the run (not for an adaptive order)."""
     import matplotlib
     import pandas as pd
-    from matplotlib.figure import Figure
 
     steps = range(1, stream.config.trainer.total_training_steps + 1)
     shown = pd.DataFrame([stream.exposure(step) for step in steps], index=steps).filter(like="data/tasks/")
     shown.columns = shown.columns.str.removeprefix("data/tasks/")
     table = shown.diff().fillna(shown)
     with styled():
-        figure = Figure(figsize=(5.5, 2.6))
-        axes = figure.subplots()
+        figure, axes = _axes(2.6)
         colours = matplotlib.colormaps["tab20"].colors[: table.shape[1]]  # type: ignore[attr-defined]
         axes.stackplot(list(steps), table.T, labels=list(table.columns), colors=colours, step="mid")
         axes.set(xlabel="step", ylabel="tasks of each source")
         figure.legend(loc="outside right center")
     return Drawing(figure, table.rename_axis("step").reset_index())
+
+
+def _axes(height: float) -> tuple[Any, Any]:
+    """A figure of this height in inches, and its axes."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5.5, height))
+    return figure, figure.subplots()
