@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,19 +282,23 @@ def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
     return lines
 
 
-def _suite_lines(folder: Path, held: str) -> list[str]:
-    """pass@1 of each of `evaluation.suites`, which is in no number of the held-out tasks."""
-    lines = []
+def suite_changes(folder: str | Path) -> "dict[str, pd.DataFrame]":
+    """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
+    both before and after training."""
+    found = {}
     for name in suite_names(folder):
-        evals = read_evals(folder, name)
-        evals = evals.dropna(subset="cell") if "cell" in evals else evals.iloc[:0]
-        if evals.empty or len(ungraded(evals)) == evals["cell"].nunique():
-            lines += [f"suite {name}: no cell has a graded sample before and after training", ""]
-            continue
-        title = (
-            f"suite {name}, {evals['task_id'].nunique():,} problems: pass@1, before → after (95 % intervals)"
-        )
-        lines += [title, *_cell_lines(before_after(evals), held), ""]
+        evals = read_evals(folder, name).dropna(subset="cell")
+        with suppress(UserError):
+            found[name] = before_after(evals)
+    return found
+
+
+def _suite_lines(folder: Path, held: str) -> list[str]:
+    """pass@1 of each suite, which is in no number of the held-out tasks."""
+    lines = []
+    for name, change in suite_changes(folder).items():
+        title = f"suite {name}, {change['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
+        lines += [title, *_cell_lines(change, held), ""]
     return lines
 
 

@@ -257,7 +257,7 @@ def test_suites_are_evaluated_apart(folder, tmp_path):
 
 def test_a_study_shows_its_suites_apart(folder, tmp_path):
     from rlkit import summary
-    from rlkit.figures.study import render
+    from rlkit.figures.study import StudyData, render, tables
 
     run = rlkit.train(config(folder), root=tmp_path, progress=False)
     study = run.folder.parent.parent
@@ -274,6 +274,8 @@ def test_a_study_shows_its_suites_apart(folder, tmp_path):
     assert not missing
     drawn = pd.read_csv(study / "figures" / "domains.csv")
     assert set(drawn["data_source"]) == {"math__arithmetic", "gsm8k", "math_500"}
+    table = tables(StudyData(study))["suites"]
+    assert [name in table for name in ("gsm8k", r"math\_500", "arithmetic")] == [True, True, False]
 
 
 def test_a_suite_s_problems_are_kept_out_of_training(folder):

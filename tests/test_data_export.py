@@ -47,7 +47,7 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
 
     assert export(config, tmp_path, "verl", progress=False) == {"train": 64, "test": 12, "sft": 12}
     options = {
-        "max_prompt_length": 2000,
+        "max_prompt_length": 20_000,
         "filter_overlong_prompts_workers": 1,
         "cache_dir": str(tmp_path / "cache"),
     }

@@ -23,8 +23,8 @@ SEED_STRIDE = 2**40
 RETRY_STRIDE = 2**32
 MAX_REFUSED = 2_000
 """Refused tasks in a row after which a source counts as exhausted."""
-AT_ONCE = 1024
-"""Most tasks that are looked at together."""
+AT_ONCE, FEWEST = 1024, 64
+"""Most tasks that are looked at together, and fewest rows of a file that are read."""
 
 
 def held_out(config: RunConfig) -> list[Task]:
@@ -191,11 +191,11 @@ class Supply:
 
     def _draw(self, count: int) -> list[int]:
         """The next indices of the source in this run's order: endless, or every row once."""
-        places = range(self._next, self._next + count)
-        self._next += count
+        count = count if self._rows is None else max(count, FEWEST)
+        start, self._next = self._next, self._next + count
         if self._rows is None:
-            return [self._first + k for k in places]
-        return self._rows[places.start : places.stop].tolist()
+            return list(range(self._first + start, self._first + start + count))
+        return self._rows[start : start + count].tolist()
 
     def _exhausted(self) -> UserError:
         asked = "endless ones" if self.limit is None else str(self.limit)

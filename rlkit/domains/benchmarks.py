@@ -180,9 +180,7 @@ def published(name: str) -> tuple[Task, ...]:
     """The tasks of a benchmark from its package or the hub, in their order."""
     if name == "arc_agi_1":
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
-        return tuple(
-            corpus.task(k) for k in range(400)
-        )  # those below HELD_OUT_INDICES are its evaluation set
+        return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
     rows = _packaged(name) if BENCHMARKS[name].package else _downloaded(name)
     return tuple(_task(name, row, f"benchmark {name}, row {k}", k) for k, row in enumerate(rows))
 

@@ -21,7 +21,7 @@ from rlkit.laws.report import escaped
 from rlkit.measures.comparisons import differences
 from rlkit.results import read, read_evals
 from rlkit.store import read_json
-from rlkit.summary import before_after, final, held_out_error, outside, unequal_steps, ungraded
+from rlkit.summary import before_after, final, held_out_error, outside, suite_changes, unequal_steps, ungraded
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -145,10 +145,9 @@ def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
 
 
 def tables(study: StudyData) -> dict[str, str]:
-    """LaTeX tables by their file's name: the change of pass@1, and, where there are any, the law and differences of
-    variants."""
-    before, after = (study.change[study.change["when"] == when] for when in ("before", "after"))
-    joined = before.merge(after, on="cell", suffixes=(" before", " after"))
+    """LaTeX tables by their file's name: the change of pass@1, and, where there are any, that of suites, the law and
+    differences of variants."""
+    joined = _ends(study.change)
     columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
     caution = unequal_steps(study.change)
     held = joined["held_out before"].astype(bool)
@@ -168,6 +167,12 @@ def tables(study: StudyData) -> dict[str, str]:
     shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
     found = {"before_after": latex_table(shown, pairs, note=" ".join(notes))}
+    if suites := suite_changes(study.folder):
+        import pandas as pd
+
+        apart = pd.concat([_ends(change).assign(suite=name) for name, change in suites.items()])
+        apart = apart.rename(columns={"tasks after": "problems", "runs after": "runs"})
+        found["suites"] = latex_table(apart[["suite", "cell", "runs", "problems", *columns]], pairs)
     with suppress(UserError):
         apart = differences(study.evals)
         both = {"over problems": ("low", "high"), "over seeds too": ("low_seeds", "high_seeds")}
@@ -178,6 +183,12 @@ def tables(study: StudyData) -> dict[str, str]:
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         found["differences"] = latex_table(wide[columns], both, note=note)
     return found | ({"law": f"{law}\n"} if law else {})
+
+
+def _ends(change: "pd.DataFrame") -> "pd.DataFrame":
+    """A row a cell: the columns of `before_after`, before and after."""
+    before, after = (change[change["when"] == when] for when in ("before", "after"))
+    return before.merge(after, on="cell", suffixes=(" before", " after"))
 
 
 def _ungraded(study: StudyData) -> str:
