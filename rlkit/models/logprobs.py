@@ -118,13 +118,11 @@ class SelectedLogProbs(torch.autograd.Function):
 
 def logit_gradient(p: Tensor, targets: Tensor, grad: Tensor, by_sum: bool) -> Tensor:
     """(onehot − p) · grad, (n, V); `by_sum`: 1 − p of the target is the sum of the others, exact for a likely one."""
-    out, rows = p * -grad[:, None], torch.arange(len(p), device=p.device)
-    if by_sum:
-        out[rows, targets] = 0.0
-        out[rows, targets] = -out.sum(-1)
-    else:
-        out[rows, targets] += grad
-    return out
+    out, at = p * -grad[:, None], targets[:, None]
+    if not by_sum:
+        return out.scatter_add_(1, at, grad[:, None])
+    out.scatter_(1, at, 0.0)  # a scatter can be captured in a CUDA graph, an indexed write of a number cannot
+    return out.scatter_(1, at, -out.sum(-1, keepdim=True))
 
 
 def entropy_gradient_of(p: Tensor, entropy: Tensor) -> Tensor:
