@@ -122,25 +122,30 @@ def imported_table(imported: Mapping[str, Counter[str]]) -> Table:
 
 
 def findings_table(report: Report) -> Table:
-    """One line for each check that found something: severity, rows, meaning, and where and what the first ones are."""
+    """For each check that found something: its severity, how many rows, what it means and the first of them."""
     counts = report.counts()
     clean = len(CHECKS) - len(counts)
     caption = f"{clean} checks clean" if counts else f"all {clean} checks clean"
     if report.ungraded:
         caption += f"; {report.ungraded:,} rows have no reference answer to grade"
     title = f"{len(report.sources):,} rows, {len(set(report.sources))} data sources"
-    result = Table("check", "severity", "rows", "meaning", "first ones", title=title, caption=caption)
+    result = Table("check", "rows", "findings", title=title, caption=caption, show_lines=True)
     for check, (severity, meaning) in CHECKS.items():
-        if found := [f for f in report.findings if f.check == check]:
-            examples = "\n".join(f"{_place(f)}: {f.detail}" for f in found[:SHOWN])
+        if counts[check]:
+            first = [f for f in report.findings if f.check == check][:SHOWN]
+            lines = [f"{meaning}:", *(f"{_place(f, report)}: {f.detail}" for f in first)]
+            lines += ["…"] if counts[check] > len(first) else []
             style = {"error": "red", "warning": "yellow"}[severity]
-            result.add_row(check, severity, f"{len(found):,}", meaning, Text(examples), style=style)
+            result.add_row(f"{check}\n{severity}", f"{counts[check]:,}", Text("\n".join(lines)), style=style)
     return result
 
 
-def _place(finding: Finding) -> str:
+def _place(finding: Finding, report: Report) -> str:
+    """Where a finding is, without the file's name where there is but one."""
     name = Path(finding.file).name
-    return f"{name}, row {finding.row}" if finding.row >= 0 else finding.data_source or name
+    if finding.row < 0:
+        return finding.data_source or name
+    return f"row {finding.row}" if len(report.files) == 1 else f"{name}, row {finding.row}"
 
 
 def findings_frame(report: Report) -> "pd.DataFrame":
