@@ -284,12 +284,13 @@ def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
 
 def suite_changes(folder: str | Path) -> "dict[str, pd.DataFrame]":
     """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
-    both before and after training."""
-    found = {}
-    for name in suite_names(folder):
-        evals = read_evals(folder, name).dropna(subset="cell")
+    both before and after training; empty where no run is in the folder."""
+    found, names = {}, []
+    with suppress(UserError):
+        names = suite_names(folder)
+    for name in names:
         with suppress(UserError):
-            found[name] = before_after(evals)
+            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
     return found
 
 
