@@ -21,6 +21,7 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.rewards.grading import Grading, grade
+from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward, Task
 
 CUSTOM = """
@@ -607,6 +608,19 @@ def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
     late = Reward.of(False, reason="time")
     shares = {"reward/killed": 0.4, "reward/timeouts": 0.2, "reward/grader_exceptions": 0.2}
     assert grading_metrics([odd, deep, big, truth, late]) == shares
+
+
+@pytest.mark.parametrize(
+    ("error", "wrong"),
+    [("time", True), ("exit: the program ended", True), ("ModuleNotFoundError: sympy", False)],
+)
+def test_a_scorer_that_fails_in_the_sandbox_is_an_error_and_one_that_an_answer_ends_is_not(
+    monkeypatch, error, wrong
+):
+    monkeypatch.setattr(programs, "call_function", lambda *_, **__: [programs.Call(error=error)])
+    info = {"entry": {"answer": "1+2", "metadata": {"source_dataset": "countdown"}}}
+    reward = grade("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)
+    assert reward.correct == (False if wrong else None) and (wrong or error in (reward.error or ""))
 
 
 def test_verls_scorers_run_in_the_sandbox():
