@@ -610,17 +610,19 @@ def test_an_exception_of_a_scorer_is_a_wrong_answer_and_counted(monkeypatch):
     assert grading_metrics([odd, deep, big, truth, late]) == shares
 
 
+@pytest.mark.parametrize("scorer", ["strict", "verl"])
 @pytest.mark.parametrize(
-    ("error", "wrong"),
-    [("time", True), ("exit: the program ended", True), ("ModuleNotFoundError: sympy", False)],
+    ("error", "correct"),
+    [("time", False), ("memory", False), ("exit: it ended", False), ("ImportError: sympy", None)],
 )
-def test_a_scorer_that_fails_in_the_sandbox_is_an_error_and_one_that_an_answer_ends_is_not(
-    monkeypatch, error, wrong
+def test_a_scorer_that_fails_in_the_sandbox_is_an_error_unless_the_answer_ended_it(
+    monkeypatch, scorer, error, correct
 ):
     monkeypatch.setattr(programs, "call_function", lambda *_, **__: [programs.Call(error=error)])
     info = {"entry": {"answer": "1+2", "metadata": {"source_dataset": "countdown"}}}
-    reward = grade("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)
-    assert reward.correct == (False if wrong else None) and (wrong or error in (reward.error or ""))
+    row = ("reasoning_gym__countdown", "<answer>1+2</answer>", "1+2", info)
+    reward = grade(*row, Grading(RewardConfig(scorer=scorer)))
+    assert reward.correct is correct and (correct is False or error in (reward.error or ""))
 
 
 def test_verls_scorers_run_in_the_sandbox():

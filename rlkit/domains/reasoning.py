@@ -10,7 +10,7 @@ from pydantic import Field
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import tagged
 from rlkit.errors import UserError, did_you_mean
-from rlkit.rewards.grading import Grading, Ungradable, parse
+from rlkit.rewards.grading import Grading, ended, parse
 from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward, Task
 
@@ -134,10 +134,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     [call] = programs.call_function(
         grading, _SCORE, "score", [arguments], seconds, modules=("reasoning_gym", "sympy")
     )
-    if call.error in ("time", "memory") or (call.error or "").startswith("exit:"):
-        return Reward.of(False, reason=call.error)
     if call.error is not None:
-        raise Ungradable(f"The scorer of reasoning-gym's {name!r} failed in the sandbox: {call.error}.")
+        return ended(call.error, f"The scorer of reasoning-gym's {name!r}")
     value, fault = call.value
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")

@@ -250,11 +250,20 @@ def _verl(
     row = [data_source, response, ground_truth, dict(extra)]
     source = f"from {VERL} import default_compute_score"
     [call] = programs.call_function(grading, source, "default_compute_score", [row], seconds, modules=(VERL,))
-    if call.error == "time":
-        return Reward.of(False, reason="time")
     if call.error is not None:
-        raise Ungradable(f"{VERL} failed: {call.error}")
+        return ended(call.error, VERL)
     return _reward_of(f"{VERL}:default_compute_score", call.value)
+
+
+def ended(error: str, scorer: str) -> Reward:
+    """The reward where a scorer that evaluates the response was ended in the sandbox: the response is wrong.
+
+    Raises:
+        Ungradable: the scorer failed by itself, with an exception.
+    """
+    if error in ("time", "memory") or error.startswith("exit:"):
+        return Reward.of(False, reason=error)
+    raise Ungradable(f"{scorer} failed in the sandbox: {error}.")
 
 
 def _reward_of(name: str, result: Any) -> Reward:
