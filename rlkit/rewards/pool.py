@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -38,6 +39,7 @@ _LONG = 3600.0  # seconds; no answer counts as longer
 _CHUNK = 64  # most answers sent to a worker at once
 _WORTH = 2e-3  # seconds of grading that a message to a worker should at least bring
 _LARGEST = 1 << 30  # bytes of a message from a worker
+_UNSENDABLE = "The row cannot be sent to a worker"
 
 
 class Call:
@@ -85,12 +87,11 @@ class Call:
 
 @dataclass(slots=True)
 class _Job:
-    """One row of a call, encoded for a worker."""
+    """One row of a call."""
 
     call: Call
     index: int
-    data_source: str
-    text: bytes
+    row: list[Any]
     deaths: int = 0
 
     def fail(self, reason: str) -> None:
@@ -141,9 +142,9 @@ class _Worker:
             theirs.close()
             os.close(begun)
 
-    def send(self, batch: Sequence[_Job]) -> None:
+    def send(self, batch: bytes) -> None:
         self.answers_begun()
-        self._connection.send_bytes(b"[" + b",".join(job.text for job in batch) + b"]")
+        self._connection.send_bytes(batch)
 
     def receive(self, seconds: float) -> Any:
         """The next message. Raises TimeoutError when there is none within `seconds`, EOFError when it died."""
@@ -280,10 +281,9 @@ class Router:
                 call.finish(index, Reward.failed(row))
                 continue
             try:
-                text = _encoded(*row)
-                jobs.append(_Job(call, index, row[0], text))
-            except (TypeError, ValueError, RecursionError) as error:
-                call.finish(index, Reward.failed(f"The row cannot be sent to a worker: {error}."))
+                jobs.append(_Job(call, index, _checked(*row)))
+            except (TypeError, ValueError) as error:
+                call.finish(index, Reward.failed(f"{_UNSENDABLE}: {error}."))
         with self._wake:
             if self._closed:
                 raise RuntimeError("This Router is closed.")
@@ -304,7 +304,7 @@ class Router:
                 return []
             share, batch, total = max(1, len(self._jobs) // (2 * self._size)), [], 0.0
             while self._jobs and len(batch) < _CHUNK:
-                total += self._seconds.get(self._jobs[0].data_source, 1.0)
+                total += self._seconds.get(self._jobs[0].row[0], 1.0)
                 if len(batch) >= share and total > _WORTH:
                     break
                 batch.append(self._jobs.popleft())
@@ -354,9 +354,10 @@ class Router:
     def _graded(self, worker: _Worker, batch: list[_Job]) -> list[_Job] | None:
         """Have a batch graded. Returns None if the worker can go on, else the jobs that are still to be done, for
         another worker (none where this one has only grown too big)."""
+        batch, text = _encoded(batch)
         done, patience = 0, self.config.timeout
         try:
-            worker.send(batch)
+            worker.send(text)
             while True:
                 kind, *content = worker.receive(patience + _GRACE)
                 if kind == END:
@@ -369,7 +370,7 @@ class Router:
                 patience = self.config.timeout
                 for value, correct, parts, error, seconds in content:
                     job, reward = batch[done], Reward(value, correct, parts, error)
-                    self._learn(job.data_source, min(max(0.0, seconds), _LONG))
+                    self._learn(job.row[0], min(max(0.0, seconds), _LONG))
                     done += 1  # first: whatever fails from here on, no answer gets two outcomes
                     job.call.finish(job.index, reward, seconds)
         except TimeoutError:
@@ -427,29 +428,43 @@ class Router:
         self.close()
 
 
-def _encoded(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> bytes:
-    """The row as workers expect it. Raises TypeError, ValueError or RecursionError where it has no such form."""
+def _checked(data_source: Any, response: Any, ground_truth: Any, extra_info: Any) -> list[Any]:
+    """The row as workers expect it. Raises TypeError or ValueError where it is none."""
     if not isinstance(data_source, str) or not data_source:
         raise TypeError(f"data_source is {data_source!r}, not a name")
     if isinstance(response, bytes):
         response = response.decode()
     if not isinstance(response, str):
         raise TypeError(f"response is a {type(response).__name__}, not text")
-    return encode([data_source, response, ground_truth, extra_info])
+    return [data_source, response, ground_truth, extra_info]
 
 
-_shared: dict[tuple[int, str], Router] = {}
+def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
+    """The batch as JSON, all at once because that is quicker; rows that have no JSON form are left out and are errors."""
+    try:
+        return batch, encode([job.row for job in batch])
+    except (TypeError, ValueError, RecursionError) as error:
+        if len(batch) == 1:
+            batch[0].fail(f"{_UNSENDABLE}: {error}.")
+            return [], encode([])
+    kept = [job for job in batch if _encoded([job])[0]]
+    return kept, encode([job.row for job in kept])
+
+
 _shared_lock = threading.Lock()
+
+
+@lru_cache(None)
+def _shared(process: int, config: RewardConfig) -> Router:
+    return Router(config)
 
 
 def shared_router(config: RewardConfig | None = None) -> Router:
     """A router of this process for a configuration, started at the first call and kept."""
-    config = config or RewardConfig()
-    key = (os.getpid(), config.model_dump_json())  # a forked child must not share its parent's workers
     with _shared_lock:
-        if key not in _shared:
-            _shared[key] = Router(config)
-        return _shared[key]
+        return _shared(
+            os.getpid(), config or RewardConfig()
+        )  # a forked child must not share its parent's workers
 
 
 def score(

@@ -14,12 +14,15 @@ from rlkit.rewards.grading import grade
 
 _PR_SET_CHILD_SUBREAPER = 36
 
-if "multiprocessing.forkserver" in sys.modules:
-    if sys.platform == "linux":  # reap the sandboxes of killed workers, without the fork server's warning
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
-    warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
-    scorers.names()
-    for module in ("rlkit.domains.math.compare", "math_verify", "langdetect"):  # imported at their first use
-        with contextlib.suppress(Exception):  # the answer that needs a missing one says so
-            importlib.import_module(module)
-    grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
+if sys.platform == "linux":  # reap the sandboxes of killed workers, without the fork server's warning
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1)
+warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
+scorers.names()  # imports them
+for module in (
+    "rlkit.domains.math.compare",
+    "math_verify",
+    "langdetect",
+):  # which scorers import at their first use
+    with contextlib.suppress(Exception):  # the answer that needs a missing one says so
+        importlib.import_module(module)
+grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
