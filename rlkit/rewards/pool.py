@@ -22,7 +22,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import islice
 from multiprocessing import Pipe
 from multiprocessing.connection import wait
@@ -440,7 +439,7 @@ def _checked(data_source: Any, response: Any, ground_truth: Any, extra_info: Any
 
 
 def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
-    """The batch as JSON, all at once because that is quicker; rows that have no JSON form are left out and are errors."""
+    """The batch as JSON, all at once because that is quicker. Rows that have no JSON form are left out: errors."""
     try:
         return batch, encode([job.row for job in batch])
     except (TypeError, ValueError, RecursionError) as error:
@@ -451,20 +450,18 @@ def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
     return kept, encode([job.row for job in kept])
 
 
+_shared: dict[tuple[int, str], Router] = {}
 _shared_lock = threading.Lock()
-
-
-@lru_cache(None)
-def _shared(process: int, config: RewardConfig) -> Router:
-    return Router(config)
 
 
 def shared_router(config: RewardConfig | None = None) -> Router:
     """A router of this process for a configuration, started at the first call and kept."""
+    config = config or RewardConfig()
+    key = (os.getpid(), config.model_dump_json())  # a forked child must not share its parent's workers
     with _shared_lock:
-        return _shared(
-            os.getpid(), config or RewardConfig()
-        )  # a forked child must not share its parent's workers
+        if key not in _shared:
+            _shared[key] = Router(config)
+        return _shared[key]
 
 
 def score(
