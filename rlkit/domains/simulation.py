@@ -107,13 +107,13 @@ def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
     The truth is `"output": value` or `"input": value`, with or without braces. Values are compared as
     JSON: 1 is not true; "true" is true, and text that holds JSON is that JSON; a missing wrapper is
-    forgiven; of two equal keys the last counts; NaN is not null.
+    forgiven, a second key is not; of two equal keys the last counts; NaN is not null.
     """
     name, truth = _pair(ground_truth)
     answer = _codeio_answer(response)
     if answer is _MISSING:
         return Reward.of(False, reason="no answer")
-    if isinstance(answer, dict) and name in answer:
+    if isinstance(answer, dict) and [*answer] == [name]:
         answer = answer[name]
     return Reward.of(_same_json(answer, truth))
 
@@ -136,13 +136,19 @@ def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")]
     box = last_box(text)
-    candidates = candidates[-1:] + ([box[1]] if box else []) + _braces(text)
+    candidates = candidates[-1:] + ([box[1], _without_tex(box[1])] if box else []) + _braces(text)
     for candidate in candidates:
         for form in (candidate, "{" + candidate + "}"):
             value = _value(form)
             if value is not _MISSING:
                 return value
     return _MISSING
+
+
+def _without_tex(text: str) -> str:
+    r"""The content of a box without \text{…} around it and without backslashes before braces."""
+    wrapped = re.fullmatch(r"\s*\\(?:text|texttt|mathrm|mathtt)\s*\{(.*)\}\s*", text, re.DOTALL)
+    return re.sub(r"\\([{}_$%&#])", r"\1", wrapped[1] if wrapped else text)
 
 
 def _braces(text: str) -> list[str]:

@@ -12,6 +12,7 @@ One program is isolated from the next by the level's `inside`:
 
 import contextlib
 import ctypes
+import gc
 import importlib
 import json
 import os
@@ -259,6 +260,8 @@ def main(descriptor: int, level: str, user: int, modules: Sequence[str] = ()) ->
         _call("unshare", _CLONE_NEWNET)  # without even a loopback device
     for module in modules:
         importlib.import_module(module)
+    gc.collect()
+    gc.freeze()  # collections in a forked program touch, and so copy, nothing of this process
     control.sendall(b"!")
     while True:
         head, descriptors, _, _ = socket.recv_fds(control, 4, 8)
