@@ -2,6 +2,7 @@
 """Programs that try to pass their tests without solving them, and test code that tests nothing."""
 
 import os
+import time
 
 import pytest
 from sandbox_here import needs_packages
@@ -285,6 +286,17 @@ def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
         assert grade(router, "while True: pass", stdin).parts["reason"] == "time"
     with Router(RewardConfig(num_workers=1, timeout=5, total_timeout=1)) as router:
         assert [grade(router, *row).parts["reason"] for row in rows] == ["time"] * 3
+
+
+@pytest.mark.parametrize("sent", ["1", r"1000000\n"])
+@pytest.mark.parametrize("pause", [0.002, 0.4])
+def test_an_answer_that_comes_byte_by_byte_ends_in_time(sent, pause):
+    program = f"import os, time\ndef half(x):\n    os.write(3, b'{sent}')\n    while True:\n        os.write(3, b' ')\n        time.sleep({pause})"
+    with Router(RewardConfig(num_workers=1, timeout=1, total_timeout=3)) as router:
+        grade(router, "def half(x): return x / 2", TRUTHS["calls"])  # starts the sandbox
+        start = time.monotonic()
+        reward = grade(router, program, TRUTHS["calls"])
+    assert (reward.correct, reward.error) == (False, None) and time.monotonic() - start < 4
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")

@@ -11,7 +11,7 @@ import _sitebuiltins
 import ast
 import atexit
 import builtins
-import collections
+import collections.abc
 import contextlib
 import importlib
 import io

@@ -118,7 +118,9 @@ class Plain:
     def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
         items: dict[int, list[Any]] = {i: [] for i, node in enumerate(nodes) if node[0] == "iterator"}
-        built = [iter(items[i]) if i in items else self._shell(n, passed or []) for i, n in enumerate(nodes)]
+        built: list[Any] = [
+            iter(items[i]) if i in items else self._shell(n, passed or []) for i, n in enumerate(nodes)
+        ]
         for position in range(len(nodes) - 1, -1, -1):  # tuples innermost first
             if nodes[position][0] in ("tuple", "frozenset"):
                 built[position] = _SEQUENCES[nodes[position][0]](built[i] for i in nodes[position][1])

@@ -9,6 +9,7 @@ import collections
 import contextlib
 import decimal
 import fractions
+import io
 import json
 import os
 import re
@@ -143,15 +144,16 @@ def _call_function(
     with _null() as null, theirs:
         jail.start("functions", program, [null, null, null, theirs.fileno()], seconds, prefix="")
     found: list[Call] = []
-    with ours, ours.makefile("rwb") as file:
+    with ours:
+        stream = _Timed(ours, min(end, time.monotonic() + each))
+        file = io.BufferedRWPair(stream, stream)
         try:
-            ours.settimeout(min(seconds, each))
             kind, content = receive(file)
             if kind != "loaded":
                 found.append(Call(error=str(content)[:300]))
                 calls = ()
             for index, arguments in enumerate(calls):
-                ours.settimeout(max(0.01, min(end - time.monotonic(), each)))
+                stream.end = min(end, time.monotonic() + each)
                 found.append(_one(file, name, arguments))
                 if enough and enough(found[-1], index):
                     break
@@ -163,6 +165,31 @@ def _call_function(
     if reason == "memory" and found and found[-1].error:
         found[-1] = Call(error="memory")
     return found
+
+
+class _Timed(io.RawIOBase):
+    """A socket on which nothing lasts beyond `end`, however little the other side sends or takes at a time."""
+
+    def __init__(self, sock: socket.socket, end: float) -> None:
+        self.sock, self.end = sock, end
+
+    def readable(self) -> bool:
+        return True
+
+    writable = readable
+
+    def readinto(self, buffer: Any) -> int:
+        return self._in_time().recv_into(buffer)
+
+    def write(self, data: Any) -> int:
+        return self._in_time().send(data)
+
+    def _in_time(self) -> socket.socket:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        self.sock.settimeout(left)
+        return self.sock
 
 
 def _one(file: Any, name: str, arguments: list[Any]) -> Call:
@@ -283,8 +310,12 @@ def _together(grading: Grading, program: str, request: dict[str, Any], seconds: 
 
 
 def _verdict(verdict: socket.socket, nonce: str, jails: tuple[Jail, ...], seconds: float) -> dict[str, Any]:
+    line, late = b"", False
     with verdict:
-        line, late = _line(verdict, time.monotonic() + seconds)
+        try:
+            line = io.BufferedReader(_Timed(verdict, time.monotonic() + seconds)).readline(1 << 20)
+        except TimeoutError:
+            late = True
     ended = [jail.finish() for jail in jails]
     late = late or abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM)
     outcome: dict[str, Any] = {}
@@ -295,21 +326,6 @@ def _verdict(verdict: socket.socket, nonce: str, jails: tuple[Jail, ...], second
     if outcome["error"] and "memory" in [reason for _, reason in ended]:
         outcome["error"] = "memory"
     return outcome
-
-
-def _line(sock: socket.socket, end: float) -> tuple[bytes, bool]:
-    """One line, and whether the time was over before it came."""
-    data = bytearray()
-    while not data.endswith(b"\n"):
-        sock.settimeout(max(0.01, end - time.monotonic()))
-        try:
-            piece = sock.recv(65536)
-        except TimeoutError:
-            return b"", True
-        if not piece or len(data) > 1 << 20:
-            return b"", False
-        data += piece
-    return bytes(data), False
 
 
 def _imports(tree: ast.Module, name: str) -> bool:

@@ -152,12 +152,15 @@ def _examine(request: dict[str, Any], outcome: dict[str, Any], sock: socket.sock
         outcome["fault"] = f"the prefix fails: {said(error)}"
     if outcome["lacks"] or "fault" in outcome:
         return
-    program = None
+    program, explicit = None, _explicit(tree)
+    used = (
+        {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | explicit | {"Solution", request["entry"]}
+    )
     if sock:
         shared = {n: v for n, v in vars(main).items() if isinstance(v, type) and v.__module__ == "__main__"}
         program = Program(sock, shared)
         functions = program.names()
-        found = {n: functions[n] or program.call(n) for n in functions if n in _used(tree, request)}
+        found = {n: functions[n] or program.call(n) for n in functions if n in used}
     else:
         module, names, before = solution_module(request["program"], request["prefix"])
         main.__dict__.update(
@@ -166,8 +169,8 @@ def _examine(request: dict[str, Any], outcome: dict[str, Any], sock: socket.sock
         found = {n: module.__dict__[n] for n in names}
     solution = types.ModuleType("solution")
     sys.modules["solution"] = solution
-    bound = _bound(main, found, tree, request)
-    solution.__dict__.update({n: v for n, v in found.items() if n in _explicit(tree)} | bound)
+    bound = _bound(main, found, used, request)
+    solution.__dict__.update({n: v for n, v in found.items() if n in explicit} | bound)
     main.__dict__.update(bound)
     _pytest(main, tree, request, outcome) if request["pytest"] else _statements(main, tree, request, outcome)
     if program and program.insufficient:
@@ -191,13 +194,8 @@ def _explicit(tree: ast.Module) -> set[str]:
     return names | {a.name for n in froms for a in n.names}
 
 
-def _used(tree: ast.Module, request: dict[str, Any]) -> set[str]:
-    names = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)}
-    return names | _explicit(tree) | {"Solution", request["entry"]}
-
-
 def _bound(
-    main: types.ModuleType, found: dict[str, Any], tree: ast.Module, request: dict[str, Any]
+    main: types.ModuleType, found: dict[str, Any], used: set[str], request: dict[str, Any]
 ) -> dict[str, Any]:
     """The program's names in the tests' namespace, and those of the standard library that the tests take for granted.
 
@@ -206,11 +204,11 @@ def _bound(
     """
     own = set(vars(main)) - {n.name for n in ast.parse(request["prefix"]).body if announced(n)}
     tested = ("Solution", request["entry"] if request["announced"] else None)
-    free = [n for n in found if n in _used(tree, request) and n not in own]
+    free = [n for n in found if n in used and n not in own]
     mine = [n for n in free if not hasattr(builtins, n) and n not in PRELUDE]
     mine = (mine or free) + [n for n in tested if n in found]
-    modules = {n for n in _used(tree, request) if n in ("np", *sys.stdlib_module_names)} - own - set(mine)
-    taken: dict[str, Any] = {n: PRELUDE[n] for n in _used(tree, request) if n in PRELUDE and n not in own}
+    modules = (used & {"np", *sys.stdlib_module_names}) - own - set(mine)
+    taken: dict[str, Any] = {n: PRELUDE[n] for n in used if n in PRELUDE and n not in own}
     for name in modules:
         with contextlib.suppress(ImportError):
             taken[name] = importlib.import_module("numpy" if name == "np" else name)
@@ -294,7 +292,8 @@ def _statements(
     called = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
     outcome["total"] = 0
     if any(name == "unittest" for name in _imported(tree)):
-        importlib.import_module("unittest").main = lambda *_, **__: None  # the test cases are run below
+        unittest: Any = importlib.import_module("unittest")
+        unittest.main = lambda *_, **__: None  # the test cases are run below
     main.__dict__["__check__"] = _counting(request, outcome)
 
     def attempt(code: Any, *arguments: Any, counts: bool = True, line: str = "") -> bool:
