@@ -103,6 +103,30 @@ def test_a_program_is_read_as_it_is_meant(router, response, info):
         assert reward.correct, (truth, reward)
 
 
+HELPER = "def plus(a, b):\n    return a + b"
+USES = "def add(a, b):\n    return plus(a, b)"
+
+
+@pytest.mark.parametrize(
+    ("response", "truth"),
+    [
+        (fence(HELPER) + "\nThen\n" + fence(USES), ASSERTS),
+        (fence(USES) + "\nwith the helper\n" + fence(HELPER), ASSERTS),
+        (fence(HELPER) + "\nThen\n" + fence(USES), CALLS),
+        (fence("import operator as o\nplus = o.add") + "\n" + fence(USES), CALLS),
+        (fence(HELPER.replace("+", "-")) + "\nNo:\n" + fence(HELPER) + "\n" + fence(USES), CALLS),
+        (fence(HELPER) + "\n" + fence("a, b = map(int, input().split())\nprint(plus(a, b))"), PAIRS),
+        (fence("a = b = 5\nplus = None") + "\nThen\n" + fence(HELPER + "\n" + USES), CALLS),
+        (
+            fence("def sum(x):\n    return 0") + "\nThen\n" + fence("def add(a, b):\n    return sum([a, b])"),
+            CALLS,
+        ),
+    ],
+)
+def test_definitions_that_a_program_lacks_are_taken_from_other_fences(router, response, truth):
+    assert router.grade_rows([("codegen__x", response, json.dumps(truth), {})])[0].correct
+
+
 def test_numbers_of_any_length_are_read_and_written(router):
     long = str(Decimal(7**6000))
     assert len(long) > 4300

@@ -133,7 +133,7 @@ def test_multiple_choice_never_guesses(response, truth, right):
         (r'\boxed{\text{"output": 7}}', '"output": 7', True),
         (r'\boxed{\text{\{"output": "a\_b"\}}}', '"output": "a_b"', True),
         (r'\boxed{\texttt{{"output": [7]}}}', '"output": [7]', True),
-        (r'\boxed{\text{7}}', '"output": 7', True),
+        (r"\boxed{\text{7}}", '"output": 7', True),
         (r'\boxed{\{"output": 7, "x": 1\}}', '"output": 7', False),
         ("nothing", '"output": 1', False),
     ],

@@ -1,6 +1,7 @@
 """Programs: tasks with generated tests, and the scorer that runs a program against its tests in the sandbox."""
 
 import ast
+import builtins
 import json
 import math
 import re
@@ -244,6 +245,7 @@ _TAGS = ("python", "python3", "py", "py3", "pypy", "pypy3", "python2", "cpython"
 _MARKED = re.compile(r"\[(?:BEGIN|PYTHON)\]\n?(.*?)(?:\[DONE\]|\[/PYTHON\]|\[END\]|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^(?P<before>.*?)(?:`{3,}|~{3,})[ \t]*(?P<tag>\w*)", re.DOTALL)
 _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=[^=]", re.MULTILINE)
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
 _STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.For,
                ast.While, ast.If, ast.Return, ast.With, ast.Try)  # fmt: skip
@@ -254,7 +256,8 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
 
     It is the last fence tagged as Python, else the last one without a tag, else the whole text; but of several fences
     the last that defines most of `wanted` (another may show an example), and without `wanted` the last that reads its
-    input, if any does. A fence may be opened by the prompt or never closed; [BEGIN] … [DONE] are one, too.
+    input, if any does. Fences of definitions that it lacks are put before it. A fence may be opened by the prompt or
+    never closed; [BEGIN] … [DONE] are one, too.
 
     Args:
         wanted: the names that the tests use.
@@ -268,8 +271,9 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
         return None
     scores = [len({*_defined(body)} & {*wanted}) if wanted else bool(_READS.search(body)) for body in bodies]
     best = max(scores)
-    program = [body for body, n in zip(bodies, scores, strict=True) if n == best][-1].removeprefix("\ufeff")
-    return _continued(start, program) if wanted and not best else program
+    at = [index for index, n in enumerate(scores) if n == best][-1]
+    program = bodies[at].removeprefix("\ufeff")
+    return _continued(start, program) if wanted and not best else _joined(bodies, at, {*wanted})
 
 
 def _bodies(text: str) -> list[str]:
@@ -305,6 +309,38 @@ def _is_program(text: str) -> bool:
 
 def _defined(program: str) -> set[str]:
     return {name for pair in _DEFINED.findall(program) for name in pair if name}
+
+
+def _joined(bodies: list[str], at: int, wanted: set[str]) -> str:
+    """The fence `at`, behind the fences of definitions only that bind names which it uses, or are wanted, and lacks."""
+    program = bodies[at].removeprefix("\ufeff")
+    for body in [*bodies[:at][::-1], *bodies[at + 1 :]]:
+        try:
+            tree, other = ast.parse(program), ast.parse(body)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            continue
+        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in dir(builtins)}
+        lacking = (used | wanted) - {name for node in ast.walk(tree) for name in _binds(node)}
+        kinds = {isinstance(node, _DEFINITIONS) for node in other.body if not isinstance(node, ast.Assign)}
+        if (
+            kinds == {True}
+            and "__future__" not in program
+            and lacking & {name for node in other.body for name in _binds(node)}
+        ):
+            program = f"{body}\n{program}"
+    return program
+
+
+def _binds(node: ast.AST) -> set[str]:
+    """The names that a statement, a parameter or a name itself binds."""
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+    if isinstance(node, ast.Name):
+        return set() if isinstance(node.ctx, ast.Load) else {node.id}
+    name = getattr(node, "name", None) or getattr(node, "arg", None)
+    return {name} if isinstance(name, str) else set()
 
 
 def _continued(start: str, body: str) -> str:
@@ -362,7 +398,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     entry = extra_info.get("entry_point") or extra_info.get("function_name")
     _check_python(prefix, "prefix")
     tests = next((truth[kind] for kind in _TESTS if kind in truth), None)
-    wanted = programs.names_tested(tests, prefix, entry) if tests else {truth.get("fn_name")} - {None}
+    wanted = (
+        programs.names_tested(tests, prefix, entry) if tests else {str(truth.get("fn_name") or "")} - {""}
+    )
     program = extract(response, wanted, _start(extra_info))
     if program is None or not program.strip():
         return Reward.of(False, reason="no program")
