@@ -130,11 +130,24 @@ CHEATS = {
 }  # fmt: skip
 
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root")
+
+
+@pytest.fixture(scope="module", params=["auto", pytest.param("rlimits", marks=as_root)])
+def level_router(request):
+    config = RewardConfig(num_workers=2, timeout=6, total_timeout=12, sandbox=request.param)
+    with Router(config) as router:
+        yield choose(request.param).name, router
+
+
 @pytest.mark.parametrize("truth", TRUTHS)
-def test_no_cheat_passes(router, truth):
+def test_no_cheat_passes(level_router, truth):
+    level, router = level_router
     if truth == "pytest":
-        needs_packages()
-    names = [n for n in CHEATS if not (n == "reads the tests' files" and choose().name == "rlimits")]
+        needs_packages(level)
+    names = [
+        n for n in CHEATS if not (n == "reads the tests' files" and level == "rlimits")
+    ]  # those all can read
     rows = [("codegen__x", f"```python\n{CHEATS[name]}\n```", TRUTHS[truth], {}) for name in names]
     rewards = dict(zip(names, router.grade_rows(rows), strict=True))
     passed = {
