@@ -144,3 +144,27 @@ def test_a_language_needs_words(text, language, right):
 def test_no_response_makes_an_error(name, arguments, text):
     """A check that backtracks would take hours over a text of this length."""
     assert follows(text, name, **arguments) is False
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "right"),
+    [
+        ("startend:quotation", {}, '""', False),
+        ("startend:quotation", {}, '"Hello."', True),
+        ("keywords:forbidden_words", {"forbidden_words": ["bad"]}, "so b\u200bad", False),
+        ("detectable_format:constrained_response", {}, "My answer is yes. My answer is no.", False),
+        ("detectable_format:constrained_response", {}, "My answer is yes.", True),
+        ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[] [ ]", False),
+        ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [place]", True),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 3}, "-\n-\n-", False),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n\n---\n\n- b", True),
+        (
+            "length_constraints:number_sentences",
+            {"num_sentences": 3, "relation": "at least"},
+            "So. . . .",
+            False,
+        ),
+    ],
+)
+def test_what_has_no_content_counts_for_nothing(name, arguments, text, right):
+    assert score(text, [arguments], {"instruction_id_list": [name]}).correct is right

@@ -100,6 +100,16 @@ def test_zebra_tables(answer, right, share):
     assert (reward.correct, reward.parts["cell_accuracy"]) == (right, share)
 
 
+@pytest.mark.parametrize("form", ["```json\n%s\n```", r"\boxed{%s}", "Answer: %s"])
+def test_tables_and_orders_may_stand_outside_a_tag(form):
+    table = {"header": ["House", "Drink"], "rows": [["1", "tea"], ["2", "milk"]]}
+    assert score_zebra(form % table, table, {}).correct
+    assert not score_zebra(form % table, {**table, "rows": [["1", "milk"], ["2", "tea"]]}, {}).correct
+    assert not score_zebra(str(table), table, {}).correct
+    assert score_ordering(form % ["a", "b"], ["a", "b"], {}).correct
+    assert not score_ordering(form % ["a", "b"], ["b", "a"], {}).correct
+
+
 @pytest.mark.parametrize("truth", [{}, {"header": ["a"]}, {"header": ["a"], "rows": []}, {"header": "a", "rows": [[]]}])
 def test_a_truth_that_is_no_table_is_an_error(truth):
     with pytest.raises(UserError, match="header and rows"):
@@ -159,6 +169,8 @@ def test_other_orders_and_two_orders_are_wrong(text):
         (r"\boxed{n12}", True), (r"\boxed{\text{n12}}", True), (r"\boxed{\mathrm{n12}}", True),
         (tag(r"\boxed{n12}"), True),
         (tag("ｎ12"), True), (tag("n13") + r" No, \boxed{n12}", True), (tag(r"\texttt{n12}"), True),
+        ("Answer: n12", True), ("```\nn12\n```", True), ("**Answer:** n12", True), ("Answer: n12 or n13", False),
+        ("```\nn12\n```\n```\nn13\n```", False), ("Answer: n12\nAnswer: n13", False),
         (tag(""), False), (tag("n12, n13"), False), (tag("n12 or n13"), False), (tag("n13"), False), ("n12", False),
         (r"\boxed{n12} or \boxed{n13}", False), (tag("n12") + r" No, \boxed{n13}", False),
         (tag("n12") + tag("n13"), False),

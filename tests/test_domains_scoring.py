@@ -57,6 +57,17 @@ STEM = [
     ("0.000000", r"1.6 \times 10^{-19}", False),
     ("5 dBm/Hz", "5 W/Hz", False),
     ("2 m", "5 dBm/Hz", False),
+    (r"12.5\%", "12.5%", True),
+    (r"12.5\%", "0.125", True),
+    (r"12.5\%", "12.5", True),
+    (r"0.125\%", "0.125", False),
+    (r"1250\%", "12.5", False),
+    (r"300\%", "3", False),
+    ("25 K", "25 °C", False),
+    ("25 degrees Celsius", "25 °C", True),
+    ("9.8 meters per second squared", "9.8 m/s^2", True),
+    ("It increases", "increases", True),
+    (r"9.8\text{ to }98", "9.8 m/s^2", False),
 ]
 
 
@@ -87,7 +98,28 @@ def test_science_answers(answer, truth, right):
         (boxed("A. yes, or B"), "A", False),
         (boxed("C. Vitamin D."), "C", True),
         (boxed("C) hepatitis B"), "C", True),
+        (boxed("C (Paris)"), "C", True),
+        (boxed("C - Paris"), "C", True),
+        (boxed("C – Paris"), "C", True),
+        (boxed("C, Paris"), "C", True),
+        (boxed("C = 5"), "C", True),
+        (boxed("C (I and II)"), "C", True),
+        (boxed("C (vitamin B deficiency)"), "C", True),
+        (boxed("C. A large increase"), "C", True),
+        (boxed("C. Hepatitis B"), "C", True),
+        (boxed("C (or D)"), "C", False),
+        (boxed("C (D)"), "C", False),
+        (boxed("C (possibly D)"), "C", False),
+        (boxed("C (D is possible)"), "C", False),
+        (boxed("C (D?)"), "C", False),
+        (boxed("C, maybe D"), "C", False),
+        (boxed("C - D"), "C", False),
+        (boxed("C; alternatively D"), "C", False),
+        (boxed("C, D, E"), "C", False),
+        (boxed("A (not C)"), "C", False),
         (boxed("Ｃ"), "C", True),
+        ("The answer is C. The answer is D.", "C", False),
+        ("The answer is C; or D.", "C", False),
         (boxed("（Ｃ）"), "C", True),
         (boxed(r"\mathbf{C}"), "C", True),
         (boxed(r"\text{C. } 12"), "C", True),
@@ -207,6 +239,9 @@ def closing():
 def test_search_questions_have_several_targets():
     truth = {"target": ["the Nile", "Nile River"]}
     assert score_search(tag("Nile river"), truth, {}).correct and score_search(tag("nile"), truth, {}).correct
+    assert score_search(tag(r"\boxed{Nile}"), truth, {}).correct
+    for answer in ("-12", "12%", "12 13"):
+        assert not score_search(tag(answer), "12", {}).correct
     assert not score_search(tag("Amazon"), truth, {}).correct and not score_search("Nile", truth, {}).correct
 
 

@@ -33,6 +33,9 @@ RIGHT = [
     (r"\text{North | South}", "South|North"), (r"\text{North}\mid\text{South}", "South|North"),
     ("'North', \"South\"", "South|North"), ("North, East, and West", "West|East|North"), ("2018.0", "2018"),
     ("2018", "2018.0"),
+    # labels, brackets, a percent sign
+    ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("['North', 'South']", "South|North"),
+    (r"\{North, South\}", "North|South"), ("12.5%", "12.5"), ("12.5%", "0.125"), ("3%", "3"), ("2019--20", "2019-20"),
 ]
 WRONG = [
     ("-12.3%", "12.3%"), ("2018", "2019"), ("33.3", "33.39"), ("2|5|5", "2|5"), ("2|2|5", "2|5|5"), ("5", "5|2"),
@@ -45,7 +48,8 @@ WRONG = [
     ("about time", "time"), ("12 or 13", "12"), ("12 to 15", "12"), ("12 of 15", "15"), ("12 medals", "13"),
     ("12", "12 monkeys"), ("45 or so more", "45"), ("North or South", "North"), ("North|South", "North"),
     ("1e6", "1.1e6"), (r"1.2 \times 10^6", "1.2"), ("52", "5²"), ("5²", "52"), ("", "5"), ("|", "5"), (",", "5"),
-    ("4.2|", "4.3"),
+    ("4.2|", "4.3"), ("0.125%", "0.125"), ("1250%", "12.5"), ("300%", "3"), ("123400%", "1234"), ("--5.2", "-5.2"),
+    ("--5.2", "5.2"), ("not: 5", "6"),
 ]
 # fmt: on
 
@@ -58,6 +62,23 @@ def test_right_answers(answer, truth):
 @pytest.mark.parametrize(("answer", "truth"), WRONG)
 def test_wrong_answers(answer, truth):
     assert score(boxed(answer), truth, {}).correct is False
+
+
+@pytest.mark.parametrize(
+    ("response", "truth", "right"),
+    [
+        ("\\boxed{North}\n\\boxed{South}", "North|South", True),
+        (r"\boxed{North} | \boxed{South}", "South|North", True),
+        (r"\boxed{Smith, John} and \boxed{Doe, Ann}", "Smith, John|Doe, Ann", True),
+        ("- \\boxed{1,000}\n- \\boxed{2,000}", "1,000|2,000", True),
+        (r"\boxed{1000} \boxed{2000}", "1000", False),
+        (r"\boxed{North} \boxed{East}", "North|South", False),
+        (r"\boxed{North}. Then \boxed{South}", "North|South", False),
+        (r"\boxed{2000 \boxed{1000}}", "1000", False),
+    ],
+)
+def test_each_member_may_have_its_own_box(response, truth, right):
+    assert score(response, truth, {}).correct is right
 
 
 @pytest.mark.parametrize("truth", ["", " | ", None, {"a": 1}, True])

@@ -17,7 +17,7 @@ _BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, bu
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BETWEEN = (
     re.compile(  # boxes of one answer: \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …
-        r"[\s$)\]\\]*(?:,?\s*(?:and|or)\b|[,;]|\n\s*[-*•](?=\s)|\s\(?[a-z0-9]\)(?=\s))?[\s$(\[\\]*"
+        r"[\s$)\]\\]*(?:,?\s*(?:and|or)\b|[,;|]|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?[\s$(\[\\]*"
         r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=\s*[\s$]*)?"
     )
 )
@@ -29,12 +29,12 @@ _ANSWER_LINE = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 _LEAD = re.compile(
-    r"(?:\A|[\n.!?])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:final\s+|correct\s+)?\Z",
+    r"(?:\A|[\n.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:final\s+|correct\s+)?\Z",
     re.IGNORECASE,
 )
 _WINDOW = 80  # characters before "answer:" in which its line or sentence must begin
 _SENTENCE = re.compile(
-    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?P<answer>[^\n]+)",
+    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?=\S)",
     re.IGNORECASE,
 )
 _CLAUSE = re.compile(
@@ -61,11 +61,16 @@ _CHOICE = re.compile(
     r"[\[(]?\s*(?P<letter>[A-Za-z])\s*(?:[\])]+[.:,]?|[.:]+(?=\s|$)|$)",
     re.IGNORECASE,
 )
+_DESCRIBED = re.compile(
+    r"(?P<letter>[A-J])(?:\s+(?=\()|\s*,(?=\s)|\s+[-–—=](?=\s)|[,\s]*$)"
+)  # C (Paris), C - Paris
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
     r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
     r"|(?<!\w)[A-J][.:](?=\s+\S)"  # … B. text
-    r"|(?:\b(?:or|and)|[,/&|;])\s*[\[(]?[A-J](?=[\]).:,;]|\s*$)",  # … or B
+    r"|(?:\b(?:or|and)|[,/&|;])\s*[\[(]?[A-J](?=[\]).:,;]|\s*$)"  # … or B
+    r"|^[\[(]?\s*[A-J](?=\s*[?\])]|\s+(?:is|was|too|also)\b)"  # (B is possible)
+    r"|\b(?:or|also|maybe|possibly|perhaps|alternatively|neither|not|but|vs)\b[^A-Z]{0,20}\b[A-J](?=\s*(?:[\]).:,;?]|$))",
 )
 
 
@@ -81,18 +86,49 @@ def last_box(text: str) -> tuple[int, str] | None:
     An empty box counts only where no other has content. Boxes that a comma, "and" or a name joins are one answer:
     `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`.
     """
-    starts = [(m.start(), m.end(), m.group(1)) for m in _BOX.finditer(text)]
-    closing = _closing_braces(text, starts[0][0]) if starts else {}
-    boxes: list[tuple[int, int, str]] = []  # start, end, content
-    for start, after, first in starts:
-        if first == "{" and after in closing:
-            boxes.append((start, closing[after] + 1, text[after + 1 : closing[after]]))
-        elif first != "{" and (word := _BARE.match(text[after : after + _WHOLE_RESPONSE])):
-            boxes.append((start, after + word.end(), word.group()))
+    boxes = _boxes(text)
     filled = [box for box in boxes if box[2].strip(" .\n")]
     if not filled:
         return (boxes[-1][0], boxes[-1][2]) if boxes else None
     return filled[-1][0], _joined(text, filled)
+
+
+def side_by_side(response: str) -> list[str]:
+    """The contents of the last boxes that nothing but blanks, a comma, "and", "or" or a name parts; none where an
+    `Answer:` line follows them."""
+    text = after_thinking(response)
+    contents: list[str] = []
+    begin = 0
+    for start, end, content in reversed([box for box in _boxes(text) if box[2].strip(" .\n")]):
+        if contents and not _BETWEEN.fullmatch(_gap(text, end, begin)):
+            break
+        if not contents and _ANSWER_LINE.search(text, end):
+            break
+        contents.insert(0, content.strip())
+        begin = start
+    return contents
+
+
+def _boxes(text: str) -> list[tuple[int, int, str]]:
+    """Start, end and content of every box that is in no other; a box inside it is part of its content."""
+    starts = [(m.start(), m.end(), m.group(1)) for m in _BOX.finditer(text)]
+    closing = _closing_braces(text, starts[0][0]) if starts else {}
+    boxes: list[tuple[int, int, str]] = []
+    for start, after, first in starts:
+        if boxes and start < boxes[-1][1]:
+            continue
+        if first == "{" and after in closing:
+            content = re.sub(r"\\(?:boxed|fbox)\s*(?=\{)", "", text[after + 1 : closing[after]])
+            boxes.append((start, closing[after] + 1, content))
+        elif first != "{" and (word := _BARE.match(text[after : after + _WHOLE_RESPONSE])):
+            boxes.append((start, after + word.end(), word.group()))
+    return boxes
+
+
+def _gap(text: str, begin: int, end: int) -> str:
+    """What stands between two boxes, in plain text; one that is too long to join them is cut."""
+    gap = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", text[begin : min(end, begin + 40)])
+    return re.sub(r"\\(?:q?quad|[,;: ])", " ", gap) if end - begin < 40 else "…"
 
 
 def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
@@ -100,9 +136,11 @@ def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
     contents = [boxes[-1][2]]
     names: list[str] = []
     for (_, end, content), later in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
-        gap = text[end : later[0]]
-        match = _BETWEEN.fullmatch(gap) if len(gap) < 40 else None
-        if match is None or not (match["name"] or re.search(r"[,;•]|\band\b|\bor\b|\n\s*[-*]|\)\s", gap)):
+        gap = _gap(text, end, later[0])
+        match = _BETWEEN.fullmatch(gap)
+        if match is None or not (
+            match["name"] or re.search(r"[,;|•]|\band\b|\bor\b|\n\s*(?:[-*]|\d\.)|\)\s", gap)
+        ):
             break
         contents.insert(0, content)
         names.insert(0, match["name"] or "")
@@ -154,7 +192,9 @@ def final_answer(response: str) -> str | None:
     if found:
         return max(found)[1]
     sentences = list(_SENTENCE.finditer(text))
-    return _first_sentence(sentences[-1].group("answer")) if sentences else None
+    if sentences:
+        return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
+    return tagged(response)
 
 
 def _below(text: str, position: int) -> str:
@@ -174,7 +214,10 @@ def given(response: str) -> str:
         answer = after_thinking(response).strip()
         if len(answer) > _WHOLE_RESPONSE or "\n" in answer:
             return ""
-    return answer.strip().strip("*`").strip()
+    answer = answer.strip().strip("*`").strip()
+    if len(answer) <= _WHOLE_RESPONSE:
+        answer = re.sub(r"^(?:\\[,;:! ]|~|\s|=(?!=))+|(?:\\[,;:! ]|\\$|~|\s)+$", "", answer)
+    return answer
 
 
 def _sentence_value(value: str) -> str:
@@ -191,19 +234,21 @@ def _sentence_value(value: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    return re.split(r"\.(?=\s|$)|\s[-–—]\s|;\s", text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
+    end = r"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{2})|;\s)(?!(?:or|and|also|maybe|possibly|perhaps)\b)"  # C; or D is no answer
+    return re.split(end, text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
 
 
-def choice_letter(text: str) -> str | None:
+def choice_letter(text: str, described: bool = False) -> str | None:
     """The letter of a multiple choice, in its own case: alone, marked, or before its option's text.
 
-    `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; None for several letters and for other text.
+    `B`, `(B)`, `**B.** 12`, `\\textbf{(B)}\\ 12`, `Option B`; with `described`, where nothing but a choice is asked
+    for, also `B (Paris)`, `B - Paris`, `B, Paris`. None for several letters and for other text.
     """
     if len(text) > 5 * _WHOLE_RESPONSE:
         return None
     text = unicodedata.normalize("NFKC", text)
     text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text)).strip()
-    match = _CHOICE.match(text)
+    match = _CHOICE.match(text) or (_DESCRIBED.match(text) if described else None)
     if match is None:
         return None
     rest = text[match.end() :].strip()
@@ -301,7 +346,7 @@ def figure(text: str, abbreviations: bool = True) -> Figure | None:
     if re.fullmatch(r"\D{0,5}\d{1,3}(?:[ \u00a0\u202f]\d{3})+(?!\d).*", text):
         text = re.sub(r"(?<=\d)[ \u00a0\u202f](?=\d{3}(?!\d))", "", text)
     match = _FIGURE.fullmatch(text)
-    if match is None or bool(match["open"]) != bool(match["close"]):
+    if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
         return None
     if not abbreviations and len(match["scale"] or "million") <= 2:
         return None
@@ -319,20 +364,26 @@ def same_figure(a: Figure, b: Figure) -> bool:
     """Equal within TOLERANCE if either has decimals, exactly if both are whole (2018 is not 2019), and never half
     a unit from a whole one (2018.5 is neither).
 
-    A percent sign or a word such as million may be missing on one side (the table's head has it), but
-    where both are written they count; 12.3% is also 0.123.
+    A word such as million may be missing on one side (the table's head has it), but where both are written they
+    count. A percent sign that one side has is read by `in_percent`.
     """
     if a.percent == b.percent and a.scale != b.scale and 1.0 not in (a.scale, b.scale):
         return _near(a.value * a.scale, b.value * b.scale, False)
+    if a.percent != b.percent:
+        share, bare = (a, b) if a.percent else (b, a)
+        if not in_percent(bare.value):
+            return _near(share.value / 100, bare.value, False)
     apart = a.whole != b.whole and abs(a.value - b.value) >= 0.5
     if _near(a.value, b.value, a.whole and b.whole) and not apart:
         return True
-    if a.scale != b.scale and _near(a.value * a.scale, b.value * b.scale, False):
-        return True
-    if a.percent == b.percent:
-        return False
-    share, number = (a, b) if a.percent else (b, a)
-    return _near(share.value / 100, number.value, False)
+    return a.scale != b.scale and _near(a.value * a.scale, b.value * b.scale, False)
+
+
+def in_percent(bare: float) -> bool:
+    """How a figure without a percent sign is read beside one that has it, in every domain: above 1 it is a number of
+    percent (20 is 20%, never 2000%), up to 1 it is a share (0.125 is 12.5%, never 0.125%), as are fractions and
+    formulas. So no percentage is right for two truths. A table's truth with the sign is met by percent alone."""
+    return abs(bare) > 1
 
 
 def _near(a: float, b: float, whole: bool) -> bool:

@@ -1,8 +1,9 @@
 """IFEval (Zhou et al., arXiv 2311.07911): 25 instructions that a program can check, all of which must be followed.
 
-Four things differ from the paper's code: keywords are taken literally (there they are regular expressions), sentences
-are split without NLTK's model, a few words in ASCII count as English (langdetect takes them for other languages), and
-a text without words is in no language.
+Six things differ from the paper's code: keywords are taken literally (there they are regular expressions), sentences
+are split without NLTK's model, a few words in ASCII count as English (langdetect takes them for other languages), a
+text without words is in no language, a bullet, placeholder, sentence or quotation without content counts for nothing,
+and of the three constrained answers one is to be given.
 """
 
 import inspect
@@ -25,6 +26,7 @@ _SENTENCE = re.compile(
 )
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|u\.s|jr|sr|no|fig)\.$", re.IGNORECASE)
 _FEW = 8  # words; langdetect is no judge of so short a text
+_INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))  # would hide a forbidden word
 _ENOUGH = 10_000  # characters from which a language is told
 
 
@@ -46,7 +48,8 @@ def sentences(text: str) -> list[str]:
     for line in text.splitlines():
         joined = False
         for match in _SENTENCE.finditer(" ".join(line.split())):
-            if piece := match.group().strip():
+            piece = match.group().strip()
+            if any(map(str.isalnum, piece)):
                 if not joined:
                     found.append([])
                 found[-1].append(piece)
@@ -157,11 +160,11 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "length_constraints:number_paragraphs": _paragraphs,
     "length_constraints:nth_paragraph_first_word": _first_word,
     "detectable_content:number_placeholders": lambda text, num_placeholders:
-        len(re.findall(r"\[[^\[\]]*\]", text)) >= num_placeholders,
+        sum(bool(name.strip()) for name in re.findall(r"\[([^\[\]]*)\]", text)) >= num_placeholders,
     "detectable_content:postscript": _postscript,
     "detectable_format:number_bullet_lists": lambda text, num_bullets:
-        len(re.findall(r"^[^\S\n]*(?:\*[^*]|-)", text, re.MULTILINE)) == num_bullets,
-    "detectable_format:constrained_response": lambda text: any(answer in text for answer in _ANSWERS),
+        len(re.findall(r"^[^\S\n]*(?:\*(?!\*)|-(?!-))[^\S\n]*\S", text, re.MULTILINE)) == num_bullets,
+    "detectable_format:constrained_response": lambda text: sum(answer in text for answer in _ANSWERS) == 1,
     "detectable_format:number_highlighted_sections": _highlights,
     "detectable_format:multiple_sections": lambda text, section_spliter, num_sections:
         len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)) >= num_sections,
@@ -172,7 +175,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
         text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
     "startend:end_checker": lambda text, end_phrase:
         text.strip().strip('"').lower().endswith(end_phrase.strip().lower()),
-    "startend:quotation": lambda text: len(text.strip()) > 1 and text.strip()[0] == '"' == text.strip()[-1],
+    "startend:quotation": lambda text: bool(text.strip('" \n')) and text.strip()[0] == '"' == text.strip()[-1],
     "change_case:capital_word_frequency": lambda text, capital_frequency, capital_relation:
         _count(sum(word.isupper() for word in words(text)), capital_relation, capital_frequency),
     "change_case:english_capital": lambda text: text.isupper() and in_language(text.lower(), "en"),
@@ -201,7 +204,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         raise UserError(f"The ground truth of instructions is a list, not {str(ground_truth)[:80]!r}.")
     if len(names) != len(arguments):
         raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
-    text = after_thinking(response).strip()
+    text = after_thinking(response).translate(_INVISIBLE).strip()
     checks = [
         _bound(name, given, extra_info.get("prompt")) for name, given in zip(names, arguments, strict=True)
     ]

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, last_box, literal, tagged
+from rlkit.domains.answers import after_thinking, fences, final_answer, last_box, literal, tagged
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
 from rlkit.rewards.grading import parse
@@ -164,8 +164,8 @@ Table = tuple[list[str], list[list[str]]]
 
 @scorer("logic__zebra*", "zebra_puzzle_dataset")
 def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when header and every row of the table in `<answer>` are the truth's, in order, blanks, bold and
-    letter case aside.
+    """1 when header and every row of the table in `<answer>`, or else in the last box or only fence, are the truth's,
+    in order, blanks, bold and letter case aside.
 
     parts: cell_accuracy, the share of the truth's cells. The value is the share
     without the first column, whose positions are given away by the header.
@@ -173,7 +173,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
-    answer = _table(_mapping(tagged(response) or ""))
+    answer = _table(_mapping(_answer(response)))
     if answer is None:
         return Reward.of(False, cell_accuracy=0.0, reason="no table")
     exact, ours, theirs = answer == truth, answer[1], truth[1]
@@ -207,8 +207,8 @@ def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
 
 @scorer("logic__ordering*", "ordering_puzzle_dataset")
 def score_ordering(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the list in `<answer>` or else in the last box is the truth, letter case aside; quotes,
-    brackets and numbering may be left out, two lists are no answer."""
+    """1 when the list in `<answer>` or else in the last box, the only fence or an answer line is the truth, letter
+    case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
     truth = [_name(item) for item in parse(ground_truth, list, "an ordering puzzle")]
     if not truth or not all(truth):
         raise UserError(f"The ground truth of an ordering puzzle must be a list of names: {ground_truth!r}.")
@@ -228,13 +228,17 @@ def score_graph(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
 
 
 def _answer(response: str) -> str:
-    """What the last `<answer>` holds, or a box behind it, or without a tag the last box; else nothing."""
+    """What the last `<answer>` holds, or a box behind it; without a tag the last box, the only fence or an answer
+    line; else nothing."""
     text, inside = after_thinking(response), tagged(response)
     box = last_box(text)
     if box and (inside is None or box[0] > text.lower().rfind("</answer>")):
         return box[1]
-    box = last_box(inside or "")
-    return box[1] if box else inside or ""
+    if inside is None:
+        blocks = fences(text)
+        return blocks[0][1] if len(blocks) == 1 else final_answer(text) or ""
+    box = last_box(inside)
+    return box[1] if box else inside
 
 
 _SEPARATOR = re.compile(

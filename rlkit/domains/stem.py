@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_figure, tagged
+from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, last_box, same_figure, tagged
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
 from rlkit.rewards import judge
@@ -179,7 +179,7 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     truth = choice_letter(ground_truth) if isinstance(ground_truth, str) else None
     if truth is None:
         raise UserError(f"The ground truth of a multiple choice must be a letter, not {ground_truth!r}.")
-    found = choice_letter(given(response))
+    found = choice_letter(given(response), described=True)
     if found is None:
         return Reward.of(False, reason="no letter")
     return Reward.of(found.upper() == truth.upper())
@@ -226,8 +226,15 @@ def score_search(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     targets = [truth] if isinstance(truth, str) else truth
     if not isinstance(targets, list) or not targets or not all(isinstance(t, str) for t in targets):
         raise UserError(f"The ground truth of a search question needs targets: {str(ground_truth)[:80]!r}.")
-    answer = words(tagged(response) or "")
-    return Reward.of(bool(answer) and any(answer == words(target) for target in targets))
+    inside = tagged(response) or ""
+    box = last_box(inside)
+    answer = _signed_words(box[1] if box else inside)
+    return Reward.of(bool(answer) and any(answer == _signed_words(target) for target in targets))
+
+
+def _signed_words(text: str) -> list[str]:
+    """Words, and the signs of a figure: -12 and 12% are not 12."""
+    return words(text) + re.findall(r"(?<!\w)[-−](?=\d)|%", text)
 
 
 def same_answer(answer: str, truth: str) -> bool:
@@ -246,7 +253,7 @@ def _needs_judge(truth: str) -> bool:
 
 
 _FONTS = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|operatorname|rm|ce|emph)\s*(?=\{)")
-_ARTICLES = {"the", "a", "an"}
+_ARTICLES = {"the", "a", "an", "it"}
 _ENDINGS = (
     ("ies", "y"), ("ves", "f"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"),
     ("ia", "ion"), ("a", "um"), ("a", "on"), ("ae", "a"), ("i", "us"), ("ses", "sis"), ("ices", "ix"),

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, Figure, figure, final_answer, given
+from rlkit.domains.answers import TOLERANCE, Figure, figure, final_answer, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -193,6 +193,7 @@ _ABOUT = re.compile(
     r"(?=[-+$€£¥\\(.]{0,4}\d)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
+_LABELLED = re.compile(r"[a-z][a-z ]{0,40}[:=] ?(.+)")
 _WITH_UNIT = re.compile(r"(.*\d[^a-z]{0,3}) ([a-z]{3,20}(?: [a-z]{2,20})?)")
 # fmt: off
 _NO_UNITS = {"or", "and", "not", "nor", "but", "to", "than", "vs", "versus", "from", "between", "least", "most", "plus",
@@ -210,7 +211,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often.
 
     Figures with decimals agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or
-    a unit may be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%). Words agree without letter case.
+    a unit may be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%, see `in_percent`). Words agree without
+    letter case.
     Nothing is evaluated: `2019-2020` is a range of years, not -1.
     """
     truth = ground_truth
@@ -225,7 +227,12 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
     marked = final_answer(response) is not None
-    return Reward.of(same_members(answer, theirs, units=marked))
+    boxes = side_by_side(response)  # one a member
+    several = len(boxes) == len(theirs) > 1 and answer.endswith(boxes[-1])
+    return Reward.of(
+        same_members(answer, theirs, units=marked)
+        or (several and same_members("|".join(boxes), theirs, units=True))
+    )
 
 
 def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
@@ -233,7 +240,8 @@ def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
     is met by the figure and one or two words behind it."""
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
-        ours = [part for text in re.split(r",? and |, |; ?", ours[0]) if (part := _unquoted(text))]
+        listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
+        ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
     left = list(theirs) if len(ours) == len(theirs) else []
     for part in ours:
         found = next((i for i, other in enumerate(left) if same_member(part, other, units)), None)
@@ -255,7 +263,8 @@ def clean(text: str) -> str:
 
 def _typed(text: str) -> str:
     """As one would type it: without LaTeX's commands for fonts and spaces, and with plain dashes and blanks."""
-    text = text.translate(_PLAIN).replace("{,}", ",").replace("\\!", "").replace("--", "-")
+    text = text.translate(_PLAIN).replace("{,}", ",").replace("\\!", "")
+    text = re.sub(r"(?<=\w)--(?=\w)", "-", text)
     text = re.sub(r"\\(?:mid|vert)(?![a-zA-Z])", "|", text)
     for _ in range(3):
         text = _FONT.sub(r"\1", text)
@@ -278,6 +287,8 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
         return False
     if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
         x = None if _NO_UNITS & set(match[2].split()) else _number(match[1])
+    if x is None and (match := _LABELLED.fullmatch(ours[:_SHORT])):
+        x = _number(match[1])
     return x is not None and _same_number(x, y)
 
 
@@ -302,8 +313,8 @@ def _same_number(ours: Figure, theirs: Figure) -> bool:
     if ours.scale != theirs.scale:  # the table's head may have the word
         both = (ours.value * ours.scale, theirs.value * theirs.scale)
         scaled = [*scaled, both] if 1.0 in (ours.scale, theirs.scale) else [both]
-    if ours.percent and not theirs.percent:
-        scaled.append((ours.value / 100, theirs.value))
+    if ours.percent and not theirs.percent and not in_percent(theirs.value):
+        scaled = [(ours.value / 100, theirs.value)]
     return any(_near(a, b) for a, b in scaled)
 
 

@@ -38,7 +38,7 @@ from rlkit.domains.math.forms import (
     read_forms,
 )
 from rlkit.domains.math.read import Unreadable, normalize, parse, squeeze
-from rlkit.domains.math.sets import TURNED, RealSet, real_set
+from rlkit.domains.math.sets import TURNED, RealSet, linear, real_set
 
 _OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
     r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*)?(?:\(\s*(?P<a>[A-J])\s*\)|(?P<b>[A-J])[).:])"
@@ -49,11 +49,12 @@ _MARKED = re.compile(r"[().:]|\\(?:text|mathrm|mathbf|mbox)")
 _FONT = r"(?:\\(?:text|textrm|mathrm|mbox)\s*\{\s*)?"
 _QUALIFIER = re.compile(
     rf"[,;\s]*\(?{_FONT},?\s*\(?(?:\\forall|(?<![A-Za-z])(?:for|where|with)(?![A-Za-z]))(?P<rest>.*)"
-    rf"|\s*[,;(]\s*\(?[a-z](?:_\d)?(?:\s*,\s*[a-z])*\s*"
+    rf"|\s*[,;(]\s*\(?[a-zCK](?:_\d)?(?:\s*,\s*[a-z])*\s*"
     r"(?:\\in\s*(?:\\mathbb\s*\{?[A-Z]\}?|[ZNR])\S*"
     rf"|{_FONT}(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
     re.DOTALL,
 )
+_FAMILY = re.compile(r"\\\{(?P<body>[^:|]+)[:|]\s*(?P<rest>[a-z]\s*\\in\s*\\mathbb\s*\{Z\}[^:|]{0,20})\\\}")
 _NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
@@ -161,6 +162,8 @@ def _same_qualified(a: str, b: str) -> bool:
         x = x[named[0].end() :]
     elif named[1] and "=" not in x and "," not in y:
         y = y[named[1].end() :]
+    elif named[0] and named[1] and named[0][0] == named[1][0] and "\\pi" in x and "\\pi" in y:
+        x, y = x[named[0].end() :], y[named[1].end() :]
     whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
     renamed = _renamed(x, y, whole)
     if renamed is not None:
@@ -179,6 +182,8 @@ def _same_qualified(a: str, b: str) -> bool:
 
 def _unqualified(text: str) -> tuple[str, str]:
     """The answer and the qualifier behind it, "" where it has none: (`2n+1`, `n \\ge 0`) of `2n+1 for n \\ge 0`."""
+    if len(text) < 500 and (family := _FAMILY.fullmatch(text)):
+        return family["body"].strip(), family["rest"]
     match = _QUALIFIER.search(text, 1) if len(text) < 500 else None
     if match is None:
         return text, ""
@@ -186,6 +191,7 @@ def _unqualified(text: str) -> tuple[str, str]:
     mathematical = re.search(r"[\d=^+]|\\(?!text|mathrm|mbox)", body) or len(body) == 1
     if (
         not body
+        or re.search(r"\\or\s*[-\d]", match[0])
         or not mathematical
         or body.count("{") != body.count("}")
         or body.count("(") != body.count(")")
@@ -219,8 +225,8 @@ def _substituted(text: str, name: str, value: str) -> str:
 def _renamed(a: str, b: str, whole: bool) -> tuple[str, str] | None:
     """(letter, the truth with that letter) where each has one letter that the other has not, and both may differ."""
     ours, theirs = _letters(a) - _letters(b), _letters(b) - _letters(a)
-    if len(ours) != 1 or len(theirs) != 1:
-        return None
+    if len(ours) != 1 or len(theirs) != 1 or units.split_unit(a)[1] or units.split_unit(b)[1]:
+        return None  # 25 K is not 25 C
     mine, other = ours.pop(), theirs.pop()
     parameters = {mine, other} <= _PARAMETERS and (
         whole or ("\\pi" in a and "\\pi" in b and not _letters(a) & _letters(b))
@@ -341,6 +347,9 @@ def _same_items(a: Form, b: Form) -> bool:
         items, other = (a, b) if isinstance(a, Items) else (b, a)
         one = isinstance(items, Items) and items.unordered and len(items.parts) == 1
         return one and not isinstance(other, Text) and _same(items.parts[0], other.text)  # type: ignore[union-attr]
+    for single, other in ((a, b), (b, a)):
+        if single.opening == "\\{" and len(single.parts) == 1 and other.opening == "(":
+            return _same(single.parts[0], other.text)  # {(2,3)}
     if "\\ldots" in a.parts or "\\ldots" in b.parts:
         return _same_sequence(a.parts, b.parts)
     if a.unordered and b.unordered:
@@ -411,11 +420,12 @@ def _same_congruence(a: Form, b: Form) -> bool:
     if not (isinstance(a, Congruence) and isinstance(b, Congruence)):
         congruence, other = (a, b) if isinstance(a, Congruence) else (b, a)
         assert isinstance(congruence, Congruence)
-        text = ", ".join(congruence.residues)
+        text, value = ", ".join(congruence.residues), other.text
         if isinstance(other, Relation):
-            named = other.operators == ["="] and other.operands[0] == congruence.name
-            return named and _same(text, other.operands[1])
-        return _same(text, other.text)
+            if other.operators != ["="] or other.operands[0] != congruence.name:
+                return False
+            value = other.operands[1]
+        return _same(text, value) or _same_residues(congruence, value)
     if (a.name and b.name and a.name != b.name) or not same_expression(a.modulus, b.modulus):
         return False
     modulus = a.modulus if re.fullmatch(r"[1-9]\d{0,99}", a.modulus) else ""
@@ -423,6 +433,21 @@ def _same_congruence(a: Form, b: Form) -> bool:
     if modulus and whole:
         return {int(r) % int(modulus) for r in a.residues} == {int(r) % int(modulus) for r in b.residues}
     return _same_members(a.residues, b.residues)
+
+
+def _same_residues(congruence: Congruence, text: str) -> bool:
+    """Whether `7k+3` with a whole number k has the residue 3 modulo 7."""
+    found, residue = linear(text), congruence.residues[0]
+    if (
+        len(congruence.residues) != 1
+        or found is None
+        or not re.fullmatch(r"[1-9]\d{0,99}", congruence.modulus)
+    ):
+        return False
+    name, slope, constant, absolute = found
+    if absolute or name not in _PARAMETERS or not re.fullmatch(r"-?\d{1,99}", residue):
+        return False
+    return abs(slope) == int(congruence.modulus) and (constant - int(residue)) % int(congruence.modulus) == 0
 
 
 def _same_relations(a: Form, b: Form) -> bool:

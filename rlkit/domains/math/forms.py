@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from rlkit.domains.math.sets import CLOSE, OPEN, PIECE, RELATIONS, split
-from rlkit.domains.math.units import compound, is_generic, split_unit
+from rlkit.domains.math.units import compound, is_generic, is_percent, scaled, split_unit
 
 
 @dataclass
@@ -131,6 +131,7 @@ _FONT = re.compile(
     r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathsf|mbox|operatorname|textsf|emph|rm)(?![A-Za-z])\s*"
 )
 _WRAPPED = re.compile(_FONT.pattern + r"\{(?P<inner>[^{}]*)\}")
+_POINT = re.compile(r"^[ABDEGHIJLMNOQ-Z](?=\()")  # A(2,3); C(5,2) and P(5,2) are numbers, F(a,b) a function
 _TIME = re.compile(r"(?P<clock>\d{1,2}:\d{2}(?::\d{2})?)\s*(?P<half>[ap])?\.?\s?(?(half)m\.?)", re.IGNORECASE)
 _BASED = re.compile(
     r"\(?(?P<digits>[0-9][0-9A-Za-z]*|[A-Fa-f][0-9A-Fa-f]*(?=\)?\s*_\s*\{?\s*16))\)?\s*_"
@@ -147,7 +148,7 @@ _NUMBER_WORDS = {word: str(number) for number, word in enumerate(_COUNTED.split(
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?(?:no (?:(?:real|integer|such|positive|valid|possible|integral) )*"
     r"(?:solutions?|roots?|values?|numbers?|integers?|answers?|triples?|pairs?|functions?|[a-z]?)"
-    r"(?: exists?| for [a-z])?|none|(?:the )?(?:empty|null) set"
+    r"(?: exists?| for [a-z])?|none(?: exists?)?|(?:the )?(?:empty|null) set"
     r"|(?:the )?(?:equation|system|inequality|it) has no (?:real )?(?:solutions?|roots?))"
     r"|(?:solutions?|roots?) do(?:es)? not exist|no such \w+ (?:exists?|is possible)"
 )
@@ -157,6 +158,7 @@ _NO_PART_OF_A_DATE = re.compile(
 )
 _LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
 _THOUSANDS = re.compile(r"\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?")
+_THOUSANDS_OF = re.compile(_THOUSANDS.pattern + r"(?=\s*(?:\\(?:text|textrm|mathrm|mbox)(?![a-z])|[A-Za-z]))")
 _CONGRUENCE = re.compile(
     r"(?:(?P<name>[^=<>\\]{0,20}?)\s*(?:\\equiv|=))?\s*(?P<residues>[^=<>]{1,80}?)\s*[,(]?\s*\(?\s*\\mod\s*(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
 )
@@ -187,6 +189,8 @@ def _readings(text: str) -> Iterator[Form]:
     if "\\mod" in text and (congruences := _congruences(text)):
         yield congruences
         return
+    if match := _THOUSANDS_OF.match(text):  # 1,000 dollars
+        text = match.group().replace(",", "") + text[match.end() :]
     if _THOUSANDS.fullmatch(text):
         yield Expression(text.replace(",", "").lstrip("$"))
         return
@@ -218,7 +222,7 @@ def _single(text: str) -> Iterator[Form]:
         if operators == ["\\in"] or all(operands):
             yield Relation(text, operands, operators)
         return
-    if bracketed := _bracketed(text):
+    if bracketed := _bracketed(_POINT.sub("", text)):
         yield bracketed
         return
     if match := _TIME.fullmatch(re.sub(r"[{}~]", "", _FONT.sub("", text))):
@@ -250,9 +254,12 @@ def _plain(text: str) -> Iterator[Form]:
         if len(words) > 1 or not text.isalpha():
             yield Text(words, _date(words))
             return
-    number, unit = split_unit(text)
-    if unit:
+    amount = split_unit(text)
+    number, unit = scaled(*amount)
+    if unit or number != amount[0]:
         yield Quantity(number, "" if is_generic(unit) else unit)
+        if number != amount[0] or (is_percent(unit) and not re.search(r"[\d)}]\s*[-+*/]", number)):
+            return
         if len(unit) > 1 and not _LETTERS.fullmatch(unit):
             return
     yield Expression(text)
@@ -337,6 +344,8 @@ def _words(text: str) -> str | None:
     bare = _FONT.sub("", text)
     if bare == text and not re.fullmatch(r"[A-Za-z][A-Za-z' .-]*", text):
         return None
+    if re.search(r"\\(?:frac|sqrt|pi)(?![A-Za-z])", bare):
+        return None  # a formula and its unit
     bare = re.sub(r"[{}\\~$\"]", " ", bare)
     bare = re.sub(r"\\?(and|or)\b", r"\1", bare)
     if not re.fullmatch(r"[\s(]*[A-Za-zÀ-ɏ(][^=<>+*/^_]*", bare) or (

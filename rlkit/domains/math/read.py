@@ -16,7 +16,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,4000}")
 _RATIONAL = re.compile(
     r"(?P<sign>[+-]?)(?:"
     r"(?P<number>[0-9]*\.?[0-9]+|[0-9]+\.)"
-    r"|(?P<a>[+-]?[0-9]+)\s*/\s*(?P<b>[+-]?[0-9]+)"
+    r"|(?P<a>[0-9]+)\s*/\s*(?P<b>[+-]?[0-9]+)"
     r"|\\[dt]?frac\s*\{\s*(?P<c>[+-]?[0-9]+)\s*\}\s*\{\s*(?P<d>[+-]?[0-9]+)\s*\}"
     r"|\\[dt]?frac\s*(?P<e>[0-9])\s*(?P<f>[0-9]))"
 )
@@ -84,9 +84,27 @@ _CONJUNCTION = (
 )
 _WORD = r"\\(?:text|mathrm|textrm|rm|mbox)\s*\{\s*[A-Za-z]+\s*\}"
 _ROMAN = rf"(?:{_WORD}(?:\s*\^\s*\{{?\s*-?\d\s*\}}?)?(?:\s|\\[,;]|\\cdot)*)+"
-_SIZES = r"left|right|middle|[bB]igg?[lrm]?|(?:no)?limits|(?:display|text|script)style"
+_SIZES = (
+    r"left|right|middle|[bB]igg?[lrm]?|(?:no)?limits|(?:display|text|script)style"
+    r"|[lL]arge|LARGE|[hH]uge|tiny|small"
+)
 _COLOUR = r"\\(?:color|textcolor|colorbox|definecolor)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}"
+_LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
+    r"(?:\\(?:text|textbf|mathrm|mbox)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
+    r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
+    r"|[=:](?!=)|\\(?:therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
+)
 _REPLACEMENTS = [
+    (re.compile(rf"^\s*{_LABEL}\s*(?=\S)"), ""),
+    (re.compile(r"^\s*(\\(?:text|textbf)\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*"), r"\1"),
+    (re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\textdollar(?![A-Za-z])"), r"\$"),
+    (re.compile(r"\\(?:text|textbf|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}(?!\s*_)"), r" \1 "),
+    (re.compile(r"\\text\s*\{\s*[.,;]?\s*\}\s*$"), ""),
+    (re.compile(r"\\(?:operatorname\*?|text|mathrm)\s*\{(max|min|gcd|lcm)\}(?=\s*[(\\=])"), r"\\\1 "),
+    (re.compile(r"\\(?:mathbf|mathrm|textbf|boldsymbol|bm|bf|rm)\s*(?=-?[\d.,]+\s*\}?\s*$)"), ""),
+    (re.compile(r"\\surd(?![A-Za-z])"), r"\\sqrt "),
+    (re.compile(r"(?<=[+-])\s*\\text\s*\{\s*([A-Z])\s*\}"), r"\1"),
+    (re.compile(r"(?<=\S)\s*\\text\s*\{\s*\((?:approximately|approx\.?|about)\s*([\d.]+)\)\s*\}"), r" \\approx \1"),
     (re.compile(rf"{_COLOUR}|\\(?:underline|uline|underset\s*\{{\s*\}})(?![A-Za-z])"), " "),
     (re.compile(r"\{\s*\{([^{}]*)\}\s*\}"), r"{\1}"),
     (re.compile(r"\\(?:dots[cbm]?|cdots|hdots|vdots)(?![A-Za-z])|(?<!\.)(?<!\d)\.\.\.(?!\.)"), r"\\ldots "),
@@ -95,7 +113,7 @@ _REPLACEMENTS = [
     (re.compile(r"\\cong(?=[^=]*\\mod)"), r"\\equiv "),
     (re.compile(r"\\(?:left|right|middle)\s*\.(?!\d)"), ""),
     (re.compile(rf"\\(?:{_SIZES})(?![A-Za-z])"), " "),
-    (re.compile(r"\\[dtc]frac(?![A-Za-z])"), r"\\frac"),
+    (re.compile(r"\\(?:[dtcsx]|nice)frac(?![A-Za-z])"), r"\\frac"),
     (re.compile(rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}"), r" \1/(\2)"),  # m over s, as a unit
     (re.compile(r"\\(text|mathrm|textrm|mbox)\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}"), r"\\\1{\2} \3 "),  # hens and
     (re.compile(r"\\(text|mathrm|textrm|mbox)\s*\{\s*(and|or)\s([^{}]{1,60})\}"), r" \2 \\\1{\3}"),
@@ -153,7 +171,7 @@ def _ascii(char: str) -> str:
     if (digit := unicodedata.decimal(char, None)) is not None:
         return str(digit)
     category = unicodedata.category(char)
-    if category == "Cf":
+    if category == "Cf" or "\ufe00" <= char <= "\ufe0f":  # without width, or a variant of the sign before
         return ""
     if category == "Zs":
         return " "
@@ -389,6 +407,8 @@ class _Parser:
     def term(self) -> Node:
         if self.peek() in ("+", "-"):
             negative = self.next()[1] == "-"
+            if self.peek() in ("+", "-"):
+                raise Unreadable("two signs in a row")  # --3 is 3 or a dash before 3
             term = self.term()
             return ("neg", term) if negative else term
         factors = [self.power()]

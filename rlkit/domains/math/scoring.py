@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.domains import scorer
-from rlkit.domains.answers import final_answer, given
+from rlkit.domains.answers import final_answer, given, side_by_side
 from rlkit.domains.math.read import rational, same_integer
 from rlkit.errors import UserError
 from rlkit.types import Reward
@@ -20,13 +20,16 @@ _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval",
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the last boxed or `Answer:` value outside the reasoning equals the truth.
 
-    A short response with neither is compared as a whole, so that a bare number is an answer.
+    A short response with neither is compared as a whole, so that a bare number is an answer. Boxes side by side can
+    also be a list, one a member.
     """
     truth = _truth(ground_truth)
     answer = given(response)
     if not answer:
         return Reward.of(False, reason="no answer")
-    return Reward.of(_same(answer, truth))
+    boxes = side_by_side(response)  # one a member of a list
+    several = 1 < len(boxes) < 50 and answer.endswith(boxes[-1])
+    return Reward.of(_same(answer, truth) or (several and _same("; ".join(boxes), truth)))
 
 
 def _truth(value: Any) -> str:

@@ -27,8 +27,9 @@ _MINUS = re.compile(
 )
 _ALL = re.compile(
     r"(?:(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be|may be)?\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
-    r"(?:reals?|real numbers?)(?: numbers?| values?| line)?(?: of \\?[A-Za-z])?"
-    r"|\\?[A-Za-z] (?:is|can be) (?:real|any(?:thing| number| value))|for all (?:real )?\\?[A-Za-z])"
+    r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
+    r"|\\?[A-Za-z] (?:is|can be) (?:real|any(?:thing| number| value))|for all (?:real )?\\?[A-Za-z]"
+    r"|(?:for )?(?:all|any|every) (?:real (?:number )?\\?[A-Za-z]|(?:real )?\\?[A-Za-z] ?\\in ?reals))"
 )
 _EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|besides|excluding|but not|but|without)\b")
 _BOTH_SIGNS = re.compile(r"(\\?[A-Za-z]+\s*\\ne)\s*\\pm\s*([^,;<>=]+)$")
@@ -80,6 +81,7 @@ def real_set(text: str) -> RealSet | None:
 
 def _spoken(text: str) -> str:
     """Words in signs: `all real numbers except 2` as `\\mathbb{R} \\except 2`."""
+    text = text.replace("\\forall", "for all ")
     if not re.search(r"[a-z]{3}", re.sub(r"\\[A-Za-z]+", "", text)):
         return text
     plain = re.sub(r"\\(?:text|textrm|mathrm|mbox)\s*\{([^{}]*)\}", r" \1 ", text)
@@ -166,13 +168,15 @@ def _single(text: str) -> RealSet | None:
         return _chain(operands, operators) if set(operators) <= _ORDER and all(operands) else None
     if text.startswith("\\{") and text.endswith("\\}"):
         points = split(text[2:-2], {",", ";"})[0]
-        if not all(points) or "\\ldots" in points:
+        if not all(points) or "\\ldots" in points or any("," in point for point in points):
             return None
         return _combined([RealSet((Interval(p, p, True, True),), bare=True) for p in points], _union)
     if len(text) > 2 and text[0] in "[(]" and text[-1] in "])[":
         bounds = split(text[1:-1], {",", ";"})[0]
         if len(bounds) == 2 and all(bounds):
             low, high = (re.sub(r"^\+\s*(?=\\infty)", "", bound) for bound in bounds)
+            if (sizes := _sizes(Interval(low, high))) and sizes[0] > sizes[1]:
+                return None  # (3, 2) is a point
             return RealSet((Interval(low, high, text[0] == "[", text[-1] == "]"),), bare=True)
     return None
 
@@ -184,10 +188,10 @@ def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
 
 def _inequality(left: str, operator: str, right: str) -> RealSet | None:
     """One condition on one variable: bare, linear, or the absolute value of either."""
-    if _variable(left) is None:
+    if linear(left) is None:
         left, operator, right = right, TURNED[operator], left
-    variable = _variable(left)
-    if variable is None or _variable(right) is not None:
+    variable = linear(left)
+    if variable is None or linear(right) is not None:
         return None
     name, slope, constant, absolute = variable
     bounds = [(operator, right)]
@@ -214,7 +218,7 @@ def _ray(operator: str, bound: str) -> tuple[Interval, ...]:
     return (Interval(low=bound, low_in=operator == "\\ge"),)
 
 
-def _variable(text: str) -> tuple[str, Fraction, Fraction, bool] | None:
+def linear(text: str) -> tuple[str, Fraction, Fraction, bool] | None:
     """(name, slope, constant, absolute) of x, 2x-1 or |x-3|."""
     text = text.strip()
     if _NAME.fullmatch(text) and text not in _CONSTANTS:

@@ -7,6 +7,7 @@ from typing import Any
 
 import mpmath
 
+from rlkit.domains.answers import in_percent
 from rlkit.domains.math.evaluate import number, same_expression
 
 Amount = tuple[str, str]
@@ -32,6 +33,20 @@ _GENERIC = re.compile(
 _FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinity")
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNITS = ("e", "i", "d")  # constants in roman type
+_NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50
+    r"\b(?:or|to|not|than|but|from|until|plus|minus|vs)\b|%\s*\d|(?<!per)(?<!/) \d"
+)
+_SCALE = re.compile(
+    r"(?P<money>\$ ?)?(?P<word>hundred|thousand|million|billion|trillion|dozen)s?\b\s*(?P<unit>.*)"
+)
+_SCALES = {
+    "hundred": "100",
+    "dozen": "12",
+    "thousand": "10^3",
+    "million": "10^6",
+    "billion": "10^9",
+    "trillion": "10^12",
+}
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
 
@@ -41,7 +56,7 @@ def split_unit(text: str) -> tuple[str, str]:
     if text.startswith("$") or text.endswith("$"):
         bare = text.strip("$ ")
         money = re.fullmatch(
-            r"(-?[\d.,]+)\s+(?:\\text\s*\{\s*)?([A-Za-z][A-Za-z ]{0,40}?)\}?", bare
+            r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ]{2,40}?)\}?", bare
         )  # $18 per day
         return (money[1], f"$ {money[2]}") if money else (bare, "$")
     for match in _START.finditer(text):
@@ -50,9 +65,11 @@ def split_unit(text: str) -> tuple[str, str]:
             if "degree" in match.group() and _ANGLE_OF.search(number):
                 return text, ""
             unit = clean(unit)
-            return (text, "") if unit in _NO_UNITS else (number.strip(), unit)
+            return (text, "") if unit in _NO_UNITS or _NO_UNIT.search(unit) else (number.strip(), unit)
     if match := _PLAIN.match(text):
         unit = match["unit"].strip()
+        if _NO_UNIT.search(clean(unit)):
+            return text, ""
         first = re.split(r"[\s^/*.({]", unit, maxsplit=1)[0]
         numeral = re.fullmatch(r"[-+]?[\d.,]+(?:e[-+]?\d+)?", match["number"])
         if first in _LETTERS and match["gap"] and numeral:
@@ -62,10 +79,21 @@ def split_unit(text: str) -> tuple[str, str]:
     return text, ""
 
 
+def scaled(number: str, unit: str) -> Amount:
+    """`18 million dollars` as 18*10^6 dollars; other amounts as they are."""
+    match = _SCALE.fullmatch(unit)
+    return (
+        (f"({number})*{_SCALES[match['word']]}", match["money"] or match["unit"]) if match else (number, unit)
+    )
+
+
 def clean(unit: str) -> str:
     """A unit's text without fonts and braces: `\\mathrm{cm/s^2}` is `cm/s^2`."""
     unit = re.sub(_FONT + r"\s*", "", unit)
     unit = re.sub(r"\\cdot|\\times|⋅|·", "*", unit)
+    unit = re.sub(
+        r"(?<![A-Za-z])degrees?\s+([cCfFK])(?:elsius|ahrenheit)?\b", lambda m: f"deg{m[1].upper()}", unit
+    )
     unit = re.sub(r"\\degree\s*\{?\s*([CFK])\b\}?", r" deg\1", unit)
     unit = (
         unit.replace("\\degree", "degree")
@@ -133,6 +161,7 @@ def _quantity(unit: str) -> Any:
     if len(unit) > 60:
         return None
     text = re.sub(r"\bper\b", "/", unit)
+    text = re.sub(r"([A-Za-z]+)\s+(squared|cubed)\b", lambda m: m[1] + "^" + "23"[m[2] == "cubed"], text)
     text = re.sub(r"\b(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2", text)
     text = re.sub(r"\b(?:cubic|cu\.?)\s+([A-Za-z]+)", r"\1^3", text)
     text = re.sub(r"\bmicro\s*\*?\s+", "micro", text.replace("**", "^"))
@@ -184,9 +213,9 @@ def _same_percent(a: Amount, b: Amount) -> bool:
     if is_percent(a[1]) and is_percent(b[1]):
         return same_expression(a[0], b[0])
     (percent, _), (bare, unit) = (a, b) if is_percent(a[1]) else (b, a)
-    forgiven = _NUMERAL.fullmatch(bare) is not None  # 75 for 75 %, but not 3/4 for 0.75 %
-    same = same_expression(f"({percent})/100", bare) or (forgiven and same_expression(percent, bare))
-    return not unit and same
+    value = number(bare) if _NUMERAL.fullmatch(bare) else None
+    scale = "1" if value is not None and in_percent(value) else "100"
+    return not unit and same_expression(f"({percent})/{scale}", bare)
 
 
 def _same_angle(degrees: Amount, other: Amount) -> bool:
@@ -199,6 +228,8 @@ def _same_angle(degrees: Amount, other: Amount) -> bool:
 def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
     """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do."""
     (x, unit), (y, other) = a, b
+    if is_percent(unit) != is_percent(other):
+        return False
     found = 1.0 if is_generic(unit) or is_generic(other) else factor(unit, other)
     if found is None or (x.isdigit() and y.isdigit() and found == 1.0):
         return False
@@ -224,6 +255,8 @@ def compound(text: str) -> Amount | None:
     parts = (
         re.findall(_PART, bare) if len(bare) < 100 and re.fullmatch(rf"(?:{_PART}[ ,]*){{2,4}}", bare) else []
     )
+    if parts and parts[0][1] in ("h", "hr", "hrs"):  # 3h 20m
+        parts = [(amount, "min" if unit == "m" else unit) for amount, unit in parts]
     total = Fraction(0)
     for amount, unit in parts:
         found = factor(unit, parts[-1][1])
