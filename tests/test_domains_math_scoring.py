@@ -925,6 +925,7 @@ def test_every_truth_matches_itself(truth):
         (r"\boxed{5} Answer: 6", "6"),
         ("The answer is 5. The answer is 6.", "6"),
         ("The answer is 5; or 6.", "5; or 6"),
+        ("The answer is $15x - 80$.", "$15x - 80$"),
         ("The answer is 5 - or 6.", "5 - or 6"),
         ("So <answer>6</answer>", "6"),
         ("\\boxed{5}\n\\boxed{6}", "6"),

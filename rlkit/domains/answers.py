@@ -234,7 +234,7 @@ def _sentence_value(value: str) -> str:
 
 
 def _first_sentence(text: str) -> str:
-    end = r"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{2})|;\s)(?!(?:or|and|also|maybe|possibly|perhaps)\b)"  # C; or D is no answer
+    end = r"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{2})|;\s)(?!(?:or|and|also|maybe|possibly|perhaps)\b)"
     return re.split(end, text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
 
 
