@@ -51,6 +51,7 @@ _PROSE = re.compile(
 _UNSURE = re.compile(
     r"\b(?:not|or|either|neither|between|maybe|perhaps|least|most|than|cannot)\b|n't", re.IGNORECASE
 )
+_MOST_BOXES = 50  # of one answer
 _WHOLE_RESPONSE = 200  # characters; a longer response is no bare answer
 _OPENING_FENCE = re.compile(r"(?<![`~])(?P<marks>`{3,}|~{3,})")
 _FONTS = re.compile(
@@ -100,6 +101,8 @@ def side_by_side(response: str) -> list[str]:
     contents: list[str] = []
     begin = 0
     for start, end, content in reversed([box for box in _boxes(text) if box[2].strip(" .\n")]):
+        if len(contents) > _MOST_BOXES:
+            return []
         if contents and not _BETWEEN.fullmatch(_gap(text, end, begin)):
             break
         if not contents and _ANSWER_LINE.search(text, end):
@@ -137,7 +140,7 @@ def _joined(text: str, boxes: list[tuple[int, int, str]]) -> str:
     names: list[str] = []
     for (_, end, content), later in zip(boxes[-2::-1], boxes[:0:-1], strict=True):
         gap = _gap(text, end, later[0])
-        match = _BETWEEN.fullmatch(gap)
+        match = _BETWEEN.fullmatch(gap) if len(contents) <= _MOST_BOXES else None
         if match is None or not (
             match["name"] or re.search(r"[,;|•]|\band\b|\bor\b|\n\s*(?:[-*]|\d\.)|\)\s", gap)
         ):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from rlkit.domains.math.evaluate import close, exact, number, symbols
+from rlkit.domains.math.evaluate import close, exact, number, symbols, work
 from rlkit.domains.math.read import Node, Unreadable, parse
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
@@ -58,6 +58,7 @@ class RealSet:
 
 def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
     """Parts and the separators between them, outside all brackets. Brackets of intervals need not match."""
+    work().take(len(text) // 30)
     parts, found, depth, start = [], [], 0, 0
     for match in PIECE.finditer(text):
         piece = match.group()
