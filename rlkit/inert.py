@@ -184,11 +184,13 @@ def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
         points: from `rlkit.summary.final`.
     """
     told = [c for c in ("actor/grad_norm", "critic/score/mean", "eval/pass@1") if c in points]
+    if "actor/grad_norm" not in told or "seed" not in points:
+        return []
     found: dict[tuple[Any, ...], list[str]] = {}
     for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
         content = tuple(part[["seed", *told]].itertuples(index=False, name=None))
         found.setdefault(content, []).append(str(cell))
-    return [sorted(cells) for cells in found.values() if len(cells) > 1 and "actor/grad_norm" in told]
+    return [sorted(cells) for cells in found.values() if len(cells) > 1]
 
 
 def equal_cells_sentence(points: "pd.DataFrame") -> str:
