@@ -131,7 +131,7 @@ def test_changes_become_a_variant_and_comments_stay(tmp_path, monkeypatch):
     file.write_text((ROOT / "params" / "quickstart.yaml").read_text())
     ablation = Ablation(rlkit.load(file), file)
     ablation.changes = {"rollout.n": 16}
-    assert "20 runs now (10 before)" in ablation.add_to_study("many")
+    assert "36 runs now (18 before)" in ablation.add_to_study("many")
     before, after = (ROOT / "params" / "quickstart.yaml").read_text(), file.read_text()
     assert [line for line in before.splitlines() if "#" in line and line not in after.splitlines()] == []
     assert "variants:\n  base: {}\n  many:\n    rollout.n: 16" in after

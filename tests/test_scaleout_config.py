@@ -128,7 +128,6 @@ def test_values_that_verl_spells_otherwise():
     found = settings(config)
     assert found["trainer.test_freq"] == found["trainer.save_freq"] == 7
     assert found["trainer.critic_warmup"] == 4  # verl trains the policy from this step on
-    assert found["actor_rollout_ref.rollout.top_k"] == -1
     assert found["actor_rollout_ref.actor.optim.clip_grad"] == math.inf
     assert found["algorithm.rollout_correction.rollout_is"] == "token"
     assert found["algorithm.rollout_correction.rollout_is_threshold"] == 2.0

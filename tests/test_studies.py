@@ -185,7 +185,7 @@ def test_a_notebook_that_calls_the_study_is_given_what_the_study_was_called_with
         (
             "steps: 3}",
             "steps: 3}, data: {max_prompt_length: 3}",
-            r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but the prompt",
+            r"params/tiny\.yaml: ladder-30k, seed 0: data\.max_prompt_length is 3, but 200 of 200 held-out prompts",
         ),
         (
             "seeds:",

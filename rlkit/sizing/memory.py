@@ -126,8 +126,10 @@ def weights(s: Setting) -> int:
 
 def fused(s: Setting) -> int:
     """Bytes of the copies of weights that a forward pass with gradients makes: layers side by side that share an
-    input, all of them where master weights are cast."""
-    casts = s.whole and s.item != FLOAT
+    input, all of them where master weights are cast. Frozen weights that share an input are one tensor already."""
+    if not s.whole:
+        return 0
+    casts = s.item != FLOAT
     names = [name for product in PRODUCTS for name in product if casts or len(product) > 1]
     layers = sum(i * o for i, o in map(s.shape.linear, names))
     head = s.shape.vocab * s.shape.hidden if casts else 0
