@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig, load
+from rlkit.data.lengths import at_hand
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER
@@ -210,15 +211,17 @@ def make_plan(
 
 
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
-    """Refuse a study with runs that would end at their first step. Seeds and ladder sizes have that in common."""
+    """Refuse a study with runs that would end at their first step. Seeds, ladder sizes and models of a hub have that in
+    common."""
     from rlkit.training.preflight import preflight  # loads torch
 
     seen = set()
     for run in runs:
         content = run.config.model_dump(mode="json")
-        content["seed"], content["actor"]["optim"] = 0, {}
-        if content["model"]["path"] in LADDER:
-            content["model"]["path"] = "ladder"
+        content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
+        path = content["model"]["path"]
+        if path in LADDER or not at_hand(path):  # a hub's model is looked at when a run loads it
+            content["model"]["path"] = "ladder" if path in LADDER else "hub"
         if (key := content_hash(content)) in seen:
             continue
         seen.add(key)
