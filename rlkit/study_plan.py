@@ -219,9 +219,9 @@ def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
     for run in runs:
         content = run.config.model_dump(mode="json")
         content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
-        path = content["model"]["path"]
-        if path in LADDER or not at_hand(path):  # a hub's model is looked at when a run loads it
-            content["model"]["path"] = "ladder" if path in LADDER else "hub"
+        model = content["model"]["path"]
+        if model in LADDER or not at_hand(model):  # a hub's model is looked at when a run loads it
+            content["model"]["path"] = "ladder" if model in LADDER else "hub"
         if (key := content_hash(content)) in seen:
             continue
         seen.add(key)

@@ -138,7 +138,7 @@ def test_changes_become_a_variant_and_comments_stay(tmp_path, monkeypatch):
     with pytest.raises(UserError, match="has a variant 'many' already"):
         ablation.add_to_study("many")
     ablation.changes = {"model.path": "ladder-1m"}  # a key of the grid
-    assert "24 runs now (20 before)" in ablation.add_to_study("unused")
+    assert "42 runs now (36 before)" in ablation.add_to_study("unused")
 
 
 def test_a_study_that_would_be_invalid_is_left_as_it_was(tmp_path, monkeypatch):
