@@ -31,7 +31,7 @@ files of 2025."""
 
 LABELS = {
     "step": "training steps",
-    "compute/total_flops": "FLOPs of RL training",
+    "compute/total_flops": "training FLOPs, all phases",
     "tokens/response": "response tokens",
     "level": "held-out pass@1 to reach",
     "pass@1": "held-out pass@1",
