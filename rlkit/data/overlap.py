@@ -109,8 +109,8 @@ def copies(
     shared = found[:, own] @ held.T
     for row in np.flatnonzero(np.diff(shared.indptr)):
         share = np.where(comparable, shared[[row]].toarray()[0] / np.maximum(totals, 1), 0)
-        best = int(share.argmax())
-        if share[best] >= threshold and (mask or _within(numbers(texts[best]), numbers(rows[row]))):
+        best = int(np.argmax(share))
+        if share[best] >= threshold and (mask or _within(numbers(texts[best]), numbers(rows[int(row)]))):
             yield int(row), best, float(share[best])
 
 

@@ -20,7 +20,6 @@ warnings.filterwarnings("ignore", "forkserver: waitpid returned unexpected pid")
 scorers.names()  # imports them
 for module in (
     "rlkit.domains.math.compare",
-    "math_verify",
     "langdetect",
 ):  # which scorers import at their first use
     with contextlib.suppress(Exception):  # the answer that needs a missing one says so

@@ -316,11 +316,10 @@ def _matching(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> b
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
     values = [[number(x) if isinstance(x, str) else None for x in items] for items in (a, b)]
-    if all(
-        v is not None for items in values for v in items
-    ):  # numbers meet in order: 200 need 200 comparisons
+    if all(v is not None for items in values for v in items):
+        # Numbers are compared in order: 200 need 200 comparisons.
         a, b = (
-            [x for _, x in sorted(zip(v, items, strict=True), key=lambda p: p[0])]
+            [items[k] for k in sorted(range(len(v)), key=v.__getitem__)]  # type: ignore[arg-type]
             for v, items in zip(values, (a, b), strict=True)
         )
         return _pairwise(a, b, test)
