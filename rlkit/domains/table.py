@@ -1,10 +1,8 @@
-"""Tables: generated ones whose questions pandas answers, in the format of Guru's table files, and their scorer."""
-
-from __future__ import annotations
+"""Tables: generated ones with questions, in the format of Guru's table files, and their scorer."""
 
 import re
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -14,9 +12,6 @@ from rlkit.domains.answers import TOLERANCE, Figure, figure, final_answer, given
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Theme(NamedTuple):
@@ -47,60 +42,69 @@ THEMES = (
 )
 # fmt: on
 
+Table = dict[str, list[Any]]
+"""Columns by name: the rows' names, their categories, and columns of whole numbers that hold no value twice."""
 Answered = tuple[str, list[str]]
 """A question and its answers."""
-Question = Callable[["pd.DataFrame", Theme, str, np.random.Generator], Answered]
+Question = Callable[[Table, Theme, str, np.random.Generator], Answered]
 """Makes one from a table, its theme, a number column and a generator."""
 
 
-def _cell(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    name = _pick(table[theme.row].tolist(), rng)
-    return f"What is the {column} of {name}?", [str(table.set_index(theme.row).at[name, column])]
+def _ranked(table: Table, theme: Theme, column: str, group: str = "") -> list[tuple[int, str]]:
+    """Values of a column with the rows' names, the lowest first; of one category, where it is given."""
+    rows = zip(table[column], table[theme.row], table[theme.category], strict=True)
+    return sorted((value, name) for value, name, category in rows if group in ("", category))
 
 
-def _extreme(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    word, row = ("highest", table[column].idxmax()) if rng.integers(2) else ("lowest", table[column].idxmin())
-    return f"Which {theme.row} has the {word} {column}?", [str(table.at[row, theme.row])]
+def _cell(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    at = int(rng.integers(len(table[theme.row])))
+    return f"What is the {column} of {table[theme.row][at]}?", [str(table[column][at])]
 
 
-def _difference(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    values = table.set_index(theme.row)[column].sort_values()
-    low, high = sorted(int(k) for k in rng.permutation(len(values))[:2])
-    question = f"By how much is the {column} of {values.index[high]} above that of {values.index[low]}?"
-    return question, [str(values.iloc[high] - values.iloc[low])]
+def _extreme(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
+    return f"Which {theme.row} has the {word} {column}?", [_ranked(table, theme, column)[place][1]]
 
 
-def _count(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    bound = int(table[column].median()) + int(rng.integers(-3, 4))
-    return f"How many rows have a {column} above {bound}?", [str(int((table[column] > bound).sum()))]
+def _difference(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    ranked = _ranked(table, theme, column)
+    low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
+    return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [str(high[0] - low[0])]
 
 
-def _total(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    group = _pick(table[theme.category].tolist(), rng)
-    part = table.loc[table[theme.category] == group, column]
-    return f"What is the total {column} of the rows with {theme.category} {group}?", [str(part.sum())]
+def _count(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    bound = int(np.median(table[column])) + int(rng.integers(-3, 4))
+    above = sum(value > bound for value in table[column])
+    return f"How many rows have a {column} above {bound}?", [str(above)]
 
 
-def _mean(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    return f"What is the mean {column} over all rows, to two decimals?", [f"{table[column].mean():.2f}"]
+def _total(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    group = _pick(table[theme.category], rng)
+    total = sum(value for value, _ in _ranked(table, theme, column, group))
+    return f"What is the total {column} of the rows with {theme.category} {group}?", [str(total)]
 
 
-def _top_two(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    names = table.nlargest(2, column)[theme.row].tolist()
-    return f"Which two entries of {theme.row} have the highest {column}?", [str(n) for n in names]
+def _mean(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    mean = sum(table[column]) / len(table[column])
+    return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
 
 
-def _best_group(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    totals = table.groupby(theme.category)[column].sum()
-    best = [str(g) for g in totals[totals == totals.max()].index]
+def _top_two(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    first, second = (name for _, name in _ranked(table, theme, column)[:-3:-1])
+    return f"Which two entries of {theme.row} have the highest {column}?", [first, second]
+
+
+def _best_group(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    groups = sorted(set(table[theme.category]))
+    totals = {group: sum(value for value, _ in _ranked(table, theme, column, group)) for group in groups}
+    best = [group for group in groups if totals[group] == max(totals.values())]
     return f"Which {theme.category} has the largest total {column}?", best
 
 
-def _extreme_in_group(table: pd.DataFrame, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    group = _pick(table[theme.category].tolist(), rng)
-    part = table[table[theme.category] == group]
+def _extreme_in_group(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
+    group = _pick(table[theme.category], rng)
     question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
-    return question, [str(part.at[part[column].idxmin(), theme.row])]
+    return question, [_ranked(table, theme, column, group)[0][1]]
 
 
 QUESTIONS: dict[str, tuple[int, Question]] = {
@@ -127,35 +131,34 @@ class Tables(Source):
     def task(self, index: int) -> Task:
         rng = generator("tables", self.rows, self.columns, self.level, index)
         theme = THEMES[int(rng.integers(len(THEMES)))]
-        table = _table(theme, int(rng.integers(3, self.rows + 1)), self.columns, rng)
+        rows = int(rng.integers(3, self.rows + 1))
+        table = _table(theme, rows, self.columns, rng)
         name = _pick([name for name, (level, _) in QUESTIONS.items() if level <= self.level], rng)
         level, ask = QUESTIONS[name]
-        question, answers = ask(table, theme, _pick(list(table.columns[2:]), rng), rng)
-        lines = [list(table.columns), ["---"] * table.shape[1], *table.astype(str).to_numpy().tolist()]
-        bars = "\n".join("| " + " | ".join(cells) + " |" for cells in lines)  # as in Guru's prompts
+        question, answers = ask(table, theme, _pick(list(table)[2:], rng), rng)
+        lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
+        bars = "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)  # as in Guru's prompts
         text = (
             f"Here is a table:\n{bars}\n{question} Please output the final answer within "
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
-        info = {"index": index, "difficulty": level * len(table), "question": question, "family": name}
+        info = {"index": index, "difficulty": level * rows, "question": question, "family": name}
         return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
 
 
-def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> pd.DataFrame:
-    """A table whose number columns hold no value twice, so that rankings have one answer."""
-    import pandas as pd
-
-    content: dict[str, list[str] | list[int]] = {
+def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> Table:
+    """Number columns hold no value twice, so that rankings have one answer."""
+    table: Table = {
         theme.row: [theme.names[int(k)] for k in rng.permutation(len(theme.names))[:rows]],
-        theme.category: [_pick(list(theme.categories), rng) for _ in range(rows)],
+        theme.category: [_pick(theme.categories, rng) for _ in range(rows)],
     }
     for k in sorted(rng.permutation(len(theme.numbers))[:columns]):
         column, (low, high) = list(theme.numbers.items())[int(k)]
-        content[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
-    return pd.DataFrame(content)
+        table[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
+    return table
 
 
-def _pick(items: list[str], rng: np.random.Generator) -> str:
+def _pick(items: Sequence[str], rng: np.random.Generator) -> str:
     return items[int(rng.integers(len(items)))]
 
 
