@@ -125,15 +125,18 @@ def weights(s: Setting) -> int:
 
 
 def fused(s: Setting) -> int:
-    """Bytes of the copies of weights that a forward pass with gradients makes: layers side by side that share an
-    input, all of them where master weights are cast. Frozen weights that share an input are one tensor already."""
-    if not s.whole:
-        return 0
-    casts = s.item != FLOAT
-    names = [name for product in PRODUCTS for name in product if casts or len(product) > 1]
-    layers = sum(i * o for i, o in map(s.shape.linear, names))
+    """Bytes of the copies of weights that a forward pass with gradients makes: of layers side by side that share an
+    input, and of all where master weights are cast. Of frozen ones those of queries, keys and values alone, whose
+    channels are interleaved; beside them the adapters of each product are one pair of matrices."""
+    casts = s.whole and s.item != FLOAT
+    copied = PRODUCTS if casts else [p for p in PRODUCTS if len(p) > 1] if s.whole else PRODUCTS[:1]
+    weights = sum(i * o for product in copied for i, o in map(s.shape.linear, product))
+    adapters = 0
+    for product in PRODUCTS:
+        ranks = s.rank * sum(name in s.targets for name in product)
+        adapters += ranks * (s.shape.linear(product[0])[0] + sum(s.shape.linear(name)[1] for name in product))
     head = s.shape.vocab * s.shape.hidden if casts else 0
-    return s.item * (s.shape.layers * layers + head)
+    return s.item * (s.shape.layers * (weights + adapters) + head)
 
 
 def attention_kept(s: Setting, p: Pass) -> int:
