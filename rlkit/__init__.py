@@ -19,13 +19,13 @@ _PUBLIC = {
     # Configure and run.
     "load": "rlkit.config",
     "train": "rlkit.training",
-    "launch": "rlkit.launching",
-    "attach": "rlkit.launching",
-    "study": "rlkit.studies",
+    "launch": "rlkit.panels.launching",
+    "attach": "rlkit.panels.launching",
+    "study": "rlkit.studies.study",
     "AgenticTrainer": "rlkit.training.agentic",
     # Read what was run.
-    "read": "rlkit.results",
-    "read_evals": "rlkit.results",
+    "read": "rlkit.results.read",
+    "read_evals": "rlkit.results.read",
     # Work with both in a notebook.
     "panel": "rlkit.panels",
     "law_explorer": "rlkit.panels",

@@ -54,14 +54,14 @@ def run(
 ) -> None:
     """Train one run, or continue it where it was ended."""
     from rlkit.params import parse_overrides
-    from rlkit.study_file import load_one
+    from rlkit.studies.file import load_one
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
-        from rlkit.report import run_plan
-        from rlkit.scaleout import limits
         from rlkit.sizing.fit import fit_run
+        from rlkit.studies.report import run_plan
         from rlkit.training.preflight import preflight
+        from rlkit.verl import limits
 
         on_verl = config.trainer.backend == "verl"
         typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
@@ -78,7 +78,7 @@ def run(
 
 def _train(config: "RunConfig", root: Path) -> None:
     """Train a run, and say how it ended."""
-    from rlkit.report import run_end
+    from rlkit.studies.report import run_end
     from rlkit.training import train
 
     result = train(config, root=root)
@@ -98,12 +98,12 @@ def verl(
     import shlex
 
     from rlkit.params import parse_overrides
-    from rlkit.study_file import load_one
+    from rlkit.studies.file import load_one
 
     config = load_one(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
     if not dry_run:
         return _train(config, root)
-    from rlkit.scaleout import backend
+    from rlkit.verl import backend
 
     command, written = backend.dry_run(config, root)
     typer.echo(shlex.join(command))
@@ -147,7 +147,7 @@ def status(
     watch: Annotated[bool, typer.Option("--watch", help="Go on until every run has ended.")] = False,
 ) -> None:
     """Show the runs of a study: how far each is, how well it does, and whether it still lives."""
-    from rlkit.report import status_table, watch_status
+    from rlkit.studies.report import status_table, watch_status
 
     if watch:
         watch_status(path)
@@ -164,8 +164,8 @@ def config(
     """Show a file's complete configuration with all defaults (of a study: what its runs share), or the schema."""
     from rlkit.config import RunConfig, load
     from rlkit.params import parse_overrides
-    from rlkit.store import config_yaml
-    from rlkit.study_file import open_values
+    from rlkit.results.store import config_yaml
+    from rlkit.studies.file import open_values
 
     if schema:
         typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
@@ -297,7 +297,7 @@ def plan(params: Params, overrides: Overrides = None) -> None:
     changes = parse_overrides(overrides or [])
     content = override(read_yaml(params), changes)
     if "sizing" in content:
-        from rlkit.scaleout.sizing import size
+        from rlkit.verl.sizing import size
 
         typer.echo(size(content, str(params)).summary())
     else:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.store import RunStore
+from rlkit.results.store import RunStore
 
 SIZES = {"ladder-10k": 10_000, "ladder-30k": 30_000, "ladder-100k": 100_000, "ladder-300k": 300_000}
 STEPS = (0, 10, 20)

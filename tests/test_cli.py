@@ -10,9 +10,9 @@ import yaml
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.report import run_end
-from rlkit.study_file import load_one
-from rlkit.study_plan import make_plan
+from rlkit.studies.file import load_one
+from rlkit.studies.plan import make_plan
+from rlkit.studies.report import run_end
 
 
 def rlkit_command(*arguments: object) -> subprocess.CompletedProcess[str]:
@@ -174,7 +174,7 @@ def test_a_run_ends_with_what_it_reached_and_a_stopped_one_with_how_it_goes_on(t
 SHOWN = """
 import warnings
 from rlkit.errors import plain_warnings
-from rlkit import results
+from rlkit.results import read as results
 plain_warnings(), plain_warnings()
 results.read(".")
 warnings.warn("of others")

@@ -256,8 +256,8 @@ def test_suites_are_evaluated_apart(folder, tmp_path):
 
 
 def test_a_study_shows_its_suites_apart(folder, tmp_path):
-    from rlkit import summary
     from rlkit.figures.study import StudyData, render, tables
+    from rlkit.measures import summary
 
     run = rlkit.train(config(folder), root=tmp_path, progress=False)
     study = run.folder.parent.parent

@@ -97,7 +97,7 @@ def test_samples_and_cards():
 
 
 def test_the_notebook_runs_from_its_parameters(params, tmp_path):
-    from rlkit.notebook import execute
+    from rlkit.studies.notebook import execute
 
     out = execute(
         ROOT / "notebooks/data.ipynb",

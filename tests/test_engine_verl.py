@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import rlkit
-from rlkit.scaleout import backend
-from rlkit.scaleout.startup import PHASES
+from rlkit.verl import backend
+from rlkit.verl.startup import PHASES
 
 pytestmark = [
     pytest.mark.engines,
@@ -48,7 +48,7 @@ def configured(monkeypatch):
 
 
 def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
-    from rlkit.export import open_saved
+    from rlkit.training.export import open_saved
 
     reward = {"reward.custom_reward_function": f"{LETTERS}:compute_score"}
     config = configured(**reward, **{"model.lora_rank": 8, "actor.optim.lr": 1e-2})
@@ -76,7 +76,7 @@ def test_verl_trains_two_steps_into_the_run_store(tmp_path, configured):
     info = json.loads((run.folder / "run.json").read_text())
     assert list(info["startup"]) == list(PHASES)
     assert info["startup_seconds"] == pytest.approx(sum(info["startup"].values()), abs=1)
-    from rlkit.export import open_saved
+    from rlkit.training.export import open_saved
 
     assert open_saved(run.folder).facts["step"] == 2  # the merged checkpoint is one like any other
     again = rlkit.train(config, root=tmp_path, progress=False)
@@ -85,7 +85,7 @@ def test_verl_trains_two_steps_into_the_run_store(tmp_path, configured):
 
 def test_a_batch_that_is_whole_is_seen_at_once():
     pytest.importorskip("transfer_queue")
-    from rlkit.scaleout.replay import ComparableGroups
+    from rlkit.verl.replay import ComparableGroups
 
     found = ComparableGroups(
         trainer_mode="sync", trainer_config={}, max_off_policy_threshold=None, max_off_policy_strategy="drop",

@@ -17,7 +17,7 @@ from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
 from rlkit.params import parse_overrides
 from rlkit.serving.cli import _online
-from rlkit.study_file import load_one
+from rlkit.studies.file import load_one
 
 KINDS = ("mathematics", "business", "creative_writing")
 

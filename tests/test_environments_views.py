@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from rlkit import notebook
 from rlkit.environments import views
 from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
+from rlkit.studies import notebook
 
 ENV = Mathematics(families=("linear",))
 NOTEBOOKS = Path(__file__).parents[1] / "notebooks"

@@ -6,9 +6,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from rlkit import summary
 from rlkit.errors import UserError
 from rlkit.evaluation.heldout import evaluate, summarise
+from rlkit.measures import summary
 
 
 def row(task, correct, source="a", error=None):

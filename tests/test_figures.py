@@ -13,8 +13,9 @@ from matplotlib.colors import to_hex
 from study_folder import write_study
 
 import rlkit
-from rlkit import figures, summary
+from rlkit import figures
 from rlkit.errors import UserError
+from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 

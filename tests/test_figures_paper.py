@@ -22,9 +22,9 @@ from rlkit.figures.catalogue import FIGURES
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData, draw, drawn, render, tables
 from rlkit.measures import comparisons
-from rlkit.results import read, read_evals
-from rlkit.store import RunStore
-from rlkit.summary import before_after, final, write
+from rlkit.measures.summary import before_after, final, write
+from rlkit.results.read import read, read_evals
+from rlkit.results.store import RunStore
 
 NOT_VARIED = {"data", "marginal_returns", "law_of_data", "sft_ratio", "law_of_size_and_steps", "training_law"}
 NOT_VARIED |= {"differences", "equal_compute"}  # a cell a model

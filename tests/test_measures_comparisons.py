@@ -9,11 +9,10 @@ import pytest
 from metric_rows import STEPS, metrics
 from study_folder import write_study
 
-from rlkit import summary
 from rlkit.errors import UserError
 from rlkit.figures import contrasts
 from rlkit.figures.study import StudyData, tables
-from rlkit.measures import comparisons
+from rlkit.measures import comparisons, summary
 
 
 def evals(answers: dict[tuple[str, int, str, int], str]) -> pd.DataFrame:
@@ -232,7 +231,7 @@ def test_one_problem_without_its_grades_does_not_shorten_the_curve():
 
 
 def test_pass_at_1_has_one_interval():
-    from rlkit.summary import before_after
+    from rlkit.measures.summary import before_after
 
     evals = two_ends()
     after = comparisons.pass_at_k_ends(evals).query("k == 1 and when == 'after'").iloc[0]

@@ -30,9 +30,9 @@ from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear
 from rlkit.models.shapes import COMPILED_FROM
 from rlkit.samplers.torch import pad_right
-from rlkit.scaleout.models import describe
 from rlkit.training.forward import Rows, token_logprobs
 from rlkit.types import Task
+from rlkit.verl.models import describe
 
 
 def padded(prompts, group):

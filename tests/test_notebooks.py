@@ -13,8 +13,8 @@ import pytest
 import yaml
 
 import rlkit
-from rlkit.notebook import execute, parameters_of
-from rlkit.study_plan import make_plan
+from rlkit.studies.notebook import execute, parameters_of
+from rlkit.studies.plan import make_plan
 from rlkit.training import train
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.run import TrainingRun

@@ -16,19 +16,19 @@ import pytest
 from study_folder import config, write_run, write_study
 
 import rlkit
-from rlkit.aside import aside
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.labels import in_words
-from rlkit.launching import attach
-from rlkit.live import Worker
 from rlkit.panels import ablation as ablations
 from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation
+from rlkit.panels.aside import aside
 from rlkit.panels.controls import controls
+from rlkit.panels.launching import attach
 from rlkit.panels.law import Exploration
+from rlkit.panels.live import Worker
 from rlkit.panels.samples import ANY, Choice, Samples, page
 from rlkit.panels.view import Panel
+from rlkit.results.labels import in_words
 
 ROOT = Path(__file__).parent.parent
 
@@ -210,7 +210,7 @@ def test_the_picture_holds_every_group_and_the_current_one_is_thick(ablation):
 
 
 def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
-    from rlkit import store
+    from rlkit.results import store
 
     ablation.changes = {"rollout.n": 16}
     folder = ablation.root / ablation.study / "runs" / ablation.config.id
@@ -237,7 +237,7 @@ def test_the_panel_sets_changes_and_says_what_differs(ablation):
 
 
 def test_drawing_never_holds_up_the_controls(monkeypatch):
-    monkeypatch.setattr("rlkit.live._REST", 0.01)
+    monkeypatch.setattr("rlkit.panels.live._REST", 0.01)
     drawn, slow = [], threading.Event()
 
     def draw() -> bool:

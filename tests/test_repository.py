@@ -9,8 +9,8 @@ import pytest
 import yaml
 from packaging.requirements import Requirement
 
-from rlkit.notebook import parameters_of
-from rlkit.study_plan import make_plan
+from rlkit.studies.notebook import parameters_of
+from rlkit.studies.plan import make_plan
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

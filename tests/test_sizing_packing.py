@@ -9,15 +9,15 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.executors import LocalExecutor, Work
 from rlkit.models import device
 from rlkit.params import validate
-from rlkit.scheduler import Scheduler, make_executor
 from rlkit.sizing import packing
 from rlkit.sizing.devices import Gpu
 from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
 from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, throughput, usable_cards
+from rlkit.studies.executors import LocalExecutor, Work
+from rlkit.studies.schedule import Scheduler, make_executor
 
 GB = 1e9
 
@@ -182,7 +182,7 @@ analysis: {notebook: train.ipynb}
 TRAIN = """
 import os, time
 import rlkit
-from rlkit.store import RunStore
+from rlkit.results.store import RunStore
 c = rlkit.load(config, overrides)
 with RunStore.open(c, root) as store:
     for step in range(c.trainer.total_training_steps + 1):
@@ -196,7 +196,7 @@ with RunStore.open(c, root) as store:
 def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, monkeypatch):
     import nbformat
 
-    from rlkit.study_plan import make_plan
+    from rlkit.studies.plan import make_plan
 
     cells = [
         nbformat.v4.new_code_cell('config = ""\noverrides = {}\nroot = "outputs"'),

@@ -19,14 +19,14 @@ import pytest
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.executors import Job
-from rlkit.studies import StudyFailed, study
-from rlkit.study_plan import make_plan
+from rlkit.studies.executors import Job
+from rlkit.studies.plan import make_plan
+from rlkit.studies.study import StudyFailed, study
 
 TRAIN = """
 import os, time
 import rlkit
-from rlkit.store import RunStore
+from rlkit.results.store import RunStore
 c = rlkit.load(config, overrides)
 with RunStore.open(c, root) as store:
     with open("calls.txt", "a") as file:
@@ -128,7 +128,7 @@ def test_variants_are_combined_with_the_grid_and_found_in_results(project):
     changed = make_plan("params/tiny.yaml", {"seeds": [0], "variants.short.data.max_response_length": 4})
     assert changed.runs[0].config.data.max_response_length == 4
 
-    from rlkit.store import RunStore
+    from rlkit.results.store import RunStore
 
     plan.record()
     for run in plan.runs:
@@ -216,7 +216,7 @@ def test_a_dry_run_writes_nothing(project, capsys):
 
 
 def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, capsys, monkeypatch):
-    from rlkit.store import RunStore
+    from rlkit.results.store import RunStore
 
     plan = make_plan("params/tiny.yaml")
     plan.record()
@@ -226,7 +226,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
             if step:
                 (store.checkpoints / f"step_{step}").mkdir(parents=True)
     nbformat.write(nbformat.v4.new_notebook(), _made(plan.notebook(plan.runs[0])))
-    monkeypatch.setattr("rlkit.board.load", lambda: 0.1)
+    monkeypatch.setattr("rlkit.studies.terminal.load", lambda: 0.1)
     study("params/tiny.yaml", dry_run=True, workers=1)
     shown = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "seed" in line]
@@ -273,9 +273,9 @@ def _made(path: Path) -> Path:
 
 
 def test_a_busy_machine_takes_longer(monkeypatch):
-    from rlkit.board import _about
+    from rlkit.studies.terminal import _about
 
-    monkeypatch.setattr("rlkit.board.usable_cores", lambda: 2)
+    monkeypatch.setattr("rlkit.studies.terminal.usable_cores", lambda: 2)
     costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
     assert _about(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
     assert _about(costs, 2, 3.0).endswith("This one is busy (load 3.0 on 2 cores), so rather 25 min")
@@ -333,7 +333,7 @@ def test_failed_runs_do_not_stop_the_rest_and_the_next_call_continues(project, c
 
 
 def test_a_run_that_leaves_the_study_file_stays_but_belongs_to_no_cell(project):
-    from rlkit.store import RunStore
+    from rlkit.results.store import RunStore
 
     plan = make_plan("params/tiny.yaml")
     plan.record()
@@ -376,8 +376,8 @@ def test_ctrl_c_ends_runs_in_order_with_status_130(project):
 
 
 def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatch):
-    from rlkit.board import Board
-    from rlkit.scheduler import Scheduler
+    from rlkit.studies.schedule import Scheduler
+    from rlkit.studies.terminal import Board
 
     class Deaf:
         """A run that goes on stepping until it is interrupted a second time; the other ends after its step."""
@@ -403,8 +403,8 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
         deaf.step += 3 if folder.name == plan.runs[0].id else 0
         return SimpleNamespace(step=deaf.step if folder.name == plan.runs[0].id else 7)
 
-    monkeypatch.setattr("rlkit.scheduler.run_state", state)
-    monkeypatch.setattr("rlkit.scheduler._HEARD", 0.01)
+    monkeypatch.setattr("rlkit.studies.schedule.run_state", state)
+    monkeypatch.setattr("rlkit.studies.schedule._HEARD", 0.01)
     scheduler._end(Board(plan))
     assert (deaf.told, obedient.told) == (2, 1)
 
@@ -420,8 +420,8 @@ def test_workers_end_when_the_study_is_killed(project):
 
 
 def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
-    from rlkit.scheduler import Scheduler
-    from rlkit.store import RunStore
+    from rlkit.results.store import RunStore
+    from rlkit.studies.schedule import Scheduler
 
     plan = make_plan("params/tiny.yaml")
     small0, small1, big0, big1 = plan.runs

@@ -12,11 +12,11 @@ from rlkit.cli import app
 from rlkit.config import load
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
-from rlkit.export import open_saved
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.training import agentic, agentic_demo
 from rlkit.training.agentic import named_model
 from rlkit.training.agentic_demo import MathDemo, math_demo
+from rlkit.training.export import open_saved
 
 SMALL = {"episodes": 12, "online_steps": 1, "problems": 2}
 

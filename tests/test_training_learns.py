@@ -6,7 +6,7 @@ import pytest
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.params import override, validate
-from rlkit.store import read_jsonl
+from rlkit.results.store import read_jsonl
 
 BASE = {
     "study": "learns",

@@ -18,14 +18,14 @@ from rlkit.config import RunConfig
 from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
-from rlkit.scaleout import backend
-from rlkit.store import RunStore, read_jsonl
+from rlkit.results.store import RunStore, read_jsonl
 from rlkit.training import checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
 from rlkit.training.run import TrainingRun
 from rlkit.training.sft import SupervisedTrainer
 from rlkit.training.verify import differences, verify_resume
 from rlkit.types import Reward
+from rlkit.verl import backend
 
 TINY = {
     "study": "test",
@@ -254,7 +254,7 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monk
 
 
 def test_two_processes_cannot_write_one_run(tmp_path):
-    from rlkit.store import RunStore
+    from rlkit.results.store import RunStore
 
     with (
         RunStore.open(config(), tmp_path),

@@ -86,9 +86,9 @@ def evaluate(
 
 def _opened(path: Path) -> Any:
     """The Policy of a path, where and in what precision its run would have it."""
-    from rlkit.export import open_saved
     from rlkit.models.device import device_of
     from rlkit.models.loading import load_policy
+    from rlkit.training.export import open_saved
 
     device = device_of(RunConfig.model_validate({}))
     run = next((folder for folder in path.parents if (folder / "config.yaml").is_file()), None)

@@ -27,7 +27,7 @@ def against(
     """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
 
     Args:
-        table: columns x, y, low and high, as the tables of `rlkit.measures` and `rlkit.summary`, and the counts reached
+        table: columns x, y, low and high, as the tables of `rlkit.measures`, and the counts reached
             and runs of `rlkit.measures.learning.needed`.
         log: a logarithmic x axis. zero: a line at y = 0.
     """
@@ -88,7 +88,7 @@ def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
     Args:
         table: from `rlkit.measures.comparisons.differences`.
     """
-    from rlkit.summary import unequal_steps
+    from rlkit.measures.summary import unequal_steps
 
     styles = _looks(table, "cell")
     baseline = table["baseline"].iloc[0]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from rlkit.figures.theme import LABELS, looks, styled
 from rlkit.files import replacing, write_text
 from rlkit.laws.report import escaped
-from rlkit.provenance import git_state
-from rlkit.store import plain
+from rlkit.results.provenance import git_state
+from rlkit.results.store import plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -105,7 +105,7 @@ def sources(
     the rows are runs, what it predicted for the cells that were held out.
 
     Args:
-        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.summary` or `rlkit.measures` (which
+        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures.summary` or `rlkit.measures` (which
             remember theirs in `attrs`).
         fit: several by name give a record of each.
     """
@@ -116,7 +116,7 @@ def sources(
     elif fit is not None:
         found["law"] = _law(fit)
         if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique:
-            from rlkit.summary import held_out_error
+            from rlkit.measures.summary import held_out_error
 
             found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
     return found
@@ -132,7 +132,7 @@ def cautions(sources: Mapping[str, Any]) -> str:
     """What a reader of a figure with a law must not miss, in short: held-out cells outside their interval, and what the
     law's warnings have found (of several, which of them)."""
     from rlkit.laws.diagnose import findings, in_words
-    from rlkit.summary import outside
+    from rlkit.measures.summary import outside
 
     laws = sources.get("law") or {}
     several = laws if "law" not in laws else {"": laws}

@@ -40,7 +40,7 @@ def learning_curves(
     table = curve_table(df, x, metric, by)
     mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
     if evals is not None and metric == "eval/pass@1":
-        from rlkit.summary import pass_rates
+        from rlkit.measures.summary import pass_rates
 
         mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
     styles = looks(df, by)
@@ -124,10 +124,10 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
     """A value before (hollow) and after training (filled) with its intervals, a row a cell.
 
     Args:
-        table: from `rlkit.summary.before_after`, whose caution of unequal steps the figure then shows; or with its
-            columns cell, when, low, high and another `value`.
+        table: from `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure then shows; or
+            with its columns cell, when, low, high and another `value`.
     """
-    from rlkit.summary import unequal_steps
+    from rlkit.measures.summary import unequal_steps
 
     cells = list(dict.fromkeys(table["cell"]))
     caution = unequal_steps(table) if "steps" in table else ""

@@ -15,13 +15,21 @@ from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
-from rlkit.inert import equal_cells_sentence
 from rlkit.laws import GroupedFit, LawFit, Loss, fit
 from rlkit.laws.report import escaped
 from rlkit.measures.comparisons import differences
-from rlkit.results import read, read_evals
-from rlkit.store import read_json
-from rlkit.summary import before_after, final, held_out_error, outside, suite_changes, unequal_steps, ungraded
+from rlkit.measures.summary import (
+    before_after,
+    final,
+    held_out_error,
+    outside,
+    suite_changes,
+    unequal_steps,
+    ungraded,
+)
+from rlkit.results.read import read, read_evals
+from rlkit.results.store import read_json
+from rlkit.studies.inert import equal_cells_sentence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -43,8 +43,8 @@ def load_table(path: str | Path) -> pd.DataFrame:
     """
     path = Path(path)
     if path.is_dir():
-        from rlkit.results import read
-        from rlkit.summary import final
+        from rlkit.measures.summary import final
+        from rlkit.results.read import read
 
         return final(read(path)).reset_index(drop=True)
     if not path.is_file():

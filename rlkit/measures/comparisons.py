@@ -16,8 +16,8 @@ from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate, resample_sums
 from rlkit.figures import curve_table, looks
 from rlkit.figures.drawing import remember
+from rlkit.measures.summary import pass_rates
 from rlkit.seeds import generator
-from rlkit.summary import pass_rates
 
 DRAWS = 4000
 

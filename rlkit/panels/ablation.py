@@ -13,16 +13,16 @@ import yaml
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.labels import NOT_COMPARED, short
 from rlkit.params import override, read_yaml, validate
-from rlkit.progress import process_of
-from rlkit.provenance import hardware, usable_cores
-from rlkit.report import duration
-from rlkit.results import flatten, run_folders
-from rlkit.store import read_json
+from rlkit.results.labels import NOT_COMPARED, short
+from rlkit.results.progress import process_of
+from rlkit.results.provenance import hardware, usable_cores
+from rlkit.results.read import flatten, run_folders
+from rlkit.results.store import read_json
+from rlkit.studies.report import duration
 
 if TYPE_CHECKING:
-    from rlkit.launching import Launched
+    from rlkit.panels.launching import Launched
 
 _FREE = 1024  # MiB of a GPU's memory in use, below which it counts as free
 _NICE = 10  # priority of a run: below the notebook, its server and the browser
@@ -82,7 +82,7 @@ class Ablation:
         """
         import psutil
 
-        from rlkit.launching import launch
+        from rlkit.panels.launching import launch
 
         threads = max(1, usable_cores() - 1)
         with _on_free_gpu(self.config):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.labels import in_words
 from rlkit.panels.ablation import Ablation, config_of
-from rlkit.progress import RunState, run_state
-from rlkit.results import run_folders
-from rlkit.store import read_json
+from rlkit.results.labels import in_words
+from rlkit.results.progress import RunState, run_state
+from rlkit.results.read import run_folders
+from rlkit.results.store import read_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,7 +173,7 @@ def _rows(entry: Entry, metric: str) -> "pd.DataFrame":
 
 @lru_cache(512)
 def _metric(folder: Path, metric: str, _: int) -> list[tuple[int, float]]:
-    from rlkit.results import read
+    from rlkit.results.read import read
 
     found = read(folder, metric)
     found = found[found["data_source"] == "all"]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError, did_you_mean
-from rlkit.labels import name_of
+from rlkit.results.labels import name_of
 
 KEYS = (
     "model.path", "model.lora_rank", "algorithm.adv_estimator", "actor.policy_loss.loss_mode", "actor.optim.lr",

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.live import Output, Worker
+from rlkit.panels.live import Output, Worker
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.live import Output
-from rlkit.results import run_folders
-from rlkit.store import read_jsonl
+from rlkit.panels.live import Output
+from rlkit.results.read import run_folders
+from rlkit.results.store import read_jsonl
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -7,7 +7,7 @@ from typing import Any
 
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.study_plan import make_plan
+from rlkit.studies.plan import make_plan
 
 
 def add_variant(path: Path, name: str, changes: Mapping[str, Any]) -> str:

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlkit.aside import aside
 from rlkit.errors import UserError
-from rlkit.labels import in_words
-from rlkit.live import Output, Worker
 from rlkit.panels import comparison
 from rlkit.panels.ablation import Ablation, cost
+from rlkit.panels.aside import aside
 from rlkit.panels.controls import KEYS, Control, controls
+from rlkit.panels.live import Output, Worker
+from rlkit.results.labels import in_words
 
 
 def panel(
@@ -197,7 +197,7 @@ class Panel:
         return f"{run.status}: {run.folder}"
 
     def _stop(self) -> str:
-        from rlkit.launching import attach
+        from rlkit.panels.launching import attach
 
         current = in_words(self._differences())
         active = [e for e in comparison.entries(self.ablation) if e.label == current and e.state.active]

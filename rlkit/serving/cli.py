@@ -108,6 +108,6 @@ def export_policy(
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
 ) -> None:
     """Write a policy as a Hugging Face folder (adapter merged) with a model card."""
-    from rlkit.export import export
+    from rlkit.training.export import export
 
     typer.echo(f"wrote {export(path, folder)}")

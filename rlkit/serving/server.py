@@ -85,8 +85,8 @@ def serve(
     """
     import torch
 
-    from rlkit.export import open_saved
     from rlkit.samplers.torch import TorchSampler
+    from rlkit.training.export import open_saved
 
     if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
         raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from rlkit.config import Section
 from rlkit.errors import UserError, did_you_mean
-from rlkit.provenance import hardware, output_of, usable_cores
+from rlkit.results.provenance import hardware, output_of, usable_cores
 
 GIB = 2**30
 MIB = 2**20

@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlkit.provenance import hardware, usable_cores
+from rlkit.results.provenance import hardware, usable_cores
 from rlkit.samplers import VLLM_FROM
 from rlkit.sizing.devices import GIB, Gpu, gpus
 

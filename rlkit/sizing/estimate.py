@@ -4,7 +4,7 @@ A phase takes what its slowest resource takes: products at a share of the peak, 
 kernels at a launch each. The shares are chosen by runs on H200s, whose steps they meet to 15 % where the lengths of
 answers are known (tests/benchmarks/results/gpu_h200.json), and by runs of ladder models on a CPU. How long answers are
 is assumed: those of a warm-started model like the worked ones, of a pretrained model a third of the limit, the longest
-of a batch up to it. Once a run has steps, `rlkit.progress` says what is left from them instead.
+of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is left from them instead.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models.shapes import captures, is_ladder, shape_of
-from rlkit.provenance import hardware
+from rlkit.results.provenance import hardware
 from rlkit.samplers import chosen, together
 from rlkit.sizing.devices import Device, device_named
 from rlkit.sizing.memory import (

@@ -16,13 +16,13 @@ from pathlib import Path
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.executors import LocalJob, Work, visible_gpus
 from rlkit.files import write_text
 from rlkit.models.shapes import shape_of
-from rlkit.provenance import usable_cores
+from rlkit.results.provenance import usable_cores
+from rlkit.results.store import read_json, read_jsonl
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, memory_of, sized
-from rlkit.store import read_json, read_jsonl
+from rlkit.studies.executors import LocalJob, Work, visible_gpus
 
 GPU_SHARE = "RLKIT_GPU_MEMORY"  # read by rlkit.models.device
 MARGIN = 1.15

@@ -5,7 +5,7 @@ from typing import Any
 
 _PUBLIC = {
     "train": "rlkit.training.loop",
-    "Run": "rlkit.store",
+    "Run": "rlkit.results.store",
     "verify_resume": "rlkit.training.verify",
 }
 

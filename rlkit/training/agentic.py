@@ -17,7 +17,6 @@ from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
-from rlkit.export import write_environments
 from rlkit.models.device import device_of
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
@@ -25,6 +24,7 @@ from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights
+from rlkit.training.export import write_environments
 from rlkit.training.forward import Passes, text_batch
 from rlkit.training.sft import SupervisedTrainer
 from rlkit.types import Batch

@@ -17,15 +17,15 @@ from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import episode_metrics
 from rlkit.environments.trajectory import Trajectory, save_trajectories
-from rlkit.export import open_saved, write_environments
 from rlkit.files import write_text
 from rlkit.models.device import device_of
 from rlkit.models.loading import check_path, save_model
 from rlkit.models.shapes import is_ladder
 from rlkit.params import validate
+from rlkit.results.store import Run, read_json
 from rlkit.seeds import content_hash
-from rlkit.store import Run, read_json
 from rlkit.training.agentic import AgenticConfig, AgenticTrainer, TrainingResult, named_model
+from rlkit.training.export import open_saved, write_environments
 from rlkit.training.loop import train
 
 if TYPE_CHECKING:

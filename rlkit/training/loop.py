@@ -5,9 +5,9 @@ from pathlib import Path
 import torch
 
 from rlkit.config import RunConfig
-from rlkit.progress import kept_step
+from rlkit.results.progress import kept_step
+from rlkit.results.store import Run, say_stopped
 from rlkit.seeds import derive
-from rlkit.store import Run, say_stopped
 from rlkit.training import algorithms
 from rlkit.training.batches import advantage_summary, mini_batches
 from rlkit.training.interrupt import Interrupt, Interrupted
@@ -36,7 +36,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
     try:
         preflight(config)
         if config.trainer.backend == "verl":
-            from rlkit.scaleout.backend import train as train_on_verl
+            from rlkit.verl.backend import train as train_on_verl
 
             return train_on_verl(config, root=root, progress=progress)
         with Interrupt() as interrupt, TrainingRun.open(config, Path(root), progress) as run:

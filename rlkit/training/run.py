@@ -27,11 +27,11 @@ from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
+from rlkit.results.store import LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
 from rlkit.seeds import derive
-from rlkit.store import LOGS, Run, RunStore, read_json
 from rlkit.training import checkpoint, state
 from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
 from rlkit.training.health import problems

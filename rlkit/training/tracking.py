@@ -13,9 +13,9 @@ from typing import Any
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
-from rlkit.provenance import git_state, versions
-from rlkit.results import run_folders
-from rlkit.store import config_yaml, read_jsonl
+from rlkit.results.provenance import git_state, versions
+from rlkit.results.read import run_folders
+from rlkit.results.store import config_yaml, read_jsonl
 
 _REACH = 2.0  # seconds to wait for W&B's server before going offline
 _SAMPLE = ("data_source", "prompt", "response", "ground_truth", "value", "correct", "finish_reason", "tokens")

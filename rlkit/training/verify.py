@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.store import config_yaml, read_jsonl
+from rlkit.results.store import config_yaml, read_jsonl
 from rlkit.training import checkpoint
 
 TIMING = ("timing_s/", "perf/", "compute/seconds", "time")

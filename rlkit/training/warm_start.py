@@ -29,8 +29,8 @@ from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.device import device_of
 from rlkit.models.loading import load_policy, save_model
+from rlkit.results.store import RunStore
 from rlkit.seeds import content_hash, derive
-from rlkit.store import RunStore
 from rlkit.training.forward import Passes
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.sft import SupervisedTrainer, worked_batch

@@ -20,7 +20,7 @@ fit = rlkit.fit(pd.DataFrame({"N": N, "D": D, "loss": loss}), "chinchilla", y="l
 rlkit.law_explorer(fit)
 """
 SAMPLES = f"""
-from rlkit import notebook
+from rlkit.studies import notebook
 
 notebook.at_project_root()
 base = rlkit.launch("params/ablations.yaml", {SMALL!r}).wait()

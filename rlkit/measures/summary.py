@@ -1,0 +1,352 @@
+"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it predicted."""
+
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.results.read import read_evals, suite_names
+from rlkit.results.store import plain, read_json
+from rlkit.studies.inert import equal_cells, equal_cells_sentence
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlkit.laws import LawFit
+
+
+def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+    """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
+
+    The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
+    could not be graded are left out and counted; cells without a graded one at either end have no row, and
+    `attrs["ungraded"]` names them.
+
+    Args:
+        evals: from `rlkit.read_evals` of a study.
+
+    Returns:
+        One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks,
+        samples, ungraded, runs, steps_least and steps (the evaluation's step, of the run with the least and the
+        most), held_out, model.path, parameters_non_embedding.
+
+    Raises:
+        UserError: no cell has a graded sample at both ends.
+    """
+    import pandas as pd
+
+    from rlkit.figures.drawing import sources
+    from rlkit.figures.theme import looks
+
+    at = _ends(evals)
+    missing = ungraded(evals)
+    if len(missing) == evals["cell"].nunique():
+        raise UserError("No cell of these runs has a graded sample both before and after training.")
+    rows = []
+    for when, chosen in at.items():
+        for cell, part in chosen[~chosen["cell"].isin(missing)].groupby("cell"):
+            steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
+            rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
+    table = pd.DataFrame(rows)
+    order = {cell: place for place, cell in enumerate(looks(table, "cell"))}  # that of every figure
+    table = table.sort_values(
+        ["cell", "when"],
+        ascending=[True, False],
+        key=lambda c: c.map(order) if c.name == "cell" else c,
+        ignore_index=True,
+    )
+    table.attrs["sources"] = sources(evals)["runs"]
+    table.attrs["ungraded"] = missing
+    return table
+
+
+def ungraded(evals: "pd.DataFrame") -> list[str]:
+    """The cells without a graded sample at their runs' first or last evaluation, of which nothing can be said."""
+    ends = [set(part.loc[part["correct"].notna(), "cell"]) for part in _ends(evals).values()]
+    return sorted(set(evals["cell"]) - set.intersection(*ends))
+
+
+def _ends(evals: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
+    """The samples of each run's first and last evaluation."""
+    ends = evals.groupby("run")["step"].agg(["min", "max"])
+    return {
+        when: evals[evals["step"] == evals["run"].map(ends[end])]
+        for when, end in (("before", "min"), ("after", "max"))
+    }
+
+
+def unequal_steps(change: "pd.DataFrame") -> str:
+    """A caution for who compares the cells of `before_after`, in words; empty where all runs ended at the same step.
+
+    Runs end at different steps where they were asked for different ones, or are not finished.
+    """
+    after = change[change["when"] == "after"]
+    least, most = after["steps_least"].min(), after["steps"].max()
+    return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
+
+
+def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95) -> "pd.DataFrame":
+    """pass@1 of every value of `by` at every evaluated step with a graded sample, as `before_after` pools and
+    resamples.
+
+    Returns:
+        One row a value of `by` and step: pass@1, low, high and the counts of `before_after`.
+    """
+    import pandas as pd
+
+    rows = []
+    for (name, step), part in evals.groupby([by, "step"]):
+        if part["correct"].isna().all():
+            continue
+        rows.append({by: name, "step": step, **_pass_rate(part, level)})
+    return pd.DataFrame(rows)
+
+
+def _pass_rate(part: "pd.DataFrame", level: float) -> dict[str, Any]:
+    from rlkit.evaluation.passk import pass_rate
+
+    graded = part[part["correct"].notna()]
+    mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
+    return {
+        "pass@1": mean.value,
+        "low": mean.low,
+        "high": mean.high,
+        "tasks": mean.prompts,
+        "samples": len(graded),
+        "ungraded": len(part) - len(graded),
+        "runs": part["run"].nunique(),
+        **{
+            key: part[key].iloc[0]
+            for key in ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
+            if key in part
+        },
+    }
+
+
+def final(df: "pd.DataFrame") -> "pd.DataFrame":
+    """One row a run: its metrics at the last step with an evaluation, and its configuration.
+
+    Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
+    in its file have no row: they were made with other settings, and what their file held out, no fit would know. Nor
+    have runs without a graded sample at their last evaluation.
+
+    Args:
+        df: from `rlkit.read` of a study.
+
+    Raises:
+        UserError: no run has been evaluated, or the study's file asks for none of those that have.
+    """
+    whole = df[df["data_source"] == "all"]
+    if "cell" in whole and len(whole):
+        whole = whole.dropna(subset="cell")
+        if whole.empty:
+            raise UserError(
+                "None of these runs is one that the study's file asks for: there is nothing to compare."
+            )
+    last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
+    if last.empty:
+        raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")
+    at_end = whole[whole["step"] == whole["run"].map(last)]
+    metrics = at_end.pivot_table("value", "run", "metric")
+    described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first()
+    table = described.join(metrics).reset_index().dropna(subset="eval/pass@1")
+    return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
+
+
+def made_with(path: str | Path) -> "pd.DataFrame":
+    """What the runs under a run's or study's folder were made with, for the end of a notebook.
+
+    Returns:
+        One row a run, under its id: cell, status, steps, commit (with a + where files were changed), and the
+        versions of Python and the packages that train; run.json has more.
+    """
+    import pandas as pd
+
+    from rlkit.results.read import run_facts, run_folders
+
+    rows = []
+    folders = run_folders(path)
+    for folder, facts in zip(folders, run_facts(folders), strict=True):
+        info = read_json(folder / "run.json")
+        git = info.get("git") or {}
+        commit = git.get("commit", "")[:10] + ("+" if git.get("dirty") else "")
+        steps = info.get("summary", {}).get("steps")
+        row = {
+            "run": folder.name,
+            "cell": facts["cell"],
+            "status": facts["status"],
+            "steps": steps,
+            "commit": commit,
+        }
+        found = info.get("versions", {})
+        rows.append(
+            row | {name: found.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}
+        )
+    return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
+
+
+def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+    """How well a law predicts the cells it never saw.
+
+    Returns:
+        One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
+        the band in which the mean of so many new runs is expected; and error = prediction - observed. Empty when
+        nothing was held out.
+    """
+    import pandas as pd
+
+    y = fit.table.names["y"]
+    held = points[points["held_out"].astype(bool)]
+    columns = {**dict.fromkeys(_law_columns(fit), "mean"), y: "mean"}
+    table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
+    if table.empty:
+        return table
+    table["runs"] = table["cell"].map(held.groupby("cell").size())
+    bands = [
+        fit.predict(part, band="prediction", level=level, repeats=int(part["runs"].iloc[0]))
+        for _, part in table.groupby("runs")
+    ]
+    return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
+
+
+def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:
+    """A sentence for each held-out cell (a row of `held_out_error`) that its interval does not hold."""
+    return [
+        f"{row['cell']} lies outside the interval that the law foretold for it."
+        for row in missed
+        if not row["low"] <= row["observed"] <= row["high"]
+    ]
+
+
+def write(
+    folder: str | Path,
+    change: "pd.DataFrame",
+    points: "pd.DataFrame",
+    fit: "LawFit | None" = None,
+    no_law: str = "",
+    differences: "pd.DataFrame | None" = None,
+) -> str:
+    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
+
+    Args:
+        no_law: why one that was asked for could not be fitted.
+        differences: between variants, from `rlkit.measures.comparisons.differences`.
+    """
+    folder = Path(folder)
+    law = [f"no law: {no_law}" if no_law else _no_law(folder, points), ""]
+    (folder / "analysis" / "law.json").unlink(missing_ok=True)
+    if fit is not None:
+        missed = held_out_error(fit, points)
+        record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
+        write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
+        law = [*_law_lines(fit, missed), ""]
+    where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
+    held = "held out of the fit" if fit is not None else "held out"
+    apart = [] if differences is None else [*_difference_lines(differences), ""]
+    same = [equal_cells_sentence(points)] if equal_cells(points) else []
+    parts = [
+        *_change_lines(folder, change, held),
+        *same,
+        "",
+        *_suite_lines(folder, held),
+        *apart,
+        *law,
+        *where,
+    ]
+    text = "\n".join(parts) + "\n"
+    write_text(folder / "analysis" / "summary.txt", text)
+    return text
+
+
+def _law_columns(fit: "LawFit") -> list[str]:
+    return [fit.table.names[c] for c in fit.law.columns]
+
+
+def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
+    runs = change.groupby("cell")["runs"].max().sum()
+    lines = [
+        f"Study {folder.name}: {runs} runs trained",
+        "",
+        "held-out pass@1, before → after (95 % intervals)",
+    ]
+    lines += _cell_lines(change, held)
+    if caution := unequal_steps(change):
+        lines.append(f"  {caution}")
+    if ungraded := change["ungraded"].sum():
+        lines.append(f"  {ungraded} samples could not be graded and are left out")
+    if cells := change.attrs.get("ungraded"):
+        lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
+    return lines
+
+
+def suite_changes(folder: str | Path) -> "dict[str, pd.DataFrame]":
+    """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
+    both before and after training; empty where no run is in the folder."""
+    found, names = {}, []
+    with suppress(UserError):
+        names = suite_names(folder)
+    for name in names:
+        with suppress(UserError):
+            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
+    return found
+
+
+def _suite_lines(folder: Path, held: str) -> list[str]:
+    """pass@1 of each suite, which is in no number of the held-out tasks."""
+    lines = []
+    for name, change in suite_changes(folder).items():
+        title = f"suite {name}, {change['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
+        lines += [title, *_cell_lines(change, held), ""]
+    return lines
+
+
+def _cell_lines(change: "pd.DataFrame", held: str) -> list[str]:
+    """A line a cell: pass@1 at both ends."""
+    lines = []
+    width = max(map(len, change["cell"]))
+    for cell, part in change.groupby("cell", sort=False):
+        ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
+        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
+        lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
+    return lines
+
+
+def _difference_lines(table: "pd.DataFrame") -> list[str]:
+    baseline = table["baseline"].iloc[0]
+    lines = [
+        f"final pass@1 less that of {baseline}, the first variant of the study's file, paired by problem",
+        "(95 % intervals: over problems; over seeds and problems)",
+    ]
+    width = max(map(len, table["cell"]))
+    for _, row in table.iterrows():
+        over = [f"[{row[f'low{of}']:+.3f}, {row[f'high{of}']:+.3f}]" for of in ("", "_seeds")]
+        known = min(row["seeds"], row["baseline_seeds"]) > 1
+        seeds = over[1] if known else "none over seeds, of which a cell has one"
+        lines.append(f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}")
+    return lines
+
+
+def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
+    intervals = fit.interval()
+    lines = [f"law {fit.law.name}: {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
+    lines += [f"  {name} = {value:.3g}{_interval(intervals.get(name))}" for name, value in fit.params.items()]
+    for _, row in missed.iterrows():
+        predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
+        seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
+        lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
+        lines += [f"  caution: {sentence}" for sentence in outside([row.to_dict()])]
+    return lines + [f"  caution: {warning}" for warning in fit.warnings]
+
+
+def _no_law(folder: Path, points: "pd.DataFrame") -> str:
+    sizes = points["parameters_non_embedding"].nunique()
+    if sizes < 3:
+        return f"no law: one over model sizes needs three of them, and the study has {sizes}"
+    return f"no law: none was asked for; rlkit figures {folder} --law power draws one over the {sizes} model sizes"
+
+
+def _interval(ends: tuple[float, float] | None) -> str:
+    return "" if ends is None else f" [{ends[0]:.3g}, {ends[1]:.3g}]"

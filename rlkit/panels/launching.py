@@ -1,0 +1,246 @@
+"""Runs that outlive the notebook: trained in a process of their own, found again by their folder.
+
+    run = rlkit.launch("params/quickstart.yaml", {"model.path": "ladder-30k"})
+    await run.watch()  # live curves; interrupting the cell stops the run at a checkpoint
+    run.stop()      # at the next step border
+    run.resume()    # from that checkpoint; so does calling launch again
+
+The process is `rlkit run`, in a session of its own, with its output in the run's folder. Everything shown is
+read from that folder, so a kernel that was killed and started again sees the same.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
+
+from rlkit.config import RunConfig, load
+from rlkit.errors import RunStopped, UserError
+from rlkit.params import override, validate
+from rlkit.results import store
+from rlkit.results.progress import LOG, START, RunState, last_lines, process_of, run_state
+from rlkit.studies.file import load_one
+
+if TYPE_CHECKING:
+    from rlkit.panels.watching import NotebookView
+
+_AT_ONCE = 1.0  # seconds that a run which is stopped without waiting may still take
+_LOOK = 0.3  # seconds between two looks at a run that is waited for
+_children: dict[
+    int, subprocess.Popen[bytes]
+] = {}  # started here: asked for their end, so that none stays a zombie
+
+
+class RunFailed(RuntimeError):
+    """The process of a run failed or was killed; the message holds the reason and the log's path."""
+
+
+def launch(
+    source: RunConfig | str | Path,
+    overrides: Mapping[str, Any] | None = None,
+    /,
+    *,
+    root: str | Path = "outputs",
+    **sections: Any,
+) -> "Launched":
+    """Train a run in a process of its own, which goes on when this one ends.
+
+    The same call again finds the run: it is left alone while it trains or when it is finished, and continues
+    from its newest checkpoint otherwise.
+
+    Args:
+        source: a RunConfig, or the file of a run, or of a study, whose cell the overrides then choose.
+        overrides, sections: as in `rlkit.load`.
+        root: folder of all studies.
+
+    Raises:
+        UserError: the configuration is wrong, a study's cell is not chosen, or the run's folder cannot be written.
+    """
+    dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
+    if isinstance(source, RunConfig):
+        config = validate(RunConfig, override(source.model_dump(mode="json"), dotted)) if dotted else source
+    else:
+        config = load_one(source, dotted)
+    folder = Path(root) / config.study / "runs" / config.id
+    return Launched(folder)._start(config)
+
+
+def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
+    """A run that was started before, here or elsewhere.
+
+    Args:
+        run: its folder, or its id.
+
+    Raises:
+        UserError: there is no such run.
+    """
+    found = [Path(run)] if (Path(run) / "config.yaml").exists() else sorted(Path(root).glob(f"*/runs/{run}"))
+    if not found:
+        raise UserError(
+            f"There is no run {str(run)!r} under {root}: give its folder or its id (rlkit status {root})."
+        )
+    if len(found) > 1:
+        raise UserError(f"{run} is in several studies: give one of the folders {', '.join(map(str, found))}.")
+    return Launched(found[0])
+
+
+class Launched:
+    """A run by its folder, whichever process trains it.
+
+    Attributes:
+        folder: outputs/<study>/runs/<id>.
+        id: the config's id.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.id = Path(folder), Path(folder).name
+        self._view: NotebookView | None = None
+
+    def __repr__(self) -> str:
+        state = self.state
+        step = "" if state.step is None else f", step {state.step} of {state.total}"
+        return f"<run {self.id}: {state.status}{step}{', ' * bool(state.passed())}{state.passed()}>"
+
+    @property
+    def state(self) -> RunState:
+        """How far it is, and whether its process lives."""
+        for pid, child in list(_children.items()):
+            if child.poll() is not None:
+                del _children[pid]
+        return run_state(self.folder)
+
+    @property
+    def status(self) -> str:
+        """The word of `state` (see `rlkit.results.progress.RunState`)."""
+        return self.state.status
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """Steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds; empty before it
+        ends."""
+        return store.read_json(self.folder / "run.json").get("summary", {})
+
+    @property
+    def log(self) -> Path:
+        """What its process printed."""
+        return self.folder / LOG
+
+    def stop(self, wait: bool = True) -> "Launched":
+        """End it at its next step border, with a checkpoint; a run that is not being trained stays as it is.
+
+        Args:
+            wait: return when it has ended; it may be amid a step or an evaluation.
+
+        Raises:
+            UserError: it is trained on another machine.
+        """
+        info = store.read_json(self.folder / "run.json")
+        import psutil
+
+        process = process_of(info)
+        if process is None:
+            if self.state.active:
+                host = info.get("process", {}).get("host")
+                raise UserError(f"The run {self.id} is trained on the machine {host}: stop it there.")
+            return self
+        starting = info.get("status") == "starting"  # has nothing to save, and ends at once
+        (process.kill if starting else process.terminate)()
+        with suppress(psutil.TimeoutExpired):
+            process.wait(None if wait or starting else _AT_ONCE)
+        if not process.is_running() and store.read_json(self.folder / "run.json").get("status") == "starting":
+            store.announce(self.folder, pid=process.pid, status="stopped")
+        return self
+
+    def resume(self) -> "Launched":
+        """Continue it from its newest checkpoint; a run that is being trained or is finished stays as it
+        is."""
+        return self._start(load(self.folder / "config.yaml"))
+
+    def wait(self) -> "Launched":
+        """Return when it has finished or was stopped.
+
+        Raises:
+            UserError, RunStopped: what its process said before it ended.
+            RunFailed: it failed otherwise, or was killed.
+        """
+        while self.state.active:
+            time.sleep(_LOOK)
+        return self.ended()
+
+    def watch(self, every: float = 2.0) -> "Launched":
+        """Show it live: curves, time left, samples and buttons in a notebook, a progress bar elsewhere.
+
+        In a notebook this returns at once and what it shows lives on; `await run.watch()` lasts until the run has
+        ended. Elsewhere it returns then, and interrupting it stops the run at a checkpoint.
+
+        Args:
+            every: seconds between two looks.
+
+        Raises:
+            as `wait`, outside a notebook.
+        """
+        from rlkit.panels.watching import watch
+
+        self._view = watch(self, every)
+        return self if self._view else self.ended()
+
+    def __await__(self) -> Generator[Any, None, "Launched"]:
+        """As `wait`, in a notebook's cell whose buttons work meanwhile; interrupting the cell stops the run at a
+        checkpoint."""
+        return self._until_end().__await__()
+
+    async def _until_end(self) -> "Launched":
+        view = self._view
+        try:
+            while self.state.active if view is None else not view.settled.is_set():
+                await asyncio.sleep(_LOOK)
+        except asyncio.CancelledError:  # what an interrupt is for a coroutine
+            if view is not None:
+                view.stopping()
+            await asyncio.to_thread(self.stop)
+            if view is not None:
+                await asyncio.to_thread(view.settled.wait)
+        return self.ended()
+
+    def ended(self) -> "Launched":
+        """Itself, when it is finished or was stopped on request; else what went wrong is raised (see `wait`)."""
+        state = self.state
+        if state.status == "stopped" and state.reason:
+            raise RunStopped(state.reason)
+        if state.status in ("failed", "lost"):
+            if last_lines(self.log, 1).startswith("Error: ") and state.status == "failed":
+                raise UserError(state.reason)
+            raise RunFailed(f"{state.reason} (see {self.log}); resume() continues from the last checkpoint")
+        return self
+
+    def _start(self, config: RunConfig) -> "Launched":
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(self.folder / ".launch.lock"):  # two calls at once start one process
+            state = self.state
+            if state.active or state.status == "finished":
+                return self
+            root = self.folder.parent.parent.parent
+            file = self.folder / "config.yaml"
+            command = [sys.executable, "-m", "rlkit", "run", str(file), "--root", str(root)]
+            store.prepare(self.folder, config)
+            with open(self.log, "ab") as log:
+                log.write(f"{START} {' '.join(command)}\n".encode())
+                log.flush()
+                child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    env={**os.environ, "TQDM_MININTERVAL": "60"},  # a bar in a log is a line a redraw
+                    start_new_session=True,  # a kernel's interrupt and end reach the kernel alone
+                )
+            _children[child.pid] = child
+            store.announce(self.folder, pid=child.pid, status="starting")
+        return self

@@ -1,0 +1,73 @@
+"""What tells runs apart, in words: the keys in which their configurations differ."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from rlkit.config import LAYOUT
+
+NOT_COMPARED = ("study", "seed", *(f"trainer.{key}" for key in LAYOUT))
+"""Dotted keys that make no different experiment: where a run is kept, its seed, and what decides no number."""
+_CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by themselves what they are
+
+
+def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A label for each run, of the fewest keys that tell all of them apart: `ladder-30k, optim.lr = 0.001`.
+
+    Runs that differ in their seeds only have one label; where nothing else differs it is the model's name.
+
+    Args:
+        configs: of each run, its configuration under dotted keys (`rlkit.results.read.flatten`).
+    """
+    keys = [
+        key for key in dict.fromkeys((*_CLEAR, *(k for c in configs for k in c))) if key not in NOT_COMPARED
+    ]
+    chosen: list[str] = []
+    for key in keys:
+        if _groups(configs, [*chosen, key]) > _groups(configs, chosen):
+            chosen.append(key)
+    for key in chosen[:-1]:  # one that later keys have made superfluous
+        others = [other for other in chosen if other != key]
+        if _groups(configs, others) == _groups(configs, chosen):
+            chosen = others
+    chosen = chosen or ["model.path"]
+    names = [name_of(key) for key in chosen]
+    columns = [
+        _texts(key, name if names.count(name) == 1 else key, [c.get(key) for c in configs])
+        for key, name in zip(chosen, names, strict=True)
+    ]
+    return [", ".join(words) for words in zip(*columns, strict=True)]
+
+
+def in_words(changed: Mapping[str, tuple[Any, Any]]) -> str:
+    """Differences, dotted keys to an old and a new value, in short words: `optim.lr = 0.001, rollout.n = 16`;
+    `base` for none."""
+    words = [f"{name_of(key)} = {short(new)}" for key, (_, new) in changed.items()]
+    shown = ", ".join(words[:3]) + (f" and {len(words) - 3} more" if len(words) > 3 else "")
+    return shown or "base"
+
+
+def name_of(key: str) -> str:
+    """The last part of a dotted key; with the one before where it says little alone."""
+    parts = key.split(".")
+    if key == "model.path":
+        return "model"
+    return ".".join(parts[-2:]) if parts[-1].isdigit() or parts[-1] in ("n", "lr", "weight") else parts[-1]
+
+
+def short(value: Any) -> str:
+    """A value of a configuration in few letters."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _groups(configs: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> int:
+    """How many groups of runs the keys tell apart."""
+    return len({tuple(config.get(key) for key in keys) for config in configs})
+
+
+def _texts(key: str, name: str, values: Sequence[Any]) -> list[str]:
+    """The values with the key's name, short where that keeps them apart."""
+    texts = [PurePath(str(v)).name if key == "model.path" else short(v) for v in values]
+    if len(set(texts)) < len(set(values)):
+        texts = list(map(str, values))
+    return texts if key in _CLEAR else [f"{name} = {text}" for text in texts]

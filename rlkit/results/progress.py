@@ -1,0 +1,190 @@
+"""How far a run is and whether its process still lives, read from its folder alone."""
+
+import itertools
+import socket
+import statistics
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.params import read_yaml
+from rlkit.results.store import read_json, read_jsonl
+from rlkit.training import checkpoint
+from rlkit.verl.layout import Files
+
+if TYPE_CHECKING:
+    import psutil
+
+LOG = "run.log"
+START = "[rlkit] started:"  # begins the log of each attempt
+ACTIVE = ("starting", "running")
+_RECENT = 20  # steps that the time left is estimated from
+_CLOCKS = 60.0  # seconds that two clocks of one machine may differ
+
+
+@dataclass(frozen=True)
+class RunState:
+    """How far a run is.
+
+    Attributes:
+        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or
+            lost: it says that it runs, but its process is gone, or on another machine has been silent for
+            trainer.stall_timeout seconds.
+        step, total: the last logged step, and the last one to do.
+        reward: mean reward of that step.
+        before, now: held-out pass@1 at the first and the last evaluation.
+        seconds: between the first and the last logged step.
+        left: seconds to the last step at the recent pace; None unless it runs and has a pace.
+        updated: when it last wrote anything, seconds since the epoch.
+        device: what it trains on.
+        reason: why it failed or stopped by itself, a sentence.
+        phase: what is being prepared or started; empty once it samples.
+    """
+
+    status: str = "waiting"
+    step: int | None = None
+    total: int | None = None
+    reward: float | None = None
+    before: float | None = None
+    now: float | None = None
+    seconds: float = 0.0
+    left: float | None = None
+    updated: float | None = None
+    device: str = ""
+    reason: str = ""
+    phase: str = ""
+
+    @property
+    def active(self) -> bool:
+        """It is being trained now."""
+        return self.status in ACTIVE
+
+    def passed(self) -> str:
+        """pass@1 before and now, in words; empty before the first evaluation."""
+        if self.before is None or self.now is None:
+            return ""
+        return f"pass@1 {self.before:.2f} → {self.now:.2f}"
+
+
+def run_state(folder: Path) -> RunState:
+    """The state of the run in `folder`; status "waiting" where there is none."""
+    info, rows = read_json(folder / "run.json"), list(read_jsonl(folder / "metrics.jsonl"))
+    trainer = config_of(folder).get("trainer") or {}
+    updated = _updated(folder)
+    status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
+    step = max((row["step"] for row in rows), default=None)
+    total = trainer.get("total_training_steps")
+    passed = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
+    pace = _pace(rows)
+    running = status == "running" and None not in (pace, step, total)
+    return RunState(
+        status=status,
+        step=step,
+        total=total,
+        reward=next((row["critic/score/mean"] for row in rows[::-1] if "critic/score/mean" in row), None),
+        before=passed[0] if passed else None,
+        now=passed[-1] if passed else None,
+        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0,
+        left=pace * (total - step) if running else None,  # type: ignore[operator]
+        updated=updated,
+        device=_device(info, trainer),
+        reason=_reason(info, status, folder),
+        phase=str(info.get("phase") or "") if status == "running" else "",
+    )
+
+
+def pace_of(folder: Path) -> float | None:
+    """Seconds per step of the run in `folder`, as its last steps took; None before it has two."""
+    return _pace(list(read_jsonl(folder / "metrics.jsonl")))
+
+
+def kept_step(folder: Path) -> int:
+    """The step of the newest checkpoint of the run in `folder`, verl's own included, from which it continues; 0 where
+    there is none."""
+    return max([*checkpoint.steps(folder / "checkpoints"), Files.of(folder, "").kept_step])
+
+
+def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
+    """The process of this machine that has the run open, from what run.json says of it.
+
+    A process that began later than it says has only the number of one that is gone.
+    """
+    import psutil
+
+    owner = info.get("process") or {}
+    if owner.get("host") != socket.gethostname():
+        return None
+    with suppress(psutil.Error, KeyError, ValueError):
+        process = psutil.Process(owner["pid"])
+        began = datetime.fromisoformat(owner["started"]).timestamp()
+        if process.create_time() <= began + _CLOCKS and process.status() != psutil.STATUS_ZOMBIE:
+            return process
+    return None
+
+
+def last_lines(log: Path, count: int = 5) -> str:
+    """The last lines of a log's last attempt, without what a kernel says of itself."""
+    if not log.exists():
+        return ""
+    _, started, text = log.read_text(errors="replace").rpartition(START)
+    lines = [line.rpartition("\r")[2].rstrip() for line in text.splitlines()[bool(started) :]]
+    return "\n".join([line for line in lines if line and not line.startswith("[IPKernelApp]")][-count:])
+
+
+def config_of(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in `folder` as its file holds it; empty where there is none or it is broken."""
+    path = folder / "config.yaml"
+    return _content(path, path.stat().st_mtime_ns) if path.exists() else {}
+
+
+def _status(info: Mapping[str, Any], updated: float | None, patience: float) -> str:
+    stored = str(info.get("status", "waiting"))
+    if stored not in ACTIVE or process_of(info) is not None:
+        return stored
+    here = (info.get("process") or {}).get("host") == socket.gethostname()
+    if here:
+        return "failed" if stored == "starting" else "lost"
+    return stored if updated is not None and time.time() - updated < patience else "lost"
+
+
+def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
+    if status == "lost":
+        return "its process is gone (killed, out of memory, or the machine went down)"
+    if status == "failed" and info.get("status") == "starting":
+        return last_lines(folder / LOG, 1).removeprefix("Error: ") or "it ended before its first step"
+    return str(info.get("reason") or "") if status in ("stopped", "failed") else ""
+
+
+def _pace(rows: list[dict[str, Any]]) -> float | None:
+    """Seconds a step, the median of recent ones: an evaluation or a pause does not count."""
+    recent = rows[-_RECENT - 1 :]
+    gaps = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if b["step"] > a["step"]]
+    return statistics.median(gaps) if gaps else None
+
+
+def _updated(folder: Path) -> float | None:
+    files = [folder / name for name in ("metrics.jsonl", "run.json")]
+    return max((file.stat().st_mtime for file in files if file.exists()), default=None)
+
+
+def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:
+    machine = info.get("hardware") or {}
+    gpus = machine.get("gpus") or []
+    if not machine or not gpus or trainer.get("device") == "cpu":
+        return "cpu" if machine else ""
+    count = int(trainer.get("nnodes", 1)) * int(trainer.get("n_gpus_per_node", 1))
+    return (f"{count} × " if count > 1 else "") + str(gpus[0]).partition(",")[0]
+
+
+@lru_cache(1000)
+def _content(path: Path, _: int) -> dict[str, Any]:
+    try:
+        return read_yaml(path)
+    except UserError:
+        return {}

@@ -1,0 +1,93 @@
+"""What a result was made with: package versions, the code's commit, the machine."""
+
+import functools
+import os
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = (
+    "rlkit",
+    "torch",
+    "transformers",
+    "verl",
+    "peft",
+    "vllm",
+    "ray",
+    "numpy",
+    "pandas",
+    "scipy",
+    "math-verify",
+)
+
+
+@functools.cache
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages that decide numbers; absent ones are left out."""
+    found = {"python": platform.python_version()}
+    for name in _PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+@functools.cache
+def git_state() -> dict[str, Any]:
+    """`commit` and `dirty` (uncommitted changes) of rlkit's checkout; empty when it is installed
+    without one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists():
+        return {}
+    commit = output_of("git", "-C", root, "rev-parse", "HEAD")
+    changes = output_of("git", "-C", root, "status", "--porcelain")
+    return {} if commit is None else {"commit": commit, "dirty": bool(changes)}
+
+
+@functools.cache
+def hardware() -> dict[str, Any]:
+    """Processor, usable cores, memory (bytes) and GPUs. Asks nvidia-smi, so torch is not imported."""
+    import psutil
+
+    gpus = output_of("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
+    return {
+        "cpu": _cpu_name(),
+        "cores": usable_cores(),
+        "memory": psutil.virtual_memory().total,
+        "gpus": gpus.splitlines(),
+        "system": platform.platform(),
+    }
+
+
+def usable_cores() -> int:
+    """CPU cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load() -> float:
+    """Processes that compete for this machine's cores, the mean of the last minute; 0 where that is unknown."""
+    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+
+
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def output_of(*command: str | Path) -> str | None:
+    """What a command prints; None where it does not exist, fails or takes longer than ten seconds."""
+    if shutil.which(str(command[0])) is None:
+        return None
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None

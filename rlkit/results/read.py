@@ -1,0 +1,248 @@
+"""Reading results: tidy tables from the folders that rlkit.results.store writes. Nothing here writes."""
+
+import fnmatch
+import json
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rlkit.errors import UserError
+from rlkit.params import read_yaml
+from rlkit.results.labels import labels
+from rlkit.results.store import read_json, read_jsonl
+from rlkit.seeds import content_hash
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+# Metrics that exist for every data_source too: "score/<data_source>", "eval/pass@1/<data_source>".
+_PER_SOURCE = re.compile(r"^(score|eval/[^/]+)/(.+)$")
+
+
+def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
+    """Every logged number of a run, a study or a whole outputs folder, one a row.
+
+    Args:
+        path: outputs/<study>/runs/<run>, outputs/<study> or outputs.
+        metrics: a pattern such as "eval/*"; only metrics that match it are read.
+
+    Returns:
+        Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
+        for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
+        run.json (parameters_total, held_out_hash, commit, dirty …); data_hash; cell and held_out, null for a run
+        that is in the study's folder but no longer in its file, the cell of a run that was made by hand being
+        what tells it from the others (`rlkit.results.labels`); and the config under its dotted keys ("seed",
+        "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
+        step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
+
+    Raises:
+        UserError: there are no runs under `path`.
+    """
+    folders = run_folders(path)
+    tables = [table for folder in folders if (table := _whole(folder, _read_run, metrics)) is not None]
+    configs = [_config(folder) for folder in folders]
+    facts = [
+        {**known, **_data_hash(c), **flatten(c)}
+        for known, c in zip(_facts(folders, configs), configs, strict=True)
+    ]
+    return _joined(tables, facts)
+
+
+def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
+    """Every sample of the held-out tasks of a run, a study or an outputs folder, one a row; with the name of one of
+    `evaluation.suites`, its samples instead.
+
+    Returns:
+        The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
+        finish_reason, response) with run, study, seed, model.path and the facts of run.json. `correct` is null
+        where the answer could not be graded: leave those out of means and say how many there were.
+    """
+    folders = run_folders(path)
+    tables = [
+        _of_suite(evals, suite).assign(run=folder.name)
+        for folder in folders
+        if (evals := _evals(folder)) is not None
+    ]
+    configs = [_config(folder) for folder in folders]
+    chosen = [
+        {**_data_hash(config), **{key: flatten(config).get(key) for key in ("study", "seed", "model.path")}}
+        for config in configs
+    ]
+    known = _facts(folders, configs)
+    return _joined(tables, [{**facts, **c} for facts, c in zip(known, chosen, strict=True)])
+
+
+def suite_names(path: str | Path) -> list[str]:
+    """The names of the suites that the runs of a run, a study or an outputs folder were evaluated on, sorted."""
+    tables = (_evals(folder, ["suite"]) for folder in run_folders(path))
+    suites = [table["suite"].dropna() for table in tables if table is not None and "suite" in table]
+    return sorted({name for found in suites for name in found})
+
+
+def _of_suite(evals: "pd.DataFrame", suite: str | None) -> "pd.DataFrame":
+    """Its rows; those of the held-out tasks for None."""
+    if "suite" not in evals:
+        return evals if suite is None else evals.iloc[:0]
+    chosen = evals["suite"].isna() if suite is None else evals["suite"] == suite
+    return evals[chosen].drop(columns="suite")
+
+
+def run_folders(path: str | Path) -> list[Path]:
+    """The run folders under a run, a study or an outputs folder, sorted."""
+    path = Path(path)
+    for pattern in ("config.yaml", "runs/*/config.yaml", "*/runs/*/config.yaml"):
+        found = sorted(file.parent for file in path.glob(pattern))
+        if found:
+            return found
+    raise UserError(
+        f"There are no runs under {path}: give the folder of a run, of a study (outputs/<study>) or outputs."
+    )
+
+
+def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash …), cell
+    and held_out, and variant (with its place in the file) where its study has some: null for a run that its study's
+    file does not ask for. A run made by hand, in a folder without such a file, is in a cell of what tells it from the
+    others here, and not held out."""
+    return _facts(folders, [_config(folder) for folder in folders])
+
+
+def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    facts = [_run_json(folder) for folder in folders]
+    by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
+    for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
+        facts[i] |= {"cell": cell, "held_out": False}
+    return facts
+
+
+def _run_json(folder: Path) -> dict[str, Any]:
+    info = _whole(folder / "run.json", read_json) or {}
+    single = {k: v for k, v in info.items() if isinstance(v, str | int | float) and k not in ("id", "study")}
+    runs = (_whole(folder.parent.parent / "study.json", read_json) or {}).get("runs", {})
+    runs = runs if isinstance(runs, dict) else {}
+    planned = runs.get(folder.name, {})
+    place = {key: planned.get(key) for key in ("cell", "held_out")}
+    if name := planned.get("variant"):
+        in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
+        place |= {"variant": name, "variant_place": list(in_order).index(name)}
+    found = info.get("git")
+    found = found if isinstance(found, dict) else {}
+    git = {key: found[key] for key in ("commit", "dirty") if found.get(key)}
+    return {"run": folder.name, "status": "unknown", **single, **git, **place}
+
+
+def _data_hash(config: Mapping[str, Any]) -> dict[str, str]:
+    """data_hash: equal for runs whose tasks come from the same place in the same order."""
+    return {"data_hash": content_hash(config["data"])} if "data" in config else {}
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Dotted keys to values: lists of sections by index (`data.train.0.kind`), other lists as JSON text."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+            value = {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            flat |= flatten(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = json.dumps(value) if isinstance(value, list) else value
+    return flat
+
+
+def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
+    """What `read` makes of a run's folder; None, with a warning, where a file of it is damaged."""
+    try:
+        return read(folder, *arguments)
+    except (ValueError, TypeError, KeyError, AttributeError, OSError, RecursionError) as error:
+        problem = str(error).splitlines()[0] if str(error) else type(error).__name__
+        warnings.warn(f"{folder} cannot be read and is left out: {problem}", stacklevel=3)
+        return None
+
+
+def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
+    import pandas as pd
+
+    numbers: dict[tuple[int, str], float | None] = {}
+    for row in read_jsonl(folder / "metrics.jsonl"):
+        step = row["step"]
+        for name, value in row.items():
+            if name not in ("step", "time") and (pattern is None or fnmatch.fnmatch(name, pattern)):
+                numbers[step, name] = value
+    if not numbers:
+        return None
+    steps, names = zip(*numbers, strict=True)
+    split = [match.groups() if (match := _PER_SOURCE.match(name)) else (name, "all") for name in names]
+    values = pd.Series(list(numbers.values()), dtype=object)
+    table = pd.DataFrame(
+        {
+            "run": folder.name,
+            "step": steps,
+            "data_source": [source for _, source in split],
+            "metric": [metric for metric, _ in split],
+            "value": values.astype(float),
+        }
+    )
+    return _with_counts(table, folder)
+
+
+def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+    """Add how many tasks and graded samples stand behind each evaluation metric."""
+    import pandas as pd
+
+    evals = _evals(folder, ["step", "data_source", "task_id", "correct", "suite"])
+    if evals is None or not table["metric"].str.startswith("eval/").any():
+        return table
+    graded = evals[evals["correct"].notna()]
+    held_out = _of_suite(graded, None)
+    parts = [held_out, held_out.assign(data_source="all")]
+    if "suite" in graded:
+        parts += [part.assign(data_source=name) for name, part in graded.groupby("suite")]
+    both = pd.concat(parts)
+    tasks = both.groupby(["step", "data_source"])["task_id"]
+    counts = tasks.agg(tasks="nunique", samples="size").astype(float).reset_index()
+    table = table.merge(counts, how="left", on=["step", "data_source"])
+    table.loc[~table["metric"].str.startswith("eval/"), ["tasks", "samples"]] = float("nan")
+    return table
+
+
+def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
+    """evals.parquet, or some of its columns, without the responses that fill it; None, with a warning, where it is
+    damaged or lacks a column that every evaluation has."""
+    import pandas as pd
+    import pyarrow.parquet as pq
+
+    path = folder / "evals.parquet"
+    if not path.exists():
+        return None
+    try:
+        known = pq.read_schema(path).names
+        if absent := {"step", "data_source", "task_id", "correct"} - set(known):
+            raise ValueError(f"it has no column {min(absent)!r}.")
+        return pd.read_parquet(path, columns=None if columns is None else [c for c in columns if c in known])
+    except (OSError, ValueError) as error:
+        warnings.warn(f"{path} cannot be read and is left out: {error}", stacklevel=3)
+        return None
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        return read_yaml(folder / "config.yaml")
+    except UserError as error:
+        warnings.warn(str(error), stacklevel=3)
+        return {}
+
+
+def _joined(tables: "list[pd.DataFrame]", runs: list[dict[str, Any]]) -> "pd.DataFrame":
+    """All rows of `tables`, each with what is known of its run."""
+    import pandas as pd
+
+    facts = pd.DataFrame(runs)
+    if not tables:
+        return facts.iloc[:0].reindex(
+            columns=["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
+        )
+    table = pd.concat(tables, ignore_index=True)
+    new = [column for column in facts.columns if column == "run" or column not in table.columns]
+    return table.merge(facts[new], how="left", on="run", validate="many_to_one")

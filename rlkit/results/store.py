@@ -1,0 +1,275 @@
+"""The run store: the only writer of results (rlkit.results.read reads them).
+
+    outputs/<study>/runs/<run id>/
+        config.yaml     the run's RunConfig, complete: `rlkit run …/config.yaml` repeats the run
+        run.json        status, versions, git commit, hardware, and whatever the trainer adds
+        metrics.jsonl   one line a step
+        evals.parquet   one row a sample of every evaluation
+        samples.jsonl   some training samples, for reading
+        sync.jsonl      how far sampler and trainer were apart, where that was asked for
+        checkpoints/
+
+Everything but the two .jsonl logs is replaced in one step; the logs are appended to line by line, and a
+line that a crash cut is skipped by readers and dropped on resume.
+"""
+
+import json
+import math
+import os
+import socket
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, SupportsFloat
+
+import yaml
+from filelock import FileLock, Timeout
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.files import disk_errors, replacing, require_space, write_text
+from rlkit.results.provenance import git_state, hardware, versions
+
+LOGS = ("metrics.jsonl", "samples.jsonl", "sync.jsonl")
+_EVAL_TYPES = {
+    "step": "int64",
+    "task_id": "string",
+    "data_source": "string",
+    "sample": "int64",
+    "correct": "boolean",  # null where the answer could not be graded
+    "value": "Float64",
+    "error": "string",
+    "tokens": "Int64",
+    "finish_reason": "string",
+    "response": "string",
+}
+_LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run and where it stands.
+
+    Attributes:
+        id: the config's id, and the name of the folder.
+        folder: outputs/<study>/runs/<id>.
+        status: "finished", or "stopped" (ended at a step border; call `train` again to continue).
+        summary: steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters.
+    """
+
+    id: str
+    folder: Path
+    status: str
+    summary: dict[str, Any] = field(default_factory=dict)
+
+
+class RunStore:
+    """The folder of one run, opened for writing by one process at a time.
+
+    Attributes:
+        folder: outputs/<study>/runs/<run id>.
+        info: what run.json holds.
+    """
+
+    def __init__(self, folder: Path, lock: FileLock) -> None:
+        self.folder = folder
+        self._lock = lock
+        self.info = read_json(folder / "run.json")
+
+    @classmethod
+    def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
+        """Make or reopen the run's folder and lock it.
+
+        Raises:
+            UserError: another process has the run open, or the folder cannot be written.
+        """
+        folder = Path(root) / config.study / "runs" / config.id
+        require_space(folder, _LOG_SPACE)
+        lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
+        try:
+            lock.acquire()
+        except Timeout:
+            owner = read_json(folder / "run.json").get("process", {})
+            raise UserError(
+                f"The run {config.id} is open in another process (pid {owner.get('pid', 'unknown')} on "
+                f"{owner.get('host', 'an unknown host')}): wait for it, or end it."
+            ) from None
+        try:
+            store = cls(folder, lock)
+            store._begin(config)
+            return store
+        except BaseException:  # a signal, too
+            lock.release()
+            raise
+
+    def _begin(self, config: RunConfig) -> None:
+        self._end_last_lines()
+        write_text(self.folder / "config.yaml", config_yaml(config))
+        process = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
+        attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
+        self.update(
+            id=config.id, study=config.study, seed=config.seed, status="running", process=process,
+            attempts=attempts, git=git_state(), versions=versions(), hardware=hardware(),
+        )  # fmt: skip
+
+    @property
+    def checkpoints(self) -> Path:
+        """The folder for checkpoints."""
+        return self.folder / "checkpoints"
+
+    def update(self, **fields: Any) -> None:
+        """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
+        self.info.update(fields, updated=_now())
+        write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
+
+    def pin(self, **fields: Any) -> None:
+        """`update` of fields that every attempt must have alike.
+
+        Raises:
+            UserError: one of them was another when the run began.
+        """
+        for name, value in fields.items():
+            if (before := self.info.get(name, value)) != value:
+                raise UserError(
+                    f"{self.folder} was begun with {name} {before!r}, which is {value!r} now: its numbers would be a "
+                    "mixture. Restore what has changed, or begin another run (another study, or delete the folder)."
+                )
+        self.update(**fields)
+
+    def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
+        """Append one line to metrics.jsonl; a number that is not finite is stored as null: missing."""
+        numbers = {name: None if value is None else float(value) for name, value in metrics.items()}
+        self._append("metrics.jsonl", [{"step": step, "time": datetime.now(UTC).timestamp(), **numbers}])
+
+    def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Append training samples to samples.jsonl."""
+        self._append("samples.jsonl", [{"step": step, **row} for row in rows])
+
+    def log_sync(self, comparison: Mapping[str, Any]) -> None:
+        """Append a comparison of sampler and trainer (training/probe.py) to sync.jsonl."""
+        self._append("sync.jsonl", [dict(comparison)])
+
+    def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled
+        here), task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and
+        any others. An evaluation of the same step logged before is replaced."""
+        import pandas as pd
+
+        path = self.folder / "evals.parquet"
+        new = pd.DataFrame([{"step": step, **plain(row)} for row in rows]).astype(_EVAL_TYPES)
+        if path.exists():
+            old = pd.read_parquet(path)
+            new = pd.concat([old[old["step"] != step], new], ignore_index=True)
+        with replacing(path) as temporary:
+            new.to_parquet(temporary, index=False)
+
+    def truncate(self, step: int) -> None:
+        """Drop everything logged after `step`: a resumed run logs those steps again, once."""
+        import pandas as pd
+
+        for name in LOGS:
+            path = self.folder / name
+            if path.exists():
+                kept = [row for row in read_jsonl(path) if row["step"] <= step]
+                write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
+        path = self.folder / "evals.parquet"
+        if path.exists():
+            evals = pd.read_parquet(path)
+            with replacing(path) as temporary:
+                evals[evals["step"] <= step].to_parquet(temporary, index=False)
+
+    def close(self) -> None:
+        """Let other processes open the run."""
+        self._lock.release()
+
+    def __enter__(self) -> "RunStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _end_last_lines(self) -> None:
+        """A crash may have cut the last line of a log: end it, so that the next line stands alone."""
+        for name in LOGS:
+            path = self.folder / name
+            if path.exists() and path.stat().st_size and not _ends_with_newline(path):
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("\n")
+
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
+        with disk_errors(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
+            file.write(lines)
+
+
+def prepare(folder: Path, config: RunConfig) -> None:
+    """Make the folder of a run that another process is about to open, with its config."""
+    require_space(folder, _LOG_SPACE)
+    write_text(folder / "config.yaml", config_yaml(config))
+
+
+def announce(folder: Path, pid: int, status: str) -> None:
+    """Write which process is about to open a run, and `status`; opening it replaces both."""
+    process = {"pid": pid, "host": socket.gethostname(), "started": _now()}
+    content = {**read_json(folder / "run.json"), "status": status, "process": process, "updated": _now()}
+    write_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+
+
+def say_stopped(folder: Path) -> None:
+    """Where this process opened a run and did not get to say how it ended, as after a signal amid the opening: it was
+    stopped."""
+    info = read_json(folder / "run.json")
+    if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
+        announce(folder, os.getpid(), "stopped")
+
+
+def config_yaml(config: RunConfig) -> str:
+    """The complete config as YAML; loading it gives an equal config with the same id."""
+    return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
+
+
+def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
+    """The whole lines of a log; a line that a crash cut is skipped."""
+    if not path.exists():
+        return
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            try:
+                row = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if isinstance(row, dict) and "step" in row:
+                yield row
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; empty when it is missing or broken."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def plain(value: Any) -> Any:
+    """`value` in JSON's types: arrays as lists, scalars of numpy and torch as numbers, NaN as None."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(v) for v in value]
+    if hasattr(value, "tolist"):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return str(value) if isinstance(value, Path) else value

@@ -1,0 +1,199 @@
+"""Keys that change nothing: those that a configuration leaves without a use, and cells whose runs came out equal."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rlkit.config import RunConfig
+from rlkit.models.shapes import LADDER
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from rlkit.studies.plan import PlannedRun
+
+
+class Rule(NamedTuple):
+    """Keys (dotted; a section stands for all of its keys) that do nothing while `unused` holds, and why."""
+
+    keys: tuple[str, ...]
+    unused: Callable[[RunConfig], Any]
+    why: str
+
+
+def _one_step(config: RunConfig, epochs: int) -> bool:
+    """Whether each batch is one optimizer step, so that the policy is the one that sampled."""
+    return epochs == 1 and config.actor.ppo_mini_batch_size in (0, config.data.train_batch_size)
+
+
+def _estimator(*names: str) -> Callable[[RunConfig], bool]:
+    return lambda c: c.algorithm.adv_estimator not in names
+
+
+def _loss(*names: str) -> Callable[[RunConfig], bool]:
+    return lambda c: c.actor.policy_loss.loss_mode not in names
+
+
+CLIPS = ("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c")
+ONE_STEP = (
+    "each batch is one optimizer step, at which the probability ratio is 1: set actor.ppo_mini_batch_size below "
+    "data.train_batch_size, or actor.ppo_epochs above 1"
+)
+RULES = (
+    Rule(CLIPS, lambda c: _one_step(c, c.actor.ppo_epochs), ONE_STEP),
+    Rule(("critic",), _estimator("gae", "turn_gae"), "the estimator has no critic: use gae or turn_gae"),
+    Rule(
+        ("critic.cliprange_value",),
+        lambda c: _one_step(c, c.critic.ppo_epochs),
+        "each batch is one step of the critic",
+    ),
+    Rule(("algorithm.lam",), _estimator("gae", "turn_gae"), "only gae and turn_gae have it"),
+    Rule(
+        ("algorithm.gamma",),
+        _estimator("gae", "turn_gae", "turn_returns", "gigpo", "reinforce_plus_plus"),
+        "the estimator does not discount",
+    ),
+    Rule(
+        ("algorithm.norm_adv_by_std_in_grpo",),
+        _estimator("grpo", "grpo_vectorized", "turn_returns", "gigpo"),
+        "only grpo, turn_returns and gigpo have it",
+    ),
+    Rule(
+        ("algorithm.kl_penalty", "algorithm.kl_ctrl"),
+        lambda c: not c.algorithm.use_kl_in_reward,
+        "no KL is in the reward: set algorithm.use_kl_in_reward",
+    ),
+    Rule(
+        ("algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.target_kl"),
+        lambda c: c.algorithm.kl_ctrl.type == "fixed",
+        "the coefficient is fixed: set algorithm.kl_ctrl.type to adaptive",
+    ),
+    Rule(
+        ("actor.kl_loss_coef", "actor.kl_loss_type"),
+        lambda c: not c.actor.use_kl_loss,
+        "no KL is in the loss: set actor.use_kl_loss",
+    ),
+    Rule(
+        ("actor.loss_scale_factor",),
+        lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
+        "only actor.loss_agg_mode seq-mean-token-sum-norm divides by it",
+    ),
+    Rule(
+        tuple(f"actor.policy_loss.clip_cov_{name}" for name in ("ratio", "lb", "ub")),
+        _loss("clip_cov"),
+        "only the loss clip_cov has it",
+    ),
+    Rule(
+        ("actor.policy_loss.kl_cov_ratio", "actor.policy_loss.ppo_kl_coef"),
+        _loss("kl_cov"),
+        "only the loss kl_cov has it",
+    ),
+    Rule(("actor.policy_loss.dro_beta",), _loss("dro"), "only the loss dro has it"),
+    Rule(
+        ("actor.optim.min_lr_ratio",),
+        lambda c: c.actor.optim.lr_scheduler_type == "constant",
+        "the rate is constant: set actor.optim.lr_scheduler_type to cosine",
+    ),
+    Rule(
+        ("actor.optim.lr_reference_params",),
+        lambda c: not c.actor.optim.lr_exponent,
+        "the rate is the same for every size: set actor.optim.lr_exponent",
+    ),
+    Rule(
+        ("model.lora_alpha", "model.lora_dropout", "model.target_modules"),
+        lambda c: not c.model.lora_rank,
+        "there is no adapter: set model.lora_rank",
+    ),
+    Rule(
+        (
+            "model.warm_start.steps",
+            "model.warm_start.batch_size",
+            "model.warm_start.lr",
+            "model.warm_start.seed",
+        ),
+        lambda c: c.model.warm_start.kind == "none" or c.model.path not in LADDER,
+        "the model has no warm start",
+    ),
+    Rule(
+        ("model.warm_start.target", "model.warm_start.tolerance"),
+        lambda c: c.model.warm_start.kind != "matched" or c.model.path not in LADDER,
+        "only a matched warm start has it",
+    ),
+    Rule(
+        ("data.difficulty_field",),
+        lambda c: c.data.order != "curriculum",
+        "only data.order curriculum sorts by it",
+    ),
+    Rule(
+        ("reward.judge_model",), lambda c: not c.reward.judge_url, "no judge is asked: set reward.judge_url"
+    ),
+)
+
+
+def inert_keys(config: RunConfig, keys: Iterable[str]) -> dict[str, str]:
+    """Those of the dotted keys that change nothing in a run, each with the reason and, where there is one, the fix."""
+    found = {}
+    for key in keys:
+        for rule in RULES:
+            if any(key == own or key.startswith(f"{own}.") for own in rule.keys) and rule.unused(config):
+                found[key] = rule.why
+                break
+    return found
+
+
+def set_keys(config: RunConfig) -> list[str]:
+    """The dotted keys that a params file or an override has set."""
+
+    def walk(section: Any, place: str) -> Iterable[str]:
+        for name in type(section).model_fields:
+            if name in section.model_fields_set:
+                value, key = getattr(section, name), f"{place}{name}"
+                if hasattr(type(value), "model_fields") and not hasattr(value, "kind"):
+                    yield from walk(value, f"{key}.")
+                else:
+                    yield key
+
+    return list(walk(config, ""))
+
+
+def inert_factors(runs: "Sequence[PlannedRun]") -> dict[str, str]:
+    """What a study varies and no run of it uses: dotted key to reason."""
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for key, value in run.overrides.items():
+            values.setdefault(key, set()).add(repr(value))
+    varied = [
+        key for key, found in values.items() if len(found) > 1 or any(key not in r.overrides for r in runs)
+    ]
+    reasons = [inert_keys(run.config, varied) for run in runs]
+    return {key: reasons[0][key] for key in varied if all(key in reason for reason in reasons)}
+
+
+def inert_sentences(reasons: Mapping[str, str]) -> list[str]:
+    """A sentence for each of `inert_keys` or `inert_factors`; keys of one reason share theirs."""
+    keys: dict[str, list[str]] = {}
+    for key, why in reasons.items():
+        keys.setdefault(why, []).append(key)
+    return [f"Caution: {', '.join(own)} changes nothing here: {why}." for why, own in keys.items()]
+
+
+def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
+    """Groups of cells whose runs ended with the same gradient, score and pass@1 to the last bit, seed for seed: what
+    tells the cells apart had no effect on them.
+
+    Args:
+        points: from `rlkit.measures.summary.final`.
+    """
+    told = [c for c in ("actor/grad_norm", "critic/score/mean", "eval/pass@1") if c in points]
+    if "actor/grad_norm" not in told or "seed" not in points:
+        return []
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
+        content = tuple(part[["seed", *told]].itertuples(index=False, name=None))
+        found.setdefault(content, []).append(str(cell))
+    return [sorted(cells) for cells in found.values() if len(cells) > 1]
+
+
+def equal_cells_sentence(points: "pd.DataFrame") -> str:
+    """A caution that names the cells of `equal_cells`; empty where there are none."""
+    groups = "; ".join(", ".join(cells) for cells in equal_cells(points))
+    return f"Caution: the runs of these cells are identical, step for step: {groups}." if groups else ""

@@ -1,0 +1,231 @@
+"""What a study is going to do: its runs, in order of cost, and where each stands."""
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rlkit.config import RunConfig, load
+from rlkit.data.lengths import at_hand
+from rlkit.errors import UserError
+from rlkit.files import write_text
+from rlkit.models.shapes import LADDER
+from rlkit.results.store import read_json
+from rlkit.seeds import content_hash
+from rlkit.studies.file import StudyConfig, read_study
+from rlkit.studies.notebook import check_parameters, parameters_of
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedRun:
+    """One run of a study: its configuration, and how it differs from what all runs share."""
+
+    config: RunConfig
+    cell: Mapping[str, Any]
+    overrides: Mapping[str, Any]
+    held_out: bool
+
+    variant: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.config.id
+
+    @property
+    def name(self) -> str:
+        """The cell in words: the variant and the grid's values."""
+        words = [self.variant] if self.variant else []
+        return ", ".join([*words, *map(str, self.cell.values())]) or self.config.study
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What study.json says of it."""
+        variant = {"variant": self.variant} if self.variant else {}
+        return {"cell": self.name, **variant, "held_out": self.held_out, "seed": self.config.seed}
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}, seed {self.config.seed}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a study is going to do."""
+
+    config: StudyConfig
+    params: Path
+    runs: list[PlannedRun]
+    root: Path
+    overrides: Mapping[str, Any]
+    threads: int = 0
+    """CPU threads of each run; 0 is all cores. The estimated seconds depend on it."""
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.config.study
+
+    @cached_property
+    def analysis(self) -> dict[str, Any]:
+        """What the analysis notebook is executed with: the study's folder, or what `rlkit.study` was called
+        with where the notebook calls it too, and the parameters of the study's file."""
+        section = self.config.analysis
+        given = {
+            "study": str(self.folder),
+            "params": str(self.params),
+            "overrides": dict(self.overrides),
+            "root": str(self.root),
+        }
+        known = parameters_of(section.notebook)
+        chosen = {name: value for name, value in given.items() if name in known}
+        return check_parameters(section.notebook, {**chosen, **(section.model_extra or {})})
+
+    def run_folder(self, run: PlannedRun) -> Path:
+        return self.folder / "runs" / run.id
+
+    def notebook(self, run: PlannedRun) -> Path:
+        """Where the executed copy of the run's notebook is kept."""
+        return self.folder / "notebooks" / f"{run.id}.ipynb"
+
+    def is_finished(self, run: PlannedRun) -> bool:
+        status = read_json(self.run_folder(run) / "run.json").get("status")
+        return status == "finished" and self.notebook(run).exists()
+
+    @cached_property
+    def to_do(self) -> list[PlannedRun]:
+        """The runs that are not finished, most expensive first: the last to end is then a short one."""
+        unfinished = [run for run in self.runs if not self.is_finished(run)]
+        return sorted(unfinished, key=lambda run: -self.costs[run.name]["flops"])
+
+    @cached_property
+    def costs(self) -> dict[str, dict[str, float]]:
+        """The predicted `flops` and `seconds` of a whole run of each cell that has unfinished ones, NaN where its model
+        is not known here."""
+        from rlkit.sizing.estimate import estimate
+
+        threads = {"trainer.num_threads": self.threads}
+        found = {
+            run.name: estimate(load(self.params, {**threads, **run.overrides}))
+            for run in self.runs
+            if not self.is_finished(run)
+        }
+        unknown = {"flops": math.nan, "seconds": math.nan}
+        return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
+
+    @cached_property
+    def warm_starts(self) -> dict[str, dict[str, float]]:
+        """The predicted `flops` and `seconds` of the warm starts that are to be made, by the first cell of those that
+        share them: those of all seeds together, where each has its own."""
+        from rlkit.sizing.estimate import estimate_warm_start
+        from rlkit.training.warm_start import to_make
+
+        threads = {"trainer.num_threads": self.threads}
+        starts = {
+            (run.name, run.config.model.warm_start.seed): run
+            for run in self.runs
+            if not self.is_finished(run)
+        }
+        first: dict[Path, PlannedRun] = {}
+        for run in starts.values():
+            if folder := to_make(run.config):
+                first.setdefault(folder, run)
+        found: dict[str, dict[str, float]] = {}
+        for run in first.values():
+            if cost := estimate_warm_start(load(self.params, {**threads, **run.overrides})):
+                own = found.setdefault(run.name, {"flops": 0.0, "seconds": 0.0})
+                own["flops"], own["seconds"] = own["flops"] + cost[0], own["seconds"] + cost[1]
+        return found
+
+    def record(self) -> None:
+        """Write study.json: the held-out cells, frozen by the first call, and the runs.
+
+        Raises:
+            UserError: the study has begun with other held-out cells.
+        """
+        path = self.folder / "study.json"
+        frozen = read_json(path).get("holdout", self.config.holdout)
+        if frozen != self.config.holdout:
+            raise UserError(
+                f"holdout is {self.config.holdout}, but the study {self.config.study!r} began with {frozen}: "
+                "what is held out cannot change once runs exist; restore it, or give the study another name."
+            )
+        runs = {run.id: run.record for run in self.runs}
+        content = {
+            "study": self.config.study,
+            "params": str(self.params),
+            "holdout": self.config.holdout,
+            "variants": self.config.variants,
+            "grid": self.config.grid,
+            "seeds": self.config.seeds,
+            "runs": runs,
+        }
+        write_text(path, json.dumps(content, indent=1) + "\n")
+
+
+def make_plan(
+    path: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
+) -> Plan:
+    """The runs of a study file, checked, before anything is started or written.
+
+    Args:
+        overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
+
+    Raises:
+        UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
+            or a law that there is not.
+    """
+    from rlkit.laws.law import resolve  # seconds, which other commands do without
+
+    path = Path(path)
+    config = read_study(path, overrides or {})
+    shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
+    runs = []
+    variants = config.variants or {"": {}}
+    for name, cell, seed in itertools.product(variants, config.cells(), config.seeds):
+        changes = {"study": config.study, **shared, **variants[name], **cell, "seed": seed}
+        place = {**cell, "seed": seed, "variant": name}
+        held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
+        runs.append(PlannedRun(load(path, changes), cell, changes, held_out, name))
+    if len({run.id for run in runs}) < len(runs):
+        raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
+    if all(run.held_out for run in runs) and config.holdout:
+        raise UserError(f"{path}: holdout is {config.holdout}, which is every run: leave some for the fit.")
+    _check_first_steps(path, runs)
+    check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
+    plan = Plan(config, path, runs, Path(root), overrides or {})
+    laws = plan.analysis  # a wrong parameter is an error before the first run
+    for law in (laws.get("law"), laws.get("training_law"), *laws.get("forms", [])):
+        if law:
+            resolve(law)
+    sizes = {run.config.model.path for run in runs if not run.held_out}
+    of_size = {**parameters_of(config.analysis.notebook), **laws}.get("x") == "parameters_non_embedding"
+    if (law := laws.get("law")) and of_size and len(sizes) < 2:
+        raise UserError(
+            f"{path}: analysis.law is {law!r} of model size, but the fit has one size, {sizes.pop()}: add values of "
+            "model.path to the grid, hold less out, or name no law."
+        )
+    return plan
+
+
+def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
+    """Refuse a study with runs that would end at their first step. Seeds, ladder sizes and models of a hub have that in
+    common."""
+    from rlkit.training.preflight import preflight  # loads torch
+
+    seen = set()
+    for run in runs:
+        content = run.config.model_dump(mode="json")
+        content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
+        model = content["model"]["path"]
+        if model in LADDER or not at_hand(model):  # a hub's model is looked at when a run loads it
+            content["model"]["path"] = "ladder" if model in LADDER else "hub"
+        if (key := content_hash(content)) in seen:
+            continue
+        seen.add(key)
+        try:
+            preflight(run.config)
+        except UserError as error:
+            raise UserError(f"{path}: {run.label}: {error}") from None

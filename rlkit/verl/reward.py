@@ -1,0 +1,64 @@
+"""verl's reward function: `compute_score` over the router and its worker processes.
+
+    reward.custom_reward_function.path=pkg://rlkit.verl.reward
+    +reward.custom_reward_function.reward_kwargs.config={scorer: strict}
+
+verl calls it in threads of its reward workers. An answer that cannot be graded raises: verl 0.9.1 then drops
+this answer alone (its session fails, the others of the group are trained on), so an error is never a zero.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rlkit.config import RewardConfig
+from rlkit.data.exporting import from_verl
+from rlkit.rewards.pool import shared_router
+from rlkit.types import Reward
+from rlkit.verl.answers import record
+
+PLACE = "rlkit"  # the key of extra_info under which our agent loop says which answer this is
+_EXPORTED = ("index", "split", "json")  # keys of extra_info that exporting.verl_row wrote
+
+
+class UngradedAnswer(RuntimeError):
+    """An answer could not be graded; its message is the reason."""
+
+
+def compute_score(
+    data_source: str,
+    solution_str: str,
+    ground_truth: str,
+    extra_info: Mapping[str, Any] | None = None,
+    *,
+    config: Mapping[str, Any] | None = None,
+    answers: str | None = None,
+    **_: Any,
+) -> dict[str, float]:
+    """The reward of one answer, with the same keys for every data_source.
+
+    Args:
+        ground_truth, extra_info: of a row that `rlkit data export verl` wrote.
+        config: a `reward` section (RewardConfig).
+        answers: folder of the answers log; without one, nothing is logged.
+
+    Returns:
+        `score` (what trains) and `correct` (1.0 or 0.0, what is reported).
+
+    Raises:
+        UngradedAnswer: the grader failed. It is in the answers log.
+    """
+    info = dict(extra_info or {})
+    truth, task_info = from_verl(ground_truth, {k: info[k] for k in _EXPORTED if k in info})
+    reward = shared_router(RewardConfig.model_validate(dict(config or {}))).grade_rows(
+        [(data_source, solution_str, truth, task_info)]
+    )[0]
+    if answers and PLACE in info:
+        record(answers, info[PLACE], data_source, solution_str, reward)
+    return score_of(reward)
+
+
+def score_of(reward: Reward) -> dict[str, float]:
+    """A reward as verl takes it. Raises UngradedAnswer."""
+    if reward.value is None:
+        raise UngradedAnswer(reward.error)
+    return {"score": reward.value, "correct": float(bool(reward.correct))}

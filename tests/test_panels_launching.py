@@ -1,0 +1,221 @@
+"""Runs in processes of their own: they outlive kernels, are found again, stop in order and say why they failed."""
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.panels.launching import RunFailed, attach, launch
+from rlkit.results.progress import process_of, run_state
+from rlkit.results.store import RunStore, announce, read_json, read_jsonl
+from rlkit.studies.notebook import execute
+from rlkit.studies.report import status_table
+
+ROOT = Path(__file__).parent.parent
+SMALL = {
+    "study": "tiny",
+    "model.path": "ladder-10k",
+    "model.warm_start": {"kind": "none"},
+    "data.train_batch_size": 8,
+    "rollout.n": 2,
+    "trainer.total_training_steps": 400,
+    "trainer.test_freq": 200,
+    "trainer.save_freq": 100,
+    "evaluation.size": 16,
+    "evaluation.n": 1,
+}
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture
+def config(tmp_path):
+    """A run of a few seconds; whatever still trains it is ended after the test."""
+    made = rlkit.load("params/train.yaml", SMALL)
+    yield made
+    process = process_of(read_json(tmp_path / "tiny" / "runs" / made.id / "run.json"))
+    if process is not None and process.pid != os.getpid():
+        process.kill()
+        process.wait()
+
+
+def wait_for(condition, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "nothing happened"
+        time.sleep(0.05)
+
+
+def steps(folder: Path) -> list[int]:
+    return [row["step"] for row in read_jsonl(folder / "metrics.jsonl")]
+
+
+def test_a_run_outlives_its_killed_notebook_which_finds_it_again(tmp_path, config):
+    folder = tmp_path / "tiny" / "runs" / config.id
+    command = [sys.executable, "-m", "papermill", "notebooks/train.ipynb", str(tmp_path / "killed.ipynb")]
+    overrides = str({"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)})
+    job = subprocess.Popen([*command, "-y", overrides], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    wait_for(lambda: len(steps(folder)) > 2)
+    for process in [*psutil.Process(job.pid).children(), psutil.Process(job.pid)]:  # the kernel, papermill
+        process.kill()
+    job.wait()
+    assert attach(folder).status == "running"
+
+    values = {"config": "params/train.yaml", "overrides": SMALL, "root": str(tmp_path)}
+    executed = execute("notebooks/train.ipynb", tmp_path / "again.ipynb", values)
+    assert steps(folder) == list(range(401))
+    assert len(read_json(folder / "run.json")["attempts"]) == 1
+    reads_without_widgets(executed, config.id)
+
+
+def reads_without_widgets(path: Path, run_id: str) -> None:
+    """Every output is words, a table or a picture beside whatever else it is."""
+    (cell,) = [c for c in nbformat.read(path, as_version=4).cells if "await rlkit.launch" in c.source]
+    data = [output.data for output in cell.outputs if "data" in output]
+    assert any("image/png" in bundle for bundle in data)
+    assert any("samples of step 400" in bundle.get("text/html", "") for bundle in data)
+    assert f"{run_id}: finished · step 400 of 400" in data[0]["text/plain"]
+    assert not any("application/vnd.jupyter.widget-view+json" in bundle for bundle in data)
+
+
+def test_an_interrupt_stops_at_a_checkpoint_and_a_killed_run_goes_on_from_one(tmp_path, config):
+    run = launch(config, root=tmp_path)
+    threading.Thread(
+        target=lambda: (wait_for(lambda: len(steps(run.folder)) > 2), os.kill(os.getpid(), signal.SIGINT))
+    ).start()
+    assert run.watch(every=0.1).status == "stopped"
+    reached = run.state.step
+    assert reached and reached < 400
+    assert (run.folder / "checkpoints").exists()
+
+    again = launch("params/train.yaml", SMALL, root=tmp_path)
+    assert again.folder == run.folder and again.state.active
+    wait_for(lambda: steps(run.folder)[-1] > reached + 2)
+    owner = process_of(read_json(run.folder / "run.json"))
+    assert owner is not None
+    owner.kill()
+    with pytest.raises(
+        RunFailed, match=r"its process is gone .*resume\(\) continues from the last checkpoint"
+    ):
+        run.wait()
+    assert run.status == "lost"
+    assert run.resume().wait().status == "finished"
+    assert steps(run.folder) == list(range(401))
+    assert run.resume().status == "finished" and len(read_json(run.folder / "run.json")["attempts"]) == 3
+
+
+@pytest.mark.parametrize("wait", [True, False])
+def test_a_run_that_is_stopped_before_it_begins_is_stopped_and_can_begin_again(tmp_path, config, wait):
+    run = launch(config, root=tmp_path)
+    assert run.status == "starting"
+    assert run.stop(wait).status == "stopped"
+    assert run.resume().status == "starting"
+    run.stop()
+
+
+def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path, config):
+    run = launch(config, root=tmp_path, evaluation__size=800, evaluation__n=20)
+    wait_for(lambda: run.status == "running")
+    assert run.stop().wait().status == "stopped"
+    assert run.state.reason == "" and steps(run.folder) == []
+
+
+def test_a_failed_notebook_shows_the_sentence_of_the_run(tmp_path):
+    values = {"config": "params/train.yaml", "root": str(tmp_path)}
+    with pytest.raises(UserError, match="gdpo"):
+        execute(
+            "notebooks/train.ipynb",
+            tmp_path / "out.ipynb",
+            {**values, "overrides": {**SMALL, "algorithm.adv_estimator": "gdpo"}},
+        )
+    state = run_state(next((tmp_path / "tiny" / "runs").iterdir()))
+    assert state.status == "failed" and "gdpo" in state.reason
+
+
+def test_one_run_of_a_study_file_has_to_choose_its_cell(tmp_path):
+    study = tmp_path / "sizes.yaml"
+    study.write_text(
+        "run: {trainer: {total_training_steps: 1}}\ngrid: {model.path: [ladder-10k, ladder-30k]}\n"
+    )
+    with pytest.raises(
+        UserError, match="choose its cell.*in Python by the overrides {'model.path': 'ladder-10k'}"
+    ):
+        rlkit.launch(study, root=tmp_path)
+    with pytest.raises(UserError, match="choose its cell"):
+        execute(
+            "notebooks/train.ipynb", tmp_path / "out.ipynb", {"config": str(study), "root": str(tmp_path)}
+        )
+    assert not (tmp_path / "sizes").exists()  # nothing has begun
+
+
+def test_runs_are_found_by_folder_or_id(tmp_path, config):
+    with RunStore.open(config, tmp_path) as store:
+        assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
+        assert "running" in repr(attach(store.folder))
+        with pytest.raises(UserError, match="no run 'other'"):
+            attach("other", tmp_path)
+
+
+def test_a_run_on_another_machine_is_not_stopped_from_here(tmp_path, config, monkeypatch):
+    with RunStore.open(config, tmp_path) as store:
+        store.log(0, {"eval/pass@1": 0.25})
+        process = {**store.info["process"], "host": "elsewhere"}
+        store.update(process=process)
+    assert attach(store.folder).status == "running"
+    with pytest.raises(UserError, match="on the machine elsewhere"):
+        attach(store.folder).stop()
+    old = time.time() - 2000  # longer than trainer.stall_timeout without a word
+    for name in ("metrics.jsonl", "run.json"):
+        os.utime(store.folder / name, (old, old))
+    assert attach(store.folder).status == "lost"
+
+
+def test_the_state_of_a_run_tells_pace_and_progress(tmp_path, config):
+    with RunStore.open(config, tmp_path) as store:
+        store.log(0, {"eval/pass@1": 0.25})
+        for step in (1, 2, 3):
+            store.log(step, {"critic/score/mean": step / 10})
+        rows = list(read_jsonl(store.folder / "metrics.jsonl"))
+        state = run_state(store.folder)
+    pace = sorted(b["time"] - a["time"] for a, b in itertools.pairwise(rows))[1]
+    assert (state.status, state.step, state.total, state.reward) == ("running", 3, 400, 0.3)
+    assert state.left == pytest.approx(397 * pace) and state.passed() == "pass@1 0.25 → 0.25"
+    assert state.device == "cpu" and state.updated == pytest.approx(time.time(), abs=60)
+
+
+def test_a_process_that_ended_before_its_run_began_is_a_failure(tmp_path, config):
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    folder = tmp_path / "tiny" / "runs" / config.id
+    folder.mkdir(parents=True)
+    announce(folder, gone.pid, "starting")
+    (folder / "run.log").write_text("[rlkit] started: x\nold\n[rlkit] started: x\nError: no such model\n")
+    state = run_state(folder)
+    assert (state.status, state.reason) == ("failed", "no such model")
+
+
+def test_the_status_of_a_study_shows_runs_that_have_not_begun(tmp_path):
+    from rlkit.studies.plan import make_plan
+
+    plan = make_plan("params/pass_at_k.yaml", root=tmp_path)
+    plan.record()
+    with RunStore.open(plan.runs[0].config, tmp_path) as store:
+        store.log(0, {"eval/pass@1": 0.25})
+        table = status_table(plan.folder)
+    states = list(table.columns[1].cells)
+    assert [str(state) for state in states] == ["running", "waiting", "waiting", "waiting"]
+    assert str(next(iter(table.columns[0].cells))) == "ladder-30k, seed 0"
+    assert table.caption == "1 running, 3 waiting on cpu"

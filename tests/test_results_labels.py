@@ -1,0 +1,146 @@
+"""Runs made by hand are named by what differs between their configurations."""
+
+import io
+import os
+import time
+
+import pytest
+from rich.console import Console
+from study_folder import config, write_run, write_study
+
+import rlkit
+from rlkit.figures.study import StudyData, drawn
+from rlkit.results.labels import labels
+from rlkit.results.read import flatten
+from rlkit.results.store import RunStore
+from rlkit.studies.report import status_table
+
+
+def named(*runs) -> list[str]:
+    return labels([flatten(run.model_dump(mode="json")) for run in runs])
+
+
+def lr(rate: float, **changes):
+    return config(actor={"optim": {"lr": rate}}, **changes)
+
+
+def test_seeds_alone_make_no_difference():
+    assert named(config(), config(seed=1)) == ["ladder-10k", "ladder-10k"]
+
+
+def test_what_differs_is_named_and_nothing_else():
+    assert named(lr(1e-3), lr(1e-4), lr(1e-4, seed=3)) == [
+        "optim.lr = 0.001", "optim.lr = 0.0001", "optim.lr = 0.0001",
+    ]  # fmt: skip
+
+
+def test_a_key_that_goes_along_with_another_is_not_named():
+    ppo = config(algorithm={"adv_estimator": "gae"}, critic={"warmup_steps": 3})
+    assert named(config(), ppo) == ["grpo", "gae"]
+    crossed = named(
+        config(), config("ladder-30k"), lr(1e-3), config("ladder-30k", actor={"optim": {"lr": 1e-3}})
+    )
+    assert crossed == [
+        "ladder-10k, optim.lr = 0.0001", "ladder-30k, optim.lr = 0.0001",
+        "ladder-10k, optim.lr = 0.001", "ladder-30k, optim.lr = 0.001",
+    ]  # fmt: skip
+
+
+def test_no_two_experiments_have_one_label():
+    near = named(lr(1e-3), lr(1.00001e-3))
+    assert near == ["optim.lr = 0.001", "optim.lr = 0.00100001"]
+    assert named(config("runs/a/policy"), config("runs/b/policy")) == ["runs/a/policy", "runs/b/policy"]
+    both = named(lr(1e-3), config(), config(critic={"optim": {"lr": 1e-4}}))
+    assert both[0] == "actor.optim.lr = 0.001, critic.optim.lr = 0.001" and len(set(both)) == 3
+
+
+@pytest.fixture(scope="module")
+def by_hand(tmp_path_factory):
+    """Three runs without a study's file, two of which differ in their seeds only."""
+    root = tmp_path_factory.mktemp("outputs")
+    for run in (lr(1e-3), lr(1e-4), lr(1e-4, seed=1)):
+        write_run(root, run, 10_000)
+    return root / "sizes"
+
+
+def test_tables_and_figures_of_runs_made_by_hand_have_words(by_hand):
+    cells = rlkit.read(by_hand).groupby("cell")["run"].nunique()
+    assert cells.to_dict() == {"optim.lr = 0.0001": 2, "optim.lr = 0.001": 1}
+    evals = rlkit.read_evals(by_hand)
+    assert set(evals["cell"]) == set(cells.index) and not evals["held_out"].any()
+    drawing = drawn(StudyData(by_hand), "learning_curves", "neurips")["learning_curves"]
+    shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
+    assert shown == ["optim.lr = 0.0001", "optim.lr = 0.001"]
+
+
+def test_the_status_of_a_run_made_by_hand_has_words_and_its_id(by_hand):
+    names = [str(name) for name in status_table(by_hand).columns[0].cells]
+    ids = [folder.name for folder in sorted((by_hand / "runs").iterdir())]
+    assert [name.partition("\n")[2] for name in names] == ids
+    assert {name.partition("\n")[0] for name in names} == {
+        "optim.lr = 0.001, seed 0", "optim.lr = 0.0001, seed 0", "optim.lr = 0.0001, seed 1",
+    }  # fmt: skip
+
+
+def test_an_id_is_whole_in_a_narrow_terminal_beside_running_and_starting_runs(tmp_path):
+    rates = (1e-3, 1e-4)
+    runs = [
+        config(model, actor={"optim": {"lr": rate}})
+        for model in ("ladder-10k", "ladder-300k")
+        for rate in rates
+    ]
+    for i, run in enumerate(runs):
+        folder = write_run(tmp_path, run, 10_000)
+        with RunStore.open(run, tmp_path) as store:  # now running
+            store.update(phase="" if i else "warm start 100/240")
+            if not i:
+                (folder / "metrics.jsonl").unlink()
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "sizes"))
+    text = capture.get()
+    assert all(run.id in text for run in runs) and max(map(len, text.splitlines())) <= 80
+    assert text.count("running") == 5 and "warm start 100/240" in text and "→" in text
+
+
+def test_the_status_of_a_changed_study_fits_80_columns_when_all_runs_have_ended(tmp_path):
+    folder = write_study(tmp_path)
+    longer = config(trainer={"total_training_steps": 1000, "test_freq": 10})
+    write_run(tmp_path, longer, 10_000)  # no longer in the study's file: it is shown with its id
+    before = time.time() - 28 * 60
+    for file in folder.glob("runs/*/*"):
+        os.utime(file, (before, before))
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(folder))
+    assert capture.get().count("28 min") == 9 and "left" not in capture.get()
+
+
+def test_all_columns_are_whole_in_80_columns_beside_an_adapted_models_long_id(tmp_path):
+    long = config("smollm2-135m-instruct", study="long")
+    write_run(tmp_path, long, 10_000)
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "long"))
+    text = capture.get()
+    header = next(line for line in text.splitlines() if "pass@1" in line)
+    assert len(long.id) == 38 and long.id in text and header.split()[-1] == "ago" and "→" in text
+
+
+def test_the_status_says_why_a_run_ended(tmp_path):
+    failing = config(study="failing")
+    with RunStore.open(failing, tmp_path) as store:
+        store.update(
+            status="failed", reason="data.max_prompt_length is 3, " + "but a prompt has more tokens. " * 9
+        )
+    console = Console(width=80, file=io.StringIO())
+    with console.capture() as capture:
+        console.print(status_table(tmp_path / "failing"))
+    text = " ".join(capture.get().split())
+    assert "data.max_prompt_length is 3, but" in text.replace("failed ", "") and "…" in text
+
+
+def test_the_status_of_several_studies_groups_them(by_hand):
+    write_run(by_hand.parent, config(study="other"), 10_000)
+    names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]
+    assert names[0] == "other" and names[2] == "sizes" and len(names) == 6

@@ -1,0 +1,68 @@
+"""Reading results: one damaged run is left out with a warning and spoils no other."""
+
+import json
+
+import pandas as pd
+import pytest
+import yaml
+
+from rlkit.results.read import read, read_evals
+
+
+@pytest.fixture
+def study(tmp_path):
+    for name in ("good", "bad"):
+        folder = tmp_path / "s" / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(
+            yaml.safe_dump({"study": "s", "seed": 0, "model": {"path": name}})
+        )
+        (folder / "run.json").write_text(json.dumps({"status": "finished", "git": {"commit": "abc"}}))
+        (folder / "metrics.jsonl").write_text(json.dumps({"step": 0, "eval/pass@1": 0.5, "loss": 1.0}) + "\n")
+        rows = {"step": 0, "task_id": ["a", "b"], "data_source": "x", "sample": 0, "correct": [True, None]}
+        pd.DataFrame(rows).assign(response="long").to_parquet(folder / "evals.parquet")
+    return tmp_path / "s"
+
+
+def deep(count: int) -> str:
+    return '{"a":' * count + "1" + "}" * count
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("metrics.jsonl", json.dumps({"step": 0, "loss": "high"})),
+        ("metrics.jsonl", json.dumps({"step": 0, "loss": [1, 2]})),
+        ("metrics.jsonl", json.dumps({"step": [0], "loss": 1})),
+        ("metrics.jsonl", deep(100_000)),
+        ("run.json", b"\xff\xfe{}"),
+        ("run.json", deep(100_000)),
+        ("run.json", json.dumps({"git": "abc"})),
+        ("evals.parquet", "not parquet"),
+        ("../../study.json", b"\xff\xfe{}"),
+        ("../../study.json", json.dumps({"runs": [1]})),
+    ],
+    ids=range(10),
+)
+@pytest.mark.filterwarnings("ignore:.*is left out")
+def test_a_damaged_file_of_one_run_spoils_no_other(study, file, content):
+    path = study / "runs" / "bad" / file
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    found = read(study)
+    assert found.loc[found["run"] == "good", "value"].tolist() == [0.5, 1.0]
+    assert set(read_evals(study)["run"]) >= {"good"}
+
+
+@pytest.mark.parametrize("column", ["correct", "step", "task_id"])
+def test_evaluations_without_a_column_are_left_out_with_a_warning(study, column):
+    path = study / "runs" / "bad" / "evals.parquet"
+    pd.read_parquet(path).drop(columns=column).to_parquet(path)
+    with pytest.warns(
+        UserWarning, match=f"bad/evals.parquet cannot be read and is left out: it has no column '{column}'"
+    ):
+        assert set(read_evals(study)["run"]) == {"good"}
+
+
+def test_evaluations_are_counted(study):
+    found = read(study, "eval/*").query("run == 'good'")
+    assert found[["tasks", "samples"]].to_numpy().tolist() == [[1.0, 1.0]]

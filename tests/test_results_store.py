@@ -1,0 +1,187 @@
+"""The run store: what is written comes back, and no crash or second process spoils it."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlkit
+from rlkit import files
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.results.store import RunStore
+
+
+def config(**fields) -> RunConfig:
+    return RunConfig(study="s", **fields)
+
+
+def eval_row(task: str, sample: int, correct: bool | None, source: str = "math__arithmetic") -> dict:
+    graded = correct is not None
+    return {
+        "task_id": task,
+        "data_source": source,
+        "sample": sample,
+        "correct": correct,
+        "value": float(correct) if graded else None,
+        "error": None if graded else "the grader timed out",
+        "tokens": np.int64(3),
+        "finish_reason": "stop",
+        "response": "42",
+    }
+
+
+def test_a_run_comes_back_as_a_tidy_table(tmp_path):
+    with RunStore.open(config(seed=3), tmp_path) as store:
+        store.update(parameters_non_embedding=np.int64(29_000), held_out_hash="ab", status="finished")
+        store.log(0, {"eval/pass@1": 0.5, "eval/pass@1/math__arithmetic": 0.5})
+        store.log_evals(0, [eval_row("a", 0, True), eval_row("a", 1, False), eval_row("b", 0, None)])
+        store.log(
+            1,
+            {"critic/score/mean": np.float32(0.25), "actor/grad_norm": float("nan"), "score/openai/gsm8k": 1},
+        )
+    df = rlkit.read(tmp_path / "s")
+    assert set(df["seed"]) == {3} and set(df["model.path"]) == {"ladder-100k"}
+    assert set(df["data.train.0.kind"]) == {"arithmetic"}
+    assert set(df["parameters_non_embedding"]) == {29_000} and set(df["status"]) == {"finished"}
+    rows = df.set_index(["step", "metric", "data_source"])
+    assert rows.loc[(1, "critic/score/mean", "all"), "value"] == 0.25
+    assert np.isnan(rows.loc[(1, "actor/grad_norm", "all"), "value"])
+    assert rows.loc[(1, "score", "openai/gsm8k"), "value"] == 1
+    pass1 = rows.loc[(0, "eval/pass@1", "math__arithmetic")]
+    assert (pass1["value"], pass1["tasks"], pass1["samples"]) == (0.5, 1, 2)
+    assert np.isnan(rows.loc[(1, "critic/score/mean", "all"), "samples"])
+
+
+def test_the_same_is_read_from_run_study_and_outputs(tmp_path):
+    for seed in (0, 1):
+        with RunStore.open(config(seed=seed), tmp_path) as store:
+            store.log(1, {"actor/lr": 1e-4})
+    assert len(rlkit.read(tmp_path)) == len(rlkit.read(tmp_path / "s")) == 2
+    assert len(rlkit.read(store.folder)) == 1
+
+
+def test_reading_can_be_limited_to_some_metrics(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        store.log(1, {"eval/pass@1": 0.5, "actor/lr": 1e-4})
+    assert set(rlkit.read(tmp_path, metrics="eval/*")["metric"]) == {"eval/pass@1"}
+
+
+def test_an_ungraded_sample_stays_ungraded(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        store.log_evals(0, [eval_row("a", 0, True)])
+        store.log_evals(5, [eval_row("a", 0, None)])
+        store.update(parameters_total=7)
+    evals = rlkit.read_evals(tmp_path)
+    assert evals["correct"].isna().tolist() == [False, True]
+    assert evals["correct"].mean() == 1.0
+    assert evals["error"].tolist()[1] == "the grader timed out"
+    assert set(evals["parameters_total"]) == {7}
+
+
+def test_an_evaluation_logged_twice_counts_once(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        store.log_evals(5, [eval_row("a", 0, False)])
+        store.log_evals(5, [eval_row("a", 0, True), eval_row("b", 0, True)])
+    assert rlkit.read_evals(tmp_path)["correct"].tolist() == [True, True]
+
+
+def test_the_stored_config_repeats_the_run(tmp_path):
+    wanted = config(seed=1, model={"path": "ladder-30k"}, rollout={"n": 4})
+    with RunStore.open(wanted, tmp_path) as store:
+        again = rlkit.load(store.folder / "config.yaml")
+    assert again == wanted and again.id == wanted.id
+
+
+def test_resuming_drops_what_comes_after_the_checkpoint(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        for step in range(4):
+            store.log(step, {"actor/lr": step})
+            store.log_evals(step, [eval_row("a", 0, True)])
+            store.log_samples(step, [{"response": "x"}])
+    with RunStore.open(config(), tmp_path) as store:
+        store.truncate(2)
+        store.log(3, {"actor/lr": 30})
+    assert rlkit.read(tmp_path)["value"].tolist() == [0, 1, 2, 30]
+    assert rlkit.read_evals(tmp_path)["step"].tolist() == [0, 1, 2]
+    assert len((store.folder / "samples.jsonl").read_text().splitlines()) == 3
+    assert len(json.loads((store.folder / "run.json").read_text())["attempts"]) == 2
+
+
+def test_a_line_cut_by_a_crash_breaks_neither_reading_nor_the_next_line(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        store.log(1, {"actor/lr": 1.0})
+        with open(store.folder / "metrics.jsonl", "a") as file:
+            file.write('{"step": 2, "actor/l')
+        assert rlkit.read(tmp_path)["value"].tolist() == [1.0]
+    with RunStore.open(config(), tmp_path) as store:
+        store.log(2, {"actor/lr": 2.0})
+    assert rlkit.read(tmp_path)["value"].tolist() == [1.0, 2.0]
+
+
+def test_a_broken_file_is_left_out_with_a_warning(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        store.log(1, {"eval/pass@1": 1.0})
+        (store.folder / "evals.parquet").write_bytes(b"PAR1 cut")
+        (store.folder / "run.json").write_text('{"status": "fin')
+        with pytest.warns(UserWarning, match=r"evals\.parquet"):
+            assert rlkit.read(tmp_path)["value"].tolist() == [1.0]
+
+
+def test_a_second_process_is_refused_with_the_owner_named(tmp_path):
+    code = (
+        "import sys; from rlkit.config import RunConfig; from rlkit.results.store import RunStore;"
+        "RunStore.open(RunConfig(study='s'), sys.argv[1])"
+    )
+    with RunStore.open(config(), tmp_path) as store:
+        before = (store.folder / "run.json").read_text()
+        second = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True)
+        assert f"pid {os.getpid()} on" in second.stderr.splitlines()[-1]
+        assert (store.folder / "run.json").read_text() == before
+    assert subprocess.run([sys.executable, "-c", code, str(tmp_path)]).returncode == 0
+
+
+def test_an_unwritable_folder_is_one_sentence(tmp_path):
+    (tmp_path / "s").write_text("a file where the study's folder should be")
+    with pytest.raises(UserError, match=r"Cannot write .*choose another folder"):
+        RunStore.open(config(), tmp_path)
+
+
+def test_a_full_disk_is_said_before_the_start(tmp_path, monkeypatch):
+    usage = files.shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda _: usage._replace(free=1_000_000))
+    with pytest.raises(UserError, match="has 1 MB free and 20 MB are needed"):
+        RunStore.open(config(), tmp_path)
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path):
+    target = tmp_path / "run.json"
+    files.write_text(target, "old")
+    with pytest.raises(UserError, match="No space left on device"), files.replacing(target) as temporary:
+        temporary.write_text("half of the n")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert target.read_text() == "old" and list(tmp_path.iterdir()) == [target]
+
+
+def test_an_error_of_the_caller_is_not_taken_for_a_full_disk(tmp_path):
+    with pytest.raises(FileNotFoundError), files.replacing(tmp_path / "x") as temporary:
+        temporary.write_text("x")
+        Path(tmp_path / "missing").read_text()
+
+
+def test_no_runs_is_one_sentence(tmp_path):
+    with pytest.raises(UserError, match="There are no runs under"):
+        rlkit.read(tmp_path)
+
+
+def test_provenance_is_recorded(tmp_path):
+    with RunStore.open(config(), tmp_path) as store:
+        info = json.loads((store.folder / "run.json").read_text())
+    assert info["versions"]["verl"] == "0.9.1" and info["hardware"]["cores"] >= 1
+    assert info["process"]["pid"] == os.getpid() and info["status"] == "running"
+    assert set(info["git"]) in ({"commit", "dirty"}, set())

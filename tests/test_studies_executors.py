@@ -1,0 +1,222 @@
+"""Studies on other machines: Ray and Slurm (submitit's local one), workers that die, nothing lost."""
+
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+import rlkit
+from rlkit.errors import UserError
+from rlkit.studies import study as studies
+from rlkit.studies.executors import LocalExecutor
+from rlkit.studies.plan import make_plan
+from rlkit.studies.schedule import Scheduler, make_executor
+
+STUDY = """
+study: spread
+notebook: train.ipynb
+run:
+  model: {path: ladder-10k, warm_start: {kind: none}}
+  data: {train_batch_size: 4, train: [{kind: arithmetic, digits: 1}], max_response_length: 4}
+  rollout: {n: 2}
+  trainer: {total_training_steps: 6, test_freq: 0, save_freq: 1}
+  evaluation: {size: 4, n: 1}
+grid: {actor.optim.lr: [1.0e-4, 2.0e-4, 3.0e-4, 4.0e-4]}
+seeds: [0, 1]
+analysis: {notebook: analyse.ipynb}
+"""
+TRAIN = """
+import json, os, sys, time, warnings
+warnings.simplefilter("ignore")
+import rlkit
+loaded = rlkit.load(config, overrides)
+log = open(root + "/started.jsonl", "a")
+log.write(json.dumps({"run": loaded.id, "pid": os.getpid(), "parents": [os.getppid()]}) + "\\n")
+log.flush()
+rlkit.train(loaded, root=root, progress=False)
+"""
+
+
+@pytest.fixture
+def study_file(tmp_path, monkeypatch):
+    import nbformat
+
+    def notebook(name, parameters, code):
+        cells = [nbformat.v4.new_code_cell(parameters), nbformat.v4.new_code_cell(code)]
+        cells[0].metadata["tags"] = ["parameters"]
+        book = nbformat.v4.new_notebook(cells=cells)
+        book.metadata["kernelspec"] = {"name": "python3", "display_name": "python3", "language": "python"}
+        nbformat.write(book, tmp_path / name)
+
+    notebook("train.ipynb", 'config = ""\noverrides = {}\nroot = "outputs"', TRAIN)
+    notebook("analyse.ipynb", 'study = ""', "print(study)")
+    (tmp_path / "spread.yaml").write_text(STUDY)
+    (tmp_path / "outputs").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "spread.yaml"
+
+
+@pytest.fixture
+def cluster():
+    import ray
+
+    ray.init(num_cpus=2, include_dashboard=False, logging_level=logging.ERROR, log_to_driver=False)
+    yield ray
+    ray.shutdown()
+
+
+def check_nothing_is_lost(file: Path, plan) -> None:
+    table = rlkit.read("outputs/spread", "train/accuracy")
+    assert set(table.run) == {run.id for run in plan.runs} and len(plan.runs) == 8
+    for _, steps in table.groupby("run").step:
+        assert steps.tolist() == [1, 2, 3, 4, 5, 6]
+    assert (file.parent / "outputs/spread/notebooks/analyse.ipynb").exists()
+
+
+def kill_worker_of_a_run_at_step(step: int, killed: list[str]):
+    """Kill the Ray worker that executes some run, once that run has logged a step."""
+    import psutil
+
+    def look():
+        if killed:
+            return
+        for folder in Path("outputs/spread/runs").glob("*"):
+            metrics = folder / "metrics.jsonl"
+            if not metrics.exists() or metrics.read_text().count("\n") <= step:
+                continue
+            for process in psutil.process_iter(["cmdline"]):
+                words = " ".join(process.info["cmdline"] or [])
+                if "rlkit.studies.notebook" in words and folder.name in words:
+                    worker = process.parent()
+                    assert worker is not None
+                    worker.kill()  # the notebook's process ends with it
+                    killed.append(folder.name)
+                    return
+
+    return look
+
+
+@pytest.mark.timeout(420)
+def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monkeypatch):
+    from rlkit.studies.terminal import Board
+
+    killed: list[str] = []
+    look = kill_worker_of_a_run_at_step(3, killed)
+    monkeypatch.setattr(Board, "refresh", lambda self: look())
+    lost: list[str] = []
+    monkeypatch.setattr(Board, "lost", lambda self, run, problem: lost.append(run.id) or self._of.pop(run.id))
+    result = studies.study(study_file, executor="ray")
+    assert result.failed == {} and len(result.runs) == 8
+    assert killed and lost == killed
+    check_nothing_is_lost(study_file, make_plan(study_file))
+    attempts = rlkit.results.store.read_json(Path("outputs/spread/runs") / killed[0] / "run.json")["attempts"]
+    assert len(attempts) == 2
+
+
+def test_a_run_that_is_lost_again_and_again_is_given_up(study_file, monkeypatch):
+
+    class Doomed:
+        lost = True
+
+        def done(self):
+            return True
+
+        def problem(self):
+            return "lost with its worker"
+
+    class Nowhere:
+        workers, threads, started = 8, 1, 0
+
+        def start(self, work):
+            self.started += 1
+            return Doomed()
+
+    executor = Nowhere()
+    plan = make_plan(study_file)
+    failed = Scheduler(plan, executor).train()  # pyright: ignore[reportArgumentType]  # jobs that are never interrupted
+    assert set(failed) == {run.id for run in plan.runs} and executor.started == 8 * 4
+
+
+@pytest.mark.timeout(300)
+def test_a_run_through_slurm_s_local_stand_in(study_file):
+    pytest.importorskip("submitit")
+    changes = {"grid.actor.optim.lr": [1e-4], "seeds": [0]}
+    result = studies.study(
+        study_file, changes, executor="slurm", options={"cluster": "local", "timeout_min": 5}
+    )
+    assert result.failed == {}
+    assert rlkit.read("outputs/spread", "train/accuracy").step.max() == 6
+
+
+@pytest.mark.parametrize(
+    "name, options, message",
+    [
+        ("rey", {}, "Did you mean 'ray'"),
+        ("local", {"num_gpus": 1}, "--option num_gpus is for ray and slurm"),
+        ("ray", {"adress": "auto"}, "adress"),
+        ("slurm", {"cluster": "local", "partitoin": "x"}, "partitoin"),
+    ],
+)
+def test_wrong_executors_are_one_sentence(name, options, message):
+    with pytest.raises(UserError, match=message):
+        make_executor(name, 1, 1, options)
+
+
+def test_a_cluster_that_asks_for_a_token_is_joined(tmp_path):
+    """Ray 2.60 leaves a token in the home folder; `ray start` then asks for it."""
+    import psutil
+
+    (tmp_path / ".ray").mkdir()
+    (tmp_path / ".ray" / "auth_token").write_text("a" * 64)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")} | {"HOME": str(tmp_path)}
+    head = [
+        str(Path(sys.executable).with_name("ray")),
+        "start",
+        "--head",
+        "--block",
+        "--port=0",
+        "--num-cpus=2",
+    ]
+    short = tempfile.mkdtemp(prefix="ray", dir="/tmp")  # a socket's path has 107 characters at most
+    head += ["--include-dashboard=false", f"--temp-dir={short}"]
+    ray = subprocess.Popen(head, env=environment, stdout=subprocess.DEVNULL)
+    joining = "import os, sys, ray; from rlkit.studies.ray_executor import connect; "
+    joining += "print(connect(open(sys.argv[1]).read().strip()).cluster_resources()['CPU'])"
+    try:
+        address = Path(short) / "ray_current_cluster"
+        while not address.exists():
+            assert ray.poll() is None
+            time.sleep(0.2)
+        command = [sys.executable, "-c", joining, str(address)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
+        assert done.stdout == "2.0\n", done.stderr[-500:]
+    finally:
+        family = [*psutil.Process(ray.pid).children(recursive=True), psutil.Process(ray.pid)]
+        for process in family:
+            process.kill()
+        psutil.wait_procs(family, timeout=10)
+        shutil.rmtree(short, ignore_errors=True)
+
+
+def test_no_cluster_is_one_sentence(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with pytest.raises(UserError, match="No Ray cluster answers at 'localhost:1'"):
+        make_executor("ray", 1, 1, {"address": "localhost:1"})
+    monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
+    with pytest.raises(UserError, match="No Ray cluster answers at 'auto' .*refused"):
+        make_executor("ray", 1, 1, {})
+
+
+def test_local_workers_are_as_many_as_there_is_room_and_need_for(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert (LocalExecutor(0, 8).workers, LocalExecutor(0, 1).workers, LocalExecutor(3, 8).workers) == (
+        2,
+        1,
+        3,
+    )

@@ -1,0 +1,113 @@
+"""Keys that change nothing are said before the runs, and equal cells after them."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from study_folder import config, write_run
+from typer.testing import CliRunner
+
+from rlkit.cli import app
+from rlkit.config import RunConfig, load
+from rlkit.figures.study import StudyData, drawn
+from rlkit.measures.summary import before_after, final, write
+from rlkit.results.read import read
+from rlkit.studies.inert import RULES, equal_cells, inert_keys, set_keys
+
+
+def made(**sections) -> RunConfig:
+    return RunConfig.model_validate(sections)
+
+
+@pytest.mark.parametrize(
+    ("key", "without", "with_use"),
+    [
+        ("actor.clip_ratio_high", {}, {"actor": {"ppo_epochs": 2}}),
+        ("actor.clip_ratio", {}, {"data": {"train_batch_size": 64}, "actor": {"ppo_mini_batch_size": 16}}),
+        ("critic.optim.lr", {}, {"algorithm": {"adv_estimator": "gae"}}),
+        ("algorithm.lam", {}, {"algorithm": {"adv_estimator": "gae"}}),
+        ("algorithm.gamma", {}, {"algorithm": {"adv_estimator": "reinforce_plus_plus"}}),
+        ("algorithm.kl_ctrl.kl_coef", {}, {"algorithm": {"use_kl_in_reward": True}}),
+        ("actor.kl_loss_coef", {}, {"actor": {"use_kl_loss": True}}),
+        ("model.lora_alpha", {}, {"model": {"lora_rank": 8}}),
+        ("actor.optim.min_lr_ratio", {}, {"actor": {"optim": {"lr_scheduler_type": "cosine"}}}),
+        ("actor.policy_loss.kl_cov_ratio", {}, {"actor": {"policy_loss": {"loss_mode": "kl_cov"}}}),
+        ("data.difficulty_field", {}, {"data": {"order": "curriculum"}}),
+        ("model.warm_start.steps", {"model": {"path": "Qwen/Qwen2.5-0.5B"}}, {"model": {"path": "ladder-30k"}}),
+    ],
+)  # fmt: skip
+def test_a_key_without_a_use_is_found_and_one_with_a_use_is_not(key, without, with_use):
+    assert list(inert_keys(made(**without), [key])) == [key]
+    assert inert_keys(made(**with_use), [key]) == {}
+
+
+def test_every_rule_names_keys_that_there_are():
+    known = made().model_dump()
+    for key in (key for rule in RULES for key in rule.keys):
+        place = known
+        for part in key.split("."):
+            assert part in place, key
+            place = place[part]
+
+
+def test_what_was_set_is_told_from_defaults():
+    run = made(actor={"clip_ratio_high": 0.3, "optim": {"lr": 1e-4}}, seed=3)
+    assert set_keys(run) == ["seed", "actor.clip_ratio_high", "actor.optim.lr"]
+
+
+def test_no_shipped_file_sets_a_key_that_does_nothing_to_its_run():
+    for path in sorted(Path("params").glob("*.yaml")):
+        if path.stem.startswith(("agentic", "custom_domain", "plan", "scale_")) or "algorithms" in path.stem:
+            continue  # no run's file, or one whose variants use what they share
+        run = load(path)
+        assert inert_keys(run, set_keys(run)) == {}, path
+
+
+def test_a_dry_run_says_which_keys_do_nothing(tmp_path):
+    call = ["run", "params/train.yaml", "actor.clip_ratio_high=0.4", "--dry-run", "--root", str(tmp_path)]
+    said = " ".join(CliRunner().invoke(app, call).output.split())
+    assert "actor.clip_ratio_high changes nothing here: each batch is one optimizer step" in said
+    said = CliRunner().invoke(app, [*call, "actor.ppo_epochs=2"]).output
+    assert "changes nothing" not in said
+
+
+def test_a_study_over_a_key_that_does_nothing_is_warned_of_before_its_runs(tmp_path):
+    file = tmp_path / "clips.yaml"
+    file.write_text(
+        "study: clips\nrun: {model: {path: ladder-10k, warm_start: {kind: none}}}\n"
+        "grid: {actor.clip_ratio_high: [0.2, 0.4]}\n"
+    )
+    said = CliRunner().invoke(app, ["study", str(file), "--dry-run", "--root", str(tmp_path)]).output
+    assert "actor.clip_ratio_high changes nothing here" in " ".join(said.split())
+    file.write_text(file.read_text().replace("run: {", "run: {actor: {ppo_epochs: 2}, "))
+    said = CliRunner().invoke(app, ["study", str(file), "--dry-run", "--root", str(tmp_path)]).output
+    assert "changes nothing" not in said
+
+
+@pytest.fixture
+def twins(tmp_path):
+    """A study of two cells with equal runs and a third that differs."""
+    runs = {}
+    for name, clip, size in (("a", 0.2, 10_000), ("b", 0.4, 10_000), ("c", 0.6, 30_000)):
+        run = config(actor={"clip_ratio_high": clip})
+        write_run(tmp_path, run, size)
+        runs[run.id] = {"cell": name, "held_out": False, "seed": 0}
+    content = {"study": "sizes", "params": "params/sizes.yaml", "runs": runs}
+    (tmp_path / "sizes" / "study.json").write_text(json.dumps(content))
+    return tmp_path / "sizes"
+
+
+def test_identical_cells_are_named_in_the_summary_and_in_captions(twins):
+    points = final(read(twins))
+    assert equal_cells(points) == [["a", "b"]]
+    study = StudyData(twins)
+    caution = "Caution: the runs of these cells are identical, step for step: a, b."
+    assert caution in write(twins, before_after(study.evals), points)
+    assert caution in drawn(study, "before_after", "acl")["before_after"].caption
+    assert equal_cells(points[points["cell"] != "b"]) == []
+
+
+def test_cells_without_a_gradient_are_not_called_equal():
+    rows = pd.DataFrame({"cell": ["a", "b"], "seed": 0, "eval/pass@1": 0.5})
+    assert equal_cells(rows) == []

@@ -1,0 +1,117 @@
+"""Notebooks run strictly: nothing that papermill lets pass goes wrong in silence."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+
+from rlkit.errors import UserError
+from rlkit.studies.notebook import NotebookFailed, check_parameters, execute, parameters_of
+
+DEFAULTS = "lr = 1e-5\nsteps = 10\nname = 'x'\nflag = True\nsizes = [1]\nextra = None\noptions = {}"
+
+
+def notebook(path: Path, *cells: str, tag: str = "parameters") -> Path:
+    """A notebook file with a tagged first cell and the given cells."""
+    first = nbformat.v4.new_code_cell(DEFAULTS, metadata={"tags": [tag]})
+    nbformat.write(
+        nbformat.v4.new_notebook(cells=[first, *map(nbformat.v4.new_code_cell, cells)]), path / "a.ipynb"
+    )
+    return path / "a.ipynb"
+
+
+def outputs(path: Path) -> str:
+    cells = nbformat.read(path, as_version=4).cells
+    return "".join(o.get("text", "") for c in cells if c.cell_type == "code" for o in c.outputs)
+
+
+def test_parameters_are_read_from_the_tagged_cell(tmp_path):
+    assert parameters_of(notebook(tmp_path)) == {
+        "lr": 1e-5, "steps": 10, "name": "x", "flag": True, "sizes": [1], "extra": None, "options": {},
+    }  # fmt: skip
+
+
+def test_an_unknown_notebook_parameter_is_an_error(tmp_path):
+    with pytest.raises(UserError, match=r"no parameter 'stesp'. Did you mean 'steps'"):
+        execute(notebook(tmp_path), tmp_path / "out.ipynb", {"stesp": 3})
+    assert not (tmp_path / "out.ipynb").exists()
+
+
+def test_an_untagged_notebook_is_an_error(tmp_path):
+    with pytest.raises(UserError, match="has 0 cells tagged 'parameters'"):
+        execute(notebook(tmp_path, tag="other"), tmp_path / "out.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("flag", "true"), ("flag", 1), ("steps", 1.5), ("steps", True), ("lr", "1e-5"), ("name", None),
+     ("sizes", "[1, 2]"), ("options", [1]), ("lr", True)],
+)  # fmt: skip
+def test_a_value_of_the_wrong_type_is_an_error(tmp_path, name, value):
+    with pytest.raises(UserError, match=f"parameter '{name}'.*its default is"):
+        check_parameters(notebook(tmp_path), {name: value})
+
+
+@pytest.mark.parametrize("value", [{1: "integer key"}, {1, 2}, complex(1), b"bytes"])
+def test_a_value_without_a_notebook_form_is_an_error(tmp_path, value):
+    with pytest.raises(UserError, match="parameter 'extra'"):
+        check_parameters(notebook(tmp_path), {"extra": value})
+
+
+def test_values_arrive_as_they_were_meant_in_this_interpreter_and_folder(tmp_path):
+    values = "print([lr, steps, name, sizes, extra])"
+    target = execute(
+        notebook(tmp_path, values, "import os, sys\nprint([sys.executable, os.getcwd()])"),
+        tmp_path / "deep" / "out.ipynb",
+        {
+            "lr": np.float64(3),
+            "steps": np.int64(7),
+            "name": Path("a/b"),
+            "sizes": (1, 2),
+            "extra": np.ones(2),
+        },
+    )
+    assert "[3.0, 7, 'a/b', [1, 2], [1.0, 1.0]]" in outputs(target)
+    assert repr([sys.executable, str(Path.cwd())]) in outputs(target)
+    saved = nbformat.read(target, as_version=4)
+    nbformat.validate(saved)
+    assert "all cells ran" not in outputs(target)
+    assert saved.metadata.papermill.output_path == str(target)
+
+
+def test_a_failed_notebook_is_kept_until_it_succeeds(tmp_path):
+    source, target = (
+        notebook(tmp_path, "print('before')", "1 / steps", "print('after')"),
+        tmp_path / "out.ipynb",
+    )
+    with pytest.raises(NotebookFailed, match=r"ZeroDivisionError: division by zero \(see .*failed\.ipynb\)"):
+        execute(source, target, {"steps": 0})
+    assert not target.exists()
+    kept = outputs(tmp_path / "out.failed.ipynb")
+    assert "before" in kept and "after" not in kept
+    execute(source, target)
+    assert not (tmp_path / "out.failed.ipynb").exists() and "after" in outputs(target)
+
+
+def test_a_dead_kernel_is_a_failure_whatever_the_cells_say(tmp_path):
+    source = notebook(tmp_path, "print('before')", "import os; os._exit(0)", "print('after')")
+    with pytest.raises(NotebookFailed, match="the kernel died"):
+        execute(source, tmp_path / "out.ipynb")
+    assert "before" in outputs(tmp_path / "out.failed.ipynb")
+
+
+def test_leaving_a_cell_with_exit_is_a_failure(tmp_path):
+    with pytest.raises(NotebookFailed, match="ended before its last cell"):
+        execute(notebook(tmp_path, "import sys; sys.exit(0)"), tmp_path / "out.ipynb")
+
+
+def test_a_user_error_in_a_cell_keeps_its_sentence(tmp_path):
+    source = notebook(tmp_path, "import rlkit", "rlkit.load('params/none.yaml')")
+    command = [sys.executable, "-m", "rlkit.studies.notebook", source, tmp_path / "out.ipynb", json.dumps({})]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("Cannot read params/none.yaml")

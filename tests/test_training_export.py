@@ -1,0 +1,82 @@
+"""Exported policies: what transformers loads computes what the run's own policy does."""
+
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from rlkit.config import RunConfig
+from rlkit.errors import UserError
+from rlkit.params import validate
+from rlkit.training import train
+from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
+
+ACTING = [{"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}]
+
+
+def trained(root, rank: int, sources=None):
+    content = {
+        "model": {"path": "ladder-30k", "lora_rank": rank, "warm_start": {"steps": 2, "batch_size": 16}},
+        "data": {"train": sources or [{"kind": "arithmetic"}], "train_batch_size": 8, "max_response_length": 40},
+        "rollout": {"max_turn_length": 20 if sources else 0},
+        "actor": {"optim": {"lr": 0.05}, "entropy_coeff": 1.0},
+        "trainer": {"total_training_steps": 2, "num_threads": 1, "save_freq": 1, "test_freq": 0, "device": "cpu"},
+        "evaluation": {"size": 4, "n": 1},
+    }  # fmt: skip
+    return train(validate(RunConfig, content), root=root, progress=False).folder
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory):
+    """A run with an adapter; its entropy bonus moves the adapter though no answer is right."""
+    return trained(tmp_path_factory.mktemp("adapted"), 4)
+
+
+def logits(model) -> torch.Tensor:
+    ids = torch.arange(1, 41).view(2, 20)
+    with torch.no_grad():
+        return model(input_ids=ids).logits.float()
+
+
+@pytest.mark.filterwarnings("ignore:step")
+@pytest.mark.parametrize("rank", [0, 4])
+def test_the_merged_folder_is_the_policy(rank, adapted, tmp_path):
+    run = adapted if rank else trained(tmp_path / "out", 0, ACTING)
+    folder = export(run, tmp_path / "model")
+    ours = logits(open_saved(run).policy.model)
+    merged = AutoModelForCausalLM.from_pretrained(folder)
+    assert torch.allclose(logits(merged), ours, atol=1e-5)
+    assert type(merged).__name__ == "Qwen2ForCausalLM" and (folder / "model.safetensors").exists()
+    chat = AutoTokenizer.from_pretrained(folder).apply_chat_template(
+        [{"role": "user", "content": "1+1"}], tokenize=False, add_generation_prompt=True
+    )
+    assert "1+1" in str(chat)
+    card = (folder / "README.md").read_text()
+    evaluations = json.loads((run / "run.json").read_text())["evaluations"]
+    assert run.name in card and f"| 2 | {evaluations['2']['pass@1']:.3f} |" in card
+    assert (folder / "adapter").exists() == bool(rank)
+    if not rank:
+        kept = json.loads((folder / ENVIRONMENTS_FILE).read_text())
+        assert kept["mathematics"]["instructions"] == "brief"
+        assert open_saved(folder).environments["mathematics"].instructions == "brief"
+    with pytest.raises(UserError, match="not empty"):
+        export(run, folder)
+
+
+@pytest.mark.filterwarnings("ignore:step")
+def test_the_adapter_on_its_base_is_the_policy_and_changes_it(adapted, tmp_path):
+    from peft import PeftModel
+
+    from rlkit.config import load
+    from rlkit.models import load_policy
+    from rlkit.training.warm_start import warm_start
+
+    folder, config = export(adapted, tmp_path / "model"), load(adapted / "config.yaml")
+    started = warm_start(config)
+    assert started is not None
+    plain = config.model.model_copy(update={"lora_rank": 0})
+    base = load_policy(plain, path=started.folder).model
+    before, ours = logits(base), logits(open_saved(adapted).policy.model)
+    assert not torch.allclose(before, ours, atol=1e-3)
+    assert torch.allclose(logits(PeftModel.from_pretrained(base, str(folder / "adapter"))), ours, atol=1e-5)

@@ -1,0 +1,237 @@
+"""The same rollouts give the same advantages and losses in the local trainer and in verl's."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tiny
+import torch
+
+from rlkit.config import RunConfig
+from rlkit.training import algorithms
+from rlkit.types import Batch
+from rlkit.verl import composing, verl_config
+from rlkit.verl.layout import Files
+
+LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
+SPLITTABLE = ("vanilla", "gspo", "cispo", "sapo", "gpg", "dppo_tv", "dppo_kl")
+
+
+def config(**sections: Any) -> RunConfig:
+    sections = {"rollout": {"n": 2}, "data": {"train_batch_size": 4, "max_response_length": 6}, **sections}
+    return RunConfig.model_validate({**sections, "trainer": {"backend": "verl"}})
+
+
+def rollouts(observed: bool = False) -> Batch:
+    """A graded batch; `observed`: the second token of every longer response is an observation."""
+    batch = tiny.batch(LENGTHS, group_size=2)
+    generator = torch.Generator().manual_seed(1)
+
+    def noise(scale: float) -> torch.Tensor:
+        return torch.randn(batch.mask.shape, generator=generator) * scale
+
+    if observed:
+        batch.mask[torch.tensor(LENGTHS) > 2, 1] = 0
+    batch.values = noise(1.0) * batch.attention
+    batch.old_logprobs = (-1 - noise(0.3).abs()) * batch.mask
+    batch.ref_logprobs = (batch.old_logprobs + noise(0.2)) * batch.mask
+    return batch
+
+
+def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    from verl import DataProto
+    from verl.trainer.ppo.ray_trainer import compute_advantage
+
+    assert batch.values is not None
+    tensors = {"token_level_rewards": batch.rewards, "response_mask": batch.mask, "values": batch.values}
+    data = DataProto.from_dict(
+        tensors, non_tensors={"uid": np.array([str(g) for g in batch.group], dtype=object)}
+    )
+    a = composed.algorithm
+    done = compute_advantage(
+        data, adv_estimator=a.adv_estimator, gamma=a.gamma, lam=a.lam, num_repeat=c.rollout.n,
+        norm_adv_by_std_in_grpo=a.norm_adv_by_std_in_grpo, config=a,
+    )  # fmt: skip
+    return done.batch["advantages"], done.batch["returns"]
+
+
+def compose(c: RunConfig) -> Any:
+    files = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1/answers"))
+    return composing.compose(verl_config.settings(c, files))
+
+
+ESTIMATORS = [
+    {"adv_estimator": "grpo"},
+    {"adv_estimator": "grpo", "norm_adv_by_std_in_grpo": False},
+    {"adv_estimator": "rloo"},
+    {"adv_estimator": "opo"},
+    {"adv_estimator": "reinforce_plus_plus", "gamma": 0.9},
+    {"adv_estimator": "reinforce_plus_plus_baseline"},
+    {"adv_estimator": "gae", "gamma": 0.95, "lam": 0.9},
+]
+
+
+@pytest.mark.parametrize("observed", [False, True], ids=["answers", "episodes"])
+@pytest.mark.parametrize("algorithm", ESTIMATORS, ids=lambda a: "-".join(map(str, a.values())))
+def test_advantages(algorithm, observed):
+    c, batch = config(algorithm=algorithm), rollouts(observed)
+    ours, our_returns = algorithms.advantages(batch, c)
+    theirs, their_returns = verl_advantages(batch, c, compose(c))
+    assert ours.abs().max() > 0.1
+    torch.testing.assert_close(ours, theirs * batch.mask)  # verl multiplies by the mask in its losses
+    torch.testing.assert_close(our_returns, their_returns * batch.mask)
+
+
+def verl_loss(batch: Batch, logprobs: torch.Tensor, composed: Any) -> torch.Tensor:
+    """verl's loss of a mini-batch, from the packed sequences that its trainer holds."""
+    from tensordict import TensorDict
+    from verl.utils import tensordict_utils as tu
+    from verl.utils.config import omega_conf_to_dataclass
+    from verl.workers.utils.losses import ppo_loss
+
+    def packed(tensor: torch.Tensor | None) -> torch.Tensor:
+        assert tensor is not None
+        rows = [row[:length] for row, length in zip(tensor, LENGTHS, strict=True)]
+        return torch.nested.as_nested_tensor(rows, layout=torch.jagged)
+
+    prompt = batch.prompt_ids[batch.prompt_index]
+    width = prompt.shape[1]
+    fields = {
+        "prompts": torch.nested.as_nested_tensor(list(prompt), layout=torch.jagged),
+        "responses": packed(batch.response_ids),
+        "response_mask": packed(batch.mask),
+        "old_log_probs": packed(batch.old_logprobs),
+        "ref_log_prob": packed(batch.ref_logprobs),
+        "advantages": packed(batch.advantages),
+    }
+    data = TensorDict(fields, batch_size=[len(LENGTHS)])
+    tu.assign_non_tensor(
+        data, dp_size=1, batch_num_tokens=int(batch.mask.sum()), global_batch_size=len(LENGTHS)
+    )
+    shifted = [  # the log-prob of a token stands where the token before it is the input
+        torch.cat([torch.zeros(width - 1), row[:length], torch.zeros(1)])
+        for row, length in zip(logprobs, LENGTHS, strict=True)
+    ]
+    output = {"log_probs": torch.nested.as_nested_tensor(shifted, layout=torch.jagged)}
+    loss, _ = ppo_loss(omega_conf_to_dataclass(composed.actor_rollout_ref.actor), output, data)
+    return loss
+
+
+def local_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig, parts: int) -> torch.Tensor:
+    """The local trainer's, summed over `parts` micro-batches."""
+    assert batch.old_logprobs is not None and batch.advantages is not None and batch.ref_logprobs is not None
+    scale = algorithms.Scale.of(batch.mask, c.actor, c.data.max_response_length)
+    total = torch.zeros(())
+    for rows in torch.arange(len(LENGTHS)).chunk(parts):
+        loss, _ = algorithms.policy_loss(
+            c.actor, c.rollout.n, scale, logprobs=logprobs[rows], old_logprobs=batch.old_logprobs[rows],
+            advantages=batch.advantages[rows], mask=batch.mask[rows],
+        )  # fmt: skip
+        if c.actor.use_kl_loss:
+            kl = algorithms.kl(c.actor.kl_loss_type, logprobs[rows], batch.ref_logprobs[rows])
+            loss = loss + c.actor.kl_loss_coef * algorithms.aggregate(c.actor, scale, kl, batch.mask[rows])
+        total = total + loss
+    return total
+
+
+@pytest.mark.parametrize(
+    "actor",
+    [
+        *({"policy_loss": {"loss_mode": mode}} for mode in SPLITTABLE),
+        *(
+            {"loss_agg_mode": m}
+            for m in ("seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+        ),
+        {"use_kl_loss": True, "kl_loss_coef": 0.3, "kl_loss_type": "low_var_kl"},
+        {"clip_ratio": 0.05, "clip_ratio_high": 0.1, "clip_ratio_c": 1.5},
+    ],
+    ids=str,
+)
+def test_losses_and_gradients(actor):
+    c, batch = config(actor=actor), rollouts()
+    batch.advantages, _ = algorithms.advantages(batch, c)
+    assert batch.old_logprobs is not None
+    generator = torch.Generator().manual_seed(2)
+    moved = batch.old_logprobs + 0.3 * torch.randn(batch.mask.shape, generator=generator) * batch.mask
+    composed, results = compose(c), []
+    for loss_of in (
+        lambda x: local_loss(batch, x, c, 1),
+        lambda x: local_loss(batch, x, c, 4),
+        lambda x: verl_loss(batch, x, composed),
+    ):
+        logprobs = moved.clone().requires_grad_()
+        loss = loss_of(logprobs)
+        loss.backward()
+        assert logprobs.grad is not None
+        results.append((loss.detach(), logprobs.grad * batch.mask))
+    for other in results[1:]:
+        torch.testing.assert_close(other[0], results[0][0], atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(other[1], results[0][1], atol=1e-6, rtol=1e-5)
+    assert results[0][1].abs().max() > 1e-4
+
+
+def test_the_ladder_s_tokenizer_and_template_satisfy_verl_s_token_builder():
+    from verl.utils.tokenizer.continuous_token_wiring import create_continuous_token_builder
+
+    from rlkit.models.ladder import ladder_config
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    tokenizer, hf = byte_tokenizer(), ladder_config("ladder-10k")
+    assert hf.vocab_size == len(tokenizer)  # a larger one lets the trainer put mass where vLLM never samples
+    builder = create_continuous_token_builder(tokenizer, hf_model_type=hf.model_type)
+    chat = [
+        {"role": "user", "content": "1 + 1"},
+        {"role": "assistant", "content": "2"},
+        {"role": "user", "content": "é\n"},
+    ]
+    ids = builder.build_initial_tokens(chat[:1])
+    stop: Any = tokenizer.eos_token_id
+    ids = builder.merge_assistant_tokens(ids, [*tokenizer.encode("2"), stop]).token_ids
+    ids = builder.merge_context_tokens(chat[:2], chat, ids).token_ids
+    assert ids == tokenizer.apply_chat_template(
+        chat, add_generation_prompt=True, tokenize=True, return_dict=False
+    )
+
+
+def test_verl_s_critic_starts_at_zero_without_flash_attn(tmp_path, monkeypatch):
+    import verl.utils.model
+    from transformers import AutoConfig
+
+    from rlkit.models.ladder import build_ladder_model
+
+    monkeypatch.setattr(verl.utils.model, "load_valuehead_model", verl.utils.model.load_valuehead_model)
+    import rlkit.verl.value_head as ours
+
+    assert verl.utils.model.load_valuehead_model is ours.load_valuehead_model  # as in verl's own processes
+    built: Any = build_ladder_model("ladder-10k", 0)
+    built.save_pretrained(tmp_path)
+    hf = AutoConfig.from_pretrained(tmp_path, attn_implementation="sdpa")
+    hf.num_labels, hf.classifier_dropout = 1, 0.0  # as verl's engine sets them
+    critic = ours.load_valuehead_model(str(tmp_path), torch.float32, hf, trust_remote_code=False)
+    values = critic(torch.tensor([[1, 2, 3]])).logits
+    assert values.shape == (1, 3, 1) and values.abs().max() == 0
+    torch.testing.assert_close(critic.model.embed_tokens.weight, built.model.embed_tokens.weight)
+
+
+def test_log_probs_without_logits_are_those_of_the_loop_that_they_replace():
+    """verl computes log-probs token by token in Python where there is no flash-attn; its fused function in chunks."""
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+    from verl.utils.torch_functional import logprobs_from_logits_v2
+
+    assert verl_config.settings(config(), Files(Path("/run/verl"), "/model", Path("/a")))[
+        "actor_rollout_ref.model.use_fused_kernels"
+    ]
+    states, weight = torch.randn(3, 400, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
+    targets, upstream = torch.randint(0, 50, (3, 400)), torch.randn(3, 400)
+    fused, entropy = FusedLinearForPPO()(states, weight, targets, temperature=0.7)
+    logits: Any = states @ weight.t() / 0.7  # verl names its arguments' type more narrowly than torch
+    loop = logprobs_from_logits_v2(logits.flatten(0, 1), targets.flatten()).view(3, 400)
+    torch.testing.assert_close(fused, loop)
+    torch.testing.assert_close(entropy, torch.distributions.Categorical(logits=logits).entropy())
+    for a, b in zip(
+        torch.autograd.grad((fused * upstream).sum(), (states, weight)),
+        torch.autograd.grad((loop * upstream).sum(), (states, weight)),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
