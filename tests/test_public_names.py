@@ -80,7 +80,8 @@ def test_help_loads_nothing_heavy():
 
 
 LIGHT = (
-    "config", "store", "results", "studies", "notebook", "report", "figures", "cli", "domains", "laws", "sizing.fit",
+    "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
+    "domains", "laws", "sizing.fit",
 )  # fmt: skip
 
 
