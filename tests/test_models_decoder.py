@@ -21,7 +21,7 @@ from rlkit.data.lengths import PromptLengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import GroupedAttention
+from rlkit.models.attention import grouped_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
 from rlkit.models.layout import Layout
@@ -196,7 +196,7 @@ def test_grouped_attention_has_the_gradient_of_finite_differences():
     )
     layout = Layout(mask, torch.tensor([1, 0, 1]), present)
     qkv = torch.randn(7, 4 + 2 * 2, 2, generator=rng, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda x: GroupedAttention.apply(x, layout, 4), qkv)
+    assert torch.autograd.gradcheck(lambda x: grouped_attention(x, layout, 4), qkv)
 
 
 def test_the_ragged_places_are_each_responses_prompt_and_own_tokens():

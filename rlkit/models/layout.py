@@ -164,7 +164,7 @@ class Tiles:
     group: int
     prompts: Tensor | None
     responses: Tensor | None
-    bias: Tensor  # (P, 1, 1, T-1, S+T-1)
+    bias: Tensor  # (P, 1, 1, 1, T-1, S+T-1)
     prompt_bias: Tensor  # (S, S)
 
 
@@ -179,12 +179,12 @@ class Ragged:
 
 
 def biases(prompt_mask: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """What is added to the scores of t response tokens on prompt and response (P, 1, 1, t, S+t), and to those of
+    """What is added to the scores of t response tokens on prompt and response (P, 1, 1, 1, t, S+t), and to those of
     prompt tokens on the prompt (S, S), to hide padding and the future."""
     (p, s), device = prompt_mask.shape, prompt_mask.device
     own = torch.ones(t, t, dtype=torch.bool, device=device).tril()
-    bias = torch.zeros(p, 1, 1, t, s + t, device=device)
-    bias[..., :s].masked_fill_(~prompt_mask[:, None, None, None], HIDDEN_SCORE)
+    bias = torch.zeros(p, 1, 1, 1, t, s + t, device=device)
+    bias[..., :s].masked_fill_(~prompt_mask[:, None, None, None, None], HIDDEN_SCORE)
     bias[..., s:].masked_fill_(~own, HIDDEN_SCORE)
     causal = torch.ones(s, s, dtype=torch.bool, device=device).tril()
     return bias, torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE)
