@@ -22,7 +22,7 @@ _PUBLIC = {
     "launch": "rlkit.panels.launching",
     "attach": "rlkit.panels.launching",
     "study": "rlkit.studies.study",
-    "AgenticTrainer": "rlkit.training.agentic",
+    "AgenticTrainer": "rlkit.agents.trainer",
     # Read what was run.
     "read": "rlkit.results.read",
     "read_evals": "rlkit.results.read",

@@ -31,7 +31,7 @@ app = typer.Typer(
 )
 laws_app = typer.Typer()  # filled below, not in rlkit.laws, which takes a second to import
 app.add_typer(rewards_app)  # score, audit
-app.add_typer(agents_app)  # demo, new, serve, export
+app.add_typer(agents_app)  # new, serve, export
 app.add_typer(laws_app)  # fit, plan
 app.add_typer(data_app, name="data", rich_help_panel="Data")
 

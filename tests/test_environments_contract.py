@@ -9,9 +9,9 @@ import gymnasium
 import numpy as np
 import pytest
 
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
-from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError

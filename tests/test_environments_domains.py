@@ -5,9 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments import environments
 from rlkit.environments import text_quality as quality
-from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.business import cvar, expected
 from rlkit.environments.code_generation import same
 from rlkit.environments.code_problems import FAMILIES

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
+from rlkit.agents import ExpertAgent, run_episodes
+from rlkit.agents.data import encode
 from rlkit.config import Model
 from rlkit.environments import Transition, environments
-from rlkit.environments.agents import ExpertAgent, run_episodes
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import Limits, environment_task, play_episodes, rollout, rollout_metrics
@@ -13,7 +14,6 @@ from rlkit.errors import UserError
 from rlkit.models import load_policy
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import derive
-from rlkit.training.agentic_data import encode
 from rlkit.types import Sample
 
 GENEROUS = Limits(max_response_length=600, max_turn_length=60)

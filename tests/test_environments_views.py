@@ -1,17 +1,13 @@
-"""What episodes look like, and that both notebooks run."""
-
-from pathlib import Path
+"""What episodes look like."""
 
 import pytest
 
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments import views
-from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
-from rlkit.studies import notebook
 
 ENV = Mathematics(families=("linear",))
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
 
 
 @pytest.fixture(scope="module")
@@ -61,19 +57,3 @@ def test_texts_of_a_model_are_escaped(groups):
 
     (episode,) = run_episodes(Html(), ENV, ["3x + 7 = 16"])
     assert "<script>" not in views.page_of({"a": [episode]}, 0, 3)
-
-
-@pytest.mark.slow(reason="starts a kernel and trains a small model, half a minute each")
-@pytest.mark.parametrize(
-    ("name", "parameters"),
-    [
-        ("agentic_math", {"model": "ladder-30k", "episodes": 12, "online_steps": 0, "problems": 3}),
-        (
-            "custom_domain",
-            {"model": "ladder-30k", "episodes": 8, "problems": 3, "training": {"epochs": 1}},
-        ),
-    ],
-)
-def test_the_notebooks_run_with_small_parameters(tmp_path, name, parameters):
-    parameters = {"overrides": parameters, "root": str(tmp_path)}
-    assert notebook.execute(NOTEBOOKS / f"{name}.ipynb", tmp_path / "out.ipynb", parameters).exists()

@@ -153,7 +153,21 @@ def test_the_analysis_notebook_reads_any_study(tmp_path):
 
 
 def test_the_notebook_of_the_demonstration(tmp_path):
-    overrides = {"model": "ladder-10k", "episodes": 40, "online_steps": 2, "problems": 8}
+    online = yaml.safe_load((ROOT / "params/agentic_math.yaml").read_text())["online"]
+    online |= {
+        "trainer": {"total_training_steps": 2},
+        "evaluation": {"size": 4, "n": 1},
+        "rollout": {"n": 4, "max_turn_length": 10},
+        "data": {"train_batch_size": 4, "max_response_length": 60},
+    }
+    training = {"epochs": 1, "max_response_length": 60, "max_turn_length": 20}
+    overrides = {
+        "model": "ladder-10k",
+        "episodes": 40,
+        "problems": 8,
+        "training": training,
+        "online": online,
+    }
     values = {"overrides": overrides, "root": str(tmp_path)}
     shown = outputs(execute("notebooks/agentic_math.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 2

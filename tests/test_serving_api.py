@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
+from rlkit.agents.model_agent import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.models import load_policy
 from rlkit.samplers.torch import TorchSampler
 from rlkit.serving.app import create_app

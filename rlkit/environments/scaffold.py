@@ -88,7 +88,7 @@ class {cls}(BaseEnvironment):
 TEST = '''"""The environment {name!r} keeps the contract, and its expert knows what it is doing."""
 
 from rlkit.environments import check_environment, environments
-from rlkit.environments.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 
 
 def test_{name}_keeps_the_contract():

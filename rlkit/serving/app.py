@@ -12,8 +12,8 @@ from prometheus_client import generate_latest
 from pydantic import BaseModel, Field
 
 from rlkit import __version__
+from rlkit.agents.model_agent import Batcher, LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, environments
-from rlkit.environments.model_agent import Batcher, LanguageModelAgent
 from rlkit.serving.http import BodyLimit, Edge, authorised, broken, handle_errors, logger
 from rlkit.serving.solver import Action, Metrics, Problem, Refused, Settings, Solution, Solver
 

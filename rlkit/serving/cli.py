@@ -1,4 +1,4 @@
-"""`rlkit demo`, `rlkit new`, `rlkit serve` and `rlkit export`: agents, from an environment to answers over HTTP.
+"""`rlkit new`, `rlkit serve` and `rlkit export`: agents, from an environment to answers over HTTP.
 
 Those of environments are here too: importing rlkit.environments would double the time of `rlkit --help`.
 """
@@ -9,46 +9,8 @@ from typing import Annotated
 import typer
 
 app = typer.Typer()
-demo = typer.Typer(help="Whole examples, from data to a trained model.", no_args_is_help=True)
 new = typer.Typer(help="Start a file of your own from a working template.", no_args_is_help=True)
-app.add_typer(demo, name="demo", rich_help_panel="Environments and serving")
 app.add_typer(new, name="new", rich_help_panel="Environments and serving")
-
-
-@demo.command("math")
-def demo_math(
-    model: Annotated[
-        str, typer.Option(help="Ladder size, packaged model, folder or hub id.")
-    ] = "ladder-100k",
-    episodes: Annotated[int, typer.Option(help="Demonstrations to train on.", min=1)] = 2000,
-    online_steps: Annotated[
-        int, typer.Option(help="Steps of online RL in the environment; 0 for none.", min=0)
-    ] = 60,
-    problems: Annotated[int, typer.Option(help="Held-out equations.", min=2)] = 200,
-    seed: int = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
-    root: Annotated[Path, typer.Option(help="The folder that results are written to.")] = Path("outputs"),
-) -> None:
-    """Teach a small model to solve equations step by step: offline, then by acting."""
-    from rlkit.environments.metrics import metrics_text
-    from rlkit.params import validate
-    from rlkit.training.agentic_demo import MathDemo, math_demo
-
-    settings = {
-        "model": model, "episodes": episodes, "online_steps": online_steps, "problems": problems, "seed": seed
-    }  # fmt: skip
-    if dry_run:
-        typer.echo(validate(MathDemo, settings).plan(root))
-        return
-    result = math_demo(root=root, say=typer.echo, **settings)
-    typer.echo(metrics_text(result.table).to_string())
-    if result.run is not None:
-        typer.echo(f"Serve it: rlkit serve {result.run.folder}")
-
-
-@demo.callback()
-def _demo() -> None:
-    """Whole examples, from data to a trained model."""
 
 
 @new.command("environment")

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, Field, model_validator
 
+from rlkit.agents.model_agent import LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, environments
-from rlkit.environments.model_agent import LanguageModelAgent
 from rlkit.environments.trajectory import Transition
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash

@@ -13,7 +13,7 @@ import time
 
 import sympy
 
-from rlkit.environments.agents import ExpertAgent, NoisyAgent, run_episodes
+from rlkit.agents import ExpertAgent, NoisyAgent, run_episodes
 from rlkit.environments.algebra import distance, expert_move, rewrite
 from rlkit.environments.equations import parse_equation, parse_side, render_equation, to_sympy
 from rlkit.environments.mathematics import Mathematics

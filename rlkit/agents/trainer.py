@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from rlkit.agents.data import AgenticConfig, Example, encode, step_weights
 from rlkit.config import Model, RunConfig
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
@@ -23,7 +24,6 @@ from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
-from rlkit.training.agentic_data import AgenticConfig, Example, encode, step_weights
 from rlkit.training.export import write_environments
 from rlkit.training.forward import Passes, text_batch
 from rlkit.training.sft import SupervisedTrainer
@@ -61,9 +61,9 @@ class AgenticTrainer:
     """Fine-tunes a model on trajectories: setup_model, prepare_training_data, train, test_inference.
 
     Args:
-        model: a ladder size, packaged model, folder or hub id; or a whole `Model` section. A name alone gets
-            a small LoRA adapter (rank 8 on q_proj and v_proj), over weights in bfloat16 on a GPU, except a ladder
-            model, which trains whole.
+        model: a ladder size, packaged model, folder or hub id; or a whole `Model` section; or a policy that is loaded.
+            A name alone gets a small LoRA adapter (rank 8 on q_proj and v_proj), over weights in bfloat16 on a GPU,
+            except a ladder model, which trains whole.
         environment: in which the trained model is tested, or its name; default the one that the trajectories
             were played in.
         config: AgenticConfig.
@@ -73,7 +73,7 @@ class AgenticTrainer:
 
     def __init__(
         self,
-        model: str | Model,
+        model: str | Model | Policy,
         environment: BaseEnvironment | str | None = None,
         config: AgenticConfig | None = None,
         *,
@@ -81,11 +81,12 @@ class AgenticTrainer:
         device: Literal["auto", "cpu", "cuda"] = "auto",
     ) -> None:
         self.device = device_of(RunConfig.model_validate({"trainer": {"device": device}}))
-        self.model = named_model(model, self.device) if isinstance(model, str) else model
+        self._policy = model if isinstance(model, Policy) else None
+        section = Model() if isinstance(model, Policy) else model
+        self.model = named_model(section, self.device) if isinstance(section, str) else section
         named = isinstance(environment, str)
         self._environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
-        self._policy: Policy | None = None
         self._passes = Passes(0, PASS_TOKENS[self.device], limit="config.max_length")
         self.left_out = 0
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlkit.environments.agents import Action, BaseAgent, OutOfRoom, State
+from rlkit.agents.agents import Action, BaseAgent, OutOfRoom, State
 from rlkit.environments.chat import ChatTokens
 from rlkit.errors import UserError
 from rlkit.seeds import derive

@@ -1,16 +1,19 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
 import weakref
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import rlkit
-from rlkit.config import Model, Optimizer
+from rlkit.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
+from rlkit.agents.data import AgenticConfig, encode, step_weights
+from rlkit.agents.trainer import AgenticTrainer, named_model
+from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
-from rlkit.environments.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.metrics import (
@@ -24,9 +27,10 @@ from rlkit.environments.metrics import (
 )
 from rlkit.environments.trajectory import load_trajectories, save_trajectories
 from rlkit.errors import RunStopped, UserError
+from rlkit.models.tokenizer import byte_tokenizer
+from rlkit.params import validate
 from rlkit.training import sft
-from rlkit.training.agentic import AgenticTrainer, named_model
-from rlkit.training.agentic_data import AgenticConfig, encode, step_weights
+from rlkit.training.export import open_saved
 
 ENV = Mathematics(instructions="brief", families=("linear",))
 
@@ -379,3 +383,39 @@ def test_the_environment_is_that_of_the_trajectories_unless_one_is_given():
     assert trainer.environment == ENV  # its options too: a brief prompt stays brief
     assert trainer.test_inference(["3x + 7 = 16"])[0].options["instructions"] == "brief"
     assert AgenticTrainer("ladder-30k", "mathematics").environment == Mathematics()
+
+
+@pytest.mark.filterwarnings("ignore:step")
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfloat16(tmp_path, device):
+    """A Hugging Face folder with random weights, a tokenizer and a chat template."""
+    tokenizer: Any = byte_tokenizer()
+    shape = LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=32, intermediate_size=64, num_hidden_layers=1,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=4096,
+        bos_token_id=None, eos_token_id=int(tokenizer.eos_token_id), pad_token_id=int(tokenizer.pad_token_id),
+    )  # fmt: skip
+    torch.manual_seed(0)
+    LlamaForCausalLM(shape).save_pretrained(tmp_path / "own")
+    tokenizer.save_pretrained(tmp_path / "own")
+    section = named_model(str(tmp_path / "own"), "cuda")
+    world = Mathematics(families=("linear",), max_steps=3, instructions="brief")
+    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.2), world, world.problems("train", 160))
+    config = AgenticConfig(epochs=2, batch_size=16, max_response_length=40, max_turn_length=4)
+    trainer = AgenticTrainer(section, world, config, device=device)
+    result = trainer.train(trainer.prepare_training_data(episodes))
+    assert result.last_loss < result.first_loss and len(result.losses) == 20
+    assert 0 < result.parameters_trained < 0.1 * result.parameters_total
+    folder = trainer.save(tmp_path / "offline")
+    assert open_saved(folder).environments["mathematics"].model_dump() == world.model_dump()
+    run = rlkit.train(validate(RunConfig, {
+        "model": section.model_dump(mode="json") | {"path": str(folder)},
+        "data": {"train": [{"kind": "environment", "environment": world.model_dump(mode="json")}],
+                 "train_batch_size": 2, "max_prompt_length": 256, "max_response_length": 40},
+        "algorithm": {"adv_estimator": "gigpo"}, "rollout": {"n": 2, "max_turn_length": 4},
+        "trainer": {"total_training_steps": 1, "device": device}, "evaluation": {"size": 2, "n": 1},
+    }), root=tmp_path, progress=False)  # fmt: skip
+    assert run.status == "finished"
+    policy = open_saved(run.folder, device).policy
+    assert policy.dtype == trainer.setup_model().dtype == torch.bfloat16
+    assert len(AgenticTrainer(policy, world, config, device=device).test_inference(["3x + 7 = 16"])) == 1
