@@ -12,9 +12,9 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.results.progress import run_state
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
-from rlkit.sizing.packing import ALONE, PATIENCE, PackedExecutor, Throughput, throughput
 from rlkit.studies.executors import Executor, Job, LocalExecutor, Work, visible_gpus
 from rlkit.studies.notebook import parameters_of
+from rlkit.studies.packed_executor import PackedExecutor
 from rlkit.studies.plan import Plan, PlannedRun
 from rlkit.studies.report import console
 from rlkit.studies.terminal import Board
@@ -72,8 +72,6 @@ class Scheduler:
     def __init__(self, plan: Plan, executor: Executor | None = None) -> None:
         self.plan = plan
         self.executor = executor or LocalExecutor(0, len(plan.runs))
-        self.spans: dict[str, tuple[float, float]] = {}
-        """When each run that was executed began and ended, in the order of their starts."""
         self._running: dict[PlannedRun, Job] = {}
         self._room = True
         self._losses: dict[str, list[int | None]] = {}
@@ -107,7 +105,7 @@ class Scheduler:
 
     def _fill(self, waiting: list[PlannedRun], board: Board) -> None:
         """Start waiting runs while there is room, and take them off the list."""
-        while waiting and self._room and len(self._running) < self.workers and not self._first_is_alone():
+        while waiting and self._room and len(self._running) < self.workers:
             run = self._start(waiting, board)
             if run is None:
                 self._room = False  # nothing changes until a run has ended
@@ -123,7 +121,6 @@ class Scheduler:
                 continue
             del self._running[run]
             self._room = True
-            self.spans[run.id] = (self.spans[run.id][0], time.time())
             problem = job.problem()
             if problem is None and not self.plan.is_finished(run):
                 problem = "the run was stopped before its last step"
@@ -175,20 +172,6 @@ class Scheduler:
             [[run.id, run.held_out] for run in self.plan.runs] + [runs, source, dict(parameters)]
         )
 
-    def throughput(self) -> Throughput | None:
-        """What packing runs on GPUs was worth; None where nothing was packed."""
-        if not isinstance(self.executor, PackedExecutor) or len(self.spans) < 2:
-            return None
-        return throughput(self.spans, self.plan.folder / "runs" / next(iter(self.spans)))
-
-    def _first_is_alone(self) -> bool:
-        """Whether the first of packed runs still takes the steps that the others are compared with."""
-        if not isinstance(self.executor, PackedExecutor) or len(self._running) != 1 or len(self.spans) != 1:
-            return False
-        run = next(iter(self._running))
-        patient = time.time() - self.spans[run.id][0] < PATIENCE
-        return patient and (run_state(self.plan.run_folder(run)).step or 0) < ALONE
-
     def _order(self, waiting: list[PlannedRun]) -> list[PlannedRun]:
         """Those first that would not wait for another's warm start; runs of one model share it."""
         warming = [
@@ -202,7 +185,6 @@ class Scheduler:
             job = self.executor.start(self._work(run))
             if job is not None:
                 self._running[run] = job
-                self.spans[run.id] = (time.time(), 0.0)
                 board.started(run)
                 return run
         return None

@@ -80,12 +80,9 @@ def study(
         return StudyResult(plan.folder, [run.id for run in plan.runs])
     plan.record()
     failed = scheduler.train()
-    gained = scheduler.throughput()
-    if gained is not None:
-        gained.write(plan.folder)
     if analyse and not failed:
         failed = scheduler.analyse()
-    terminal.show_end(plan, failed, gained)
+    terminal.show_end(plan, failed)
     if analyse and not failed:
         terminal.show_reading(plan.folder)
     return StudyResult(plan.folder, [run.id for run in plan.runs], failed)

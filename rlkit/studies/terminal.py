@@ -16,7 +16,6 @@ from rlkit.studies.inert import inert_factors, inert_sentences
 from rlkit.studies.report import console, continuation, duration
 
 if TYPE_CHECKING:
-    from rlkit.sizing.packing import Throughput
     from rlkit.studies.plan import Plan, PlannedRun
 
 _LOOK = 1.0  # seconds between two looks at the logs of running runs
@@ -83,10 +82,8 @@ def _about(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> st
     return f"{idle}.\nThis one is busy (load {busy:.1f} on {cores} cores), so rather {rather}"
 
 
-def show_end(plan: "Plan", failed: Mapping[str, str], gained: "Throughput | None" = None) -> None:
-    """Print how a study ended: what packing was worth, failures with their last lines, or the analysis's summary."""
-    if gained is not None:
-        console.print(f"\n{gained.sentence()}")
+def show_end(plan: "Plan", failed: Mapping[str, str]) -> None:
+    """Print how a study ended: failures with their last lines, or the analysis's summary."""
     for name, lines in failed.items():
         console.print(f"\n{name} failed:", style="bold red")
         console.print(lines, markup=False)

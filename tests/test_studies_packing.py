@@ -1,4 +1,4 @@
-"""Runs of a study on the GPUs of a made-up machine: how many, on which, with what share, and what it was worth."""
+"""Runs of a study on the GPUs of a made-up machine: how many, on which, with what share."""
 
 import json
 import math
@@ -11,12 +11,12 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models import device
 from rlkit.params import validate
-from rlkit.sizing import packing
 from rlkit.sizing.devices import Gpu
 from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
-from rlkit.sizing.packing import MARGIN, Card, PackedExecutor, throughput, usable_cards
+from rlkit.studies import packed_executor as packing
 from rlkit.studies.executors import LocalExecutor, Work
+from rlkit.studies.packed_executor import MARGIN, Card, PackedExecutor, usable_cards
 from rlkit.studies.schedule import Scheduler, make_executor
 
 GB = 1e9
@@ -138,35 +138,6 @@ def test_mps_is_seen_where_the_user_has_it_on(monkeypatch, tmp_path):
     assert mps_runs()
 
 
-def log(folder: Path, times: list[float]) -> Path:
-    folder.mkdir()
-    rows = [json.dumps({"step": i, "time": t}) for i, t in enumerate(times)]
-    (folder / "metrics.jsonl").write_text("\n".join(rows) + "\n")
-    return folder
-
-
-def test_throughput_is_runs_at_a_time_over_how_much_slower_they_are(tmp_path):
-    alone, beside = [10.0 + i for i in range(7)], [18.0 + 2 * i for i in range(20)]  # 1 s a step, then 2 s
-    first = log(tmp_path / "first", alone + beside)
-    spans = {"first": (0.0, 60.0), "second": (16.5, 60.0), "third": (17.0, 60.0), "fourth": (17.0, 60.0)}
-    found = throughput(spans, first)
-    assert found is not None and found.slowdown == pytest.approx(2.0)
-    assert found.together == pytest.approx((60 + 43.5 + 43 + 43) / 60)
-    assert found.gain == pytest.approx(found.together / 2)
-    assert (
-        "4 runs in 60 s, 3.2 at a time on average; a step took 2.00 times as long as alone: 1.6"
-        in found.sentence()
-    )
-    found.write(tmp_path)
-    assert json.loads((tmp_path / "throughput.json").read_text())["gain"] == found.gain
-
-
-def test_throughput_is_unknown_where_nothing_was_measured_beside(tmp_path):
-    first = log(tmp_path / "first", [1.0, 2.0, 3.0])
-    assert throughput({"first": (0.0, 4.0)}, first) is None
-    assert throughput({"first": (0.0, 4.0), "second": (3.5, 9.0)}, first) is None
-
-
 STUDY = """
 study: packed
 notebook: train.ipynb
@@ -174,7 +145,7 @@ run:
   model: {path: ladder-10k, warm_start: {kind: none}}
   data: {train_batch_size: 4, train: [{kind: arithmetic, digits: 1}], max_response_length: 4}
   rollout: {n: 2}
-  trainer: {total_training_steps: 30, test_freq: 0, save_freq: 0}
+  trainer: {total_training_steps: 3, test_freq: 0, save_freq: 0}
   evaluation: {size: 4, n: 1}
 seeds: [0, 1, 2]
 analysis: {notebook: train.ipynb}
@@ -193,7 +164,7 @@ with RunStore.open(c, root) as store:
 """
 
 
-def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, monkeypatch):
+def test_runs_of_a_packed_study_are_told_their_card_and_share(tmp_path, monkeypatch):
     import nbformat
 
     from rlkit.studies.plan import make_plan
@@ -211,10 +182,6 @@ def test_a_study_is_packed_after_its_first_run_had_some_steps_alone(tmp_path, mo
     executor.workers = 3
     scheduler = Scheduler(plan, executor)
     assert scheduler.train() == {}
-    begins = sorted(begin for begin, _ in scheduler.spans.values())
-    first = plan.folder / "runs" / next(iter(scheduler.spans))
-    times = [json.loads(line)["time"] for line in (first / "metrics.jsonl").read_text().splitlines()]
-    assert times[5] < begins[1]  # the second run waited for five steps of the first
     infos = [json.loads((plan.run_folder(run) / "run.json").read_text()) for run in plan.runs]
     assert {info["CUDA_VISIBLE_DEVICES"] for info in infos} == {"5"}
     assert all(0 < int(info["RLKIT_GPU_MEMORY"]) < 20 * GB for info in infos)
