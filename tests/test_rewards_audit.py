@@ -31,48 +31,19 @@ def test_the_cases_have_right_and_wrong_answers_of_every_domain_cheats_and_hangs
     assert all(0 < len(case["note"]) < 47 for case in found if case["kind"] != "answer")
 
 
-@pytest.fixture(scope="module")
-def audited(tmp_path_factory):
-    """One audit with a data file in which one truth is planted that does not answer its question."""
-    folder = tmp_path_factory.mktemp("audit")
-    rows = []
-    for i, truth in enumerate(["1", "2", "2,"]):
-        rows.append(
-            {
-                "data_source": "math__x",
-                "prompt": [{"role": "user", "content": f"q{i} Put it in \\boxed{{}}."}],
-                "ability": "math",
-                "reward_model": {"style": "rule", "ground_truth": truth},
-                "extra_info": {"index": i, "solution": f"\\boxed{{{i + 1}}}"},
-            }
-        )
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    config = RewardConfig(num_workers=2, timeout=5)
-    return audit(config, data=path, out=folder / "audit.json"), json.loads(
-        (folder / "audit.json").read_text()
-    )
-
-
-def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(audited):
+def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(tmp_path):
     needs_packages()
-    result, stored = audited
-    own = [case for case in result.cases if "(" not in case["domain"]]
-    assert len(own) == len(cases())
-    wrong = [case for case in result.failures if "(" not in case["domain"]]
-    assert not wrong, [(c["ground_truth"], c["response"], c["parts"], c["error"]) for c in wrong]
-    assert stored["rate"] == result.rate and stored["scorer"] == f"strict/{SCORER_VERSION}"
+    result = audit(RewardConfig(num_workers=2, timeout=5), out=tmp_path / "audit.json")
+    stored = json.loads((tmp_path / "audit.json").read_text())
+    assert len(result.cases) == len(cases())
+    wrong = [(c["ground_truth"], c["response"], c["parts"], c["error"]) for c in result.failures]
+    assert not wrong
+    assert stored["rate"] == result.rate == 0 and stored["scorer"] == f"strict/{SCORER_VERSION}"
     table = result.table()
-    attacks = [case for case in own if case["kind"] != "answer"]
+    attacks = [case for case in result.cases if case["kind"] != "answer"]
     assert sum(" refused " in line for line in table.splitlines()) == len(attacks) and "ACCEPTED" not in table
     assert "of the verdicts are wrong" in table and f"sandbox {result.sandbox}" in table
     assert max(map(len, table.splitlines())) <= 80
-
-
-def test_a_data_file_is_checked_against_itself(audited):
-    own = [case for case in audited[0].cases if case["domain"] == "math__x (own)"]
-    assert [case["verdict"] for case in own] == [True, True, False]  # the third's solution is 3, its truth 2
-    assert sum(case["domain"] == "math__x (other)" for case in audited[0].cases) == 3
 
 
 def test_a_grader_that_accepts_everything_is_found_out(tmp_path):

@@ -47,8 +47,7 @@ def graded(source: str, count: int, seed: int):
         truth = TRUTH.get(source, TRUTHS.get(source, "bca"))
     rows = [(source, response(rng), truth, info) for _ in range(count)]
     with Router(RewardConfig(num_workers=2, timeout=20)) as router:
-        call = router.submit(rows)
-        return [(row[1], r, s) for row, r, s in zip(rows, call.wait(), call.seconds, strict=True)]
+        return [(row[1], *future.result()) for row, future in zip(rows, router.submit(rows), strict=True)]
 
 
 @pytest.mark.parametrize("source", [*SOURCES, "reasoning_gym__countdown"])

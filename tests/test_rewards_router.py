@@ -10,7 +10,6 @@ import sys
 import tempfile
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -170,18 +169,17 @@ def test_parts_without_a_json_form_become_text(custom):
     assert rewards[20].parts == {"('a', 1)": "a int"}
 
 
-OUTCOME = [1.0, True, {}, None, 0.1]
-
-
 @pytest.mark.parametrize(
     "message",
     [
-        json.dumps([2, False]),  # the end, with outcomes missing
-        json.dumps([0, *[OUTCOME] * 70]),
-        json.dumps([0, [1.0, True, {}, None, "x"]]),
-        json.dumps([0, OUTCOME, [1.0, True, {}, None, float("nan")]]),
-        json.dumps([1, float("inf")]),
-        json.dumps([1, 1, 1]),
+        json.dumps([]),
+        json.dumps([0, 1.0, True, {}, None, 0.1]),  # of the first answer, which has one
+        json.dumps([1, 1.0, True, {}, None, 0.1]),  # of this answer, whose own comes second
+        json.dumps([2, 1.0, True, {}, None, 0.1]),
+        json.dumps([1, 1.0, True, {}, None, "x"]),
+        json.dumps([1, float("nan"), True, {}, None, 0.1]),
+        json.dumps(float("inf")),
+        json.dumps(None),
         "[" * 100_000,
         "nonsense",
     ],
@@ -257,7 +255,7 @@ def test_closing_a_router_ends_what_waits_for_it(custom_file):
     call = router.submit(rows("slow", "right", "right"))
     time.sleep(0.5)
     router.close()
-    assert all(reward.error for reward in call.wait())
+    assert all(future.result()[0].error for future in call)
 
 
 def test_a_killed_fork_server_is_replaced(custom_file):
@@ -335,16 +333,12 @@ def test_a_notebook_grades(tmp_path):
     assert text.split() == ["begun", "True"]
 
 
-def test_a_folder_of_temporary_files_that_no_socket_fits_into_is_said_in_a_sentence(tmp_path):
+def test_the_name_of_the_folder_of_temporary_files_may_be_long(tmp_path):
     long = tmp_path / ("x" * 100)
     long.mkdir()
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "TMPDIR": str(long)},
-    )
-    assert "UserError: No grading process can be started" in done.stderr and "Set TMPDIR" in done.stderr
+    environment = {**os.environ, "TMPDIR": str(long)}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
+    assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
 def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
@@ -433,7 +427,7 @@ def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):
     ("row", "why"),
     [
         (("math__x", None, "1", None), "NoneType"),
-        (("math__x", b"\xff\xfe", "1", None), "utf-8"),
+        (("math__x", b"1", "1", None), "bytes"),
         (("", "1", "1", None), "data_source"),
         (("math__x", "1", None, None), "missing"),
         (("math__x", "1", "", None), "empty"),
@@ -502,11 +496,8 @@ def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_
         with Router(router.config) as own:
             assert own.grade_rows([("math__x", "1", "1", None)])[0].correct
 
-    with ThreadPoolExecutor(1) as other:
-        other.submit(router._wake.acquire).result()  # a thread that the child does not have holds the lock
-        process = multiprocessing.get_context("fork").Process(target=child, args=(os.getpid(),), daemon=True)
-        process.start()
-        other.submit(router._wake.release).result()
+    process = multiprocessing.get_context("fork").Process(target=child, args=(os.getpid(),), daemon=True)
+    process.start()
     process.join(60)
     assert process.exitcode == 0
     assert router.grade_rows([("math__x", "1", "1", None)])[0].correct

@@ -34,9 +34,6 @@ def score(
 
 @app.command(rich_help_panel="Rewards")
 def audit(
-    data: Annotated[
-        Path | None, typer.Option(help="A data file: each truth against itself and another's.")
-    ] = None,
     scorer: Scorer = "strict",
     out: Annotated[Path, typer.Option(help="Where the result is stored as JSON.")] = Path(
         "outputs/audit.json"
@@ -44,6 +41,6 @@ def audit(
 ) -> None:
     """Measure the graders on known right and wrong answers, cheats and hangs."""
     config = validate(RewardConfig, {"scorer": scorer, "timeout": files.AUDIT_SECONDS})
-    result = files.audit(config, data, out)
+    result = files.audit(config, out)
     typer.echo(f"{result.table()}\nEach case and its verdict: {out}")
     raise typer.Exit(int(bool(result.failures)))

@@ -5,9 +5,7 @@ a verdict without an answer) or hang (it never ends). Cheats and hangs have a `n
 """
 
 import json
-import tempfile
 import time
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from importlib import resources
@@ -19,9 +17,9 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards.grading import scorer_of
-from rlkit.rewards.pool import Call, Router
+from rlkit.rewards.pool import Graded, Router
 from rlkit.seeds import content_hash
-from rlkit.types import Reward, Task
+from rlkit.types import Reward
 
 _WINDOW = 256  # rows written together; two windows are under way at a time
 AUDIT_SECONDS = 5.0  # that an answer of the audit may take
@@ -58,34 +56,28 @@ def score_file(
         raise UserError(f"{out} is the input itself; name another file with --out.")
     scorer = "/".join(scorer_of(config).values())
     _require_writable(out)
-    done = _written(out, path, scorer)
-    counts = {"rows": sum(1 for _ in _lines(path)), "correct": 0, "errors": 0, "out": str(out)}
-
-    def count(row: dict[str, Any]) -> None:
-        counts["correct"] += row["correct"] is True
-        counts["errors"] += row["error"] is not None
-
-    for row in done:
-        count(row)
-    bar = tqdm(total=counts["rows"], initial=len(done), desc="grading", unit="answer", disable=not progress)
+    verdicts = [(row["correct"], row["error"]) for row in _written(out, path, scorer)]
+    total, done = sum(1 for _ in _lines(path)), len(verdicts)
+    bar = tqdm(total=total, initial=done, desc="grading", unit="answer", disable=not progress)
     with bar, Router(config) as router, out.open("ab") as target:
-        for line, reward, seconds in _graded(router, islice(_lines(path), len(done), None)):
+        for line, reward, seconds in _graded(router, islice(_lines(path), done, None)):
+            verdicts.append((reward.correct, reward.error))
             row = asdict(reward) | {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
-            count(row)
             target.write(json.dumps(row).encode() + b"\n")
             target.flush()
             bar.update()
-    return counts
+    correct, errors = (
+        sum(right is True for right, _ in verdicts),
+        sum(error is not None for _, error in verdicts),
+    )
+    return {"rows": total, "correct": correct, "errors": errors, "out": str(out)}
 
 
 def _require_writable(out: Path) -> None:
     """Before anything is graded."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=out.parent):
-            pass
-        if out.exists():
-            out.open("ab").close()
+        out.open("ab").close()
     except OSError as error:
         raise UserError(
             f"{out} cannot be written ({error.strerror}): name another file with --out."
@@ -103,14 +95,15 @@ def _identity(line: bytes) -> str:
 
 def _graded(router: Router, lines: Iterator[bytes]) -> Iterator[tuple[bytes, Reward, float]]:
     """Each line with its reward and its seconds, in order. The next window is graded while one is written."""
-    before: tuple[list[bytes], Call] = [], router.submit([])
-    while before:
+    before: list[tuple[bytes, Graded]] = []
+    while True:
         window = list(islice(lines, _WINDOW))
-        call = router.submit([_row(line) for line in window])
-        yield from zip(before[0], before[1].wait(), before[1].seconds, strict=True)
+        futures = router.submit(map(_row, window))
+        for line, future in before:
+            yield line, *future.result()
         if not window:
             return
-        before = window, call
+        before = list(zip(window, futures, strict=True))
 
 
 def _row(line: bytes) -> tuple[Any, Any, Any, Any] | str:
@@ -129,8 +122,6 @@ def _row(line: bytes) -> tuple[Any, Any, Any, Any] | str:
 
 def _written(out: Path, path: Path, scorer: str) -> list[dict[str, Any]]:
     """The whole rows that an earlier call wrote; a torn last line is cut off."""
-    if not out.exists():
-        return []
     *whole, torn = out.read_bytes().split(b"\n")
     try:
         rows = [json.loads(line) for line in whole]
@@ -162,7 +153,7 @@ class Audit:
     @property
     def rate(self) -> float:
         """Share of failures."""
-        return len(self.failures) / len(self.cases) if self.cases else 0.0
+        return len(self.failures) / len(self.cases)
 
     def table(self) -> str:
         """Each attack with its result, and the wrong verdicts of each domain, in 80 columns."""
@@ -171,31 +162,27 @@ class Audit:
             if case["kind"] != "answer":
                 result = {True: "ACCEPTED", False: "refused", None: "error"}[case["verdict"]]
                 lines.append(f"{case['note']:<47}{case['domain']:<15}{result:<9}{case['seconds']:>9.2f}")
-        domains = list(dict.fromkeys(case["domain"] for case in self.cases))
-        width = max(map(len, ["domain", *domains]))
-        columns = f"{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}{'seconds':>9}"
-        lines += ["", f"{'domain':<{width}}{columns}"]
-        for domain in domains:
+        lines += [
+            "",
+            f"{'domain':<15}{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}{'seconds':>9}",
+        ]
+        for domain in dict.fromkeys(case["domain"] for case in self.cases):
             own = [case for case in self.cases if case["domain"] == domain]
-            wrong = [sum(c["verdict"] is v and c["correct"] is not v for c in own) for v in (True, False)]
-            errors, seconds = sum(c["verdict"] is None for c in own), sum(c["seconds"] for c in own)
-            lines.append(
-                f"{domain:<{width}}{len(own):>7}{wrong[0]:>12}{wrong[1]:>12}{errors:>8}{seconds:>9.2f}"
-            )
+            wrong = {v: sum(c["verdict"] is v is not c["correct"] for c in own) for v in (True, False, None)}
+            seconds = sum(c["seconds"] for c in own)
+            counts = f"{len(own):>7}{wrong[True]:>12}{wrong[False]:>12}{wrong[None]:>8}{seconds:>9.2f}"
+            lines.append(f"{domain:<15}{counts}")
         wrong = (
             f"{len(self.failures)} of {len(self.cases)}, {100 * self.rate:.2f} % of the verdicts are wrong"
         )
         return "\n".join([*lines, "", f"Scorer {self.scorer}, sandbox {self.sandbox}: {wrong}."])
 
 
-def audit(
-    config: RewardConfig | None = None, data: str | Path | None = None, out: str | Path | None = None
-) -> Audit:
-    """Grade the shipped cases and store the result as JSON in `out`. With a data file, each ground truth must be right
-    as an answer to itself, and the answer of another row wrong.
+def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> Audit:
+    """Grade the shipped cases and store the result as JSON in `out`.
 
     Raises:
-        UserError: the data file cannot be read, `out` cannot be written, or the reward function cannot be loaded.
+        UserError: `out` cannot be written, or the reward function cannot be loaded.
     """
     from rlkit.rewards.sandbox.levels import choose
 
@@ -207,12 +194,11 @@ def audit(
     except UserError:
         sandbox = "none"
     result = Audit("/".join(scorer_of(config).values()), sandbox)
-    wanted = [*cases(), *(_own_cases(data) if data is not None else [])]
+    wanted = cases()
+    rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
     with Router(config) as router:
-        call = router.submit(
-            [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
-        )
-        for case, reward, seconds in zip(wanted, call.wait(), call.seconds, strict=True):
+        for case, future in zip(wanted, router.submit(rows), strict=True):
+            reward, seconds = future.result()
             found = {"verdict": reward.correct, "parts": dict(reward.parts), "error": reward.error}
             result.cases.append({**case, **found, "seconds": round(seconds, 3)})
     if out is not None:
@@ -225,30 +211,3 @@ def cases() -> list[dict[str, Any]]:
     """The shipped cases, as mappings of domain, kind, data_source, response, ground_truth, extra_info and correct."""
     text = resources.files("rlkit.rewards").joinpath("cases.jsonl").read_text(encoding="utf-8")
     return [json.loads(line) for line in text.split("\n") if line]
-
-
-def _own_cases(path: str | Path) -> list[dict[str, Any]]:
-    """For each row: its reference answer, which is right, and the next other one of its source, which is wrong."""
-    from rlkit.data.reference import reference_response
-    from rlkit.data.rows import tasks
-
-    def case(task: Task, answer: str, whose: str) -> dict[str, Any]:
-        return {
-            "domain": f"{task.data_source} ({whose})", "kind": "answer", "data_source": task.data_source,
-            "response": answer, "ground_truth": task.ground_truth, "extra_info": dict(task.extra_info),
-            "correct": whose == "own",
-        }  # fmt: skip
-
-    by_source: dict[str, list[tuple[Task, str]]] = defaultdict(list)
-    for task in tasks(path):
-        if (answer := reference_response(task)) is not None:
-            by_source[task.data_source].append((task, answer))
-    found = []
-    for pairs in by_source.values():
-        for index, (task, answer) in enumerate(pairs):
-            found.append(case(task, answer, "own"))
-            later = pairs[index + 1 :] + pairs[:index]
-            other = next((text for t, text in later if t.ground_truth != task.ground_truth), None)
-            if other is not None:
-                found.append(case(task, other, "other"))
-    return found

@@ -1,37 +1,45 @@
-"""A grading process: it reads batches of answers from the router, grades them and sends the outcomes back.
+"""Grading processes: a fork server that has the scorers imported, and the workers that it forks.
 
-Messages are JSON and not pickle, so that a worker that untrusted text has taken over can send nothing but values:
-[GRADED, outcome, …] of the batch's next answers, [LOADING, seconds to wait], and [END, whether the worker has grown
-too big] after the last outcome of a batch.
+The trainer itself has threads and perhaps a GPU, so it must not fork, and a process that imports the scorers takes a
+second. `multiprocessing`'s fork server would run the trainer's `__main__` again in each new worker.
+
+Messages of a worker are JSON and not pickle, so that one that untrusted text has taken over can send nothing but
+values: for each answer [its number, value, correct, parts, error, seconds], and before it perhaps how many seconds to
+wait.
 """
 
-import contextlib
 import ctypes
-import fcntl
+import importlib
 import json
 import os
 import resource
 import signal
+import socket
+import subprocess
 import sys
+import threading
 import time
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass
-from multiprocessing import forkserver
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from typing import Any
 
+import psutil
+
 from rlkit.config import RewardConfig
+from rlkit.domains import scorers
 from rlkit.rewards.grading import LOADING_SECONDS, NOBODY, Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward
 
-GRADED, LOADING, END = range(3)
-
+_GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
+_LARGEST = 1 << 30  # bytes of a message from a worker
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
-_RECYCLE = 1 << 30  # bytes resident after which the router replaces a worker
-_PATIENCE = 1e-3  # seconds that outcomes of quick answers are collected before they are sent
-_PR_SET_NO_NEW_PRIVS = 38
+_RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
+_READY = b"ready"
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 _VARIABLES = {
     "PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
@@ -50,140 +58,196 @@ def environment(config: RewardConfig) -> dict[str, str]:
         plain = name in _VARIABLES or name.startswith(("LC_", "PYTHON"))
         return name in named or (plain and "@" not in value)  # a proxy's address may hold a password
 
-    return {name: value for name, value in os.environ.items() if passed(name, value)}
+    found = {name: value for name, value in os.environ.items() if passed(name, value)}
+    return {"OPENBLAS_NUM_THREADS": "1", **found}  # its threads would not survive a fork
 
 
-@dataclass
-class Start:
-    """The configuration of a new worker. The fork server unpickles it in the new process and calls `_bootstrap`, as it
-    does with a multiprocessing.Process."""
-
-    config: RewardConfig
-    environment: Mapping[str, str]
-
-    def _bootstrap(self, sentinel: int) -> int:
-        """Serve the router until it closes the connection.
-
-        Args:
-            sentinel: a pipe whose other end the router's process holds.
-        """
-        try:
-            _end_with(sentinel)
-            os.setsid()  # Ctrl-C stops the trainer, which then ends its workers
-            _replace_environment(self.environment)
-            with open(os.devnull, "r+b") as null:
-                os.dup2(null.fileno(), 0)
-                os.dup2(null.fileno(), 1)
-            connection, begun = forkserver.get_inherited_fds() or []
-            _serve(Connection(connection), begun, self.config)
-        except BaseException:
-            traceback.print_exc()
-            return 1
-        return 0
+# In the router's process
 
 
-def _end_with(sentinel: int) -> None:
-    """Have the kernel kill this process when the other end of the pipe closes, whatever it is computing then."""
-    if sys.platform == "linux":
-        fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(sentinel, fcntl.F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+class ForkServer:
+    """The process that forks workers; another one is started where it has died.
+
+    Args:
+        path: `sys.path` of the workers.
+        variables: their environment.
+    """
+
+    def __init__(self, path: Sequence[str], variables: Mapping[str, str]) -> None:
+        code = "import sys; sys.path[:] = sys.argv[1:]; from rlkit.rewards.worker import main; main()"
+        self._command, self._variables = [sys.executable, "-P", "-c", code, *path], variables
+        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                self._command, stdin=theirs, stdout=subprocess.DEVNULL, env=self._variables,
+                start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
+            )  # fmt: skip
+
+    def fork(self, descriptor: int) -> int:
+        """The id of a new worker that serves the socket `descriptor`. Raises OSError."""
+        with self._lock:
+            with suppress(ConnectionError):
+                return self._forked(descriptor)
+            self._start()
+            return self._forked(descriptor)
+
+    def _forked(self, descriptor: int) -> int:
+        socket.send_fds(self._socket, [bytes(8)], [descriptor])
+        if not (answer := self._socket.recv(8)):
+            raise ConnectionResetError("the fork server ended")
+        return int.from_bytes(answer)
+
+    def kill(self, worker: int) -> None:
+        """Have a worker ended, unless it has ended by itself (and its id may be another process's)."""
+        with suppress(ConnectionError):
+            self._socket.sendall(worker.to_bytes(8))
 
 
-def _replace_environment(variables: Mapping[str, str]) -> None:
-    """Also in the memory that /proc/self/environ shows, which unsetting a variable leaves as it was."""
-    entries = ctypes.POINTER(ctypes.c_void_p).in_dll(ctypes.CDLL(None), "environ")
-    index = 0
-    while entry := entries[index]:
-        text = ctypes.string_at(entry)
-        if text.partition(b"=")[0].decode(errors="replace") not in variables:
-            ctypes.memset(entry, 0, len(text))
-        index += 1
-    os.environ.clear()
-    os.environ.update(variables)
+class Worker:
+    """A worker as the router sees it. Methods raise OSError, EOFError or ValueError where it dies or sends nonsense."""
+
+    def __init__(self, server: ForkServer, config: RewardConfig) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._server, self._id = server, server.fork(theirs.fileno())
+        self._graded = 0
+        self._connection.send_bytes(config.model_dump_json().encode())
+
+    def wait_until_ready(self) -> None:
+        """Until it has loaded the reward function."""
+        if self._receive(LOADING_SECONDS) != _READY:
+            raise ValueError("it sent something else")
+
+    def send(self, rows: Sequence[bytes]) -> None:
+        """Have rows graded, each the JSON of `grade`'s arguments."""
+        self._connection.send_bytes(b"[" + b",".join(rows) + b"]")
+
+    def outcome(self, timeout: float) -> tuple[Reward, float]:
+        """The reward of the next row and the seconds that it took. Raises TimeoutError where it is late."""
+        while not isinstance(message := json.loads(self._receive(timeout)), list):
+            timeout = message
+        number, value, correct, parts, error, seconds = message
+        if number != self._graded:
+            raise ValueError("an outcome that was not asked for")
+        self._graded += 1
+        return Reward(value, correct, parts, error), max(0.0, seconds)
+
+    def _receive(self, timeout: float) -> bytes:
+        if not self._connection.poll(timeout + _GRACE):
+            raise TimeoutError("it does not answer")
+        return self._connection.recv_bytes(_LARGEST)
+
+    def is_too_big(self) -> bool:
+        """Whether it holds so much memory that it should be replaced."""
+        return psutil.Process(self._id).memory_info().rss > _RESIDENT
+
+    def kill(self) -> None:
+        """End it at once; from any thread."""
+        self._server.kill(self._id)
+
+    def close(self) -> None:
+        """End it and release the connection."""
+        self.kill()
+        self._connection.close()
 
 
-def _drop_privileges() -> None:
-    """Become nobody where this process is root, and gain no rights by any program from now on."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+# In the fork server and its workers
 
 
-def _serve(connection: Connection, begun: int, config: RewardConfig) -> None:
-    """Grade batches. One byte into `begun` before each answer tells the router which one a worker that hangs or dies
-    was grading."""
+def main() -> None:
+    """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
+    scorers.names()  # imports them
+    for module in ("rlkit.domains.math.compare", "langdetect"):  # which scorers import at their first use
+        with suppress(Exception):  # the answer that needs a missing one says so
+            importlib.import_module(module)
+    grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
+    server, workers = socket.socket(fileno=0), set[int]()
+    with suppress(ConnectionError):
+        while (request := socket.recv_fds(server, 8, 1))[0]:
+            with suppress(ChildProcessError):
+                while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                    workers.discard(ended)
+            if (worker := int.from_bytes(request[0])) in workers:
+                os.kill(worker, signal.SIGKILL)
+            elif request[1]:
+                workers.add(worker := _forked(*request[1]))
+                server.sendall(worker.to_bytes(8))
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+
+
+def _forked(descriptor: int) -> int:
+    """Fork a worker that has the descriptor and no other. Returns its id."""
+    if worker := os.fork():
+        os.close(descriptor)
+        return worker
+    status = 1
+    try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        with suppress(EOFError, ConnectionError):
+            _serve(Connection(descriptor))
+        programs.close()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
+def _serve(connection: Connection) -> None:
+    """Grade rows until the router closes the connection."""
+    config = RewardConfig.model_validate_json(connection.recv_bytes())
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
     else:
-        connection.send_bytes(encode([LOADING, LOADING_SECONDS]))
-        with contextlib.suppress(Exception):  # each answer has the reason as its error
+        with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
         _drop_privileges()
-        connection.send_bytes(encode([LOADING, config.timeout]))
+    connection.send_bytes(_READY)
+    process, number = os.getpid(), 0
     while True:
-        try:
-            batch = json.loads(connection.recv_bytes())
-        except EOFError:
-            break
-        _grade(batch, connection, begun, config)
-        connection.send_bytes(encode([END, _resident() > _RECYCLE]))
-    programs.close()
+        neighbours = list(rows := json.loads(connection.recv_bytes()))
+        for row in rows:
+            start = time.perf_counter()
+            reward = grade(
+                *row, Grading(config, neighbours, lambda wait: connection.send_bytes(encode(wait)))
+            )
+            if os.getpid() != process:  # the scorer forked: only one of the two may speak
+                os._exit(0)
+            connection.send_bytes(_outcome(number, reward, time.perf_counter() - start))
+            number += 1
 
 
-def _grade(batch: list[Any], connection: Connection, begun: int, config: RewardConfig) -> None:
-    """Grade a batch. Outcomes of quick answers are sent together."""
-    waiting: list[bytes] = []
-    flushed = time.perf_counter()
-
-    def flush() -> None:
-        nonlocal flushed
-        if waiting:
-            connection.send_bytes(b"[%d,%b]" % (GRADED, b",".join(waiting)))
-            waiting.clear()
-        flushed = time.perf_counter()
-
-    def announce(seconds: float) -> None:
-        flush()
-        connection.send_bytes(encode([LOADING, seconds]))
-
-    neighbours, own = list(batch), os.getpid()
-    for answer in batch:
-        os.write(begun, b".")
-        start = time.perf_counter()
-        reward = grade(*answer, grading=Grading(config, neighbours, announce))
-        if os.getpid() != own:  # the scorer forked: only one of the two may speak
-            os._exit(0)
-        end = time.perf_counter()
-        waiting.append(_outcome(reward, end - start))
-        if end - flushed > _PATIENCE:
-            flush()
-    flush()
+def _drop_privileges() -> None:
+    """Become nobody where this process is root, and gain no rights by any program from now on."""
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user resets
 
 
-def _resident() -> int:
-    """Bytes of memory in use; 0 where the system does not say."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * resource.getpagesize()
-    except OSError:
-        return 0
+def _prctl(option: int, value: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def _jsonable(value: Any) -> Any:
-    """numpy scalars and arrays as lists and numbers, other mappings as dicts, bytes as text."""
+    """numpy scalars and arrays as lists and numbers, other mappings as dicts."""
     if hasattr(value, "tolist"):
         return value.tolist()
     if hasattr(value, "items"):
         return dict(value)
-    if isinstance(value, bytes):
-        return value.decode()  # UnicodeDecodeError is a ValueError: the caller reports it
-    if isinstance(value, set | frozenset):
-        return sorted(value, key=repr)
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
@@ -191,29 +255,21 @@ _ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
 
 
 def encode(value: Any) -> bytes:
-    """JSON bytes; raises TypeError or ValueError for what JSON has no form for."""
+    """JSON bytes; raises TypeError, ValueError or RecursionError for what JSON has no form for."""
     return _ENCODER.encode(value).encode()
 
 
-def _outcome(reward: Reward, seconds: float) -> bytes:
+def _outcome(number: int, reward: Reward, seconds: float) -> bytes:
     """A reward as JSON; facts of a scorer that JSON has no form for become text."""
-    facts = dict(reward.parts)
     try:
-        return encode([reward.value, reward.correct, facts, reward.error, seconds])
+        return encode([number, reward.value, reward.correct, reward.parts, reward.error, seconds])
     except Exception:  # of any kind: the facts are the scorer's
-        facts = {_text(name): _plain(value) for name, value in facts.items()}
-        return encode([reward.value, reward.correct, facts, reward.error, seconds])
+        facts = {str(name): _plain(value) for name, value in reward.parts.items()}
+        return encode([number, reward.value, reward.correct, facts, reward.error, seconds])
 
 
 def _plain(value: Any) -> Any:
-    try:
-        return json.loads(encode(value))
-    except Exception:  # of any kind: the value is the scorer's
-        return _text(value)
-
-
-def _text(value: Any) -> str:
-    try:
-        return str(value)
-    except Exception:  # of any kind: the value is the scorer's
-        return f"a {type(value).__name__}"
+    for form in (lambda: json.loads(encode(value)), lambda: str(value)):
+        with suppress(Exception):  # of any kind: the value is the scorer's
+            return form()
+    return f"a {type(value).__name__}"
