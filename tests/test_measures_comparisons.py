@@ -3,6 +3,9 @@
 # pandas' stubs know less of a frame's cells than the test does:
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 
+import itertools
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -50,7 +53,11 @@ def by_variant(table: pd.DataFrame) -> pd.DataFrame:
     size = model.map({"small": 1e4, "large": 1e5})
     place = variant.map({"GRPO": 0, "PPO": 1})
     facts = {"model.path": "models/" + model, "parameters_non_embedding": size}
-    return table.assign(variant=variant, variant_place=place, **facts)
+    factors = [
+        json.dumps({"variant": [v, "GRPO"], "model.path": [m, None]})
+        for v, m in zip(variant, model, strict=True)
+    ]
+    return table.assign(variant=variant, variant_place=place, factors=factors, **facts)
 
 
 def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
@@ -104,7 +111,15 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
     grpo, ppo = means.loc["GRPO"].to_numpy(), means.loc["PPO"].to_numpy()
     pairs = ppo.mean(axis=0) - grpo.mean(axis=0)
     assert row["difference"] == pytest.approx(pairs.mean())
-    assert (row["cell"], row["variant"], row["baseline"]) == ("PPO, small", "PPO", "GRPO")
+    assert (row["factor"], row["cell"], row["value"], row["baseline"]) == (
+        "variant",
+        "PPO, small",
+        "PPO",
+        "GRPO",
+    )
+    assert row["spread"] == pytest.approx(
+        np.sqrt((ppo.mean(axis=1).var(ddof=1) + grpo.mean(axis=1).var(ddof=1)) / 2)
+    )
     assert (row["problems"], row["seeds"], row["baseline_seeds"]) == (30, 3, 2)
     rng = np.random.default_rng(1)
     over_problems, over_both = [], []
@@ -124,11 +139,14 @@ def test_differences_pair_the_problems_and_resample_seeds_where_there_are_some()
 def test_one_seed_has_no_interval_over_seeds_and_the_figure_says_so():
     table = comparisons.differences(answers_of_variants(seeds=1))
     assert table[["low_seeds", "high_seeds"]].isna().all(axis=None) and table["low"].notna().all()
-    drawing = contrasts.differences(table)
-    assert "GRPO is the first variant" in drawing.caption and "One seed says nothing" in drawing.caption
+    drawing = contrasts.differences(table)[""]
+    assert "The baseline is GRPO." in drawing.caption and "One seed says nothing" in drawing.caption
     assert drawing.figure.axes[0].get_legend_handles_labels()[1] == ["95 % over problems"]
-    several = contrasts.differences(comparisons.differences(answers_of_variants(seeds=2)))
-    assert several.caption == "GRPO is the first variant of the study's file. Seeds a cell: 2 to 3."
+    several = contrasts.differences(comparisons.differences(answers_of_variants(seeds=2)))[""]
+    assert several.caption.startswith(
+        "The baseline is GRPO. Seeds a cell: 2 to 3. Intervals over seeds and problems"
+    )
+    assert "with 2 seeds hold the truth in some 85 % of studies" in several.caption
     assert "95 % over seeds and problems" in several.figure.axes[0].get_legend_handles_labels()[1]
 
 
@@ -138,7 +156,12 @@ def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     found = comparisons.differences(table)
     points = pd.DataFrame({"parameters_non_embedding": [1e4], "seed": [0], "cell": ["a"]})
     text = summary.write(tmp_path, summary.before_after(table), points, differences=found)
-    assert "final pass@1 less that of GRPO, the first variant of the study's file, paired by problem" in text
+    assert "final pass@1 less that of GRPO, paired by problem" in text
+    assert (
+        ("hold the truth in some 85 % of studies" in text)
+        == (seeds == 2)
+        == ("spread between seeds" in text or "ask more" in text)
+    )
     (line,) = [line for line in text.splitlines() if line.startswith("  PPO, small  +")]
     row = found.iloc[0]
     assert line.startswith(
@@ -149,15 +172,35 @@ def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     assert "less that of" not in summary.write(tmp_path, summary.before_after(table), points)
 
 
-def test_differences_need_the_first_variant_and_another():
+def test_differences_need_a_baseline_and_another_value():
     table = answers_of_variants(seeds=2)
-    for missing in (table[table["variant"] == "PPO"], table.drop(columns="variant")):
-        with pytest.raises(UserError, match="fewer than two"):
-            comparisons.differences(missing)
-    with pytest.raises(UserError, match="beside the first one of the study's file"):
-        comparisons.differences(table.assign(variant_place=table["variant_place"] + 1))
-    turned = comparisons.differences(table.assign(variant_place=1 - table["variant_place"]))
+    with pytest.raises(UserError, match="fewer than two"):
+        comparisons.differences(table.drop(columns="factors"))
+    with pytest.raises(UserError, match="No cell was evaluated beside its baseline of variant"):
+        comparisons.differences(table[table["variant"] == "PPO"])
+    turned = comparisons.differences(table.assign(factors=table["factors"].str.replace('"GRPO"]', '"PPO"]')))
     assert turned["difference"].item() == pytest.approx(-comparisons.differences(table)["difference"].item())
+
+
+def test_every_factor_of_a_grid_is_compared_with_its_baseline_all_else_equal():
+    rates = {
+        (lr, clip): 0.2 + 0.3 * (lr == 0.01) + 0.1 * (clip == 0.4)
+        for lr in (0.001, 0.01)
+        for clip in (0.2, 0.4)
+    }
+    rng, rows, factors = np.random.default_rng(0), {}, {}
+    for (lr, clip), rate in rates.items():
+        cell = f"optim.lr = {lr}, clip_ratio_high = {clip}"
+        factors[cell] = json.dumps({"actor.optim.lr": [lr, 0.001], "actor.clip_ratio_high": [clip, 0.4]})
+        for seed, task in itertools.product(range(2), range(40)):
+            rows[cell, 30, f"t{task:02}", seed] = "".join("1" if x < rate else "0" for x in rng.random(4))
+            rows[cell, 0, f"t{task:02}", seed] = "0000"
+    table = evals(rows)
+    found = comparisons.differences(table.assign(factors=table["cell"].map(factors), **{"model.path": "m"}))
+    assert found["factor"].tolist() == ["actor.optim.lr"] * 2 + ["actor.clip_ratio_high"] * 2
+    assert set(found["baseline"]) == {"optim.lr = 0.001", "clip_ratio_high = 0.4"}
+    assert found["difference"].tolist() == pytest.approx([0.3, 0.3, -0.1, -0.1], abs=0.12)
+    assert set(contrasts.differences(found)) == {"optim.lr", "clip_ratio_high"}
 
 
 def test_pass_at_k_crosses_where_a_gain_is_lost():

@@ -64,7 +64,7 @@ FIGURES: dict[str, Figure] = {
         varied.transfer,
     ),
     "differences": Figure(
-        "Final held-out pass@1 of each variant less that of the first one, paired by problem: thick the 95 % interval "
+        "Final held-out pass@1 less that of the baseline, paired by problem: thick the 95 % interval "
         "over problems, for these very runs; thin, where a cell has several seeds, that over seeds and problems.",
         lambda s, venue: contrasts.differences(comparisons.differences(s.evals), venue),
     ),

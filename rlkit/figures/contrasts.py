@@ -7,6 +7,7 @@ from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, label_ends, legend, name_rows, new_axes, outer_labels, share_scales
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
+from rlkit.results.labels import name_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -81,14 +82,24 @@ def ranked(table: "pd.DataFrame", value: str = "pass@1", by: str = "cell", venue
     return Drawing(fig, table, sources(table), f"The budget is {words}.")
 
 
-def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
-    """Each variant's difference from the first one, with its interval over problems (thick) and, where its cell and
-    the first one's have seeds, that over seeds and problems (thin).
+def differences(table: "pd.DataFrame", venue: str = "neurips") -> dict[str, Drawing]:
+    """The difference from the baseline of each factor, a figure each, by the factor's name (one factor: ""); with its
+    interval over problems (thick) and, where both cells have seeds, that over seeds and problems (thin).
 
     Args:
         table: from `rlkit.measures.comparisons.differences`.
     """
-    from rlkit.measures.summary import unequal_steps
+    factors = {factor: rows for factor, rows in table.groupby("factor", sort=False)}
+    for rows in factors.values():
+        rows.attrs = table.attrs
+    return {
+        name_of(str(key)) if len(factors) > 1 else "": _differences(rows, venue)
+        for key, rows in factors.items()
+    }
+
+
+def _differences(table: "pd.DataFrame", venue: str) -> Drawing:
+    from rlkit.measures.summary import few_seeds, seeds_to_show, unequal_steps
 
     styles = _looks(table, "cell")
     baseline = table["baseline"].iloc[0]
@@ -96,8 +107,12 @@ def differences(table: "pd.DataFrame", venue: str = "neurips") -> Drawing:
     count = f"{seeds.min()}" if seeds.min() == seeds.max() else f"{seeds.min()} to {seeds.max()}"
     several = table["low_seeds"].notna().any()
     words = [
-        f"{baseline} is the first variant of the study's file. Seeds a cell: {count}.",
+        f"The baseline is {baseline}. Seeds a cell: {count}.",
+        f"Intervals over seeds and problems{few_seeds(table)}.".replace(", which", "")
+        if few_seeds(table)
+        else "",
         "" if several else "One seed says nothing about others, so that there is no second interval.",
+        *seeds_to_show(table),
         unequal_steps(table.assign(when="after")),
     ]
     with styled():

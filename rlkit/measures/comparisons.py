@@ -7,7 +7,8 @@ interval (`differences`). Figures of these tables are in `rlkit.figures.contrast
 """
 
 import itertools
-from typing import Literal
+import json
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate,
 from rlkit.figures import curve_table, looks
 from rlkit.figures.drawing import remember
 from rlkit.measures.summary import pass_rates
+from rlkit.results.labels import value_of
 from rlkit.seeds import generator
 
 DRAWS = 4000
@@ -96,8 +98,9 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 
 
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
-    """Final pass@1 of each variant less that of the first one of the study's file, for each model and every other value
-    of the grid.
+    """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal. The
+    factors are `variant` and the keys of the grid; the baseline is the first value of each in the study's file, or what
+    the file names under `baselines`.
 
     The same held-out problems were asked of both, so they are paired: an interval over problems resamples each with its
     answers of all seeds of both cells. It says what other problems would give of these very runs. The interval over
@@ -105,38 +108,50 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     knows little (docs/concepts/metrics.md).
 
     Returns:
-        One row a cell of another variant, smallest model first, then in the order of the file: cell, variant, baseline,
-        model.path, difference, low and high (over problems), low_seeds and high_seeds (over seeds and problems; NaN
-        where a cell has one seed), problems, seeds and baseline_seeds, steps_least and steps (of the least and the most
-        trained run of both cells).
+        One row a factor and cell of another value, in the order of the file, smallest model first: factor, cell, value,
+        baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over seeds and
+        problems; NaN where a cell has one seed), problems, seeds and baseline_seeds, spread (standard deviation
+        between seeds of a cell), steps_least and steps (of the least and the most trained run of both cells).
 
     Raises:
-        UserError: the study has no variants; none was evaluated beside the first one.
+        UserError: the study varies nothing that has a baseline; no cell was evaluated beside its baseline.
     """
-    if "variant" not in evals or evals["variant"].nunique() < 2:
-        raise UserError("Differences are between variants, and the study has fewer than two.")
     last = _graded(evals, "max")
     cells = {name: part for name, part in last.groupby("cell")}
-    first = {_beside(part): part for part in cells.values() if not part["variant_place"].iloc[0]}
+    factors = {name: _factors(part) for name, part in cells.items()}
+    compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
+    if not compared:
+        raise UserError(
+            "Differences are between variants, or values of a key of the grid, and this study has fewer than two: add "
+            "some, or name one of model.path under baselines."
+        )
+    at = {json.dumps({k: v for k, (v, _) in found.items()}): name for name, found in factors.items()}
     rows = []
-    for name in looks(last, "cell"):
-        one, other = cells[name], first.get(_beside(cells[name]))
-        if other is None or not one["variant_place"].iloc[0]:
+    for key, name in itertools.product(compared, looks(last, "cell")):
+        value, base = factors[name][key]
+        beside = at.get(json.dumps({k: base if k == key else v for k, (v, _) in factors[name].items()}))
+        if beside is None or value == base:
             continue
+        one, other = cells[name], cells[beside]
         steps = pd.concat([one["step"], other["step"]])
         rows.append(
-            {"cell": name, "variant": one["variant"].iloc[0], "baseline": other["variant"].iloc[0],
+            {"factor": key, "cell": name, "value": _words(key, value), "baseline": _words(key, base),
              "model.path": one["model.path"].iloc[0], **_difference(one, other),
              "steps_least": steps.min(), "steps": steps.max()}
         )  # fmt: skip
     if not rows:
-        raise UserError("No other variant was evaluated beside the first one of the study's file.")
+        raise UserError(f"No cell was evaluated beside its baseline of {', '.join(compared)}.")
     return remember(pd.DataFrame(rows), evals, "cell")
 
 
-def _beside(part: pd.DataFrame) -> str:
-    """What a cell's name has beside its variant: the values of the grid."""
-    return part["cell"].iloc[0].removeprefix(part["variant"].iloc[0])
+def _words(key: str, value: Any) -> str:
+    return str(value) if key == "variant" else value_of(key, value)
+
+
+def _factors(part: pd.DataFrame) -> dict[str, list[Any]]:
+    """Of a cell, its value of each factor, and the value to compare with (None: not compared)."""
+    known = part["factors"].iloc[0] if "factors" in part else None
+    return json.loads(known) if isinstance(known, str) else {}
 
 
 def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
@@ -147,14 +162,15 @@ def _difference(one: pd.DataFrame, other: pd.DataFrame) -> dict[str, float]:
     mine, others = np.split(rates, [runs[0]], axis=1)
     rng = generator("differences", *(cell["cell"].iloc[0] for cell in (one, other)))
     mean = bootstrap_mean(mine.mean(axis=1) - others.mean(axis=1), rng=rng)
-    ends = np.array([np.nan, np.nan])
+    ends, spread = np.array([np.nan, np.nan]), np.nan
     if min(runs) > 1:
+        spread = float(np.mean([part.mean(axis=0).var(ddof=1) for part in (mine, others)]) ** 0.5)
         drawn = resample_sums(rates, rng, DRAWS) / len(rates)
         again = [rng.multinomial(n, np.full(n, 1 / n), DRAWS) / n for n in runs]
         ends = np.quantile((drawn * np.hstack([again[0], -again[1]])).sum(axis=1), [0.025, 0.975])
     return {
         "difference": mean.value, "low": mean.low, "high": mean.high, "low_seeds": ends[0], "high_seeds": ends[1],
-        "problems": mean.prompts, "seeds": runs[0], "baseline_seeds": runs[1],
+        "problems": mean.prompts, "seeds": runs[0], "baseline_seeds": runs[1], "spread": spread,
     }  # fmt: skip
 
 

@@ -55,6 +55,11 @@ def name_of(key: str) -> str:
     return ".".join(parts[-2:]) if parts[-1].isdigit() or parts[-1] in ("n", "lr", "weight") else parts[-1]
 
 
+def value_of(key: str, value: Any) -> str:
+    """A value behind its key's name, `clip_ratio_high = 0.4`; alone where the value says what it is."""
+    return str(value) if key in _CLEAR else f"{name_of(key)} = {short(value)}"
+
+
 def short(value: Any) -> str:
     """A value of a configuration in few letters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)

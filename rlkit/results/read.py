@@ -127,6 +127,8 @@ def _run_json(folder: Path) -> dict[str, Any]:
     if name := planned.get("variant"):
         in_order = dict.fromkeys(run.get("variant") for run in runs.values())  # that of the study's file
         place |= {"variant": name, "variant_place": list(in_order).index(name)}
+    if factors := planned.get("factors"):
+        place["factors"] = json.dumps(factors)
     found = info.get("git")
     found = found if isinstance(found, dict) else {}
     git = {key: found[key] for key in ("commit", "dirty") if found.get(key)}

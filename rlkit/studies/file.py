@@ -57,6 +57,9 @@ class StudyConfig(Section):
     holdout: dict[str, list[Any]] = Field({})
     """A cell that has one of these values under each of these keys (of the grid, `seed` or `variant`) is held
     out of every fit."""
+    baselines: dict[str, Any] = Field({})
+    """With which value of a grid's key, or which `variant`, the others are compared in pairs; default the first of
+    each, and no comparison of `model.path`."""
     analysis: Analysis = Analysis()
 
     def cells(self) -> list[dict[str, Any]]:
@@ -112,10 +115,14 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
                 f"{path}: variants.{name} sets {both}, which the grid or the seeds set too: drop one."
             )
     own = {"seed": config.seeds, "variant": list(config.variants)}
-    for key, values in config.holdout.items():
+    named = [("holdout", key, values) for key, values in config.holdout.items()]
+    named += [("baselines", key, [value]) for key, value in config.baselines.items()]
+    for section, key, values in named:
         known = own.get(key, config.grid.get(key, []))
         if missing := [value for value in values if value not in known]:
-            raise UserError(f"{path}: holdout.{key} has {missing}, which the grid does not: it has {known}.")
+            raise UserError(
+                f"{path}: {section}.{key} has {missing}, which the grid does not: it has {known}."
+            )
     return config
 
 

@@ -4,7 +4,7 @@ import itertools
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rlkit.data.lengths import at_hand
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER
+from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, read_study
@@ -28,8 +29,9 @@ class PlannedRun:
     cell: Mapping[str, Any]
     overrides: Mapping[str, Any]
     held_out: bool
-
     variant: str = ""
+    baselines: Mapping[str, Any] = field(default_factory=dict)
+    """Of the grid's keys and of `variant`, the value with which others are compared."""
 
     @property
     def id(self) -> str:
@@ -39,13 +41,15 @@ class PlannedRun:
     def name(self) -> str:
         """The cell in words: the variant and the grid's values."""
         words = [self.variant] if self.variant else []
-        return ", ".join([*words, *map(str, self.cell.values())]) or self.config.study
+        return ", ".join([*words, *(value_of(key, v) for key, v in self.cell.items())]) or self.config.study
 
     @property
     def record(self) -> dict[str, Any]:
-        """What study.json says of it."""
+        """What study.json says of it; `factors` has its value of each key of the grid and the one to compare with."""
         variant = {"variant": self.variant} if self.variant else {}
-        return {"cell": self.name, **variant, "held_out": self.held_out, "seed": self.config.seed}
+        factors = {key: [value, self.baselines.get(key)] for key, value in {**variant, **self.cell}.items()}
+        facts = {"held_out": self.held_out, "seed": self.config.seed, "factors": factors}
+        return {"cell": self.name, **variant, **facts}
 
     @property
     def label(self) -> str:
@@ -184,11 +188,13 @@ def make_plan(
     shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
     runs = []
     variants = config.variants or {"": {}}
+    levels = {"variant": list(config.variants), **config.grid}
+    baselines = {k: v[0] for k, v in levels.items() if len(v) > 1 and k != "model.path"} | config.baselines
     for name, cell, seed in itertools.product(variants, config.cells(), config.seeds):
         changes = {"study": config.study, **shared, **variants[name], **cell, "seed": seed}
         place = {**cell, "seed": seed, "variant": name}
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
-        runs.append(PlannedRun(load(path, changes), cell, changes, held_out, name))
+        runs.append(PlannedRun(load(path, changes), cell, changes, held_out, name, baselines))
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
