@@ -20,7 +20,6 @@ _PACKAGES = (
     "numpy",
     "pandas",
     "scipy",
-    "math-verify",
 )
 
 
