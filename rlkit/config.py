@@ -510,7 +510,8 @@ class RewardConfig(Section):
     <think>…</think>, at the beginning and with text after it."""
     overlong_buffer: OverlongBuffer = OverlongBuffer()
     judge_url: str | None = None
-    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers."""
+    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers; each worker asks one question at a
+    time, so raise num_workers with it."""
     judge_model: str = "TIGER-Lab/general-verifier"
     """Model asked for at judge_url."""
 

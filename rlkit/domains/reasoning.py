@@ -10,8 +10,7 @@ from pydantic import Field
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import tagged
 from rlkit.errors import UserError, did_you_mean
-from rlkit.rewards.grading import Grading, ended, parse
-from rlkit.rewards.sandbox import programs
+from rlkit.rewards.grading import Grading, parse, score_in_sandbox
 from rlkit.types import Reward, Task
 
 LISTED = ("acre", "gsm_symbolic", "list_functions")
@@ -130,13 +129,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         return Reward.of(False, reason="no answer")
     item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
     arguments = [str(name), answer.strip(), item]
-    seconds = max(0.1, grading.remaining() - 0.3)
-    [call] = programs.call_function(
-        grading, _SCORE, "score", [arguments], seconds, modules=("reasoning_gym", "sympy")
-    )
-    if call.error is not None:
-        return ended(call.error, f"The scorer of reasoning-gym's {name!r}")
-    value, fault = call.value
+    whose = f"The scorer of reasoning-gym's {name!r}"
+    value, fault = score_in_sandbox(grading, _SCORE, arguments, ("reasoning_gym", "sympy"), whose)
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))

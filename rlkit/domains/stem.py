@@ -203,20 +203,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         return Reward.of(True)
     if grading.settings.judge_url is None or not _needs_judge(ground_truth):
         return Reward.of(False)
-    return Reward.of(_judged(ground_truth, answer, extra_info, grading), judged=True)
-
-
-def _judged(truth: str, answer: str, extra_info: Mapping[str, Any], grading: Grading) -> bool:
-    """The judge's verdict. What the rest of the batch will ask it is asked at the same time."""
-    for source, text, other, info in grading.neighbours():
-        if (
-            source.startswith("stem_")
-            and isinstance(other, str)
-            and _needs_judge(other)
-            and (late := given(text))
-        ) and not same_answer(late, other):
-            judge.prefetch(grading, str((info or {}).get("question") or ""), other, late)
-    return judge.ask(grading, str(extra_info.get("question") or ""), truth, answer)
+    question = str(extra_info.get("question") or "")
+    return Reward.of(judge.means_the_same(grading, question, ground_truth, answer), judged=True)
 
 
 @scorer("searchR1_*")

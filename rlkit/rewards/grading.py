@@ -32,13 +32,19 @@ from rlkit.errors import UserError
 from rlkit.types import Reward
 
 LOADING_SECONDS = 120.0  # that the start of a service or an import may take
-_LARGEST = 512 << 20  # bytes of a decompressed ground truth
 NOBODY = 65534  # the user that a custom function runs as where we are root
-VERL = "verl.utils.reward_score"
+SCORER_VERSION = "3"
+"""Changes whenever any scorer's verdict changes; stored with every run."""
+_LARGEST = 512 << 20  # bytes of a decompressed ground truth
+_VERL = "verl.utils.reward_score"
 
 
 class Ungradable(Exception):
     """Raised by a scorer that cannot tell: the truth is malformed, a service is unreachable …"""
+
+
+class WrongAnswer(Exception):
+    """Raised where the answer is wrong whatever the truth is; the message is the reason."""
 
 
 class Grading:
@@ -48,18 +54,16 @@ class Grading:
 
     Args:
         settings: the run's reward section.
-        batch: rows (data_source, response, ground_truth, extra_info) that the same worker was given.
         announce: told how many seconds to wait for this answer from now on.
     """
 
     def __init__(
         self,
         settings: RewardConfig | None = None,
-        batch: list[Any] | None = None,
         announce: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         self.settings = settings or RewardConfig()
-        self._batch, self._announce = batch or [], announce
+        self._announce = announce
         self._deadline = time.monotonic() + self.settings.timeout
 
     def remaining(self) -> float:
@@ -71,21 +75,18 @@ class Grading:
         self._deadline = time.monotonic() + seconds
         self._announce(seconds)
 
-    def neighbours(self) -> list[Any]:
-        """The rows of the batch, given once: a scorer that asks a service may ask for all of them together."""
-        rows, self._batch[:] = list(self._batch), []
-        return rows
-
     @contextmanager
     def loading(self) -> Iterator[None]:
         """Around the start of a service or an import: it takes nothing from the answer's time."""
         self._announce(LOADING_SECONDS)
-        start = time.monotonic()
+        left = self.remaining()
         try:
             yield
         finally:
-            self._deadline += time.monotonic() - start
-            self._announce(self.remaining())
+            self.extend(left)
+
+
+# Ground truths
 
 
 def decode(value: Any) -> Any:
@@ -106,30 +107,30 @@ def decode(value: Any) -> Any:
 def _inflate(text: Any) -> Any:
     try:
         with gzip.GzipFile(fileobj=io.BytesIO(base64.b64decode(text, validate=True))) as file:
-            data = file.read(_LARGEST + 1)
-        value = json.loads(data) if len(data) <= _LARGEST else None
+            if len(data := file.read(_LARGEST + 1)) > _LARGEST:
+                raise ValueError(f"it is larger than {_LARGEST >> 20} MB")
+        return json.loads(data)
     except (OSError, EOFError, zlib.error, TypeError, ValueError) as error:
         raise UserError(f"A compressed ground truth cannot be decoded: {error}.") from None
-    if len(data) > _LARGEST:
-        raise UserError(f"A compressed ground truth is larger than {_LARGEST >> 20} MB.")
-    return value
 
 
-def parse(value: Any, kind: type | tuple[type, ...], what: str) -> Any:
-    """`value` if it has the type that its domain needs, else what its JSON string holds.
+def parse(value: Any, kind: type, what: str) -> Any:
+    """`value` if it is a dict or list as its domain needs, else what its JSON string holds.
 
     Raises:
         UserError: neither the value nor its JSON form has the type.
     """
-    if isinstance(value, str) and (kind is not str):
+    if isinstance(value, str):
         try:
             value = json.loads(value)
         except ValueError:
             raise UserError(f"The ground truth of {what} is no JSON: {value[:80]!r}.") from None
-    if not isinstance(value, kind) or isinstance(value, bool):
-        names = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
-        raise UserError(f"The ground truth of {what} must be a {names}, not {type(value).__name__}.")
+    if not isinstance(value, kind):
+        raise UserError(f"The ground truth of {what} must be a {kind.__name__}, not {type(value).__name__}.")
     return value
+
+
+# Rewards
 
 
 def grade(
@@ -141,20 +142,29 @@ def grade(
 ) -> Reward:
     """The reward of one answer; never raises."""
     grading = grading or Grading()
-    custom = grading.settings.custom_reward_function
+    settings = grading.settings
+    custom = settings.custom_reward_function
     try:
         truth, extra = decode(ground_truth), decode(extra_info) if extra_info else {}
         if truth is None:
             return Reward.failed("The ground truth is missing.")
         if custom:
             reward = _custom(custom, data_source, response, ground_truth, extra)
-        elif grading.settings.scorer == "verl":
-            reward = _verl(grading, data_source, response, ground_truth, extra)
+        elif settings.scorer == "verl":
+            source = f"from {_VERL} import default_compute_score as score"
+            row = [data_source, response, ground_truth, dict(extra)]
+            reward = _reward_of(_VERL, score_in_sandbox(grading, source, row, (_VERL,), _VERL))
         else:
             scorer = resolve(data_source)
-            options = {"grading": grading} if _asks(scorer) else {}
-            reward = _all_or_share(scorer(response, truth, extra, **options), grading.settings)
-        return _with_format(reward, response, grading.settings)
+            options = {"grading": grading} if "grading" in inspect.signature(scorer).parameters else {}
+            reward = scorer(response, truth, extra, **options)
+            if not settings.partial_credit:
+                reward = replace(reward, value=float(bool(reward.correct)))
+            else:
+                reward = replace(reward, parts={**reward.parts, "share": reward.value})
+        return _with_format(reward, response, settings)
+    except WrongAnswer as error:
+        return Reward.of(False, reason=str(error))
     except (UserError, Ungradable) as error:
         return Reward.failed(str(error))
     except MemoryError:
@@ -170,18 +180,24 @@ def grade(
         return Reward.of(False, exception=reason[:300])
 
 
-@lru_cache
-def _asks(scorer: Callable[..., Reward]) -> bool:
-    return "grading" in inspect.signature(scorer).parameters
+def score_in_sandbox(
+    grading: Grading, source: str, arguments: list[Any], modules: tuple[str, ...], whose: str
+) -> Any:
+    """What `score(*arguments)` of `source` returns, a scorer that may evaluate the response as Python.
 
+    Raises:
+        WrongAnswer: the response ended it.
+        Ungradable: it failed by itself, with an exception.
+    """
+    from rlkit.rewards.sandbox import programs  # not above: it imports this module
 
-def _all_or_share(reward: Reward, settings: RewardConfig) -> Reward:
-    """A scorer's reward as the settings pay it: all or nothing, or the share that is right."""
-    if reward.value is None or reward.correct is None:
-        return reward
-    if not settings.partial_credit:
-        return replace(reward, value=float(reward.correct))
-    return replace(reward, parts={**reward.parts, "share": reward.value})
+    seconds = max(0.1, grading.remaining() - 0.3)
+    [call] = programs.call_function(grading, source, "score", [arguments], seconds, modules=modules)
+    if call.error is None:
+        return call.value
+    if call.error in ("time", "memory") or call.error.startswith("exit:"):
+        raise WrongAnswer(call.error)
+    raise Ungradable(f"{whose} failed in the sandbox: {call.error}.")
 
 
 FORMATS: dict[str, Callable[[str], bool]] = {
@@ -204,8 +220,7 @@ def _count(text: str, tag: str) -> int:
 
 def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:
     """The weighted sum of a reward and of whether the response has the format; both are in the parts."""
-    weight = settings.format_weight
-    if reward.value is None or not weight:
+    if reward.value is None or not (weight := settings.format_weight):
         return reward
     form = float(FORMATS[settings.format](response))
     parts = {**reward.parts, "verdict": reward.value, "format": form}
@@ -224,6 +239,9 @@ def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
     }
 
 
+# Functions of the user's own
+
+
 def _custom(
     name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
 ) -> Reward:
@@ -240,37 +258,11 @@ def _custom(
     return _reward_of(name, result)
 
 
-def _verl(
-    grading: Grading, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
-) -> Reward:
-    """The reward by verl's own scorers, in the sandbox: several evaluate the response."""
-    from rlkit.rewards.sandbox import programs  # not above: it imports this module
-
-    seconds = max(0.1, grading.remaining() - 0.3)
-    row = [data_source, response, ground_truth, dict(extra)]
-    source = f"from {VERL} import default_compute_score"
-    [call] = programs.call_function(grading, source, "default_compute_score", [row], seconds, modules=(VERL,))
-    if call.error is not None:
-        return ended(call.error, VERL)
-    return _reward_of(f"{VERL}:default_compute_score", call.value)
-
-
-def ended(error: str, scorer: str) -> Reward:
-    """The reward where a scorer that evaluates the response was ended in the sandbox: the response is wrong.
-
-    Raises:
-        Ungradable: the scorer failed by itself, with an exception.
-    """
-    if error in ("time", "memory") or error.startswith("exit:"):
-        return Reward.of(False, reason=error)
-    raise Ungradable(f"{scorer} failed in the sandbox: {error}.")
-
-
 def _reward_of(name: str, result: Any) -> Reward:
     """A number, or a mapping with `score` and `acc`, as a Reward. `acc` says whether the answer is right; without it, a
     score of at least 1 does."""
-    parts = dict(result) if isinstance(result, Mapping) else {}
-    value = parts.pop("score", None) if isinstance(result, Mapping) else result
+    parts = dict(result) if isinstance(result, Mapping) else {"score": result}
+    value = parts.pop("score", None)
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError):
@@ -281,51 +273,6 @@ def _reward_of(name: str, result: Any) -> Reward:
             "and acc (whether the answer is right)."
         )
     return Reward(number, bool(parts.get("acc", number >= 1)), parts)
-
-
-SCORER_VERSION = "3"
-"""Changes whenever any scorer's verdict changes; stored with every run."""
-
-
-def scorer_of(config: RewardConfig) -> dict[str, str]:
-    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
-
-    Raises:
-        UserError: reward.custom_reward_function cannot be loaded.
-    """
-    if (own := config.custom_reward_function) is not None:
-        return {"scorer": own, "scorer_version": version_of(own)}
-    if config.scorer == "verl":
-        return {
-            "scorer": f"{VERL}:default_compute_score",
-            "scorer_version": importlib.metadata.version("verl"),
-        }
-    return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
-
-
-def isolation(config: RewardConfig) -> str | None:
-    """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
-    if config.custom_reward_function is not None:
-        # A trainer that is not dumpable hides its own environment, but not those of the shell and of the processes that
-        # it starts, nor any file.
-        own = "you, and can read your files and your processes' keys and tokens"
-        user = "nobody" if os.geteuid() == 0 else own
-        return (
-            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
-            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
-        )
-    if config.scorer == "verl":
-        return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."
-    return None
-
-
-def version_of(name: str) -> str:
-    """A hash of the file that `load_function` takes its function from. Raises UserError as that does."""
-    load_function(name)
-    place = name.rpartition(":")[0]
-    spec = None if place.endswith(".py") else importlib.util.find_spec(place)
-    file = Path(spec.origin or "" if spec else place)
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
 
 
 @lru_cache
@@ -349,3 +296,42 @@ def load_function(name: str) -> Callable[..., Any]:
         return getattr(module, attribute)
     except (ImportError, OSError, AttributeError, SyntaxError) as error:
         raise UserError(f"custom_reward_function is {name!r}: {error}.") from None
+
+
+def scorer_of(config: RewardConfig) -> dict[str, str]:
+    """What grades the answers of a RewardConfig: `scorer`, and `scorer_version`, which changes with its verdicts.
+
+    Raises:
+        UserError: reward.custom_reward_function cannot be loaded.
+    """
+    if (own := config.custom_reward_function) is not None:
+        return {"scorer": own, "scorer_version": version_of(own)}
+    if config.scorer == "verl":
+        version = importlib.metadata.version("verl")
+        return {"scorer": f"{_VERL}:default_compute_score", "scorer_version": version}
+    return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
+
+
+def version_of(name: str) -> str:
+    """A hash of the file that `load_function` takes its function from. Raises UserError as that does."""
+    load_function(name)
+    place = name.rpartition(":")[0]
+    spec = None if place.endswith(".py") else importlib.util.find_spec(place)
+    file = Path(spec.origin or "" if spec else place)
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
+
+
+def isolation(config: RewardConfig) -> str | None:
+    """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
+    if config.custom_reward_function is not None:
+        # A trainer that is not dumpable hides its own environment, but not those of the shell and of the processes that
+        # it starts, nor any file.
+        own = "you, and can read your files and your processes' keys and tokens"
+        user = "nobody" if os.geteuid() == 0 else own
+        return (
+            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
+            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
+        )
+    if config.scorer == "verl":
+        return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."
+    return None

@@ -8,18 +8,14 @@ endpoint that cannot be reached, or a reply without a verdict, is an error and n
 import json
 import os
 import re
-import threading
 import time
 import urllib.error
 import urllib.request
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
 
 from rlkit.rewards.grading import Grading, Ungradable
 
 LONGEST = 2_000  # characters of a text that the judge sees
 _ATTEMPTS = 3
-_AT_ONCE = 16  # requests of one worker under way
 _RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)
 VERDICT = re.compile(r"\W*final decision\W+(yes|no)\W*", re.IGNORECASE)
 MARKERS = re.compile(r"final\s+decision|#{2,}|<\|.*?\|>|</?(?:system|user|assistant)>", re.IGNORECASE)
@@ -31,85 +27,58 @@ Final Decision: Yes
 or
 Final Decision: No"""
 
-_cache: dict[tuple[str, str, str, str], "Future[bool]"] = {}
-_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_verdicts: dict[tuple[str, str, str], bool] = {}  # of this process
 
 
-def ask(grading: Grading, question: str, truth: str, answer: str) -> bool:
-    """Whether the judge finds that the answer means the truth.
+def means_the_same(grading: Grading, question: str, truth: str, answer: str) -> bool:
+    """Whether the judge finds that the answer means the truth. It is asked once.
 
     Raises:
         Ungradable: the endpoint cannot be reached, or it gives no verdict.
     """
-    return prefetch(grading, question, truth, answer).result()
-
-
-def prefetch(grading: Grading, question: str, truth: str, answer: str) -> "Future[bool]":
-    """Begin to ask, beside other questions; the same question is asked once."""
-    global _pool
     if MARKERS.search(answer):  # no honest answer imitates the judge
-        settled: Future[bool] = Future()
-        settled.set_result(False)
-        return settled
-    key = (grading.settings.judge_model, question, truth, answer)
-    with _lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="judge")
-        known = _cache.get(key)
-        if known is None or (known.done() and known.exception()):
-            known = _cache[key] = _pool.submit(_ask, grading, question, truth, answer, grading.remaining())
-        return known
-
-
-def _ask(grading: Grading, question: str, truth: str, answer: str, seconds: float) -> bool:
-    settings = grading.settings
-    prompt = (
-        f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
-        f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}"
-    )
-    end = time.monotonic() + seconds
-    text = reply(str(settings.judge_url), settings.judge_model, _INSTRUCTIONS, prompt, end)
-    verdict = VERDICT.fullmatch(text.strip().rpartition("\n")[2].strip())
-    if verdict is None:
-        raise Ungradable(f"The judge gave no verdict: {text[-200:]!r}")
-    return verdict.group(1).lower() == "yes"
+        return False
+    if (key := (question, truth, answer)) not in _verdicts:
+        prompt = (
+            f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
+            f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}"
+        )
+        settings, end = grading.settings, time.monotonic() + grading.remaining()
+        text = reply(str(settings.judge_url), settings.judge_model, _INSTRUCTIONS, prompt, end)
+        verdict = VERDICT.fullmatch(text.strip().rpartition("\n")[2].strip())
+        if verdict is None:
+            raise Ungradable(f"The judge gave no verdict: {text[-200:]!r}")
+        _verdicts[key] = verdict.group(1).lower() == "yes"
+    return _verdicts[key]
 
 
 def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> str:
-    """The model's answer to one prompt, at temperature 0, by the time `end` (of time.monotonic).
+    """The model's answer to one prompt, at temperature 0, by the time `end` (of time.monotonic). It is asked again
+    after a moment when the server is busy or away.
 
     Raises:
         Ungradable: the endpoint cannot be reached, or its reply has no message.
     """
     messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
     body = {"model": model, "temperature": 0, "max_tokens": 1024, "messages": messages}
-    found = _post(f"{url.rstrip('/')}/chat/completions", body, end)
-    try:
-        return str(found["choices"][0]["message"]["content"])
-    except (KeyError, IndexError, TypeError):
-        raise Ungradable(f"The judge's reply has no message: {str(found)[:200]}") from None
-
-
-def _post(url: str, body: dict[str, Any], end: float) -> Any:
-    """The JSON reply; tried again after a moment when the server is busy or away."""
     headers = {
         "Content-Type": "application/json",
         "Authorization": f"Bearer {os.environ.get('JUDGE_API_KEY', '-')}",
     }
-    problem = "the deadline passed"
+    address, problem = f"{url.rstrip('/')}/chat/completions", "the deadline passed"
     for attempt in range(_ATTEMPTS):
-        left = end - time.monotonic() - 0.3
-        if left <= 0:
+        if (left := end - time.monotonic() - 0.3) <= 0:
             break
-        request = urllib.request.Request(url, json.dumps(body).encode(), headers)
+        request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         try:
-            with urllib.request.urlopen(request, timeout=left) as reply:
-                return json.loads(reply.read(1 << 20))
+            with urllib.request.urlopen(request, timeout=left) as found:
+                return str(json.loads(found.read(1 << 20))["choices"][0]["message"]["content"])
         except urllib.error.HTTPError as error:
             problem = f"HTTP status {error.code}"
             if error.code not in _RETRIED:
                 break
+        except (KeyError, IndexError, TypeError):
+            raise Ungradable(f"The reply of the judge at {url} has no message.") from None
         except (OSError, ValueError) as error:
             problem = str(error)
         time.sleep(min(0.2 * 2**attempt, max(0.0, end - time.monotonic())))
