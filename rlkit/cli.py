@@ -58,7 +58,7 @@ def run(
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
-        from rlkit.sizing.fit import fit_run
+        from rlkit.sizing.doctor import fit_run
         from rlkit.studies.report import run_plan
         from rlkit.training.preflight import preflight
         from rlkit.verl import limits
@@ -255,7 +255,7 @@ def doctor(
         _print(machine_table())
         typer.echo(report())
         return
-    from rlkit.sizing.fit import fit as predict
+    from rlkit.sizing.doctor import fit as predict
 
     found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
     typer.echo(found.summary())

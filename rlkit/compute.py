@@ -16,12 +16,15 @@ and T all tokens of all sequences, prompts included, skipped or not.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as pydantic_dataclass
+
+from rlkit.config import LINEAR
+from rlkit.errors import UserError
 
 PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 
@@ -54,8 +57,6 @@ class Work:
         return cls(tokens, pairs, heads)
 
 
-LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-"""A layer's linear modules."""
 Positive = Annotated[int, Field(gt=0)]
 
 
@@ -84,11 +85,27 @@ class Shape:
     @classmethod
     def of(cls, model: Any) -> Shape:
         """The shape of a loaded Hugging Face or peft model."""
-        from rlkit.models.shapes import from_config
-
         base = model.get_base_model() if hasattr(model, "get_base_model") else model
         adapters = sum(p.numel() for n, p in model.named_parameters() if "lora_" in n)
-        return replace(from_config(base.config.to_dict()), adapter_weights=adapters)
+        return replace(cls.from_config(base.config.to_dict()), adapter_weights=adapters)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], where: str = "the model's") -> Shape:
+        """The shape that a Hugging Face config.json describes. Raises UserError when it is no such decoder."""
+        try:
+            family, heads = config["model_type"], config["num_attention_heads"]
+            return cls(
+                layers=config["num_hidden_layers"], hidden=config["hidden_size"], vocab=config["vocab_size"],
+                intermediate=config["intermediate_size"],
+                heads=heads, kv_heads=config.get("num_key_value_heads") or heads,
+                head_dim=config.get("head_dim") or config["hidden_size"] // heads,
+                tied=bool(config.get("tie_word_embeddings")), qk_norm=family == "qwen3",
+                bias=family == "qwen2" or bool(config.get("attention_bias")),
+            )  # fmt: skip
+        except KeyError as error:
+            raise UserError(
+                f"{where}/config.json has no {error}: it describes no decoder that runs here."
+            ) from None
 
     @property
     def q(self) -> int:

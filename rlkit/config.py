@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from rlkit.compute import LINEAR
 from rlkit.domains import sources as source_registry
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import override, read_yaml, validate
@@ -34,6 +33,8 @@ class Section(BaseModel):
     )
 
 
+LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""A layer's linear modules, which may get an adapter."""
 WHOLE_ONLY = ("lm_head", "embed_tokens")
 
 

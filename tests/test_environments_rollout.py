@@ -11,7 +11,7 @@ from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
 from rlkit.environments.rollout import Limits, environment_task, play_episodes, rollout, rollout_metrics
 from rlkit.errors import UserError
-from rlkit.models import load_policy
+from rlkit.models.loading import load_policy
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import derive
 from rlkit.types import Sample

@@ -81,7 +81,7 @@ def test_help_loads_nothing_heavy():
 
 LIGHT = (
     "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
-    "domains", "laws", "sizing.fit",
+    "domains", "laws", "sizing.doctor",
 )  # fmt: skip
 
 

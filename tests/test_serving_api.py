@@ -16,7 +16,7 @@ from rlkit.agents.model_agent import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
-from rlkit.models import load_policy
+from rlkit.models.loading import load_policy
 from rlkit.samplers.torch import TorchSampler
 from rlkit.serving.app import create_app
 from rlkit.serving.solver import Settings

@@ -15,8 +15,8 @@ from rlkit.samplers import chosen
 from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
+from rlkit.sizing.doctor import fit
 from rlkit.sizing.estimate import estimate, expected_lengths
-from rlkit.sizing.fit import fit
 from rlkit.studies.report import duration, run_plan
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}

@@ -69,7 +69,7 @@ def test_the_adapter_on_its_base_is_the_policy_and_changes_it(adapted, tmp_path)
     from peft import PeftModel
 
     from rlkit.config import load
-    from rlkit.models import load_policy
+    from rlkit.models.loading import load_policy
     from rlkit.training.warm_start import warm_start
 
     folder, config = export(adapted, tmp_path / "model"), load(adapted / "config.yaml")

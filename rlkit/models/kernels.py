@@ -25,7 +25,6 @@ from rlkit.models.shapes import compiles
 
 Norm = tuple[Tensor, float]  # weight and epsilon
 TINY = 1e-30  # instead of a zero that is divided by
-VARIANTS = 64  # of a compiled kernel in one process
 
 
 @dataclass(frozen=True)
@@ -75,11 +74,10 @@ class RMSNorm(torch.autograd.Function):
 def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
     """RMSNorm; statistics in at least float32 as in the original."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    x, weight = x.to(dtype), norm[0].to(dtype)
-    normed = (
-        F.rms_norm(x, (x.shape[-1],), weight, norm[1]) if x.is_cuda else RMSNorm.apply(x, weight, norm[1])
-    )
-    return normed.to(to)
+    x, weight, epsilon = x.to(dtype), norm[0].to(dtype), norm[1]
+    if x.is_cuda:
+        return F.rms_norm(x, (x.shape[-1],), weight, epsilon).to(to)
+    return RMSNorm.apply(x, weight, epsilon).to(to)
 
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
@@ -93,42 +91,36 @@ def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
     return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
 
 
-def rotate(x: Tensor, turn: Tensor, heads: int, out: Tensor) -> Tensor:
-    """Rotary position embedding of the first `heads` of x (n, *, D), channels interleaved, by the complex
-    numbers `turn` (n, D/2) of modulus 1, written to `out`, which may be x; what is behind them is not touched."""
-    pairs, turned = (y[:, :heads].unflatten(-1, (-1, 2)) for y in (x, out))
-    turn = turn[:, None]
+def rotate(x: Tensor, turn: Tensor, heads: int) -> Tensor:
+    """Rotary position embedding, in place, of the first `heads` of x (n, *, D), channels interleaved, by the complex
+    numbers `turn` (n, D/2) of modulus 1."""
+    pairs, turn = x[:, :heads].unflatten(-1, (-1, 2)), turn[:, None]
     if x.dtype == turn.real.dtype:
-        torch.mul(torch.view_as_complex(pairs), turn, out=torch.view_as_complex(turned))
+        torch.view_as_complex(pairs).mul_(turn)
     else:  # 16 bits have no complex numbers
-        turned.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
-    return out
-
-
-def rotary(qkv: Tensor, turn: Tensor, heads: int) -> Tensor:
-    """`rotate` with its gradient; in place where nothing asks for one."""
-    return Rotary.apply(qkv, turn, heads) if torch.is_grad_enabled() else rotate(qkv, turn, heads, out=qkv)
+        pairs.copy_(torch.view_as_real(torch.view_as_complex(pairs.to(turn.real.dtype)) * turn))
+    return x
 
 
 class Rotary(torch.autograd.Function):
-    """`rotate` with its gradient, which is the rotation back."""
+    """`rotate` of a copy; its gradient is the rotation back."""
 
     @staticmethod
     def forward(ctx, x: Tensor, turn: Tensor, heads: int) -> Tensor:
         ctx.save_for_backward(turn)
         ctx.heads = heads
-        return Rotary._rotated(x, turn, heads)
+        return rotate(x.clone(), turn, heads)
 
     @staticmethod
     def backward(ctx, *grads: Tensor):
         (turn,) = ctx.saved_tensors
-        return Rotary._rotated(grads[0], turn.conj().resolve_conj(), ctx.heads), None, None
+        grad = grads[0].clone(memory_format=torch.contiguous_format)
+        return rotate(grad, turn.conj().resolve_conj(), ctx.heads), None, None
 
-    @staticmethod
-    def _rotated(x: Tensor, turn: Tensor, heads: int) -> Tensor:
-        out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-        out[:, heads:] = x[:, heads:]
-        return rotate(x, turn, heads, out)
+
+def rotary(qkv: Tensor, turn: Tensor, heads: int) -> Tensor:
+    """`rotate` with its gradient; in place where nothing asks for one."""
+    return (Rotary.apply if torch.is_grad_enabled() else rotate)(qkv, turn, heads)
 
 
 class SwiGLU(torch.autograd.Function):
@@ -199,7 +191,7 @@ def compiled() -> Kernels:
     if (missing := missing_compiler()) is not None:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
     # Policies, critics and their passes with and without gradients each have a variant, and torch stops at eight.
-    torch._dynamo.config.recompile_limit = max(VARIANTS, torch._dynamo.config.recompile_limit)
+    torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
     norm = _compiled(_norm, rows=(2,))
     turn = _compiled(_rotary, rows=(0, 1, 2))  # torch.compile knows no complex numbers
     return Kernels(
@@ -226,12 +218,11 @@ def missing_compiler() -> str | None:
     if not torch.cuda.is_available():
         there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
         return None if there else "a C++ compiler"
+    headers = Path(get_paths()["include"], "Python.h")
     lacks = {  # what Triton builds its launcher with, and the cards that it knows
         "Triton: pip install triton": find_spec("triton") is None,
         "a C compiler": not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))),
-        "Python's headers: apt-get install python3-dev": not Path(
-            get_paths()["include"], "Python.h"
-        ).exists(),
+        "Python's headers: apt-get install python3-dev": not headers.exists(),
         "a GPU of compute capability 7.0 or above": torch.cuda.get_device_capability() < (7, 0),
     }
     return next((what for what, missing in lacks.items() if missing), None)

@@ -11,16 +11,19 @@ import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
 from rlkit.compute import Shape
-from rlkit.models.shapes import LADDER, ladder_shape
+from rlkit.errors import UserError, did_you_mean
+from rlkit.models.shapes import LADDER
 from rlkit.models.tokenizer import END, PAD, byte_tokenizer
 from rlkit.seeds import derive
 
-__all__ = ["LADDER", "build_ladder_model", "ladder_config", "parameter_counts"]
 
-
-def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config:
-    """The Hugging Face config of a size."""
-    shape, tokenizer = ladder_shape(name), byte_tokenizer()
+def ladder_config(name: str) -> Qwen2Config:
+    """The Hugging Face config of a size. Raises UserError, which lists the sizes, for an unknown one."""
+    if name not in LADDER:
+        raise UserError(
+            f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
+        )
+    shape, tokenizer = LADDER[name], byte_tokenizer()
     pad = tokenizer.convert_tokens_to_ids(PAD)
     assert isinstance(pad, int)
     return Qwen2Config(
@@ -30,7 +33,7 @@ def ladder_config(name: str, max_position_embeddings: int = 4096) -> Qwen2Config
         num_hidden_layers=shape.layers,
         num_attention_heads=shape.heads,
         num_key_value_heads=shape.heads,
-        max_position_embeddings=max_position_embeddings,
+        max_position_embeddings=4096,
         tie_word_embeddings=True,
         eos_token_id=tokenizer.convert_tokens_to_ids(END),
         pad_token_id=pad,

@@ -73,16 +73,12 @@ class Layout:
         return torch.cat((of_prompts, of_responses))
 
     @cached_property
-    def slots(self) -> tuple[Tensor, int]:
-        """Each response's place (B,) on a P × G board, G the largest group; and G."""
-        return slots_of(self.index, len(self.prompt_mask))
-
-    @cached_property
     def tiles(self) -> "Tiles":
         """Places of packed tokens on padded tiles."""
-        (slots, group), p, t = self.slots, len(self.prompt_mask), self.inner.shape[1]
+        p, t = len(self.prompt_mask), self.inner.shape[1]
+        slots, group, in_order = slots_of(self.index, p)
         places = slots[:, None] * t + torch.arange(t, device=self.index.device)  # (B, T-1)
-        full = len(slots) == p * group and bool(self.inner.all()) and bool((slots.diff() == 1).all())
+        full = in_order and bool(self.inner.all())
         prompts = None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0]
         return Tiles(group, prompts, None if full else places[self.inner], *biases(self.prompt_mask, t))
 
@@ -190,15 +186,17 @@ def biases(prompt_mask: Tensor, t: int) -> tuple[Tensor, Tensor]:
     return bias, torch.zeros(s, s, device=device).masked_fill_(~causal, HIDDEN_SCORE)
 
 
-def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int]:
-    """Each sequence's place (B,) on a board of prompts × G, its prompt being `index` (B,); and G, the largest group."""
+def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int, bool]:
+    """Each sequence's place (B,) among prompts × G slots, its prompt being `index` (B,); G, the largest group; and
+    whether the sequences fill the slots in order."""
     counts = torch.bincount(index, minlength=prompts)
     order = index.argsort(stable=True)
     starts = counts.cumsum(0) - counts
     rank = torch.empty_like(order)
     rank[order] = torch.arange(len(order), device=order.device) - starts[index[order]]
     group = int(counts.max())
-    return index * group + rank, group
+    slots = index * group + rank
+    return slots, group, len(slots) == prompts * group and bool((slots.diff() == 1).all())
 
 
 def spread(x: Tensor, places: Tensor | None, size: int) -> Tensor:

@@ -1,6 +1,7 @@
 """Linear layers as matrix products: fused where they share an input, with LoRA adapters beside or merged."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -82,19 +83,12 @@ class Product:
 def one_storage(weights: Sequence[Tensor]) -> Tensor:
     """Frozen weights (out, in) as one tensor along the outputs. They become views of it, so that a second copy is
     neither held nor made again at the next pass."""
-    first, rows = weights[0].detach(), sum(len(w) for w in weights)
-    places = [
-        first.data_ptr() + first.element_size() * sum(w.numel() for w in weights[:i])
-        for i in range(len(weights))
-    ]
-    storage = first.untyped_storage().data_ptr()
-    if all(
-        w.is_contiguous() and w.data_ptr() == place and w.untyped_storage().data_ptr() == storage
-        for w, place in zip(weights, places, strict=True)
-    ):
-        return first.as_strided((rows, first.shape[1]), first.stride())
+    first, sizes = weights[0].detach(), [len(w) for w in weights]
+    one = len({w.untyped_storage().data_ptr() for w in weights}) == 1
+    if one and all(b.data_ptr() == a.data_ptr() + a.nbytes for a, b in pairwise(weights)):
+        return first.as_strided((sum(sizes), first.shape[1]), first.stride())
     fused = torch.cat([w.detach() for w in weights])
-    for weight, part in zip(weights, fused.split([len(w) for w in weights]), strict=True):
+    for weight, part in zip(weights, fused.split(sizes), strict=True):
         weight.data = part
     return fused
 

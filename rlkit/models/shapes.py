@@ -1,10 +1,8 @@
 """Shapes of the ladder's sizes and of published models, and what passes and buffers are padded to; without torch."""
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig
@@ -47,15 +45,6 @@ def is_ladder(path: str) -> bool:
     return path.startswith("ladder-") and not Path(path).exists()
 
 
-def ladder_shape(name: str) -> Shape:
-    """The shape of a size. Raises UserError, which lists the sizes, for an unknown one."""
-    if name not in LADDER:
-        raise UserError(
-            f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
-        )
-    return LADDER[name]
-
-
 @cache
 def published() -> dict[str, Shape]:
     """Shapes of published models, from the config.json of their model cards, by lower-case name without `-instruct`."""
@@ -73,34 +62,20 @@ def shape_of(path: str) -> Shape:
         return LADDER[path]
     config = Path(path) / "config.json"
     if config.is_file():
-        return from_config(json.loads(config.read_text()), path)
+        return Shape.from_config(json.loads(config.read_text()), path)
     name = path.rpartition("/")[2].lower().removesuffix("-instruct")
     if name in published():
         return published()[name]
-    if cached := _cached(path):
-        return from_config(json.loads(cached.read_text()), path)
+    if path.count("/") == 1:
+        from huggingface_hub import try_to_load_from_cache
+
+        if isinstance(cached := try_to_load_from_cache(path, "config.json"), str):
+            return Shape.from_config(json.loads(Path(cached).read_text()), path)
     known = [*LADDER, *published()]
     raise UserError(
         f"model.path is {path!r}, whose shape is not known here.{did_you_mean(path, known)} Give a "
         f"folder with a config.json, one of {', '.join(published())}, or a ladder size ({', '.join(LADDER)})."
     )
-
-
-def from_config(config: Mapping[str, Any], where: str = "the model's") -> Shape:
-    """The shape that a Hugging Face config.json describes. Raises UserError when it is no such decoder."""
-    try:
-        family, heads = config["model_type"], config["num_attention_heads"]
-        return Shape(
-            layers=config["num_hidden_layers"], hidden=config["hidden_size"], heads=heads, vocab=config["vocab_size"],
-            intermediate=config["intermediate_size"], kv_heads=config.get("num_key_value_heads") or heads,
-            head_dim=config.get("head_dim") or config["hidden_size"] // heads,
-            tied=bool(config.get("tie_word_embeddings")), qk_norm=family == "qwen3",
-            bias=family == "qwen2" or bool(config.get("attention_bias")),
-        )  # fmt: skip
-    except KeyError as error:
-        raise UserError(
-            f"{where}/config.json has no {error}: it describes no decoder that runs here."
-        ) from None
 
 
 def row_bucket(size: int) -> int:
@@ -113,15 +88,6 @@ def width_bucket(size: int, finest: int = 0) -> int:
     third more is read than is there."""
     step = max(finest or NARROWEST, (1 << (size - 1).bit_length()) // 4)
     return -(-size // step) * step
-
-
-def _cached(path: str) -> Path | None:
-    if path.count("/") != 1:
-        return None
-    from huggingface_hub import try_to_load_from_cache
-
-    found = try_to_load_from_cache(path, "config.json")
-    return Path(found) if isinstance(found, str) else None
 
 
 LAUNCH_BOUND = 30_000_000

@@ -49,9 +49,8 @@ class Cache:
     def _arrange(self) -> None:
         kv = self.own[0][0].shape[1]
         self.count = len(self.prompts[0][0]) // kv  # P
-        self.slots, self.group = slots_of(self.index, self.count)
-        full = len(self.slots) == self.count * self.group and bool((self.slots.diff() == 1).all())
-        self.places = None if full else self.slots
+        slots, self.group, in_order = slots_of(self.index, self.count)
+        self.places = None if in_order else slots
 
     def _board(self, x: Tensor) -> Tensor:
         """Rows (A, K, g, X) of sequences as (P·K, G·g, X)."""

@@ -2,9 +2,8 @@
 
 import re
 import time
-from dataclasses import dataclass
 from functools import cache
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -42,16 +41,12 @@ DEVICES = {  # memory in MiB as nvidia-smi shows it, bfloat16 and float32 TFLOP/
     "h100": _gpu(81_559, 989, 67, 3_350),  # NVIDIA H100 data sheet, SXM
     "h200": _gpu(143_771, 989, 67, 4_800),  # NVIDIA H200 data sheet, SXM
     "b200": _gpu(183_359, 2_250, 75, 7_700),  # NVIDIA Blackwell data sheet, HGX B200
-    "a100": _gpu(81_920, 312, 19.5, 2_039),  # NVIDIA A100 data sheet, SXM 80GB
-    "a100-40gb": _gpu(40_960, 312, 19.5, 1_555),  # the same, SXM 40GB
+    "a100-40gb": _gpu(40_960, 312, 19.5, 1_555),  # NVIDIA A100 data sheet, SXM 40GB
+    "a100": _gpu(81_920, 312, 19.5, 2_039),  # the same, SXM 80GB
     "l40s": _gpu(46_068, 362, 91.6, 864),  # NVIDIA L40S data sheet
     "l4": _gpu(23_034, 121, 30.3, 300),  # NVIDIA L4 data sheet
     "rtx-4090": _gpu(24_564, 165, 82.6, 1_008),  # NVIDIA Ada architecture white paper
 }
-_NAMES = {  # how nvidia-smi's name begins to match, the more particular first
-    r"A100.*40GB": "a100-40gb", "A100": "a100", "H100": "h100", "H200": "h200", "B200": "b200", "L40S": "l40s",
-    r"L4\b": "l4", "4090": "rtx-4090",
-}  # fmt: skip
 
 
 def device_named(name: str, threads: int = 0) -> Device:
@@ -69,11 +64,9 @@ def device_named(name: str, threads: int = 0) -> Device:
     if name == "cpu":
         speed = cpu_speed(threads or usable_cores())
         return Device(
-            memory_gb=hardware()["memory"] / 1e9,
-            flops_per_second=speed,
-            float32_per_second=speed,
+            memory_gb=hardware()["memory"] / 1e9, flops_per_second=speed, float32_per_second=speed,
             bytes_per_second=2e10,
-        )
+        )  # fmt: skip
     if name not in DEVICES:
         known = ("cpu", *DEVICES)
         raise UserError(f"--device is {name!r}.{did_you_mean(name, known)} Use one of {', '.join(known)}.")
@@ -103,7 +96,8 @@ def from_smi(line: str) -> Device:
         UserError: the table does not have it.
     """
     name, _, memory = line.partition(",")
-    known = next((key for pattern, key in _NAMES.items() if re.search(pattern, name)), None)
+    parts = {key: [rf"{part}\b" for part in key.split("-")] for key in DEVICES}
+    known = next((key for key in DEVICES if all(re.search(p, name, re.I) for p in parts[key])), None)
     if known is None:
         raise UserError(
             f"The speed of {name!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
@@ -113,8 +107,7 @@ def from_smi(line: str) -> Device:
     return DEVICES[known].model_copy(update={"memory_gb": total})
 
 
-@dataclass(frozen=True)
-class Gpu:
+class Gpu(NamedTuple):
     """A GPU as nvidia-smi shows it; memory in MiB."""
 
     name: str
@@ -126,8 +119,6 @@ class Gpu:
 def gpus() -> list[Gpu]:
     """The GPUs of this machine; none without nvidia-smi or where it fails."""
     fields = "name,memory.total,memory.used,driver_version"
-    lines = (
-        output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
-    ).splitlines()
-    rows = [[cell.strip() for cell in line.split(",")] for line in lines]
+    found = output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
+    rows = [[cell.strip() for cell in line.split(",")] for line in found.splitlines()]
     return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]

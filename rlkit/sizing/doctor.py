@@ -1,45 +1,43 @@
-"""What this machine has, and what follows for a run: the table of `rlkit doctor`."""
+"""`rlkit doctor`: what this machine has and what follows; whether a run fits a device, and what would if not."""
 
-import importlib.util
+import itertools
 import os
 import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rlkit.compute import Shape
+from rlkit.config import RunConfig, load
+from rlkit.errors import UserError
+from rlkit.models.shapes import shape_of
+from rlkit.params import override, validate
 from rlkit.results.provenance import hardware, usable_cores
-from rlkit.samplers import VLLM_FROM
-from rlkit.sizing.devices import GIB, Gpu, gpus
+from rlkit.samplers import VLLM_FROM, chosen
+from rlkit.sizing.devices import GIB, Device, Gpu, device_named, gpus
+from rlkit.sizing.estimate import Estimate, StepTime, estimate, step_time, trains_on_gpu
+from rlkit.sizing.memory import Lengths, Memory, Setting, memory_of, room, sized
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 GPU_EXTRA = "pip install -e '.[gpu]'"
 LOW_DISK = 5 * GIB
+WORTH = 0.95  # of a step's seconds: what a larger micro-batch must save to be told
+SHOWN = 0.001  # parts below this share of the peak are not shown
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that a run may need: what was found, what follows, and the command that mends what is missing."""
 
     what: str
     found: str
     follows: str
     mend: str = ""
-
-
-def mps_runs() -> bool:
-    """Whether the user's environment has NVIDIA's MPS on."""
-    pipe = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")
-    return os.path.exists(os.path.join(pipe, "control"))
-
-
-def findings() -> list[Finding]:
-    """All that `rlkit doctor` shows, in its order."""
-    found = gpus()
-    return [_processor(), _memory(), _disk(), _gpu(found), _torch(found), _sampler(found), _verl(found), _sandbox(),
-            _browser()]  # fmt: skip
 
 
 def machine_table() -> "Table":
@@ -49,8 +47,53 @@ def machine_table() -> "Table":
 
     table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
     for row in findings():
-        table.add_row(row.what, row.found, row.follows, row.mend, style="yellow" if row.mend else "")
+        table.add_row(*row, style="yellow" if row.mend else "")
     return table
+
+
+def findings() -> list[Finding]:
+    """All that `rlkit doctor` shows, in its order."""
+    import psutil
+
+    found, cores, memory = gpus(), usable_cores(), psutil.virtual_memory()
+    free, size = shutil.disk_usage(Path.cwd()).free, f"{VLLM_FROM // 10**9}B"
+    torch, vllm, verl = map(version, ("torch", "vllm", "verl"))
+    rows = [
+        Finding("processor", f"{hardware()['cpu']}, {cores} cores",
+                f"a study trains {cores} runs at a time without a GPU"),
+        Finding("memory", f"{memory.total / GIB:.0f} GiB, {memory.available / GIB:.0f} free", ""),
+        Finding("disk", f"{free / GIB:.0f} GiB free here",
+                f"{'little ' if free < LOW_DISK else ''}room for checkpoints and models",
+                "free some, or use --root" if free < LOW_DISK else ""),
+    ]  # fmt: skip
+    if not found:
+        rows += [
+            Finding("GPU", "none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA"),
+            Finding("torch", torch or "none", "trains on the CPU"),
+            Finding("sampler", f"torch; vLLM {vllm or 'is not installed'}",
+                    "rollout.name: auto is torch on a CPU"),
+        ]  # fmt: skip
+    else:
+        rows += [_cards(found), _torch(torch or "none")]
+        rows.append(
+            Finding("sampler", f"torch, vLLM {vllm}",
+                    f"rollout.name: auto is vllm from {size} parameters, or for long responses")
+            if vllm else
+            Finding("sampler", "torch; vLLM is not installed",
+                    f"more memory from {size} parameters, and for long responses", GPU_EXTRA)
+        )  # fmt: skip
+    missing = " and ".join(name for name, there in (("ray", version("ray")), ("vllm", vllm)) if not there)
+    if not verl:
+        rows.append(
+            Finding("verl", "none", "nothing trains: rlkit's losses and estimators are verl's", "make")
+        )
+    elif not found:
+        rows.append(Finding("verl", verl, "losses and estimators; trainer.backend: verl needs a GPU"))
+    elif missing:
+        rows.append(Finding("verl", verl, f"trainer.backend: verl needs {missing}", GPU_EXTRA))
+    else:
+        rows.append(Finding("verl", verl, "trainer.backend: verl works, for models past one GPU"))
+    return [*rows, _sandbox()]
 
 
 def version(package: str) -> str | None:
@@ -61,99 +104,40 @@ def version(package: str) -> str | None:
         return None
 
 
-def _processor() -> Finding:
-    cores = usable_cores()
-    return Finding(
-        "processor",
-        f"{hardware()['cpu']}, {cores} cores",
-        f"a study trains {cores} runs at a time without a GPU",
-    )
+def mps_runs() -> bool:
+    """Whether the user's environment has NVIDIA's MPS on."""
+    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
 
 
-def _memory() -> Finding:
-    import psutil
-
-    memory = psutil.virtual_memory()
-    return Finding("memory", f"{memory.total / GIB:.0f} GiB, {memory.available / GIB:.0f} free", "")
-
-
-def _disk() -> Finding:
-    usage = shutil.disk_usage(Path.cwd())
-    little = usage.free < LOW_DISK
-    follows = "little room for checkpoints and models" if little else "room for checkpoints and models"
-    return Finding(
-        "disk", f"{usage.free / GIB:.0f} GiB free here", follows, "free some, or use --root" if little else ""
-    )
-
-
-def _gpu(found: list[Gpu]) -> Finding:
-    if not found:
-        return Finding("GPU", "none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA")
+def _cards(found: list[Gpu]) -> Finding:
     names = ", ".join(f"{gpu.name} ({gpu.total / 1024:.0f} GiB, {gpu.used / 1024:.1f} used)" for gpu in found)
-    busy = [gpu for gpu in found if gpu.used > gpu.total / 20]
     shared = "MPS is on" if mps_runs() else "in time slices: MPS is off"
-    follows = (
-        f"--workers auto packs a study's runs on {len(found)} GPU{'s' if len(found) > 1 else ''}, {shared}"
-    )
+    cards = f"{len(found)} GPU{'s' if len(found) > 1 else ''}"
+    busy = any(gpu.used > gpu.total / 20 for gpu in found)
     mend = "nvidia-smi shows which process holds the memory" if busy else ""
+    follows = f"--workers auto packs a study's runs on {cards}, {shared}"
     return Finding("GPU", f"{names}; driver {found[0].driver}", follows, mend)
 
 
-def _torch(found: list[Gpu]) -> Finding:
-    there = version("torch") or "none"
-    if not found:
-        return Finding("torch", there, "trains on the CPU")
+def _torch(there: str) -> Finding:
     if "+cpu" in there:
         return Finding("torch", there, "the CPU's build: the GPU is not used", GPU_EXTRA)
-    problem = cuda_problem()
-    if problem:
-        return Finding(
-            "torch", there, f"does not see the GPU: {problem}", "update the driver, or install torch for it"
-        )
+    if problem := cuda_problem():
+        mend = "update the driver, or install torch for it"
+        return Finding("torch", there, f"does not see the GPU: {problem}", mend)
     return Finding("torch", there, "trains on the GPU (trainer.device: auto)")
 
 
 def cuda_problem() -> str:
     """Why torch cannot use the GPU, asked in a process of its own; empty where it can."""
-    import subprocess
-    import sys
-
-    ask = "import torch; torch.zeros(1).cuda()"
-    done = subprocess.run(
-        [sys.executable, "-c", ask], capture_output=True, text=True, stdin=subprocess.DEVNULL
+    command = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    return (
+        "" if done.returncode == 0 else (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
     )
-    lines = done.stderr.strip().splitlines()
-    return "" if done.returncode == 0 else (lines[-1] if lines else f"status {done.returncode}")
-
-
-def _sampler(found: list[Gpu]) -> Finding:
-    vllm = version("vllm")
-    if not found:
-        return Finding(
-            "sampler", f"torch; vLLM {vllm or 'is not installed'}", "rollout.name: auto is torch on a CPU"
-        )
-    size = f"{VLLM_FROM // 10**9}B"
-    if vllm:
-        follows = f"rollout.name: auto is vllm from {size} parameters, or for long responses"
-        return Finding("sampler", f"torch, vLLM {vllm}", follows)
-    follows = f"more memory from {size} parameters, and for long responses"
-    return Finding("sampler", "torch; vLLM is not installed", follows, GPU_EXTRA)
-
-
-def _verl(found: list[Gpu]) -> Finding:
-    there, ray = version("verl"), version("ray")
-    if there is None:
-        return Finding("verl", "none", "nothing trains: rlkit's losses and estimators are verl's", "make")
-    if not found:
-        return Finding("verl", there, "losses and estimators; trainer.backend: verl needs a GPU")
-    missing = [name for name, v in (("ray", ray), ("vllm", version("vllm"))) if v is None]
-    if missing:
-        return Finding("verl", there, f"trainer.backend: verl needs {' and '.join(missing)}", GPU_EXTRA)
-    return Finding("verl", there, "trainer.backend: verl works, for models past one GPU")
 
 
 def _sandbox() -> Finding:
-    from rlkit.errors import UserError
     from rlkit.rewards.sandbox.levels import bubblewrap_problem, choose
 
     try:
@@ -167,10 +151,163 @@ def _sandbox() -> Finding:
     return Finding("sandbox", name, follows, "apt-get install bubblewrap" if missing else "see below")
 
 
-def _browser() -> Finding:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if not found:
-        return Finding("browser", "no chromium", "make test-browser does not run", "apt-get install chromium")
-    played = importlib.util.find_spec("playwright") is not None
-    return Finding("browser", found, "make test-browser runs" if played else "make test-browser needs playwright",
-                   "" if played else "pip install -e '.[test]'")  # fmt: skip
+@dataclass(frozen=True)
+class Fit:
+    """A run on a device: memory and seconds by part, and the changes that make it fit (None: nothing known does)."""
+
+    config: RunConfig
+    shape: Shape
+    device: Device
+    name: str
+    on_gpu: bool
+    lengths: Lengths
+    memory: Memory
+    estimate: Estimate
+    largest_micro_batch: int | None
+    """The largest actor.micro_batch_tokens that fits; None where not even a single sequence does."""
+    changes: dict[str, Any] | None
+
+    @property
+    def room(self) -> float:
+        """Bytes of the device that a run can fill."""
+        return room(self.device, self.on_gpu)
+
+    @property
+    def fits(self) -> bool:
+        return self.memory.peak <= self.room
+
+    @property
+    def step(self) -> StepTime:
+        """Seconds of a step."""
+        return self.estimate.step
+
+    def summary(self) -> str:
+        """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
+        c, m, expected = self.config, self.memory, self.estimate.lengths
+        gpu = self.device.memory_gb * 1e9 if self.on_gpu else None
+        kind = f"LoRA rank {c.model.lora_rank}" if c.model.lora_rank else "all weights"
+        where = "this machine" if self.name == "here" else self.name
+        lines = [
+            f"{c.model.path}: {self.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
+            f"({self.device.memory_gb * 1e9 / GIB:.0f} GiB)",
+            f"{c.data.train_batch_size} prompts of {self.lengths.prompt} tokens × {c.rollout.n} responses of "
+            f"{self.lengths.response}; sampler: {chosen(c, self.shape, gpu)[0]}",
+            "", f"{'memory':<28}{'GiB':>9}",
+        ]  # fmt: skip
+        for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
+            shown = {title + name: size for name, size in parts.items() if size > SHOWN * m.peak}
+            lines += [f"{name:<28}{size / GIB:>9.2f}" for name, size in shown.items()]
+        peaks = {"peak of the rollout": m.rollout_bytes, "peak of the update": m.update_bytes}
+        lines += [f"{name:<28}{size / GIB:>9.2f}" for name, size in peaks.items()]
+        lines += ["", f"{'step':<28}{'seconds':>9}"]
+        seconds = {**self.step.phases, "all": self.step.total}
+        lines += [f"{name:<28}{value:>9.3g}" for name, value in seconds.items()]
+        lines += [
+            f"with prompts of {expected.prompt} tokens, responses of {expected.response} and up to {expected.longest}"
+        ]
+        return "\n".join([*lines, "", self.verdict()])
+
+    def verdict(self) -> str:
+        """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
+        peak, room = self.memory.peak / GIB, self.room / GIB
+        tokens = self.config.actor.pass_tokens(self.on_gpu)
+        if self.fits:
+            largest = max(self.largest_micro_batch or 0, tokens)
+            more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
+            changed = _with_passes(self.config, largest)
+            setting = Setting.of(changed, self.shape, self.on_gpu)
+            faster = step_time(changed, setting, self.device, self.estimate.lengths).total
+            if faster < WORTH * self.step.total:
+                more += f", with which a step would take {faster:.3g} s instead of {self.step.total:.3g}"
+            return f"Fits: {peak:.1f} of {room:.1f} GiB that can be filled. actor.micro_batch_tokens {tokens:,} {more}."
+        start = f"Does not fit: {peak:.1f} GiB are needed and {room:.1f} can be filled."
+        if self.changes is None:
+            return (
+                f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing, the smallest micro-batch and fewer "
+                "sequences sampled at a time: take a larger device, shorter responses, or trainer.backend=verl on "
+                "several GPUs (rlkit plan)."
+            )
+        words = " ".join(f"{key}={str(value).lower()}" for key, value in self.changes.items())
+        return f"{start} What would fit: {words}"
+
+
+def fit(
+    what: str,
+    overrides: Mapping[str, Any] | None = None,
+    device: str = "here",
+    tokens: tuple[int, int] = (0, 0),
+) -> Fit:
+    """The prediction for a model or a params file.
+
+    Args:
+        what: a YAML file, or anything that `model.path` may be.
+        overrides: dotted keys, e.g. {"model.lora_rank": 32}.
+        device: h100, h200, a100 …, cpu, or here.
+        tokens: of a prompt and of a response; 0 is the config's limit.
+
+    Raises:
+        UserError: an unknown model, device or key.
+    """
+    changes = dict(overrides or {})
+    if what.endswith((".yaml", ".yml")) or Path(what).is_file():
+        config = load(what, changes)
+    else:
+        config = validate(RunConfig, override({"model": {"path": what}}, changes))
+    limits = Lengths.limits(config)
+    lengths = Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response) if any(tokens) else None
+    return fit_run(config, device, lengths)
+
+
+def fit_run(config: RunConfig, name: str = "here", lengths: Lengths | None = None) -> Fit:
+    """`fit` of a RunConfig: memory for the longest prompts and responses that it allows, seconds for those that are to
+    be expected, or both for `lengths`; on the CPU where it or the machine asks for that."""
+    on_gpu = trains_on_gpu(config, name)
+    shape, device = shape_of(config.model.path), device_named(name if on_gpu else "cpu")
+    config = sized(config, shape, device, on_gpu)
+    time, limit = estimate(config, name, lengths), room(device, on_gpu)
+    assert time is not None  # the shape is known
+    lengths = lengths or Lengths.limits(config)
+
+    def fits(c: RunConfig) -> bool:
+        return memory_of(c, shape, device, on_gpu, lengths).peak <= limit
+
+    memory, largest = memory_of(config, shape, device, on_gpu, lengths), _largest(config, lengths, fits)
+    changes = {} if memory.peak <= limit else _changes(config, lengths, fits)
+    return Fit(config, shape, device, name, on_gpu, lengths, memory, time, largest, changes)
+
+
+def _with(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
+    return validate(RunConfig, override(config.model_dump(mode="json"), dict(changes)))
+
+
+def _with_passes(config: RunConfig, tokens: int) -> RunConfig:
+    return _with(config, {"actor.micro_batch_tokens": tokens, "actor.ppo_micro_batch_size": 0})
+
+
+def _largest(config: RunConfig, lengths: Lengths, fits: Callable[[RunConfig], bool]) -> int | None:
+    """The largest pass that fits, in tokens: all sequences of an optimizer step, or a power of two of them."""
+    total = (config.actor.ppo_mini_batch_size or config.data.train_batch_size) * config.rollout.n
+    powers = [1 << i for i in range(total.bit_length()) if 1 << i < total]
+    sizes = [size * (lengths.prompt + lengths.response) for size in (total, *reversed(powers))]
+    return next((tokens for tokens in sizes if fits(_with_passes(config, tokens))), None)
+
+
+def _changes(config: RunConfig, lengths: Lengths, fits: Callable[[RunConfig], bool]) -> dict[str, Any] | None:
+    """The mildest changes with which it fits; None where none of them helps. None changes what is learnt until LoRA
+    does."""
+    m, long = config.model, config.rollout.max_num_seqs > 128
+    possible = (
+        ("model.lora_rank", 32, not m.lora_rank),
+        ("model.dtype", "bfloat16", m.dtype == "float32"),
+        ("model.enable_gradient_checkpointing", True, not m.enable_gradient_checkpointing),
+        ("rollout.max_num_seqs", 128, long),
+    )
+    choices = [((), ((key, value),)) for key, value, changes in possible if changes]
+    for chosen_changes in itertools.product(*choices):
+        changes: dict[str, Any] = dict(itertools.chain(*chosen_changes))
+        changed = _with(config, changes)
+        largest = _largest(changed, lengths, fits)
+        if largest is not None:
+            passes = {"actor.micro_batch_tokens": min(largest, config.actor.pass_tokens(True))}
+            return changes | ({} if fits(changed) else passes)
+    return None

@@ -7,7 +7,6 @@ is assumed: those of a warm-started model like the worked ones, of a pretrained 
 of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is left from them instead.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rlkit.compute import Work
@@ -17,59 +16,42 @@ from rlkit.models.shapes import captures, is_ladder, shape_of
 from rlkit.results.provenance import hardware
 from rlkit.samplers import chosen, together
 from rlkit.sizing.devices import Device, device_named
-from rlkit.sizing.memory import (
-    FLOAT,
-    Lengths,
-    Pass,
-    Setting,
-    cache_bytes,
-    layer_kept,
-    needs_critic,
-    needs_reference,
-    sized,
-)
+from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept, needs_reference, offloads, sized
 from rlkit.types import Task
 
-PRODUCTS = 0.7
-"""Share of the peak that the update's products reach; on tensor cores those of layers of at least FULL."""
-FULL = 1152
-"""Width of a layer that fills tensor cores; a narrower one reaches a share in proportion."""
-BANDWIDTH = 0.7
-"""Share of the bandwidth that passes over activations reach."""
-DECODE = {"torch": 0.45, "vllm": 0.6}
-"""Share of the bandwidth at which caches are read while decoding; torch's is measured."""
+PRODUCTS = 0.7  # share of the peak that the update's products reach; on tensor cores those of layers of at least FULL
+FULL = 1152  # width of a layer that fills tensor cores; a narrower one reaches a share in proportion
+BANDWIDTH = 0.7  # share of the bandwidth that passes over activations reach
+DECODE = {
+    "torch": 0.45,
+    "vllm": 0.6,
+}  # share of it at which caches are read while decoding; torch's is measured
+HOST_LINK = 2e10  # bytes per second between a GPU and pinned memory of its host
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6, "cpu": 8e-6}
 """Seconds that a kernel takes at least: replayed, or called from Python with what that does between kernels (32 to 50
 µs on several hosts of GPUs)."""
 SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
 """Seconds per sequence and token of the sampler's host, beside which the GPU computes: vLLM's, 0.3B to 3B."""
-KERNELS = {"forward": 46, "backward": 77, "adapted forward": 40, "adapted backward": 27}
-"""Kernels per layer of a training pass, counted where they are not compiled."""
-DECODED = {"eager": 14, "compiled": 9}
-"""Kernels per layer of a decoded token: fitted to the times."""
-DRAW = 40
-"""Kernels that draw a token."""
-DRAWN = 10
-"""Times that the logits are written or read until a token is drawn."""
-PADDED_ROWS = 1.5
-"""Rows computed per running sequence: graphs have powers of two."""
-PASSES = {"eager": 9, "compiled": 10}
+FORWARD, BACKWARD, ADAPTED_FORWARD, ADAPTED_BACKWARD = 46, 77, 40, 27
+"""Kernels per layer of a training pass, counted where they are not compiled; and what adapters add."""
+DECODED, DECODED_COMPILED = 14, 9  # kernels per layer of a decoded token: fitted to the times
+DRAW, DRAWN = 40, 10  # kernels that draw a token; times that the logits are written or read for it
+PADDED_ROWS = 1.5  # rows computed per running sequence: graphs have powers of two
+PASSES, PASSES_COMPILED = 9, 10
 """Times that what a layer keeps is written or read, there and back: in float32 by eager kernels, whatever the model's
 precision."""
-HOST = 2e-5
-"""Seconds of Python per sequence and step: texts to tokens and back, batches, losses, logs."""
-GRADED = {"ladder": 2e-5, "pretrained": 8e-4}
+HOST = 2e-5  # seconds of Python per sequence and step: texts to tokens and back, batches, losses, logs
+GRADED, GRADED_LADDER = 8e-4, 2e-5
 """Seconds per answer: .16 ms for sums, 1 ms over six domains of which some run programs."""
 START, COMPILING, ENGINE = 12.0, 15.0, 60.0
 """Seconds until a run samples: imports and graders; its kernels compiled; vLLM's start."""
-LOADED = 4e8
-"""Bytes of weights that are loaded per second."""
-MEAN_ANSWER = 1 / 3
-"""Mean length of a pretrained model's answers over the limit."""
-SAMPLE = 64
-"""Tasks that lengths are measured on."""
-LETTERS, FRAME = 3.5, 24
-"""Letters per token of a pretrained model's tokenizer; tokens that a chat template adds."""
+LOADED = 4e8  # bytes of weights that are loaded per second
+MEAN_ANSWER = 1 / 3  # mean length of a pretrained model's answers over the limit
+SAMPLE = 64  # tasks that lengths are measured on
+LETTERS, FRAME = (
+    3.5,
+    24,
+)  # letters per token of a pretrained model's tokenizer; tokens that a chat template adds
 
 
 @dataclass(frozen=True)
@@ -106,10 +88,8 @@ class Estimate:
 
     def left(self, done: int, pace: float | None = None) -> float:
         """Of what is left after `done` steps, where a step takes `pace` seconds (default: as predicted)."""
-        share = 1 - done / self.steps
-        return self.start + share * (
-            self.steps * (pace or self.step.total) + self.evaluations * self.evaluation
-        )
+        share, step = 1 - done / self.steps, pace or self.step.total
+        return self.start + share * (self.steps * step + self.evaluations * self.evaluation)
 
 
 def estimate(config: RunConfig, device: str = "here", lengths: Lengths | None = None) -> Estimate | None:
@@ -127,16 +107,14 @@ def estimate(config: RunConfig, device: str = "here", lengths: Lengths | None = 
     card = device_named(device if on_gpu else "cpu", config.trainer.num_threads)
     config, lengths = sized(config, shape, card, on_gpu), lengths or expected_lengths(config)
     s, steps, e = Setting.of(config, shape, on_gpu), config.trainer.total_training_steps, config.evaluation
-    every = config.trainer.test_freq or steps
-    evaluations = 1 + -(-steps // every)
-    step, graded = step_time(config, s, card, lengths), _grading(config)
-    prompts, n = config.data.train_batch_size, config.rollout.n
-    training, held = _work(lengths, prompts, n), _work(lengths, e.size, e.n)
-    flops = steps * (step.update_flops + s.shape.forward(training)) + evaluations * s.shape.forward(held)
-    sampler = chosen(config, shape, card.memory_gb * 1e9 if on_gpu else None)[0]
-    start = START + s.item * shape.parameters / LOADED
-    start += (COMPILING * (s.kernels == "compiled") + ENGINE * (sampler == "vllm")) * on_gpu
-    evaluation = _rollout(config, s, card, lengths, e.size * e.n) + graded * e.size * e.n
+    evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
+    step, prompts, n = step_time(config, s, card, lengths), config.data.train_batch_size, config.rollout.n
+    sampled = steps * s.shape.forward(_work(lengths, prompts, n))
+    sampled += evaluations * s.shape.forward(_work(lengths, e.size, e.n))
+    vllm = chosen(config, shape, card.memory_gb * 1e9 if on_gpu else None)[0] == "vllm"
+    start = START + s.item * shape.parameters / LOADED + on_gpu * (COMPILING * s.compiled + ENGINE * vllm)
+    evaluation = _rollout(config, s, card, lengths, e.size * e.n) + _grading(config, e.size * e.n)
+    flops = steps * step.update_flops + sampled
     return Estimate(step, steps, evaluation, evaluations, start, flops, lengths)
 
 
@@ -144,15 +122,12 @@ def estimate_warm_start(config: RunConfig) -> tuple[float, float] | None:
     """(FLOPs, seconds) of a ladder model's warm start, which is made on the CPU; of a matched one the most that it may
     take. None where the shape is not known."""
     w = config.model.warm_start
-    plain = config.model_copy(
-        update={
-            "model": config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"}),
-            "data": config.data.model_copy(update={"train_batch_size": w.batch_size}),
-            "rollout": config.rollout.model_copy(update={"n": 1}),
-            "actor": config.actor.model_copy(update={"ppo_mini_batch_size": 0, "ppo_epochs": 1}),
-        }
-    )
-    found = estimate(plain, "cpu")
+    changes = {
+        "model": {"lora_rank": 0, "dtype": "float32"}, "data": {"train_batch_size": w.batch_size},
+        "rollout": {"n": 1}, "actor": {"ppo_mini_batch_size": 0, "ppo_epochs": 1},
+    }  # fmt: skip
+    sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
+    found = estimate(config.model_copy(update=sections), "cpu")
     if found is None:
         return None
     return w.steps * found.step.update_flops, w.steps * (found.step.phases["update"] + HOST * w.batch_size)
@@ -160,27 +135,27 @@ def estimate_warm_start(config: RunConfig) -> tuple[float, float] | None:
 
 def trains_on_gpu(config: RunConfig, device: str) -> bool:
     """Whether a run trains on a GPU where it is told to be on `device`."""
-    return config.trainer.device != "cpu" and (
-        bool(hardware()["gpus"]) if device == "here" else device != "cpu"
-    )
+    gpu = bool(hardware()["gpus"]) if device == "here" else device != "cpu"
+    return gpu and config.trainer.device != "cpu"
 
 
 def expected_lengths(config: RunConfig) -> Lengths:
     """Mean tokens of prompts and answers of the run's first tasks, and of the longest answer of a batch."""
-    data = config.data
+    limits, ladder = Lengths.limits(config), is_ladder(config.model.path)
     try:
         tasks = _first_tasks(config)
     except UserError:  # told by the check before the first step
-        return Lengths.limits(config)
-    ladder = is_ladder(config.model.path)
-    prompt = min(data.max_prompt_length, _mean([_tokens(task, ladder) for task in tasks]))
-    answer = data.max_response_length * MEAN_ANSWER
+        return limits
+    prompt, answer = _mean([_tokens(task, ladder) for task in tasks]), limits.response * MEAN_ANSWER
     if ladder and config.model.warm_start.kind != "none":
         answer = _mean([len(_worked(task).encode()) + 1 for task in tasks])
     elif ladder:
-        answer = min(data.max_response_length, 262)
-    answer = max(1, min(data.max_response_length, round(answer)))
-    return Lengths(prompt, answer, data.max_response_length)
+        answer = 262  # of random tokens, until one ends the answer
+    answer = max(1, min(limits.response, round(answer)))
+    return Lengths(min(limits.prompt, prompt), answer, limits.response)
+
+
+_TASKS: dict[str, list[Task]] = {}
 
 
 def _first_tasks(config: RunConfig) -> list[Task]:
@@ -194,10 +169,7 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     return _TASKS[key]
 
 
-_TASKS: dict[str, list[Task]] = {}
-
-
-def _mean(values: Sequence[int]) -> int:
+def _mean(values: list[int]) -> int:
     return max(1, round(sum(values) / len(values)))
 
 
@@ -215,42 +187,34 @@ def _work(lengths: Lengths, prompts: int, n: int) -> Work:
     return Work.of([lengths.prompt] * prompts, [(lengths.prompt, lengths.response)] * (prompts * n))
 
 
-def _grading(config: RunConfig) -> float:
-    return GRADED["ladder" if is_ladder(config.model.path) else "pretrained"]
+def _grading(config: RunConfig, answers: int) -> float:
+    return answers * (GRADED_LADDER if is_ladder(config.model.path) else GRADED)
 
 
 def step_time(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -> StepTime:
     """Time of one step with prompts and answers of `lengths`."""
-    prompts, n = config.data.train_batch_size, config.rollout.n
-    work = _work(lengths, prompts, n)
-    forward, training = s.shape.forward(work), s.shape.training(work)
-    a = config.actor
+    a, prompts, n = config.actor, config.data.train_batch_size, config.rollout.n
+    p, work, critic = Pass.of(config, lengths, s), _work(lengths, prompts, n), config.algorithm.needs.critic
+    forward, parts = s.shape.forward(work), max(1, a.mini_batches(prompts))
     several = a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
-    passes = int(several) + int(needs_reference(config)) + needs_critic(config)
-    rounds = a.ppo_epochs + needs_critic(config) * config.critic.ppo_epochs
-    parts = max(1, prompts // a.ppo_mini_batch_size) if a.ppo_mini_batch_size else 1
-    update = (training + forward * s.checkpointing) * rounds
-    p = Pass.of(config, lengths, s)
-    there, back = (KERNELS[way] + KERNELS[f"adapted {way}"] * (s.rank > 0) for way in ("forward", "backward"))
+    passes = int(several) + int(needs_reference(config)) + critic
+    rounds = a.ppo_epochs + critic * config.critic.ppo_epochs
+    update = (s.shape.training(work) + forward * s.checkpointing) * rounds
+    there = FORWARD + ADAPTED_FORWARD * (s.rank > 0)
+    kernels = there * (1 + s.checkpointing) + BACKWARD + ADAPTED_BACKWARD * (s.rank > 0)
     eager = LAUNCH["eager" if s.on_gpu else "cpu"]
-    graph = LAUNCH["graph"] if captures(config, s.on_gpu, s.shape.parameters) else eager
+    launch = LAUNCH["graph"] if captures(config, s.on_gpu, s.shape.parameters) else eager
     moved = (s.item + FLOAT * s.whole) * s.shape.parameters
-    offloaded = 2 * 2 * FLOAT * s.trained * (a.optimizer_offload and s.on_gpu) / HOST_LINK
+    offloaded = 2 * 2 * FLOAT * s.trained * offloads(config, s) / HOST_LINK
     phases = {
         "rollout": _rollout(config, s, device, lengths, prompts * n),
-        "grading": _grading(config) * prompts * n,
+        "grading": _grading(config, prompts * n),
         "log-probs": _time(forward * passes, s, device, p, passes * parts, there * eager),
-        "update": _time(
-            update, s, device, p, rounds * parts, (there * (1 + s.checkpointing) + back) * graph
-        ) + offloaded * rounds * parts,
+        "update": _time(update, s, device, p, rounds * parts, kernels * launch) + offloaded * rounds * parts,
         "sync": 3 * moved / (BANDWIDTH * device.bytes_per_second),
         "host": HOST * prompts * n,
-    }  # fmt: skip
+    }
     return StepTime({name: value for name, value in phases.items() if value}, update)
-
-
-HOST_LINK = 2e10
-"""Bytes per second between a GPU and pinned memory of its host."""
 
 
 def _products_per_second(s: Setting, device: Device) -> float:
@@ -262,11 +226,10 @@ def _products_per_second(s: Setting, device: Device) -> float:
 
 def _time(flops: float, s: Setting, device: Device, p: Pass, times: int, launches: float) -> float:
     """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least."""
-    count = times * p.count
-    products = flops / _products_per_second(s, device)
-    moved = PASSES[s.kernels] * (FLOAT / s.item if s.kernels == "eager" else 1) * layer_kept(s, p)
-    memory = count * s.shape.layers * moved / (BANDWIDTH * device.bytes_per_second)
-    least = launches * s.shape.layers * count
+    layers = times * p.count * s.shape.layers
+    products, least = flops / _products_per_second(s, device), launches * layers
+    moved = layer_kept(s, p) * (PASSES_COMPILED if s.compiled else PASSES * FLOAT / s.item)
+    memory = layers * moved / (BANDWIDTH * device.bytes_per_second)
     return max(products + memory, least) if s.on_gpu else products + memory + least
 
 
@@ -274,13 +237,14 @@ def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, to
     """Seconds of sampling `total` answers: every token goes through the products, reads each sequence's cache, and is
     drawn from the logits; those that have ended cost nothing, but steps are made until the longest has."""
     sampler, _ = chosen(config, s.shape, device.memory_gb * 1e9 if s.on_gpu else None)
-    rows = min(total, together(config))
+    rows, bandwidth = min(total, together(config)), BANDWIDTH * device.bytes_per_second
     running = rows * min(1.0, PADDED_ROWS * lengths.response / lengths.longest)
-    cache = running * (lengths.prompt + lengths.response / 2) * cache_bytes(s)
     products = 2 * s.shape.parameters * running / _products_per_second(s, device)
-    weights = s.item * s.shape.parameters / (BANDWIDTH * device.bytes_per_second)
+    weights = s.item * s.shape.parameters / bandwidth
+    cache = running * (lengths.prompt + lengths.response / 2) * s.cache
     attention = cache / (DECODE[sampler] * device.bytes_per_second)
-    draws = DRAWN * FLOAT * running * s.shape.vocab / (BANDWIDTH * device.bytes_per_second)
-    launches = LAUNCH["graph" if s.on_gpu else "cpu"] * (DECODED[s.kernels] * s.shape.layers + DRAW)
+    draws = DRAWN * FLOAT * running * s.shape.vocab / bandwidth
+    kernels = (DECODED_COMPILED if s.compiled else DECODED) * s.shape.layers + DRAW
+    launches = kernels * LAUNCH["graph" if s.on_gpu else "cpu"]
     token = max(max(products, weights) + attention + draws + launches, SCHEDULER[sampler] * running)
     return -(-total // rows) * lengths.longest * token

@@ -8,10 +8,9 @@ adapters with dropout or other than plain LoRA, graders, what the allocator lose
 
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Literal
 
-from rlkit.compute import LINEAR, Shape, adapted
-from rlkit.config import RunConfig
+from rlkit.compute import Shape, adapted
+from rlkit.config import LINEAR, RunConfig
 from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, width_bucket
 from rlkit.samplers import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
 from rlkit.sizing.devices import Device
@@ -43,6 +42,57 @@ class Lengths:
 
 
 @dataclass(frozen=True)
+class Setting:
+    """A model as it is trained: its shape, what is adapted, the precision and where."""
+
+    shape: Shape
+    rank: int
+    targets: tuple[str, ...]
+    checkpointing: bool
+    item: int  # bytes of a number of the forward pass
+    on_gpu: bool
+    ragged: bool  # attention is the variable-length kernel
+    compiled: bool  # the kernels between the products
+
+    @classmethod
+    def of(cls, config: RunConfig, shape: Shape, on_gpu: bool) -> "Setting":
+        m, item = config.model, FLOAT if config.model.dtype == "float32" else 2
+        targets = adapted(m.target_modules) if m.lora_rank else ()
+        ragged = on_gpu and item < FLOAT and not captures(config, on_gpu, shape.parameters)
+        compiled = compiles(config, on_gpu, shape.parameters)
+        shape = replace(shape, adapter_weights=shape.lora(m.lora_rank, targets))
+        checkpointing = m.enable_gradient_checkpointing
+        return cls(shape, m.lora_rank, targets, checkpointing, item, on_gpu, ragged, compiled)
+
+    def critic(self, config: RunConfig) -> "Setting":
+        """The critic as it is trained: an adapter over the policy's base, or whole."""
+        rank = config.critic.model.lora_rank
+        rank = self.rank if rank is None else rank
+        targets = self.targets if rank else ()
+        shape = replace(self.shape, adapter_weights=self.shape.lora(rank, targets))
+        return replace(self, shape=shape, rank=rank, targets=targets)
+
+    @property
+    def whole(self) -> bool:
+        """All weights train."""
+        return not self.rank
+
+    @property
+    def trained(self) -> int:
+        """Weights that train."""
+        return self.shape.adapter_weights or self.shape.parameters
+
+    @property
+    def cache(self) -> int:
+        """Bytes of keys and values per token."""
+        return self.shape.cache_width * self.item
+
+    def keeps_input(self, product: tuple[str, ...]) -> bool:
+        """Whether a product's input is kept: a gradient to its weights or to an adapter needs it."""
+        return self.whole or any(name in self.targets for name in product)
+
+
+@dataclass(frozen=True)
 class Pass:
     """One forward pass of the update: `prompts` shared by `sequences`, at most `group` of them each, and how many
     such passes there are."""
@@ -54,7 +104,7 @@ class Pass:
     count: int
 
     @classmethod
-    def of(cls, config: RunConfig, lengths: Lengths, s: "Setting") -> "Pass":
+    def of(cls, config: RunConfig, lengths: Lengths, s: Setting) -> "Pass":
         """The largest micro-batch of an optimizer step, cut as rlkit.training.forward does."""
         prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
         total, n = prompts * config.rollout.n, config.rollout.n
@@ -63,60 +113,14 @@ class Pass:
         return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(total / size))
 
     @property
-    def inputs(self) -> int:
-        """Response tokens that are inputs."""
-        return self.sequences * (self.lengths.response - 1)
-
-    @property
     def tokens(self) -> int:
         """N: tokens that go through the layers."""
-        return self.prompts * self.lengths.prompt + self.inputs
+        return self.prompts * self.lengths.prompt + self.sequences * (self.lengths.response - 1)
 
     @property
     def targets(self) -> int:
         """Tokens whose log-probs are computed."""
         return self.sequences * self.lengths.response
-
-    @property
-    def keys(self) -> int:
-        """Keys that the responses see, counted a response."""
-        return self.sequences * (self.lengths.prompt + self.lengths.response - 1)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """A model as it is trained: its shape, what is adapted, the precision and where."""
-
-    shape: Shape
-    rank: int
-    targets: tuple[str, ...]
-    checkpointing: bool
-    item: int  # bytes of a number of the forward pass
-    on_gpu: bool
-    ragged: bool  # attention is the variable-length kernel
-    kernels: Literal["eager", "compiled"]  # between the products
-
-    @classmethod
-    def of(cls, config: RunConfig, shape: Shape, on_gpu: bool) -> "Setting":
-        m, half = config.model, config.model.dtype != "float32"
-        targets = adapted(m.target_modules) if m.lora_rank else ()
-        item = 2 if half else FLOAT
-        ragged = on_gpu and half and not captures(config, on_gpu, shape.parameters)
-        kernels = "compiled" if compiles(config, on_gpu, shape.parameters) else "eager"
-        shape = replace(shape, adapter_weights=shape.lora(m.lora_rank, targets))
-        return cls(
-            shape, m.lora_rank, targets, m.enable_gradient_checkpointing, item, on_gpu, ragged, kernels
-        )
-
-    @property
-    def whole(self) -> bool:
-        """All weights train."""
-        return not self.rank
-
-    @property
-    def trained(self) -> int:
-        """Weights that train."""
-        return self.shape.adapter_weights or self.shape.parameters
 
 
 def weights(s: Setting) -> int:
@@ -130,52 +134,34 @@ def fused(s: Setting) -> int:
     channels are interleaved; beside them the adapters of each product are one pair of matrices."""
     casts = s.whole and s.item != FLOAT
     copied = PRODUCTS if casts else [p for p in PRODUCTS if len(p) > 1] if s.whole else PRODUCTS[:1]
-    weights = sum(i * o for product in copied for i, o in map(s.shape.linear, product))
-    adapters = 0
+    numbers = sum(i * o for product in copied for i, o in map(s.shape.linear, product))
     for product in PRODUCTS:
         ranks = s.rank * sum(name in s.targets for name in product)
-        adapters += ranks * (s.shape.linear(product[0])[0] + sum(s.shape.linear(name)[1] for name in product))
-    head = s.shape.vocab * s.shape.hidden if casts else 0
-    return s.item * (s.shape.layers * (weights + adapters) + head)
+        numbers += ranks * (s.shape.linear(product[0])[0] + sum(s.shape.linear(name)[1] for name in product))
+    return s.item * (s.shape.layers * numbers + casts * s.shape.vocab * s.shape.hidden)
 
 
-def attention_kept(s: Setting, p: Pass) -> int:
-    """Bytes that one layer's attention keeps for the backward pass, its output included."""
-    m, n = s.shape, p.tokens
-    out = n * m.q * s.item
-    if s.ragged:
-        rotated, gathered = n * (m.q + 2 * m.kv) * s.item, p.keys * 2 * m.kv * s.item
-        return rotated + gathered + out + (out if _keeps_input(s, ("o_proj",)) else 0) + FLOAT * m.heads * n
-    rows = p.prompts * (p.lengths.prompt + p.group * (p.lengths.response - 1))
-    tiles = rows * (m.q + 2 * m.kv) * s.item
-    return tiles + grouped_weights(s, p) + (out if _keeps_input(s, ("o_proj",)) else 0)
-
-
-def grouped_weights(s: Setting, p: Pass) -> int:
-    """Bytes of the attention weights of one layer in the grouped attention."""
+def attention_weights(s: Setting, p: Pass) -> int:
+    """Bytes of the attention weights of one layer in the grouped attention, where groups are padded to the largest."""
     prompt, inputs = p.lengths.prompt, p.lengths.response - 1
-    own = (
-        p.prompts * p.group * inputs * (prompt + inputs)
-    )  # groups stand on a board, each as large as the largest
-    return s.item * s.shape.heads * (p.prompts * prompt**2 + own)
-
-
-def _keeps_input(s: Setting, product: tuple[str, ...]) -> bool:
-    """Whether a product's input is kept: a gradient to its weights or to an adapter needs it."""
-    return s.whole or any(name in s.targets for name in product)
+    return s.item * s.shape.heads * p.prompts * (prompt**2 + p.group * inputs * (prompt + inputs))
 
 
 def layer_kept(s: Setting, p: Pass) -> int:
     """Bytes that one layer keeps for the backward pass: the residual stream in float32 at both norms, the inputs of
-    products that train, attention, and the MLP's gates."""
-    m, n = s.shape, p.tokens
+    products that train, normed heads, attention, the MLP's gates and what adapters compute."""
+    m, n, width = s.shape, p.tokens, s.shape.q + 2 * s.shape.kv
     residual = 2 * FLOAT * n * (m.hidden + 1)
-    inputs = sum(n * s.shape.linear(product[0])[0] * s.item for product in PRODUCTS if product != ("o_proj",)
-                 and _keeps_input(s, product))  # fmt: skip
-    gates = 2 * n * m.intermediate * s.item
-    adapters = n * s.rank * len(s.targets) * s.item
-    normed = n * (m.q + m.kv) * FLOAT if m.qk_norm else 0
-    return residual + inputs + gates + adapters + normed + attention_kept(s, p)
+    normed = FLOAT * n * (m.q + m.kv) * m.qk_norm
+    if s.ragged:
+        keys = p.sequences * (p.lengths.prompt + p.lengths.response - 1)  # gathered for each response
+        attention = (n * (width + m.q) + keys * 2 * m.kv) * s.item + FLOAT * m.heads * n
+    else:
+        rows = p.prompts * (p.lengths.prompt + p.group * (p.lengths.response - 1))
+        attention = rows * width * s.item + attention_weights(s, p)
+    inputs = sum(m.linear(product[0])[0] for product in PRODUCTS if s.keeps_input(product))
+    others = inputs + 2 * m.intermediate + s.rank * len(s.targets)
+    return residual + normed + attention + n * others * s.item
 
 
 def logits(s: Setting, p: Pass) -> tuple[int, int]:
@@ -187,28 +173,20 @@ def logits(s: Setting, p: Pass) -> tuple[int, int]:
     states = p.targets * d * s.item
     if p.targets <= rows:
         return states + FLOAT * p.targets * v, 2 * FLOAT * p.targets * v + moment
-    chunk = rows * v
-    return states + FLOAT * p.targets * d, (2 * FLOAT + s.item) * chunk + FLOAT * p.targets * d + moment
-
-
-def layer_backward(s: Setting, p: Pass) -> int:
-    """Bytes that the backward pass of one layer needs beside what was kept: gradients of the MLP's gates, or of the
-    grouped attention's weights, and of the residual stream."""
-    m, n = s.shape, p.tokens
-    mlp = 3 * n * m.intermediate * s.item
-    scores = 0 if s.ragged else 4 * grouped_weights(s, p)
-    return max(mlp, scores) + 2 * FLOAT * n * m.hidden
+    return states + FLOAT * p.targets * d, (2 * FLOAT + s.item) * rows * v + FLOAT * p.targets * d + moment
 
 
 def pass_parts(s: Setting, p: Pass) -> dict[str, int]:
     """Bytes at the fullest moment of a forward and backward pass, by part: copies of weights, activations, and the
-    logits or, where it is more, what a layer's backward pass needs."""
-    stream, last = FLOAT * p.tokens * s.shape.hidden, (FLOAT + s.item) * p.tokens * s.shape.hidden
-    stays, moment = logits(s, p)
-    head, layer = stays + moment, layer_backward(s, p)
+    logits or, where it is more, what a layer's backward pass needs: the gradients of the residual stream, and of the
+    MLP's gates or the grouped attention's weights."""
+    m, n = s.shape, p.tokens
+    stream, kept, head = FLOAT * n * m.hidden, layer_kept(s, p), sum(logits(s, p))
+    scores = 0 if s.ragged else 4 * attention_weights(s, p)
+    layer = max(3 * n * m.intermediate * s.item, scores) + 2 * stream
     if s.checkpointing:  # one layer at a time is computed again, when the logits are gone
-        layer += layer_kept(s, p)
-    activations = s.shape.layers * (stream if s.checkpointing else layer_kept(s, p)) + last
+        layer += kept
+    activations = m.layers * (stream if s.checkpointing else kept) + stream + s.item * n * m.hidden
     largest = {"logits": head} if head > layer else {"one layer's backward": layer}
     return {"fused weights": fused(s), "activations": activations, **largest}
 
@@ -245,12 +223,12 @@ def memory_of(
         lengths: of the longest prompt and response; default: the config's limits.
     """
     s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
-    p = Pass.of(config, lengths, s)
     held = trainer_held(config, s)
     if chosen(config, shape, device.memory_gb * 1e9 if on_gpu else None)[0] == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
-        sampler_held, rollout = torch_held(config, s, lengths), _torch(config, s, lengths)
+        sampler_held, rollout = _torch(config, s, lengths)
+    p = Pass.of(config, lengths, s)
     update = _update(config, s, p)
     if captures(config, on_gpu, shape.parameters):  # what a captured pass needs stays its own
         held["captured passes"] = sum(pass_parts(s, p).values())
@@ -279,13 +257,6 @@ def room(device: Device, on_gpu: bool) -> float:
     return USABLE * (device.memory_gb * 1e9 - (CONTEXT if on_gpu else 0))
 
 
-def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
-    """What the trainer holds from its first optimizer step on, by part; moments that `actor.optimizer_offload` keeps on
-    the host come for the optimizer's step."""
-    moments = {} if offloads(config, s) else {"optimizer": 2 * FLOAT * s.trained}
-    return {"weights": weights(s)} | moments | _reference(config, s) | _critic(config, s)
-
-
 def offloads(config: RunConfig, s: Setting) -> bool:
     """Whether the moments are in the host's memory between optimizer steps."""
     return config.actor.optimizer_offload and s.on_gpu
@@ -296,84 +267,55 @@ def needs_reference(config: RunConfig) -> bool:
     return config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
 
 
-def needs_critic(config: RunConfig) -> bool:
-    """Whether values are learnt."""
-    return config.algorithm.needs.critic
-
-
-def _reference(config: RunConfig, s: Setting) -> dict[str, int]:
-    """A frozen copy of the model in the passes' precision; an adapter is switched off instead."""
-    if not needs_reference(config) or not s.whole:
-        return {}
-    return {"reference": s.item * s.shape.parameters}
-
-
-def critic_setting(config: RunConfig, s: Setting) -> Setting:
-    """The critic as it is trained: an adapter over the policy's base, or whole."""
-    rank = config.critic.model.lora_rank
-    rank = config.model.lora_rank if rank is None else rank
-    targets = s.targets if rank else ()
-    shape = replace(s.shape, adapter_weights=s.shape.lora(rank, targets))
-    return replace(s, shape=shape, rank=rank, targets=targets)
-
-
-def _critic(config: RunConfig, s: Setting) -> dict[str, int]:
-    if not needs_critic(config):
-        return {}
-    critic = critic_setting(config, s)
-    return {"critic": 3 * FLOAT * (critic.trained + s.shape.hidden + 1)}
+def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
+    """What the trainer holds from its first optimizer step on, by part. The reference is a frozen copy of the model in
+    the passes' precision; an adapter is switched off instead."""
+    held = {"weights": weights(s)}
+    if not offloads(config, s):
+        held["optimizer"] = 2 * FLOAT * s.trained
+    if needs_reference(config) and s.whole:
+        held["reference"] = s.item * s.shape.parameters
+    if config.algorithm.needs.critic:
+        held["critic"] = 3 * FLOAT * (s.critic(config).trained + s.shape.hidden + 1)
+    return held
 
 
 def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
     """The fullest moment of the policy's or the critic's update. Gradients stand beside a pass where a pass came
     before it; otherwise they are whole when the activations are gone, and the embedding's is there twice."""
-    settings, fullest = [s], {}
-    if needs_critic(config):
-        settings.append(critic_setting(config, s))
-    for setting in settings:
-        gradients = FLOAT * setting.trained
-        parts = pass_parts(setting, p)
-        during = {"gradients": gradients if p.count > 1 else 0, **parts}
-        after = {
-            "gradients": gradients,
-            "embedding's gradient": FLOAT * s.shape.vocab * s.shape.hidden * setting.whole,
-        }
-        stepped = {"gradients": gradients, "optimizer": 2 * FLOAT * s.trained * offloads(config, s)}
+    fullest: dict[str, int] = {}
+    for trained in (s, s.critic(config)) if config.algorithm.needs.critic else (s,):
+        gradients = FLOAT * trained.trained
+        embedding = FLOAT * s.shape.vocab * s.shape.hidden * trained.whole
+        moments = 2 * FLOAT * s.trained * offloads(config, s)
+        during = {"gradients": gradients if p.count > 1 else 0, **pass_parts(trained, p)}
+        after = {"gradients": gradients, "embedding's gradient": embedding}
+        stepped = {"gradients": gradients, "optimizer": moments}
         fullest = max(fullest, during, after, stepped, key=lambda parts: sum(parts.values()))
     return fullest
-
-
-def cache_bytes(s: Setting) -> int:
-    """Bytes of keys and values a token."""
-    return s.shape.cache_width * s.item
 
 
 def _vllm(
     config: RunConfig, s: Setting, device: Device, lengths: Lengths, held: int
 ) -> tuple[dict[str, int], dict[str, int]]:
-    """The engine's memory: what it wants, as far as there is room, and no less than it starts with
-    (rlkit.samplers.vllm). A large one is asleep during the update."""
+    """The engine's memory, all the time and in the rollout: what it wants, as far as there is room, and no less than it
+    starts with (rlkit.samplers.vllm). A large one is asleep during the update."""
     rows, total = together(config), device.memory_gb * 1e9
     beside = beside_cache(s.item * s.shape.parameters, rows, s.shape.vocab)
-    sequence = (lengths.prompt + lengths.response) * cache_bytes(s)
+    sequence = (lengths.prompt + lengths.response) * s.cache
     share = config.rollout.gpu_memory_utilization
     least, wanted = beside + sequence, beside + rows * sequence
     engine = int(share * total if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
     return ({}, {"vLLM": engine}) if engine > SLEEPS_ABOVE else ({"vLLM": engine}, {})
 
 
-def torch_held(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
-    """The torch sampler's copy of the weights, and its cache where CUDA graphs are bound to it."""
-    rows, width, copy = together(config), lengths.prompt + lengths.response, s.item * s.shape.parameters
-    cache = {"key-value cache": row_bucket(rows) * width_bucket(width) * cache_bytes(s)} if s.on_gpu else {}
-    return {"sampler's weights": copy, **cache}
-
-
-def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> dict[str, int]:
-    """What the torch sampler needs while it samples: keys and values, and the logits that it draws from."""
+def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> tuple[dict[str, int], dict[str, int]]:
+    """The torch sampler's memory, all the time and in the rollout. A cache that CUDA graphs are bound to stays."""
     rows, width = together(config), lengths.prompt + lengths.response
+    held = {"sampler's weights": s.item * s.shape.parameters}
     logits = 3 * FLOAT * rows * s.shape.vocab  # and their softmax and its running sum
-    prompts = -(-rows // config.rollout.n) * lengths.prompt * cache_bytes(s)
+    prompts = -(-rows // config.rollout.n) * lengths.prompt * s.cache
     if s.on_gpu:
-        return {"prompts": prompts, "logits": logits}
-    return {"key-value cache": rows * width * cache_bytes(s) + prompts, "logits": logits}
+        cache = row_bucket(rows) * width_bucket(width) * s.cache
+        return held | {"key-value cache": cache}, {"prompts": prompts, "logits": logits}
+    return held, {"key-value cache": rows * width * s.cache + prompts, "logits": logits}

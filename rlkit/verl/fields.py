@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlkit.compute import LINEAR
-from rlkit.config import RewardConfig, RunConfig
+from rlkit.config import LINEAR, RewardConfig, RunConfig
 from rlkit.samplers import together
 
 

@@ -53,8 +53,9 @@ def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    from rlkit.models.ladder import LADDER, ladder_config, parameter_counts
+    from rlkit.models.ladder import ladder_config, parameter_counts
     from rlkit.models.loading import add_lora, check_path, pretrained
+    from rlkit.models.shapes import LADDER
 
     path = config.model.path
     if path in LADDER:
