@@ -167,7 +167,7 @@ def build(
         columns[law.target] = values
     else:
         _check_columns(kept, columns, names, law)
-        objects = kept.loc[:, kept.dtypes == object]
+        objects = kept.loc[:, kept.dtypes == "object"]
         lists = [
             c for c in objects if objects[c].map(lambda v: isinstance(v, list | dict | np.ndarray)).any()
         ]
