@@ -132,10 +132,9 @@ class Data(Section):
     are among those of a larger one."""
     max_epochs: Annotated[int, Field(ge=0)] = 0
     """Most passes over the unique tasks; a run that needs more is refused. 0 is no limit."""
-    order: Literal["mixed", "curriculum", "sequential", "stages", "adaptive"] = "mixed"
+    order: Literal["mixed", "curriculum", "sequential", "stages"] = "mixed"
     """mixed: every batch holds the sources by weight. curriculum: the same, each source from easy to hard.
-    sequential: source after source. stages: weights by step. adaptive: weights move to the sources
-    that are sometimes solved."""
+    sequential: source after source. stages: weights by step."""
     difficulty_field: str = "difficulty"
     """Field of extra_info that a curriculum sorts by, ascending; a leading "-" sorts descending
     (`-qwen2.5_7b_pass_rate`: solved most often first)."""

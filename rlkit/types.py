@@ -66,15 +66,20 @@ class Task:
         """A task whose prompt is one user message."""
         return cls(data_source, ({"role": "user", "content": question},), ground_truth, **fields)
 
-    def to_row(self) -> dict[str, Any]:
-        """verl's columns; `ground_truth` and `extra_info` as JSON strings, so that the rows of all
-        domains have one Arrow schema and files of different domains concatenate."""
+    def to_row(self, split: str = "train") -> dict[str, Any]:
+        """verl's columns, of a file that is the `split` train or test. The truth and extra_info are JSON strings, so
+        that the rows of all domains have one Arrow schema; verl itself reads keys of extra_info, hence a struct."""
+        index = self.extra_info.get("index")
         return {
             "data_source": self.data_source,
             "prompt": list(self.prompt),
             "ability": self.ability,
             "reward_model": {"style": "rule", "ground_truth": json.dumps(self.ground_truth)},
-            "extra_info": json.dumps(dict(self.extra_info)),
+            "extra_info": {
+                "index": index if isinstance(index, int) else 0,
+                "split": split,
+                "json": json.dumps(dict(self.extra_info)),
+            },
             "id": self.id,
         }
 

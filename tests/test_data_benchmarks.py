@@ -13,7 +13,7 @@ import pytest
 import rlkit
 from rlkit.config import RewardConfig, RunConfig
 from rlkit.data import TaskStream, held_out, suites
-from rlkit.data.reference import reference_response
+from rlkit.data.exporting import reference_response
 from rlkit.domains import benchmarks, sources
 from rlkit.errors import UserError
 from rlkit.params import validate

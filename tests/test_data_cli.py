@@ -1,19 +1,16 @@
 """`rlkit data …` as a user meets it, what it prints and how it ends, and the notebook."""
 
-import json
 from pathlib import Path
 
-import guru_rows
 import nbformat
 import pytest
 from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.data import rows
-from rlkit.data.show import cards, samples
+from rlkit.data.show import samples
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.types import Task
 
 ROOT = Path(__file__).parent.parent
 YAML = """
@@ -43,8 +40,9 @@ def params(tmp_path) -> Path:
     return tmp_path / "mix.yaml"
 
 
-def test_build_show_check_and_export(params, tmp_path):
-    assert "train: 32 rows, test: 12 rows, sft: 15 rows" in call("build", params, "--out", tmp_path / "built")
+def test_export_show_and_check(params, tmp_path):
+    out = ("--out", tmp_path / "built")
+    assert "train: 32 rows, test: 12 rows, sft: 15 rows" in call("export", params, *out)
     train, test = tmp_path / "built/train.parquet", tmp_path / "built/test.parquet"
     shown = call("show", train)
     assert all(s in shown for s in ("math__problems", "logic__zebra_puzzle_generated", "→"))
@@ -52,26 +50,13 @@ def test_build_show_check_and_export(params, tmp_path):
     call("check", train, "--held-out", train, status=2)
     call("check", train, "--tokenizer", "ladder-30k", "--max-prompt-length", 5, status=2)
     call("check", train, train, status=1)
-    assert "b: 44 rows" in call("export", "verl", tmp_path / "b", "--file", train, "--file", test)
-    assert "train: 48 rows" in call(
-        "export", "trl", tmp_path / "trl", params, "trainer.total_training_steps=3"
-    )
-
-
-def test_import_prints_rows_of_each_domain(tmp_path):
-    source = tmp_path / "table__hitab_4.3k.jsonl"
-    source.write_text("\n".join(map(json.dumps, guru_rows.rows("table__hitab_4.3k"))))
-    shown = call("import", "guru", "--from", source, "--out", tmp_path / "out")
-    assert "table" in shown and "1 files" in shown
+    assert "train: 48 rows" in call("export", params, "trainer.total_training_steps=3", *out)
 
 
 def test_bad_requests_are_one_sentence(params, tmp_path):
     for words, sentence in (
-        (("import", "gsm8k", "--from", "x"), "guru is what can be imported"),
-        (("export", "csv", tmp_path / "o", params), "use verl, trl, jsonl or rows"),
-        (("export", "verl", tmp_path / "o"), "either a YAML file or --file"),
         (("check", tmp_path / "none.parquet"), "There is no file"),
-        (("build", params, "data.trian=[]", "--out", tmp_path / "o"), "Unknown key 'data.trian'"),
+        (("export", params, "data.trian=[]", "--out", tmp_path / "o"), "Unknown key 'data.trian'"),
     ):
         with pytest.raises(UserError, match=sentence):
             call(*words)
@@ -83,17 +68,10 @@ def test_every_source_is_listed_with_its_options():
     assert all(kind in text for kind in sources) and "digits=2" in text
 
 
-def test_samples_and_cards():
-    tasks = [sources.parse(k).task(i) for i in range(5) for k in ("lookup", "arc")]
-    tasks.append(Task.ask("math__<b>", "<script>x</script>", "1"))
-    chosen = samples(iter(tasks), each=2)
-    assert [t.data_source for t in chosen] == [
-        "math__<b>",
-        *["simulation__arcagi1"] * 2,
-        *["table__lookup"] * 2,
-    ]
-    page = cards(chosen)
-    assert "<script>" not in page and page.count("<table") == 2, "grids are drawn"
+def test_samples_are_the_first_of_every_data_source():
+    tasks = [sources.parse(kind).task(i) for i in range(5) for kind in ("lookup", "arc")]
+    titles = [getattr(panel, "title", "") for panel in samples(iter(tasks), each=2).renderables]
+    assert titles == ["simulation__arcagi1 (logic)"] * 2 + ["table__lookup (table)"] * 2
 
 
 def test_the_notebook_runs_from_its_parameters(params, tmp_path):

@@ -8,8 +8,8 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.exporting import convert, export, from_verl, verl_row, write_sft
-from rlkit.data.reference import reference_response
+from rlkit.data.exporting import export, reference_response, write_sft
+from rlkit.data.rows import from_verl
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task
@@ -45,7 +45,7 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
 
     from rlkit.models.tokenizer import byte_tokenizer
 
-    assert export(config, tmp_path, "verl", progress=False) == {"train": 64, "test": 12, "sft": 12}
+    assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12, "sft": 12}
     options = {
         "max_prompt_length": 20_000,
         "filter_overlong_prompts_workers": 1,
@@ -63,18 +63,22 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
         assert row["index"] == task.extra_info["index"]
 
 
-def test_trl_and_json_lines_hold_the_same_tasks(config, tmp_path):
+def test_other_libraries_and_rlkit_read_the_same_rows(config, tmp_path):
+    import datasets
+
     wanted = in_order(config)
-    export(config, tmp_path / "trl", "trl", progress=False)
-    export(config, tmp_path / "lines", "jsonl", progress=False)
-    trl = [json.loads(line) for line in (tmp_path / "trl/train.jsonl").read_text().splitlines()]
-    assert [r["prompt"] for r in trl] == [list(t.prompt) for t in wanted]
-    assert [json.loads(r["ground_truth"]) for r in trl] == [t.ground_truth for t in wanted]
-    assert list(rows.tasks(tmp_path / "lines/train.jsonl")) == wanted
+    export(config, tmp_path, progress=False)
+    assert list(rows.tasks(tmp_path / "train.parquet")) == wanted
+    assert list(rows.tasks(tmp_path / "test.parquet")) == held_out(config)
+    loaded = datasets.Dataset.from_parquet(str(tmp_path / "train.parquet"), cache_dir=str(tmp_path)).to_list()  # type: ignore[union-attr]
+    assert [row["prompt"] for row in loaded] == [list(t.prompt) for t in wanted]
+    assert [json.loads(row["reward_model"]["ground_truth"]) for row in loaded] == [
+        t.ground_truth for t in wanted
+    ]
 
 
 def test_supervised_rows_end_with_a_right_answer_and_are_no_rl_rows(config, tmp_path):
-    export(config, tmp_path, "rows", progress=False)
+    export(config, tmp_path, progress=False)
     chats = pq.read_table(tmp_path / "sft.parquet").to_pylist()
     assert len({c["id"] for c in chats}) == 12
     assert not {c["id"] for c in chats} & {t.id for t in in_order(config)}
@@ -84,21 +88,7 @@ def test_supervised_rows_end_with_a_right_answer_and_are_no_rl_rows(config, tmp_
     assert "\\boxed{" in worked and len(worked) > 30
 
 
-def test_prepared_files_are_converted_together(tmp_path):
-    parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
-    tasks = [sources.parse("lookup").task(k) for k in range(10)]
-    rows.write(parts[0], tasks[:4], progress=False)
-    rows.write(parts[1], tasks[4:], progress=False)
-    assert convert(parts, tmp_path / "both", "verl", progress=False) == 10
-    assert pq.read_table(tmp_path / "both.parquet").to_pylist() == [
-        {**verl_row(t), "prompt": list(t.prompt)} for t in tasks
-    ]
-
-
-def test_what_cannot_be_exported_is_refused(config, tmp_path):
-    adaptive = config.model_copy(update={"data": config.data.model_copy(update={"order": "adaptive"})})
-    with pytest.raises(UserError, match=r"data\.order is adaptive"):
-        export(adaptive, tmp_path, progress=False)
+def test_a_task_without_a_solution_is_no_supervised_row(tmp_path):
     unsolved = Task.ask(
         "codegen__taco", "Print 1.", json.dumps({"inputs": [""], "outputs": ["1"]}), ability="codegen"
     )

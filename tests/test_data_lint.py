@@ -9,8 +9,7 @@ import pytest
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
 from rlkit.data.check import CHECKS, lint
-from rlkit.data.overlap import common, near_duplicates, ngrams
-from rlkit.data.show import findings_frame, findings_table, sources_frame
+from rlkit.data.show import findings_table
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task
@@ -118,7 +117,6 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
         lambda k: says(k, story(k - 1000).replace("?", " now?")),
     ],
-    "held_out_numbers": [lambda k: says(k, story(2000 + k % 40, numbers=(7 * k, k)))],
 }  # fmt: skip
 
 
@@ -157,17 +155,10 @@ def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
     assert report.exit_status == 2
 
 
-@pytest.mark.parametrize("check", ["leak", "duplicate", "near_duplicate", "held_out_numbers"])
+@pytest.mark.parametrize("check", ["leak", "duplicate", "near_duplicate"])
 def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
     report = lint_rows(tmp_path, [*CLEAN, PLANTS[check][0](1005)])
     assert [f.check for f in report.findings] == [check] and report.exit_status == 1
-
-
-def test_one_answer_for_nearly_all_rows_is_imbalance(tmp_path):
-    same = [row(k, reward_model={"ground_truth": "7" if k % 10 else "3"}) for k in range(100)]
-    (finding,) = lint_rows(tmp_path, same).findings
-    assert finding.check == "imbalance" and '"7" is right for 90 of 100 rows' in finding.detail
-    assert not lint_rows(tmp_path, same[:40]).findings, "too few rows to say"
 
 
 def test_the_format_s_own_example_is_no_leak(tmp_path):
@@ -196,37 +187,35 @@ def test_generated_rows_of_every_domain_are_clean(tmp_path):
     assert len(report.sources) == 1200
 
 
-def test_the_same_template_with_other_content_is_no_near_duplicate():
+def test_the_same_template_with_other_content_and_other_numbers_are_no_near_duplicates(tmp_path):
     ask = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
-    sets = [ngrams(ask + word, 3) for word in WORDS]
-    own = [np.setdiff1d(s, common(sets)) for s in sets]
-    assert list(near_duplicates(sets, [0] * 25)), "what the template would make of them"
-    assert not list(near_duplicates(own, [0] * 25))
-    grams = ngrams(story(1), 3)
-    assert list(near_duplicates([grams, grams], [1, 1])) == [(1, 0)]
-    assert list(near_duplicates([grams, grams], [1, 2])) == [], "other numbers, another problem"
+    content = [says(k, ask + word) for k, word in enumerate(WORDS)]
+    content += [says(k, story(k, numbers=(7 * k, k))) for k in range(2000, 2040)]
+    content += [says(100, story(1)), says(101, story(1, numbers=(5, 6)))]
+    assert lint_rows(tmp_path, content).findings == []
 
 
-def test_minhash_agrees_with_comparing_all_pairs():
-    rng, base = np.random.default_rng(0), [ngrams(story(k), 3) for k in range(60)]
-    sets = base + [
-        np.sort(rng.choice(g, int(len(g) * keep), replace=False)) for g in base for keep in (0.95, 0.4)
+def test_near_duplicates_are_those_of_comparing_all_pairs(tmp_path):
+    rng, words = np.random.default_rng(0), [story(k).partition("?")[0].split() for k in range(60)]
+    texts = [" ".join(w) for w in words]
+    texts += [
+        " ".join(w for w in part if w[0].isdigit() or rng.random() > drop)
+        for part in words
+        for drop in (0.02, 0.3)
     ]
-    pairs = set()
-    for i, a in enumerate(sets):
-        for j in range(i):
-            shared = len(np.intersect1d(a, sets[j]))
-            if shared / (len(a) + len(sets[j]) - shared) >= 0.7:
-                pairs.add(i)
-    found = {i for i, _ in near_duplicates(sets, [0] * len(sets))}
-    assert found <= pairs and len(found) >= 0.95 * len(pairs) == 57
+    grams = [{tuple(text.split()[i : i + 3]) for i in range(len(text.split()) - 2)} for text in texts]
+    content = [says(k, text) | truth("7") for k, text in enumerate(texts)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, content)))
+    found = {f.row for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
+    share = [max(len(a & b) / len(a | b) for b in grams[:k]) if k else 0.0 for k, a in enumerate(grams)]
+    assert (
+        {k for k, s in enumerate(share) if s > 0.75} <= found <= {k for k, s in enumerate(share) if s > 0.65}
+    )
+    assert 40 < len(found) < 80
 
 
 def test_tables_list_what_was_found(tmp_path):
     report = lint_rows(tmp_path, [*CLEAN, *(makers[0](1001) for makers in PLANTS.values())])
-    frame = findings_frame(report)
-    assert len(frame) == len(report.findings) and set(frame.check) <= set(CHECKS)
-    assert sources_frame(report).query("domain == 'math'").rows.sum() >= 300
     table = findings_table(report)
     found = {finding.check for finding in report.findings}
     assert table.row_count == len(found) and table.caption == f"{len(CHECKS) - len(found)} checks clean"
@@ -247,7 +236,7 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     source = sources.parse({"kind": "environment", "environment": {"kind": "mathematics"}})
     same = [source.task(k) for k in range(6)]
     assert len({t.problem for t in same}) == len({t.id for t in same}) == 6
-    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(rows.to_row(t)) for t in same))
+    (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(t.to_row()) for t in same))
     checks = {f.check for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
     assert not checks & {"duplicate", "conflict", "held_out"}
 
@@ -318,7 +307,5 @@ def test_lint_without_what_it_needs_is_refused(tmp_path):
 def test_rows_without_a_reference_answer_are_counted_not_accused(tmp_path):
     tests = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
     task = Task.ask("codegen__taco", story(1), tests, ability="codegen")
-    report = lint_rows(
-        tmp_path, [rows.to_row(task), rows.to_row(sources.parse("lookup").task(1))], score=True
-    )
+    report = lint_rows(tmp_path, [task.to_row(), sources.parse("lookup").task(1).to_row()], score=True)
     assert report.findings == [] and report.ungraded == 1

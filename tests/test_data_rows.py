@@ -33,7 +33,7 @@ def test_tasks_survive_the_disk_exactly(tmp_path, form):
     if form == "parquet":
         assert rows.write(path, tasks, progress=False) == 30
     else:
-        lines = [rows.to_row(t) for t in tasks]
+        lines = [t.to_row() for t in tasks]
         path.write_text(json.dumps(lines) if form == "json" else "\n".join(map(json.dumps, lines)))
     back = list(rows.tasks(path))
     assert back == tasks and [t.id for t in back] == [t.id for t in tasks]
@@ -89,7 +89,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
         ({"extra_info": "{no json"}, "extra_info is no JSON .Expecting property name"),
         ({"extra_info": "[1]"}, "extra_info holds a list, not a mapping"),
         ({"extra_info": "null"}, "extra_info holds a NoneType, not a mapping"),
-        ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is nested too deeply"),
+        ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is no JSON .maximum recursion"),
         ({"id": "a", "extra_info": "1"}, "extra_info holds a int, not a mapping"),
         (
             {"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}},
@@ -124,8 +124,8 @@ def test_a_missing_column_is_named_with_the_nearest_one(tmp_path):
         ("b.jsonl", b"\n" + json.dumps(GOOD).encode() + b"\n\xff\xfe", r"b.jsonl, row 1: not UTF-8"),
         ("c.jsonl", json.dumps(GOOD).encode("utf-16"), r"c.jsonl, row 0: not UTF-8"),
         ("d.json", json.dumps([GOOD]).encode("utf-16"), r"d.json: not UTF-8"),
-        ("e.jsonl", b"[" * 100_000 + b"]" * 100_000, r"e.jsonl, row 0: its JSON is nested too deeply"),
-        ("f.json", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000, r"f.json: its JSON is nested too deeply"),
+        ("e.jsonl", b"[" * 100_000 + b"]" * 100_000, r"e.jsonl, row 0: no JSON .maximum recursion"),
+        ("f.json", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000, r"f.json: no JSON .maximum recursion"),
         ("g.jsonl", b'{"data_source": ' + b"9" * 5000 + b"}", r"g.jsonl, row 0: no JSON"),
     ],
 )
@@ -167,7 +167,7 @@ def test_a_file_that_was_made_again_is_read_again(tmp_path, form):
         if form == "parquet":
             rows.write(path, tasks, progress=False)
         else:
-            path.write_text("\n".join(json.dumps(rows.to_row(t)) for t in tasks))
+            path.write_text("\n".join(json.dumps(t.to_row()) for t in tasks))
         c = config(path)
         return {t.prompt[0]["content"].split()[0] for t in TaskStream(c, held_out(c)).batch(1)}
 
@@ -176,17 +176,13 @@ def test_a_file_that_was_made_again_is_read_again(tmp_path, form):
 
 def test_a_run_that_has_begun_keeps_its_rows_when_the_file_changes(tmp_path):
     path = tmp_path / "rows.jsonl"
-    path.write_text(
-        "\n".join(json.dumps(rows.to_row(Task.ask("math__x", f"{k}?", str(k)))) for k in range(40))
-    )
+    path.write_text("\n".join(json.dumps(Task.ask("math__x", f"{k}?", str(k)).to_row()) for k in range(40)))
     c = config(path)
     tests = held_out(c)
     stream, alone = TaskStream(c, tests), TaskStream(c, tests)
     wanted = [[t.id for t in alone.batch(step)] for step in range(1, 4)]
     assert [t.id for t in stream.batch(1)] == wanted[0]
-    path.write_text(
-        "\n".join(json.dumps(rows.to_row(Task.ask("math__x", f"{k}!", str(k)))) for k in range(9))
-    )
+    path.write_text("\n".join(json.dumps(Task.ask("math__x", f"{k}!", str(k)).to_row()) for k in range(9)))
     assert [[t.id for t in stream.batch(step)] for step in (2, 3)] == wanted[1:]
 
 
@@ -225,7 +221,7 @@ def test_a_file_is_a_source_split_by_row(tmp_path, form):
     if form == "parquet":
         rows.write(path, tasks, progress=False)
     else:
-        path.write_text("\n".join(json.dumps(rows.to_row(t)) for t in tasks))
+        path.write_text("\n".join(json.dumps(t.to_row()) for t in tasks))
     c = config(path)
     tests = held_out(c)
     trained = [t.id for step in range(1, 5) for t in TaskStream(c, tests).batch(step)]

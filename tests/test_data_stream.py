@@ -16,7 +16,7 @@ from rlkit.data import TaskStream, held_out
 from rlkit.data.mixture import apportion, on_sft_side
 from rlkit.domains import sources
 from rlkit.errors import UserError
-from rlkit.types import Reward, Task
+from rlkit.types import Task
 
 
 def config(*train, size=50, steps=20, seed=0, batch=16, **data) -> RunConfig:
@@ -247,29 +247,6 @@ def test_stages_change_the_weights_at_their_step():
     counts = [Counter(t.data_source for t in b) for b in stream]
     assert all(c == {"math__arithmetic": 16} for c in counts[:5])
     assert all(c == {"math__arithmetic": 4, "table__lookup": 12} for c in counts[5:])
-
-
-def test_an_adaptive_curriculum_leaves_what_is_always_solved_and_can_be_resumed():
-    c = config("arithmetic", "lookup", order="adaptive", steps=200, batch=32)
-    stream, rng = TaskStream(c, []), np.random.default_rng(0)
-
-    def learn(stream, step, rng):
-        tasks = stream.batch(step)
-        solved = [t.data_source == "math__arithmetic" or rng.random() < 0.5 for t in tasks]
-        rewards = [Reward.of(s) for s in solved]
-        stream.observe(step, [*tasks, tasks[0]], [*rewards, Reward.failed("killed")])
-        return [t.id for t in tasks]
-
-    assert Counter(t.data_source for t in stream.batch(1)) == {"math__arithmetic": 16, "table__lookup": 16}
-    for step in range(1, 101):
-        learn(stream, step, rng)
-    late = Counter(t.data_source for t in stream.batch(101))
-    assert late["table__lookup"] > 3 * late["math__arithmetic"] > 0
-    resumed = TaskStream(c, [])
-    resumed.load_state_dict(json.loads(json.dumps(stream.state_dict())))
-    assert [t.id for t in resumed.batch(101)] == [t.id for t in stream.batch(101)]
-    with pytest.raises(ValueError, match="after step 100 gives step 101, not 7"):
-        resumed.batch(7)
 
 
 def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():

@@ -256,7 +256,7 @@ def test_reasoning_gym_scores_its_own_tasks():
 
 
 def test_generated_tasks_of_every_domain_score_their_reference_answer():
-    from rlkit.data.reference import reference_response
+    from rlkit.data.exporting import reference_response
     from rlkit.domains import sources
 
     rows, names = [], []

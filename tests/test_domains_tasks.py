@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from rlkit.data.reference import reference_response
+from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.code import PARAMETER, cases, compose
 from rlkit.domains.math.tasks import FAMILIES

@@ -16,8 +16,7 @@ from transformers import MistralConfig
 
 import rlkit
 from rlkit.config import RunConfig
-from rlkit.data.cli import _tokenizer
-from rlkit.data.lengths import PromptLengths
+from rlkit.data.stream import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
@@ -371,10 +370,9 @@ def test_without_a_compiler_nothing_is_compiled(monkeypatch):
 ASKS = {
     "to train": lambda: load_model("someone/nothing"),
     "for verl": lambda: describe(rlkit.load("params/verl_ladder.yaml", {"model.path": "someone/nothing"})),
-    "for the lengths of prompts": lambda: PromptLengths("someone/nothing", {}).count(
-        [Task.ask("math__x", "1+1", "2")]
+    "for the lengths of prompts": lambda: prompt_lengths(
+        RunConfig.model_validate({"model": {"path": "someone/nothing"}}), [Task.ask("math__x", "1+1", "2")]
     ),
-    "for a check of data": lambda: _tokenizer("someone/nothing"),
 }
 
 

@@ -140,14 +140,14 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
             "algorithm__kl_ctrl__type": "adaptive",
         },
         {"model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True},
-        {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "adaptive"},
+        {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "curriculum"},
         {"model__dtype": "float16", "algorithm__adv_estimator": "gae"},
     ],
     ids=[
         "grpo",
         "ppo with adaptive kl",
         "lora with dropout",
-        "mini-batches, adaptive data",
+        "mini-batches, curriculum",
         "ppo in float16",
     ],
 )
@@ -345,7 +345,7 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
         for rollout in rollouts if len(batches) == 4 else []:
             rollout.reward = Reward.failed("the judge is down")
 
-    extra = {"algorithm__adv_estimator": "gae", "data__order": "adaptive", "trainer__save_freq": 0}
+    extra = {"algorithm__adv_estimator": "gae", "trainer__save_freq": 0}
     c = config(trainer__test_freq=0, **extra)
     with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
         patch.setattr(running, "grade", judge_down)
@@ -474,7 +474,7 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
         rlkit.train(config(**few), root=tmp_path / "few", progress=False)
 
 
-@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae", "data__order": "adaptive"}])
+@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae"}])
 def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path, extra):
     whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
     short = rlkit.train(config(trainer__total_training_steps=3, **extra), root=tmp_path, progress=False)

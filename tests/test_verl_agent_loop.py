@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from rlkit.data.exporting import verl_row
 from rlkit.domains import sources
 from rlkit.environments.base import environments
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
@@ -76,7 +75,7 @@ def run(task: Task, turns: list[list[int]], folder=None, length: int = 240, turn
             dataset_cls=RLHFDataset, data_config=DictConfigWrap(config.data), hf_model_type="qwen2", tools=None,
             max_turn_length=turn, answers=str(folder or ""),
         )  # fmt: skip
-        row = verl_row(task, "train")
+        row = task.to_row()
         sampling = {"temperature": 1.0, "top_p": 1.0, "top_k": -1, "logprobs": True}
         out = await loop.run(
             sampling,

@@ -200,7 +200,6 @@ REFUSED = [
         {"actor": {"loss_agg_mode": "prompt-mean-token-mean"}},
         r"actor\.loss_agg_mode is 'prompt-mean-token-mean'",
     ),
-    ({"data": {"order": "adaptive"}}, r"data\.order is 'adaptive'"),
     *(
         ({"algorithm": {"adv_estimator": name}}, rf"algorithm\.adv_estimator is '{name}'")
         for name in sorted(limits.UNSUPPORTED)

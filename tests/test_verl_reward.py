@@ -5,7 +5,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rlkit.data.exporting import verl_row
 from rlkit.domains import sources
 from rlkit.rewards import score
 from rlkit.types import Reward, Task
@@ -24,7 +23,7 @@ def place(step=3, sample=0, uid="u"):
 
 
 def call(task: Task, response: str, **options):
-    row = verl_row(task, "train")
+    row = task.to_row()
     info = {**row["extra_info"], "num_turns": 2, "rollout_reward_scores": {}, **options.pop("info", {})}
     truth = row["reward_model"]["ground_truth"]
     return compute_score(

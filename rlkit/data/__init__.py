@@ -8,10 +8,8 @@ from typing import Any
 
 _PUBLIC = {
     **dict.fromkeys(("TaskStream", "held_out", "suites"), "rlkit.data.stream"),
-    **dict.fromkeys(("export", "convert", "from_verl"), "rlkit.data.exporting"),
-    "import_guru": "rlkit.data.guru",
+    **dict.fromkeys(("export", "reference_response"), "rlkit.data.exporting"),
     "lint": "rlkit.data.check",
-    "reference_response": "rlkit.data.reference",
 }
 __all__ = list(_PUBLIC)
 

@@ -1,20 +1,18 @@
-"""The linter of training rows: what would break a run, leak an answer or spoil an evaluation."""
+"""The check of training rows: what would break a run, leak an answer or spoil an evaluation."""
 
 import json
 import re
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tqdm.auto import tqdm
 
 from rlkit.data import rows
-from rlkit.data.overlap import copies, repeats
-from rlkit.domains import resolve, sources
+from rlkit.data.exporting import reference_response
+from rlkit.data.overlap import copies, near_duplicates
+from rlkit.domains import resolve
 from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens, encode_chats
 from rlkit.types import Reward, Task
@@ -37,14 +35,10 @@ CHECKS: dict[str, tuple[Severity, str]] = {
     "leak": ("warning", "the prompt states the answer"),
     "duplicate": ("warning", "the same prompt stands twice"),
     "near_duplicate": ("warning", "the prompt nearly repeats another one"),
-    "held_out_numbers": ("warning", "a held-out problem with other numbers (generated data_sources apart)"),
-    "imbalance": ("warning", "one answer is right for most rows of a data_source"),
     "empty": ("warning", "a file has no rows"),
 }
 """Every check with its severity and its meaning."""
 
-AT_ONCE = 1024
-"""Prompts whose tokens are counted together."""
 _CONTROL = (
     *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|begin_of_text|>", "<|end_of_text|>", "<|eot_id|>"),
     *("<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<end_of_turn>"),
@@ -60,7 +54,7 @@ _EXAMPLE = re.compile(r"(e\.\s?g\.|for example|such as|like)[^.\n]{0,25}$", re.I
 
 
 class Finding(NamedTuple):
-    """One defect; `row` counts from 0, and is -1 for a finding about a whole data_source."""
+    """One defect; `row` counts from 0, and is -1 for a finding about a whole file."""
 
     check: str
     file: str
@@ -75,15 +69,14 @@ class Finding(NamedTuple):
 
 @dataclass
 class Report:
-    """What the linter found, and the facts that the tables and plots of the report show."""
+    """What was found, and the facts that tables and plots show."""
 
+    files: list[str]
     findings: list[Finding] = field(default_factory=list)
-    files: list[str] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """data_source of every row."""
+    """data_source of every row that is a task."""
     lengths: list[int] = field(default_factory=list)
-    """Length of every row's prompt, in tokens where a tokenizer was given, else in characters."""
-    length_unit: str = "characters"
+    """Length of each of their prompts, in tokens where a tokenizer was given, else in characters."""
     ungraded: int = 0
     """Rows that `score` could not check: no reference answer."""
 
@@ -93,11 +86,22 @@ class Report:
         severities = {f.severity for f in self.findings}
         return 2 if "error" in severities else int("warning" in severities)
 
-    def find(self, check: str, file: str, row: int, data_source: str, detail: str) -> None:
-        self.findings.append(Finding(check, file, row, data_source, detail))
 
-    def counts(self) -> Counter[str]:
-        return Counter(f.check for f in self.findings)
+class _Row(NamedTuple):
+    file: str
+    number: int
+    task: Task
+
+    def finding(self, check: str, detail: str) -> Finding:
+        return Finding(check, self.file, self.number, self.task.data_source, detail)
+
+    def place(self, file: str = "") -> str:
+        """Where it is, for a finding in this file."""
+        return f"row {self.number}" if self.file == file else f"{self.file}, row {self.number}"
+
+    @property
+    def text(self) -> str:
+        return "\n".join(message["content"] for message in self.task.prompt)
 
 
 def lint(
@@ -123,163 +127,64 @@ def lint(
     """
     if max_prompt_length and tokenizer is None:
         raise UserError(f"max_prompt_length is {max_prompt_length} tokens without a tokenizer: give one too.")
-    report = Report(files=[str(p) for p in files], length_unit="tokens" if tokenizer else "characters")
-    linter = _Linter(report, held_out, tokenizer, max_prompt_length)
-    kept: list[_Row] = []
-    for path in files:
-        number = -1
-        total, name = rows.count(path), Path(path).name
-        for number, content in tqdm(rows.read(path), name, total, unit="row", disable=not progress):
-            row = linter.row(str(path), number, content)
-            kept += [row] if score and row else []
-        if number < 0:
-            report.find("empty", str(path), -1, "", "no rows")
-    linter.finish()
+    held = [_Row(Path(path).name, k, task) for path in held_out for k, task in enumerate(rows.tasks(path))]
+    report = Report([str(path) for path in files])
+    checked = [row for file in report.files for row in _readable(file, report.findings, progress)]
+    control = _CONTROL if tokenizer is None else control_tokens(tokenizer)
+    first: dict[str, _Row] = {}  # row of each problem
+    for row in checked:
+        first.setdefault(row.task.problem, row)
+        report.sources.append(row.task.data_source)
+        report.lengths.append(_length(row, tokenizer, report.findings))
+        if max_prompt_length and report.lengths[-1] > max_prompt_length:
+            detail = f"{report.lengths[-1]} tokens, the window has {max_prompt_length}"
+            report.findings.append(row.finding("overlong", detail))
+        report.findings += _alone(row, control)
+    report.findings += [*_repeated(checked, first), *_held_out(checked, first, held)]
     if score:
-        _self_scores(report, kept, progress)
+        report.findings += _self_scores(report, checked, progress)
     report.findings.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
     return report
 
 
-class _Row(NamedTuple):
-    file: str
-    number: int
-    task: Task
-
-    def beside(self, other: "_Row") -> str:
-        """Where it is, in a finding of the other row."""
-        return f"row {self.number}" if self.file == other.file else f"{self.file}, row {self.number}"
-
-
-class _Linter:
-    """Row-by-row checks, and the memory that checks between rows need."""
-
-    def __init__(
-        self,
-        report: Report,
-        held_out: Sequence[str | Path],
-        tokenizer: "PreTrainedTokenizerBase | None",
-        limit: int | None,
-    ) -> None:
-        self.report, self.tokenizer, self.limit = report, tokenizer, limit
-        self.control = control_tokens(tokenizer) if tokenizer is not None else _CONTROL
-        held = [(f"{Path(p).name}, row {k}", task) for p in held_out for k, task in enumerate(rows.tasks(p))]
-        self.held = {task.problem: place for place, task in held}
-        self.held_places = [place for place, _ in held]
-        self.held_texts = [_text(task) for _, task in held]
-        self.first: dict[str, _Row] = {}  # row of each problem, without the problem
-        self.texts: dict[str, str] = {}
-        self.differing: list[tuple[_Row, _Row]] = []  # equal prompts, other truths
-        self.answers: dict[str, Counter[str]] = {}
-        self.unmeasured: list[_Row] = []
-
-    def row(self, file: str, number: int, content: Mapping[str, Any]) -> _Row | None:
-        """All checks of one row; what it is when it is a task."""
+def _readable(file: str, findings: list[Finding], progress: bool) -> Iterator[_Row]:
+    """The rows that are tasks; what is wrong with the others goes to the findings."""
+    number = -1
+    for number, content in enumerate(
+        tqdm(rows.read(file), Path(file).name, unit="row", disable=not progress)
+    ):
         source, prompt = str(content.get("data_source")), content.get("prompt")
-        if isinstance(prompt, str) and rows.is_stringified(prompt):
-            self.report.find("stringified", file, number, source, f"prompt is the string {prompt[:60]!r}")
-            return None
         try:
-            task = rows.to_task(content, "row")
+            yield _Row(file, number, rows.to_task(content, "row"))
         except UserError as error:
-            self.report.find("schema", file, number, source, str(error).removeprefix("row: "))
-            return None
-        row = _Row(file, number, task)
-        self.report.sources.append(task.data_source)
-        for check, test in (("unrouted", _unrouted), ("stringified", _stringified), ("leak", _leak)):
-            if detail := test(task):
-                self._find(check, row, detail)
-        text = _text(task)
-        if names := [name for name in self.control if name in text]:
-            self._find("control", row, f"the prompt has {', '.join(names)}")
-        if task.problem in self.held:
-            self._find("held_out", row, f"the prompt of {self.held[task.problem]}")
-        truth = json.dumps(task.ground_truth, sort_keys=True)
-        self.answers.setdefault(task.data_source, Counter())[truth] += 1
-        slim = _Row(file, number, replace(task, prompt=(), extra_info={}))
-        first = self.first.setdefault(task.problem, slim)
-        if first is slim:
-            self.texts[task.problem] = text
-        elif first.task.ground_truth == task.ground_truth:
-            self._find("duplicate", row, f"the same as {first.beside(row)}")
-        else:
-            self.differing.append((first, row))
-        self.unmeasured.append(row)
-        if len(self.unmeasured) == AT_ONCE:
-            self._measure()
-        return row
-
-    def _find(self, check: str, row: _Row, detail: str) -> None:
-        self.report.find(check, row.file, row.number, row.task.data_source, detail)
-
-    def _measure(self) -> None:
-        """Lengths of the prompts since the last call."""
-        part, self.unmeasured = self.unmeasured, []
-        for row, size in zip(part, self._lengths(part), strict=True):
-            self.report.lengths.append(size)
-            if self.limit and size > self.limit:
-                self._find("overlong", row, f"{size} tokens, the window has {self.limit}")
-
-    def _lengths(self, part: Sequence[_Row]) -> list[int]:
-        if self.tokenizer is None:
-            return [len(_text(row.task)) for row in part]
-        try:
-            return list(map(len, encode_chats(self.tokenizer, [row.task.prompt for row in part])))
-        except UserError as error:  # of the chat template, for one of them
-            if len(part) > 1:
-                return [size for row in part for size in self._lengths([row])]
-            self._find("schema", part[0], str(error))
-            return [0]
-
-    def finish(self) -> None:
-        """Checks that need all rows."""
-        self._measure()
-        self._equal_prompts()
-        compared, texts = list(self.first.values()), list(self.texts.values())
-        for later, earlier in repeats(texts):
-            self._find(
-                "near_duplicate", compared[later], f"nearly {compared[earlier].beside(compared[later])}"
-            )
-        fresh = [k for k, problem in enumerate(self.first) if problem not in self.held]
-        compared, texts = [compared[k] for k in fresh], [texts[k] for k in fresh]
-        found = set()
-        for k, text, share in copies(texts, self.held_texts, 5, 0.7):
-            found.add(k)
-            self._find("held_out", compared[k], f"has {share:.0%} of the n-grams of {self.held_places[text]}")
-        for k, text, share in copies(texts, self.held_texts, 8, 0.8, mask=True):
-            if k not in found and not _generated(compared[k].task.data_source):
-                detail = f"has {share:.0%} of the n-grams of {self.held_places[text]}, numbers masked"
-                self._find("held_out_numbers", compared[k], detail)
-        for source, answers in self.answers.items():
-            answer, n = answers.most_common(1)[0]
-            if answers.total() >= 50 and n > 0.8 * answers.total():
-                share = f"{answer[:60]} is right for {n} of {answers.total()} rows"
-                self.report.find("imbalance", self.report.files[0], -1, source, share)
-
-    def _equal_prompts(self) -> None:
-        """Equal prompts whose truths differ in spelling alone are no conflict: the later row's grader says which."""
-        from rlkit.data.reference import reference_response, spelled_by_a_model
-
-        spelled = [replace(row.task, ground_truth=first.task.ground_truth) for first, row in self.differing]
-        answers = [spelled_by_a_model(t) or reference_response(t, worked=False) or "" for t in spelled]
-        rewards = _graded([(row.task, text) for (_, row), text in zip(self.differing, answers, strict=True)])
-        for (first, row), reward in zip(self.differing, rewards, strict=True):
-            if reward.value == 1:
-                self._find("duplicate", row, f"the same as {first.beside(row)}, its truth spelled otherwise")
-                continue
-            ours, theirs = (json.dumps(one.task.ground_truth)[:60] for one in (row, first))
-            self._find("conflict", row, f"ground truth {ours}, but {theirs} in {first.beside(row)}")
+            text = isinstance(prompt, str) and rows.is_stringified(prompt)
+            detail = f"prompt is the string {prompt[:60]!r}" if text else str(error).removeprefix("row: ")
+            findings.append(Finding("stringified" if text else "schema", file, number, source, detail))
+    if number < 0:
+        findings.append(Finding("empty", file, -1, "", "no rows"))
 
 
-def _text(task: Task) -> str:
-    return "\n".join(m["content"] for m in task.prompt)
+def _length(row: _Row, tokenizer: "PreTrainedTokenizerBase | None", findings: list[Finding]) -> int:
+    if tokenizer is None:
+        return len(row.text)
+    try:
+        return len(encode_chats(tokenizer, [row.task.prompt])[0])
+    except UserError as error:  # of the chat template
+        findings.append(row.finding("schema", str(error)))
+        return 0
 
 
-@cache
-def _generated(data_source: str) -> bool:
-    """Whether one of rlkit's generators makes it."""
-    patterns = [pattern for kind in sources for pattern in sources[kind].makes]
-    return any(fnmatchcase(data_source, pattern) for pattern in patterns)
+def _alone(row: _Row, control: Sequence[str]) -> Iterator[Finding]:
+    """What one row says by itself."""
+    if (said := _unrouted(row.task)) is not None:
+        yield row.finding("unrouted", said)
+    for message in row.task.prompt:
+        if rows.is_stringified(message["content"]):
+            yield row.finding("stringified", f"content begins {message['content'][:40]!r}")
+    if names := [name for name in control if name in row.text]:
+        yield row.finding("control", f"the prompt has {', '.join(names)}")
+    if isinstance(row.task.ground_truth, str) and (said := _leak(row.text, row.task.ground_truth)):
+        yield row.finding("leak", said)
 
 
 def _unrouted(task: Task) -> str | None:
@@ -290,44 +195,74 @@ def _unrouted(task: Task) -> str | None:
     return None
 
 
-def _stringified(task: Task) -> str | None:
-    bad = next((m["content"] for m in task.prompt if rows.is_stringified(m["content"])), None)
-    return f"content begins {bad[:40]!r}" if bad else None
-
-
-def _leak(task: Task) -> str | None:
+def _leak(text: str, truth: str) -> str | None:
     """An answer that the prompt marks as one, or a long one that stands in it word for word; not the
     format's example ("e.g. \\boxed{A}")."""
-    truth, text = task.ground_truth, _text(task)
-    if not isinstance(truth, str) or not truth.strip():
-        return None
     answer = truth.strip().lower()
     for mark, end in _MARKS:
         for match in mark.finditer(text):
             rest = text[match.end() : match.end() + len(answer) + 3].lower()
-            stated = rest.startswith(answer) and end.match(rest, len(answer))
+            stated = answer and rest.startswith(answer) and end.match(rest, len(answer))
             if stated and not _EXAMPLE.search(text[: match.start()]):
                 return f"the prompt has {match.group()}{truth}"[:80]
     return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else None
 
 
-def _self_scores(report: Report, kept: Sequence[_Row], progress: bool) -> None:
-    """Grade every ground truth as an answer to its own row, and as a model would spell it."""
-    from rlkit.data.reference import reference_response, spelled_by_a_model
-
-    graded: list[tuple[str, _Row, str]] = []
-    for row in kept:
-        if _unrouted(row.task):
+def _repeated(checked: Sequence[_Row], first: Mapping[str, _Row]) -> Iterator[Finding]:
+    """Prompts that repeat an earlier one, or nearly. Where the truths of equal prompts differ, the later row's grader
+    says whether in spelling alone."""
+    differing = []
+    for row in checked:
+        if (earlier := first[row.task.problem]) is row:
             continue
-        answer, spelled = reference_response(row.task, worked=False), spelled_by_a_model(row.task)
+        if earlier.task.ground_truth == row.task.ground_truth:
+            yield row.finding("duplicate", f"the same as {earlier.place(row.file)}")
+        else:
+            differing.append((row, earlier, replace(row.task, ground_truth=earlier.task.ground_truth)))
+    answers = [
+        _spelled_by_a_model(task) or reference_response(task, worked=False) or "" for *_, task in differing
+    ]
+    rewards = _graded([(row.task, answer) for (row, *_), answer in zip(differing, answers, strict=True)])
+    for (row, earlier, _), reward in zip(differing, rewards, strict=True):
+        if reward.value == 1:
+            yield row.finding(
+                "duplicate", f"the same as {earlier.place(row.file)}, its truth spelled otherwise"
+            )
+        else:
+            ours, theirs = (json.dumps(one.task.ground_truth)[:60] for one in (row, earlier))
+            yield row.finding("conflict", f"ground truth {ours}, but {theirs} in {earlier.place(row.file)}")
+    distinct = list(first.values())
+    for later, near in near_duplicates([row.text for row in distinct]).items():
+        row = distinct[later]
+        yield row.finding("near_duplicate", f"nearly {distinct[near].place(row.file)}")
+
+
+def _held_out(checked: Sequence[_Row], first: Mapping[str, _Row], held: Sequence[_Row]) -> Iterator[Finding]:
+    """Prompts that are held-out ones, or nearly."""
+    places = {row.task.problem: row.place() for row in held}
+    for row in checked:
+        if place := places.get(row.task.problem):
+            yield row.finding("held_out", f"the prompt of {place}")
+    others = [row for problem, row in first.items() if problem not in places]
+    found = copies([row.text for row in others], [row.text for row in held])
+    for k, (place, share) in found.items():
+        yield others[k].finding("held_out", f"has {share:.0%} of the n-grams of {held[place].place()}")
+
+
+def _self_scores(report: Report, checked: Sequence[_Row], progress: bool) -> Iterator[Finding]:
+    """Every ground truth as an answer to its own row, and as a model would spell it."""
+    given: list[tuple[str, _Row, str]] = []
+    for row in checked:
+        if _unrouted(row.task) is not None:
+            continue
+        answer, spelled = reference_response(row.task, worked=False), _spelled_by_a_model(row.task)
         report.ungraded += answer is None
-        graded += [("self_score", row, answer)] if answer is not None else []
-        graded += [("spelling", row, spelled)] if spelled is not None and spelled != answer else []
-    rewards = _graded([(row.task, text) for _, row, text in graded], progress)
-    for (check, row, text), reward in zip(graded, rewards, strict=True):
+        given += [("self_score", row, answer)] if answer is not None else []
+        given += [("spelling", row, spelled)] if spelled is not None and spelled != answer else []
+    rewards = _graded([(row.task, answer) for _, row, answer in given], progress)
+    for (check, row, answer), reward in zip(given, rewards, strict=True):
         if reward.value != 1:
-            why = reward.error or f"{text!r} scores {reward.value:g}"
-            report.find(check, row.file, row.number, row.task.data_source, why[:200])
+            yield row.finding(check, (reward.error or f"{answer!r} scores {reward.value:g}")[:200])
 
 
 def _graded(answers: Sequence[tuple[Task, str]], progress: bool = False) -> list[Reward]:
@@ -338,3 +273,27 @@ def _graded(answers: Sequence[tuple[Task, str]], progress: bool = False) -> list
         return []
     with Router(RewardConfig()) as router:
         return router.grade(answers, progress=progress)
+
+
+_LINES = re.compile(r"\\begin\{([a-z]*matrix|array|cases|aligned?)\}.*?\\end\{\1\}", re.DOTALL)
+_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}%$,;!()\[\]])")
+_BOX = re.compile(r"\s*(?:\\\(|\$)?\s*\\boxed\s*\{(.*)\}\s*(?:\\\)|\$)?\s*", re.DOTALL)
+
+
+def _spelled_by_a_model(task: Task) -> str | None:
+    """The ground truth in a box as a model spells it, where the row spells it otherwise; None elsewhere.
+
+    Rows have doubled backslashes (apart from those that end a line of a matrix), GSM8K's whole answer column, dollar
+    signs around, or a box of their own.
+    """
+    truth = task.ground_truth
+    if not isinstance(truth, str) or "\\boxed" not in task.prompt[-1]["content"]:
+        return None
+    text = truth.rpartition("####")[2].strip()
+    if not _LINES.search(text):
+        text = _DOUBLED.sub(lambda _: "\\", text)
+    if match := _BOX.fullmatch(text):
+        text = match.group(1)
+    if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
+        text = text[1:-1].strip()
+    return None if text == truth else reference_response(replace(task, ground_truth=text), worked=False)

@@ -1,7 +1,8 @@
 """How many tasks each source gives to each step, a pure function of config and step, and which tasks they are."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count as counting
+from itertools import islice
 
 import numpy as np
 
@@ -16,8 +17,8 @@ SEED_STRIDE = 2**40
 RETRY_STRIDE = 2**32
 MAX_REFUSED = 2_000
 """Refused tasks in a row after which a source counts as exhausted."""
-AT_ONCE, FEWEST = 1024, 64
-"""Most tasks that are looked at together, and fewest rows of a file that are read."""
+AT_ONCE = 1024
+"""Most tasks that are looked at together."""
 
 
 def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -35,12 +36,10 @@ def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 class Schedule:
-    """Cumulative tasks of each source up to a step, for every order but the adaptive one."""
+    """Cumulative tasks of each source up to a step."""
 
     def __init__(self, config: RunConfig, weights: np.ndarray) -> None:
-        self.batch = config.data.train_batch_size
-        self.order = config.data.order
-        self.weights = weights
+        self.batch, self.order, self.weights = config.data.train_batch_size, config.data.order, weights
         self.stages = [(s.start, np.asarray(s.weights)) for s in config.data.stages]
         self.totals = apportion(config.trainer.total_training_steps * self.batch, weights)
 
@@ -58,44 +57,6 @@ class Schedule:
             before = np.cumsum(self.totals) - self.totals
             return np.clip(total - before, 0, self.totals)
         return apportion(total, self.weights)
-
-    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        """(sources,) tasks before the step, and in it."""
-        before = self.until(step - 1)
-        return before, self.until(step) - before
-
-
-class Adaptive:
-    """Weights by running pass rate: w_i = base_i · (p_i(1 − p_i) + 0.02), p_i an average over about 20 steps.
-
-    p(1 − p) is the variance of a 0/1 reward: what a group-relative advantage can learn from.
-    """
-
-    decay, floor = 0.95, 0.02
-
-    def __init__(self, base: np.ndarray, batch: int) -> None:
-        self.base, self.batch = base, batch
-        self.step, self.shown, self.rates = 0, np.zeros(len(base), int), np.full(len(base), 0.5)
-
-    def plan(self, step: int) -> tuple[np.ndarray, np.ndarray]:
-        if step != self.step + 1:
-            raise ValueError(
-                f"an adaptive curriculum after step {self.step} gives step {self.step + 1}, not {step}"
-            )
-        return self.shown, apportion(self.batch, self.base * (self.rates * (1 - self.rates) + self.floor))
-
-    def observe(self, step: int, graded: Sequence[tuple[int, bool]]) -> None:
-        _, counts = self.plan(step)
-        for i in {i for i, _ in graded}:
-            rate = float(np.mean([correct for j, correct in graded if j == i]))
-            self.rates[i] = self.decay * self.rates[i] + (1 - self.decay) * rate
-        self.shown, self.step = self.shown + counts, step
-
-    def state_dict(self) -> dict[str, Any]:
-        return {"step": self.step, "shown": self.shown.tolist(), "rates": self.rates.tolist()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.step, self.shown, self.rates = state["step"], np.array(state["shown"]), np.array(state["rates"])
 
 
 class Supply:
@@ -121,16 +82,18 @@ class Supply:
         difficulty: Callable[[Task], float] | None = None,
     ) -> None:
         self.source, self.label, self.seed = source, label, seed
-        self.allowed, self.difficulty, self.limit = allowed, difficulty, limit
+        self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
         self._first = HELD_OUT_INDICES + seed * SEED_STRIDE
-        size = source.total()
-        self._rows = None if size is None else generator("rows", seed, label).permutation(size)
+        self._rows = source.total()
+        self._indices: Iterator[int] = counting(self._first)
+        if self._rows is not None:
+            self._indices = iter(generator("rows", seed, label).permutation(self._rows).tolist())
         self._pool: list[int] = []
-        self._seen: set[str] = set()
-        self._next = 0
+        self._difficulties: dict[int, float] = {}
+        self._problems: set[str] = set()
         self._passes: dict[int, list[int]] = {}
-        if limit is None and size is not None:
-            self._fill(size)
+        if limit is None and self._rows is not None:
+            self._fill(self._rows)
             self.limit = len(self._pool)
             if not self._pool:
                 raise self._exhausted()
@@ -143,15 +106,15 @@ class Supply:
         return self.source.tasks([self._index(ordinal) for ordinal in range(start, start + count)])
 
     def _fresh(self, start: int, count: int) -> list[Task]:
-        tasks = self.source.tasks(range(self._first + start, self._first + start + count))
-        refused = [k for k, allowed in enumerate(self.allowed(tasks)) if not allowed]
-        for attempt in range(1, MAX_REFUSED):  # elsewhere, so that a place needs no other place
-            if not refused:
-                return tasks
-            again = self.source.tasks([self._first + start + k + attempt * RETRY_STRIDE for k in refused])
-            for k, task in zip(refused, again, strict=True):
-                tasks[k] = task
-            refused = [k for k, allowed in zip(refused, self.allowed(again), strict=True) if not allowed]
+        places = range(self._first + start, self._first + start + count)
+        tasks: dict[int, Task] = {}
+        for attempt in range(MAX_REFUSED):  # elsewhere, so that a place needs no other place
+            left = [place for place in places if place not in tasks]
+            if not left:
+                return [tasks[place] for place in places]
+            drawn = self.source.tasks([place + attempt * RETRY_STRIDE for place in left])
+            found = zip(left, drawn, self.allowed(drawn), strict=True)
+            tasks |= {place: task for place, task, allowed in found if allowed}
         raise self._exhausted()
 
     def _index(self, ordinal: int) -> int:
@@ -165,8 +128,7 @@ class Supply:
             order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
             indices = [self._pool[int(k)] for k in order]
             if self.difficulty is not None:
-                ranks = dict(zip(indices, map(self.difficulty, self.source.tasks(indices)), strict=True))
-                indices.sort(key=ranks.__getitem__)
+                indices.sort(key=self._difficulties.__getitem__)
             self._passes = {epoch: indices}
         return self._passes[epoch]
 
@@ -174,26 +136,20 @@ class Supply:
         """Extend the pool to `count` distinct allowed problems, or to all there are."""
         refused = 0
         while len(self._pool) < count and (refused <= MAX_REFUSED or self._rows is not None):
-            drawn = self._draw(min(count - len(self._pool), AT_ONCE))
-            if not drawn:
+            indices = list(islice(self._indices, min(count - len(self._pool), AT_ONCE)))
+            if not indices:
                 break
-            tasks = self.source.tasks(drawn)
-            for index, task, allowed in zip(drawn, tasks, self.allowed(tasks), strict=True):
+            tasks = self.source.tasks(indices)
+            for index, task, allowed in zip(indices, tasks, self.allowed(tasks), strict=True):
                 refused += 1
-                if allowed and task.problem not in self._seen:
+                if allowed and task.problem not in self._problems:
                     refused = 0
-                    self._seen.add(task.problem)
+                    self._problems.add(task.problem)
                     self._pool.append(index)
+                    if self.difficulty is not None:
+                        self._difficulties[index] = self.difficulty(task)
         if self.limit is not None and len(self._pool) < count:
             raise self._exhausted()
-
-    def _draw(self, count: int) -> list[int]:
-        """The next indices of the source in this run's order: endless, or every row once."""
-        count = count if self._rows is None else max(count, FEWEST)
-        start, self._next = self._next, self._next + count
-        if self._rows is None:
-            return list(range(self._first + start, self._first + start + count))
-        return self._rows[start : start + count].tolist()
 
     def _exhausted(self) -> UserError:
         asked = "endless ones" if self.limit is None else str(self.limit)

@@ -1,8 +1,8 @@
-"""Rows on disk: verl's columns in parquet or JSON, read into tasks and written from them, streamed.
+"""Rows on disk: verl's columns in parquet or JSON, streamed into tasks and written from them.
 
-A row that rlkit wrote has an `id`, and its ground truth and extra_info are JSON strings, so files of all
-domains have one Arrow schema and concatenate. Other rows (Guru's in both variants, verl's own data sets)
-hold them as they are or compressed.
+A row that rlkit wrote has an `id`, and its ground truth and extra_info are JSON strings (`Task.to_row`), so files of
+all domains have one Arrow schema and concatenate. Other rows (Guru's in both variants, verl's own data sets) hold them
+as they are or compressed.
 """
 
 import json
@@ -29,31 +29,17 @@ SCHEMA = pa.schema(
         "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
         "ability": pa.string(),
         "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
-        "extra_info": pa.string(),
+        "extra_info": pa.struct({"index": pa.int64(), "split": pa.string(), "json": pa.string()}),
         "id": pa.string(),
-        **{name: pa.float64() for name in DIFFICULTY},
     }
 )
+WRITTEN = ("index", "split", "json")
+"""Keys of the extra_info that rlkit writes."""
 BATCH = 256
-_LIST = re.compile(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:")
-_HALF_PAIR = re.compile("[\ud800-\udfff]")
-SUFFIXES = (".parquet", ".json", ".jsonl")
+"""Rows that are read and written together."""
 REQUIRED = ("data_source", "prompt", "reward_model")
-
-
-def read(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The rows of a .parquet, .json (a list) or .jsonl file as they are, with their numbers from 0.
-
-    Raises:
-        UserError: a missing, broken or unsupported file, or a line that is no JSON object.
-    """
-    path = existing(path)
-    if path.suffix not in SUFFIXES:
-        raise UserError(f"{path} is neither .parquet nor .json nor .jsonl: convert it first.")
-    try:
-        yield from enumerate(_parquet(path) if path.suffix == ".parquet" else _json(path))
-    except OSError as error:
-        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+_LIST = re.compile(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:")
+_HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell it, and no file can hold it
 
 
 def existing(path: str | Path) -> Path:
@@ -65,16 +51,26 @@ def existing(path: str | Path) -> Path:
     return path
 
 
+def read(path: str | Path) -> Iterator[dict[str, Any]]:
+    """The rows of a .parquet, .json (a list) or .jsonl file as they are.
+
+    Raises:
+        UserError: a missing, broken or unsupported file, or a line that is no JSON object.
+    """
+    path = existing(path)
+    if path.suffix not in (".parquet", ".json", ".jsonl"):
+        raise UserError(f"{path} is neither .parquet nor .json nor .jsonl: convert it first.")
+    try:
+        yield from _parquet(path) if path.suffix == ".parquet" else _json(path)
+    except OSError as error:
+        raise UserError(f"Cannot read {path}: {error.strerror}.") from None
+
+
 def _parquet(path: Path) -> Iterator[dict[str, Any]]:
-    number = 0
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(BATCH):
-                for row in batch.to_pylist():
-                    yield row
-                    number += 1
-            if number != file.metadata.num_rows:
-                raise OSError(f"{number} rows of the {file.metadata.num_rows} that it says it has")
+                yield from batch.to_pylist()
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
         raise broken(path, error) from None
 
@@ -105,60 +101,75 @@ def _parsed(data: bytes, where: str, hint: str = "") -> Any:
         return json.loads(data.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise UserError(f"{where}: not UTF-8 text ({error.reason}): save the file as UTF-8.") from None
-    except RecursionError:
-        raise UserError(f"{where}: its JSON is nested too deeply to be read.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: no JSON ({error}){hint}.") from None
-
-
-def count(path: str | Path) -> int | None:
-    """Rows of a parquet file, from its footer; None for other files."""
-    path = existing(path)
-    if path.suffix != ".parquet":
-        return None
-    try:
-        return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowException, OSError) as error:
-        raise broken(path, error) from None
 
 
 def tasks(path: str | Path) -> Iterator[Task]:
     """The tasks of a file, in order (see `read` and `to_task`)."""
-    for number, row in read(path):
+    for number, row in enumerate(read(path)):
         yield to_task(row, f"{path}, row {number}")
 
 
 def to_task(row: Mapping[str, Any], where: str = "the row") -> Task:
-    """The task of a row in any of the forms above; Guru's pass rates go into extra_info.
+    """The task of a row in any of the forms above; Guru's pass rates go into extra_info, whose numbers that are not
+    finite are None.
+
+    Args:
+        where: file and row, for messages.
 
     Raises:
-        UserError: a column that is missing or of the wrong type, with file, row and column.
+        UserError: a column that is missing, of the wrong type or cannot be decoded.
     """
-    problem = schema_problem(row)
-    if problem:
-        raise UserError(f"{where}: {problem}{'' if problem.endswith('?') else '.'}")
-    prompt = tuple({"role": m["role"], "content": m["content"]} for m in row["prompt"])
     try:
-        truth, info = contents(row)
+        _check_columns(row)
+        truth, info = _decoded(row)
     except ValueError as error:
-        raise UserError(f"{where}: {str(error).rstrip('.')}.") from None
+        said = str(error)
+        raise UserError(f"{where}: {said if said.endswith('?') else said.rstrip('.') + '.'}") from None
     info |= {name: row[name] for name in DIFFICULTY if row.get(name) is not None}
+    prompt = tuple({"role": m["role"], "content": m["content"]} for m in row["prompt"])
     ability = row.get("ability")
     return Task(row["data_source"], prompt, truth, ability if isinstance(ability, str) else "", info)
 
 
-def contents(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Ground truth and extra_info, decoded; numbers of extra_info that are not finite are None.
+def _check_columns(row: Mapping[str, Any]) -> None:
+    """Raises ValueError: what is wrong with a row's columns."""
+    for name in REQUIRED:
+        if row.get(name) is None:
+            near = did_you_mean(name, [k for k in row if k not in REQUIRED])
+            raise ValueError(f"column {name!r} is {'empty' if name in row else 'missing'}.{near}")
+    source, prompt, model, info = (row.get(k) for k in (*REQUIRED, "extra_info"))
+    if not _is_text(source):
+        raise ValueError(f"data_source is {source!r}, not a name")
+    if isinstance(prompt, str) and is_stringified(prompt):
+        raise ValueError("prompt is a message list turned into a string")
+    if isinstance(prompt, str):
+        raise ValueError(
+            "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
+        )
+    if not isinstance(prompt, list) or not prompt:
+        raise ValueError(f"prompt is a {type(prompt).__name__}, not a list of messages with role and content")
+    for message in prompt:
+        if not isinstance(message, dict) or not all(_is_text(message.get(k)) for k in ("role", "content")):
+            raise ValueError(f"prompt holds {str(message)[:60]!r}, not a message with role and content")
+    if not isinstance(model, dict) or model.get("ground_truth") in (None, "", [], {}):
+        raise ValueError("reward_model has no ground_truth")
+    if info is not None and not isinstance(info, dict | str):
+        raise ValueError(f"extra_info is a {type(info).__name__}, not a mapping")
 
-    Raises:
-        ValueError: one of them cannot be decoded, or the truth is no JSON value.
-    """
+
+def _decoded(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Ground truth and extra_info. Raises ValueError: one cannot be decoded, or the truth is no JSON value."""
     from rlkit.rewards.grading import decode
 
     truth, info = row["reward_model"]["ground_truth"], row.get("extra_info") or {}
+    if isinstance(info, dict) and set(info) == set(WRITTEN):
+        info = info["json"]
+    own = isinstance(row.get("id"), str) and isinstance(info, str)  # rlkit wrote the row
     if isinstance(info, str):
         info = _from_json(info, "extra_info")
-    if is_own(row):
+    if own:
         truth = _from_json(truth, "reward_model.ground_truth")
     elif isinstance(info, dict):
         truth, info = decode(truth), decode({k: v for k, v in info.items() if v is not None})
@@ -169,96 +180,61 @@ def contents(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"reward_model.ground_truth is no JSON value ({error})") from None
     try:
-        info = json.loads(json.dumps(info, default=str), parse_constant=lambda _: None)
+        return truth, json.loads(json.dumps(info, default=str), parse_constant=lambda _: None)
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"extra_info has no JSON form ({error})") from None
-    return truth, info
 
 
 def _from_json(text: Any, column: str) -> Any:
     try:
         return json.loads(text)
-    except RecursionError:
-        raise ValueError(f"{column} is nested too deeply to be read") from None
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"{column} is no JSON ({error})") from None
-
-
-def is_own(row: Mapping[str, Any]) -> bool:
-    """Whether rlkit wrote the row."""
-    return isinstance(row.get("id"), str) and isinstance(row.get("extra_info"), str)
-
-
-def schema_problem(row: Mapping[str, Any]) -> str | None:
-    """What is wrong with a row's columns, in words; None when nothing is."""
-    for name in REQUIRED:
-        if row.get(name) is None:
-            near = did_you_mean(name, [k for k in row if k not in REQUIRED])
-            return f"column {name!r} is {'empty' if name in row else 'missing'}.{near}".rstrip(".")
-    source, prompt, model = row["data_source"], row["prompt"], row["reward_model"]
-    if not _is_text(source):
-        return f"data_source is {source!r}, not a name"
-    if isinstance(prompt, str) and is_stringified(prompt):
-        return "prompt is a message list turned into a string"
-    if isinstance(prompt, str):
-        return "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
-    if not isinstance(prompt, list) or not prompt:
-        return f"prompt is a {type(prompt).__name__}, not a list of messages with role and content"
-    for message in prompt:
-        fields = [message.get(k) for k in ("role", "content")] if isinstance(message, dict) else [None]
-        if not all(map(_is_text, fields)):
-            return f"prompt holds {str(message)[:60]!r}, not a message with role and content"
-    if not isinstance(model, dict) or model.get("ground_truth") in (None, "", [], {}):
-        return "reward_model has no ground_truth"
-    info = row.get("extra_info")
-    if info is not None and not isinstance(info, dict | str):
-        return f"extra_info is a {type(info).__name__}, not a mapping"
-    return None
 
 
 def is_stringified(text: str) -> bool:
     """Whether a text is a message list that was turned into a string, in Python's or JSON's form."""
-    return bool(_LIST.match(text)) and all(
-        re.search(rf"['\"]{k}['\"]\s*:", text) for k in ("role", "content")
-    )
+    keys = ("role", "content")
+    return bool(_LIST.match(text)) and all(re.search(rf"['\"]{key}['\"]\s*:", text) for key in keys)
 
 
 def _is_text(value: Any) -> bool:
-    """Whether it is text that can be written: half a surrogate pair, which JSON can spell, cannot."""
     return isinstance(value, str) and bool(value.strip()) and not _HALF_PAIR.search(value)
 
 
-def to_row(task: Task) -> dict[str, Any]:
-    """The columns of SCHEMA."""
-    return {**task.to_row(), **{name: task.extra_info.get(name) for name in DIFFICULTY}}
+def from_verl(ground_truth: str, extra_info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Ground truth and extra_info of a row that rlkit wrote, as scorers want them, in verl's reward function; what verl
+    adds to extra_info at run time is kept."""
+    added = {k: v for k, v in extra_info.items() if k not in WRITTEN}
+    return json.loads(ground_truth), {**json.loads(extra_info["json"]), **added}
 
 
-def write(path: str | Path, items: Iterable[Task], *, total: int | None = None, progress: bool = True) -> int:
+def write(
+    path: str | Path,
+    items: Iterable[Task],
+    *,
+    split: str = "train",
+    total: int | None = None,
+    progress: bool = True,
+) -> int:
     """Write tasks as a parquet file in SCHEMA; the number written."""
-    return write_rows(path, map(to_row, items), SCHEMA, total=total, progress=progress)
+    return write_rows(path, (task.to_row(split) for task in items), SCHEMA, total=total, progress=progress)
 
 
 def write_rows(
     path: str | Path,
     rows: Iterable[Mapping[str, Any]],
-    schema: pa.Schema | None = None,
+    schema: pa.Schema,
     *,
     total: int | None = None,
     progress: bool = True,
 ) -> int:
-    """Write rows as a parquet file, a few hundred in memory at a time, or without a schema as JSON lines; the number
-    written. The file appears only when it is whole."""
+    """Write rows as a parquet file, few in memory at a time; the number written. The file appears only when it is
+    whole."""
     path, written = Path(path), 0
     items = iter(tqdm(rows, desc=path.name, total=total, unit="row", disable=not progress))
-    with replacing(path) as temporary:
-        if schema is None:
-            with temporary.open("w", encoding="utf-8") as file:
-                for row in items:
-                    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-                    written += 1
-            return written
-        with pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-            while batch := list(islice(items, BATCH)):
-                writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
-                written += len(batch)
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
+        while batch := list(islice(items, BATCH)):
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
+            written += len(batch)
     return written

@@ -1,8 +1,10 @@
-"""A run's tasks: the held-out set, the evaluation suites and the training batches."""
+"""A run's tasks: the held-out set, the evaluation suites and the training batches, and the lengths of their prompts."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
@@ -10,14 +12,16 @@ from typing import Any, Literal
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.lengths import too_long
-from rlkit.data.mixture import MAX_REFUSED, Adaptive, Schedule, Supply, apportion, difficulty_key, on_sft_side
+from rlkit.data.mixture import AT_ONCE, MAX_REFUSED, Schedule, Supply, apportion, difficulty_key, on_sft_side
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
+from rlkit.models.shapes import at_hand
 from rlkit.seeds import content_hash, generator
-from rlkit.types import Reward, Task
+from rlkit.types import ENVIRONMENT, Task
 
 Side = Literal["rl", "sft"]
+LOOKED_AT = 16_384
+"""Tasks of a generator without a number of unique tasks whose prompts are counted before the first step."""
 
 
 def held_out(config: RunConfig) -> list[Task]:
@@ -28,22 +32,15 @@ def held_out(config: RunConfig) -> list[Task]:
     Raises:
         UserError: a source has fewer distinct problems than its part of the set.
     """
-    return _held_out(config)[0]
-
-
-def _held_out(config: RunConfig) -> tuple[list[Task], int]:
-    """The held-out tasks, and how many problems were left out for their length."""
     sources = config.evaluation.sources or config.data.train
     parts = apportion(config.evaluation.size, [1.0] * len(sources))
     chosen: dict[str, Task] = {}
-    overlong: set[str] = set()
     for source, label, part in zip(sources, labels(sources), parts, strict=True):
         before, wanted, refused = len(chosen), len(chosen) + int(part), 0
         indices = _held_out_indices(source, label, config.evaluation.seed)
         while refused <= MAX_REFUSED and (some := list(islice(indices, wanted - len(chosen)))):
             tasks = source.tasks(some)
             for task, long in zip(tasks, too_long(config, tasks), strict=True):
-                overlong |= {task.problem} if long else set()
                 refused += 1
                 if task.problem not in chosen and not long:
                     chosen[task.problem], refused = task, 0
@@ -52,7 +49,7 @@ def _held_out(config: RunConfig) -> tuple[list[Task], int]:
                 f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(chosen) - before} "
                 "distinct ones: lower evaluation.size or widen the source's options."
             )
-    return list(chosen.values()), len(overlong)
+    return list(chosen.values())
 
 
 def _held_out_indices(source: Source, label: str, seed: int) -> Iterator[int]:
@@ -85,25 +82,11 @@ def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
                 "evaluation.size of them."
             )
         distinct = list({task.problem: task for task in suite.tasks(range(size))}.values())
-        long = too_long(config, distinct)
-        tasks = [task for task, left_out in zip(distinct, long, strict=True) if not left_out]
+        tasks = [task for task, long in zip(distinct, too_long(config, distinct), strict=True) if not long]
         if not tasks:
             raise UserError(f"evaluation.suites has {name}, which has no task.")
-        found[name] = tasks, sum(long)
+        found[name] = tasks, len(distinct) - len(tasks)
     return found
-
-
-def content_hashes(stream: "TaskStream", held_out: Sequence[Task]) -> dict[str, str]:
-    """What every attempt at a run must have alike: `held_out_hash`, of all that it is evaluated on, and
-    `data_files_hash`, of the files that it trains on, where there are any."""
-    evaluated = [task.id for tasks in (held_out, *stream.suites.values()) for task in tasks]
-    digests = []
-    for source in stream.sources:
-        if (path := getattr(source, "path", None)) and Path(path).is_file():
-            with Path(path).open("rb") as file:
-                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    files = {"data_files_hash": content_hash(digests)} if digests else {}
-    return {"held_out_hash": content_hash(evaluated), **files}
 
 
 def labels(sources: Sequence[Source]) -> list[str]:
@@ -115,9 +98,8 @@ def labels(sources: Sequence[Source]) -> list[str]:
 class TaskStream:
     """The training tasks of a run, batch by batch.
 
-    `batch(step)` is a pure function of config and step, so a resumed run continues with the next row
-    without stored state. `order: adaptive` alone has state: call `observe` after each step and keep
-    `state_dict()` in the checkpoint.
+    `batch(step)` is a pure function of config and step, so a resumed run continues with the next row without stored
+    state.
 
     Args:
         config: sources, weights, order, D and sizes.
@@ -132,21 +114,19 @@ class TaskStream:
     """
 
     def __init__(self, config: RunConfig, held_out: Iterable[Task], side: Side = "rl") -> None:
-        data = config.data
-        self.config, self.seed, self._side = config, config.seed, side
-        self.sources: tuple[Source, ...] = data.train
+        self.config, self._side = config, side
+        self.sources: tuple[Source, ...] = config.data.train
         self.labels = labels(self.sources)
-        self.suites = suites(config)
+        found = _suites(config)
+        self.suites = {name: tasks for name, (tasks, _) in found.items()}
+        self._overlong = Counter({name: overlong for name, (_, overlong) in found.items()})
+        self._endless = [source.total() is None for source in self.sources]
         self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
-        self._overlong: dict[str, int] = {}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
         self._limits = self._unique()
         self._check_epochs()
-        self._adaptive = Adaptive(self.weights, data.train_batch_size) if data.order == "adaptive" else None
-        self._mixture = self._adaptive or self._schedule
-        self._origin: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[list[Task]]:
         return (self.batch(step) for step in range(1, self.config.trainer.total_training_steps + 1))
@@ -155,51 +135,46 @@ class TaskStream:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
         if step < 1:
             raise ValueError(f"steps count from 1, not {step}")
-        before, counts = self._mixture.plan(step)
-        tasks, self._origin = [], {}
-        for i, (start, count) in enumerate(zip(before, counts, strict=True)):
-            part = self._supply(i).tasks(int(start), int(count)) if count else []
-            self._origin |= dict.fromkeys((task.id for task in part), i)
-            tasks += part
-        return _shuffled(tasks, "batch", self.seed, step)
+        before = self._schedule.until(step - 1)
+        return self._drawn(before, self._schedule.until(step) - before, "batch", self.config.seed, step)
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
+        counts = apportion(count, self.weights)
+        return self._drawn(np.zeros_like(counts), counts, "first", self.config.seed, self._side, count)
+
+    def _drawn(self, before: np.ndarray, counts: np.ndarray, *order: Any) -> list[Task]:
+        """The tasks after the first (sources,) `before`, (sources,) `counts` of each, in an order of this name."""
         tasks = []
-        for i, share in enumerate(apportion(count, self.weights)):
-            tasks += self._supply(i).tasks(0, int(share)) if share else []
-        return _shuffled(tasks, "first", self.seed, self._side, count)
+        for i, (start, count) in enumerate(zip(before, counts, strict=True)):
+            tasks += self._supply(i).tasks(int(start), int(count)) if count else []
+        return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
 
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
-        (`data/unique/<source>`, where their number is limited) and passes over the unique ones, from its first task on.
-        Under an adaptive order: up to the last step observed."""
-        shown_by_source = self._adaptive.shown if self._adaptive is not None else self._schedule.until(step)
+        (`data/unique/<source>`, where their number is limited) and passes over the unique ones, from its first task
+        on."""
         metrics: dict[str, float] = {}
-        for label, shown, limit in zip(self.labels, shown_by_source, self._limits, strict=True):
+        for label, shown, limit in zip(self.labels, self._schedule.until(step), self._limits, strict=True):
             metrics[f"data/tasks/{label}"] = float(shown)
             if limit and shown:  # a limit may be known early, from tasks that were made for a later step
                 metrics[f"data/unique/{label}"] = float(min(shown, limit))
                 metrics[f"data/epochs/{label}"] = float(shown / limit)
         return metrics
 
-    def observe(self, step: int, tasks: Sequence[Task], rewards: Sequence[Reward]) -> None:
-        """Tell an adaptive curriculum how step `step` went: one reward a sample, with its task; samples
-        that could not be graded are left out. Other orders ignore it."""
-        if self._adaptive is not None:
-            pairs = zip(tasks, rewards, strict=True)
-            self._adaptive.observe(
-                step, [(self._origin[t.id], bool(r.correct)) for t, r in pairs if r.error is None]
-            )
+    def used(self, i: int, most: int) -> list[Task]:
+        """The distinct tasks of source i that the run will train on; of those that a generator draws as it goes,
+        the first `most`."""
+        shown = int(self._schedule.until(self.config.trainer.total_training_steps)[i])
+        if not shown:
+            return []
+        supply = self._supply(i)
+        return supply.tasks(0, min(shown, supply.limit or most))
 
-    def state_dict(self) -> dict[str, Any]:
-        """JSON state; empty unless the order is adaptive."""
-        return self._adaptive.state_dict() if self._adaptive else {}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a `state_dict()`."""
-        if self._adaptive:
-            self._adaptive.load_state_dict(state)
+    def left_out(self) -> dict[str, int]:
+        """How many prompts `data.filter_overlong_prompts` left out: of each suite, and of each source as far as its
+        tasks were drawn."""
+        return {name: count for name, count in self._overlong.items() if count}
 
     def _unique(self) -> list[int | None]:
         """Unique tasks of each source on this side of the SFT:RL split; None is without end."""
@@ -211,8 +186,8 @@ class TaskStream:
             unique = apportion(supervised if self._side == "sft" else total - supervised, self.weights)
             return [int(n) for n in unique]
         if data.order == "curriculum":
-            pairs = zip(self._schedule.totals, self.sources, strict=True)
-            return [int(n) if s.total() is None else None for n, s in pairs]
+            pairs = zip(self._schedule.totals, self._endless, strict=True)
+            return [int(n) if endless else None for n, endless in pairs]
         return [None] * len(self.sources)
 
     def _check_epochs(self) -> None:
@@ -229,56 +204,102 @@ class TaskStream:
                     "data.train_max_samples, or lower trainer.total_training_steps."
                 )
 
-    def used(self, i: int, most: int) -> list[Task]:
-        """The distinct tasks of source i that the run will train on; of those that a generator draws as it goes,
-        the first `most`. An adaptive order may use any."""
-        steps = self.config.trainer.total_training_steps
-        shown = (
-            steps * self.config.data.train_batch_size if self._adaptive else self._schedule.until(steps)[i]
-        )
-        if not shown or not self.weights[i]:
-            return []
-        supply = self._supply(i)
-        return supply.tasks(0, min(int(shown), supply.limit or most))
-
-    def left_out(self) -> dict[str, int]:
-        """How many prompts `data.filter_overlong_prompts` left out: of the held-out tasks, of each suite, and of each
-        source as far as its tasks were drawn."""
-        if not self.config.data.filter_overlong_prompts:
-            return {}
-        evaluated = {name: overlong for name, (_, overlong) in _suites(self.config).items()}
-        counts = {"held-out": _held_out(self.config)[1], **evaluated, **self._overlong}
-        return {name: count for name, count in counts.items() if count}
-
     def _supply(self, i: int) -> Supply:
         if i not in self._supplies:
-            if self._limits[i] == 0:
+            data, label, limit = self.config.data, self.labels[i], self._limits[i]
+            if limit == 0:
                 raise UserError(
-                    f"{self.labels[i]} gets none of the unique tasks: raise data.train_max_samples or its "
-                    "weight, or set its weight to 0."
+                    f"{label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
+                    "weight to 0."
                 )
-            curriculum = self.config.data.order == "curriculum"
-            key = difficulty_key(self.config.data.difficulty_field, self.labels[i]) if curriculum else None
-            allowed, limit = partial(self._allowed, i), self._limits[i]
-            supply = Supply(self.sources[i], self.labels[i], self.seed, allowed, limit, key)
+            key = difficulty_key(data.difficulty_field, label) if data.order == "curriculum" else None
+            supply = Supply(self.sources[i], label, self.config.seed, partial(self._allowed, i), limit, key)
             self._supplies[i], self._limits[i] = supply, supply.limit
         return self._supplies[i]
 
     def _allowed(self, i: int, tasks: Sequence[Task]) -> list[bool]:
         """Whether each task of source i may be trained on, on this side."""
-        data, label = self.config.data, self.labels[i]
-        long = too_long(self.config, tasks)
-        endless = (
-            self.sources[i].total() is None
-        )  # its problem has one truth; a file may ask one under several
         allowed = []
-        for task, left_out in zip(tasks, long, strict=True):
-            known = task.problem in self._forbidden
-            self._overlong[label] = self._overlong.get(label, 0) + (left_out and not known)
-            side = on_sft_side(task.id if endless else task.problem, data.sft_ratio) == (self._side == "sft")
-            allowed.append(side and not known and not left_out)
+        for task, long in zip(tasks, too_long(self.config, tasks), strict=True):
+            new = task.problem not in self._forbidden
+            self._overlong[self.labels[i]] += long and new
+            # a generator's problem has one truth; a file may ask one under several
+            side = on_sft_side(task.id if self._endless[i] else task.problem, self.config.data.sft_ratio)
+            allowed.append(new and not long and side == (self._side == "sft"))
         return allowed
 
 
-def _shuffled(tasks: Sequence[Task], *names: Any) -> list[Task]:
-    return [tasks[int(k)] for k in generator(*names).permutation(len(tasks))]
+def content_hashes(stream: TaskStream, held_out: Sequence[Task]) -> dict[str, str]:
+    """What every attempt at a run must have alike: `held_out_hash`, of all that it is evaluated on, and
+    `data_files_hash`, of the files that it trains on, where there are any."""
+    evaluated = [task.id for tasks in (held_out, *stream.suites.values()) for task in tasks]
+    digests = []
+    for source in stream.sources:
+        if (path := getattr(source, "path", None)) and Path(path).is_file():
+            with Path(path).open("rb") as file:
+                digests.append(hashlib.file_digest(file, "sha256").hexdigest())
+    files = {"data_files_hash": content_hash(digests)} if digests else {}
+    return {"held_out_hash": content_hash(evaluated), **files}
+
+
+def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
+    """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
+    task, which the episode limits."""
+    from rlkit.models.prompts import encode_chats
+
+    asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
+    if not asked:
+        return [0] * len(tasks)
+    variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
+    tokenizer, known = _counted(config.model.path, variables)
+    new = [name for name in asked if name not in known]
+    for start in range(0, len(new), AT_ONCE):
+        part = new[start : start + AT_ONCE]
+        known |= zip(part, map(len, encode_chats(tokenizer, [asked[name] for name in part])), strict=True)
+    return [known.get(task.id, 0) for task in tasks]
+
+
+@lru_cache(4)
+def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
+    """A model's tokenizer with these variables of its template, and the lengths by it that are known, by task id."""
+    from rlkit.models.loading import load_tokenizer
+    from rlkit.models.prompts import set_template_defaults
+
+    tokenizer = load_tokenizer(path)
+    set_template_defaults(tokenizer, json.loads(variables))
+    return tokenizer, {}
+
+
+def too_long(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
+    """Which of the tasks `data.filter_overlong_prompts` leaves out."""
+    if not config.data.filter_overlong_prompts:
+        return [False] * len(tasks)
+    return [tokens > config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
+
+
+def countable(config: RunConfig) -> RunConfig:
+    """The run as far as it can be made without a hub: its prompts unfiltered where the tokenizer is not at hand."""
+    if at_hand(config.model.path) or not config.data.filter_overlong_prompts:
+        return config
+    data = config.data.model_copy(update={"filter_overlong_prompts": False})
+    return config.model_copy(update={"data": data})
+
+
+def check_prompts(config: RunConfig, stream: TaskStream, held_out: Sequence[Task]) -> None:
+    """Count the prompts that a run will use, those of its suites too, before its first step.
+
+    Raises:
+        UserError: one is longer than data.max_prompt_length. It says how many are, and the longest.
+    """
+    limit = config.data.max_prompt_length
+    sets = {"held-out": held_out, **stream.suites}
+    sets |= {label: stream.used(i, LOOKED_AT) for i, label in enumerate(stream.labels)}
+    for where, tasks in sets.items():
+        lengths = prompt_lengths(config, tasks)
+        longest, task = max(zip(lengths, tasks, strict=True), key=lambda pair: pair[0], default=(0, None))
+        if task is not None and longest > limit:
+            raise UserError(
+                f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(tasks):,} {where} "
+                f"prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. Raise it, or "
+                "leave them out with data.filter_overlong_prompts=true."
+            )

@@ -172,7 +172,7 @@ def _file(name: str, path: Path) -> Path:
 def _from_file(name: str, path: str, _: Version) -> tuple[Task, ...]:
     from rlkit.data import rows
 
-    return tuple(_task(name, row, f"{path}, row {k}", k) for k, row in rows.read(path))
+    return tuple(_task(name, row, f"{path}, row {k}", k) for k, row in enumerate(rows.read(path)))
 
 
 @lru_cache(16)

@@ -1,8 +1,6 @@
-"""Files of rows as a source: prepared Guru files, verl's data sets, one's own."""
+"""Files of rows as a source: Guru's files, verl's data sets, one's own."""
 
 import json
-import sys
-from array import array
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -43,9 +41,7 @@ class File(Source):
         return len(self._chosen())
 
     def check(self) -> None:
-        from rlkit.data import rows
-
-        rows.count(self.path)
+        self.total()
 
     def task(self, index: int) -> Task:
         return self.tasks([index])[0]
@@ -54,7 +50,7 @@ class File(Source):
         from rlkit.data.rows import to_task
 
         numbers = self._chosen()[list(indices)].tolist()
-        found = _table(self.path, _versions[self.path]).read(numbers)
+        found = _read(_stored(self.path, _versions[self.path]), numbers)
         return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
@@ -64,74 +60,42 @@ class File(Source):
         return _chosen(self.path, _versions.setdefault(self.path, version(self.path)), self.data_sources)
 
 
-class _Parquet:
-    """Rows of a parquet file: on disk, memory-mapped."""
-
-    def __init__(self, path: str) -> None:
-        import datasets
-
-        from rlkit.data import rows
-
-        try:  # datasets cannot read a file without rows; its footer also says what is wrong with a broken one
-            found = (
-                datasets.Dataset.from_parquet(path) if rows.count(path) else datasets.Dataset.from_list([])
-            )
-        except UserError:
-            raise
-        except Exception as error:  # of pyarrow and of datasets, which have no class in common
-            raise rows.broken(path, error.__cause__ or error) from None
-        self._table: Any = found.with_format("arrow")  # type: ignore[union-attr]
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def read(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        return self._table[numbers].to_pylist() if numbers else []
-
-    def data_sources(self) -> np.ndarray:
-        names = self._table.data
-        return np.array(
-            names.column("data_source").to_pylist() if "data_source" in names.column_names else []
-        )
-
-
-class _Json:
-    """Rows of a JSON file: as one text, of which a row is a part, since objects take many times the memory."""
-
-    def __init__(self, path: str) -> None:
-        from rlkit.data import rows
-
-        self._text, self._ends, self._names = bytearray(), array("q", [0]), list[Any]()
-        for _, row in rows.read(path):
-            self._text += json.dumps(row).encode()
-            self._ends.append(len(self._text))
-            self._names.append(sys.intern(str(row.get("data_source"))))
-
-    def __len__(self) -> int:
-        return len(self._names)
-
-    def read(self, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        return [json.loads(self._text[self._ends[k] : self._ends[k + 1]]) for k in numbers]
-
-    def data_sources(self) -> np.ndarray:
-        return np.array(self._names)
-
-
 @lru_cache(16)
-def _table(path: str, _: Version) -> _Parquet | _Json:
-    return _Parquet(path) if Path(path).suffix == ".parquet" else _Json(path)
+def _stored(path: str, _: Version) -> Any:
+    """The rows of a file: memory-mapped Arrow of a parquet file, one text a row of a JSON file."""
+    from rlkit.data import rows
+
+    if Path(path).suffix != ".parquet":
+        return [json.dumps(row) for row in rows.read(path)]
+    import datasets
+    import pyarrow.parquet as pq
+
+    try:  # datasets cannot read a file without rows
+        count = pq.read_metadata(path).num_rows
+        found = datasets.Dataset.from_parquet(path) if count else datasets.Dataset.from_list([])
+    except Exception as error:  # of pyarrow and of datasets, which have no class in common
+        raise rows.broken(path, error.__cause__ or error) from None
+    return found.with_format("arrow")  # type: ignore[union-attr]
+
+
+def _read(stored: Any, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    if isinstance(stored, list):
+        return [json.loads(stored[k]) for k in numbers]
+    return stored[numbers].to_pylist() if numbers else []
 
 
 @lru_cache(64)
 def _chosen(path: str, at: Version, data_sources: tuple[str, ...]) -> np.ndarray:
     """Numbers of the rows that count."""
-    table = _table(path, at)
+    stored = _stored(path, at)
     if not data_sources:
-        return np.arange(len(table))
-    names = table.data_sources()
+        return np.arange(len(stored))
+    if "data_source" in getattr(stored, "column_names", ()):
+        stored = stored.select_columns("data_source")
+    names = np.array([str(row.get("data_source")) for row in _read(stored, range(len(stored)))])
     for name in data_sources:
         if name not in names:
-            known = sorted({str(n) for n in names})
+            known = sorted(set(names))
             raise UserError(
                 f"data.train file: {path} has no row of data_source {name!r}.{did_you_mean(name, known)} "
                 f"It has {', '.join(known)}."

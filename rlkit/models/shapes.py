@@ -45,6 +45,11 @@ def is_ladder(path: str) -> bool:
     return path.startswith("ladder-") and not Path(path).exists()
 
 
+def at_hand(path: str) -> bool:
+    """Whether a model is there without a hub: a ladder size or a folder."""
+    return path in LADDER or Path(path).is_dir()
+
+
 @cache
 def published() -> dict[str, Shape]:
     """Shapes of published models, from the config.json of their model cards, by lower-case name without `-instruct`."""

@@ -160,7 +160,7 @@ _TASKS: dict[str, list[Task]] = {}
 
 def _first_tasks(config: RunConfig) -> list[Task]:
     from rlkit.data import TaskStream, held_out
-    from rlkit.data.lengths import countable
+    from rlkit.data.stream import countable
 
     config = countable(config)
     key = config.model_dump_json(include={"data", "evaluation", "seed", "trainer"})

@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig, load
-from rlkit.data.lengths import at_hand
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.models.shapes import LADDER
+from rlkit.models.shapes import LADDER, at_hand
 from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash

@@ -8,10 +8,10 @@ from transformers import AutoConfig
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.lengths import at_hand, check_prompts, countable
+from rlkit.data.stream import check_prompts, countable
 from rlkit.errors import UserError
 from rlkit.models.ladder import ladder_config
-from rlkit.models.shapes import LADDER
+from rlkit.models.shapes import LADDER, at_hand
 from rlkit.rewards import scorer_of
 from rlkit.training import algorithms
 

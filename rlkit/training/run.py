@@ -16,8 +16,7 @@ from tqdm.auto import tqdm
 from rlkit.compute import Ledger, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.lengths import at_hand, check_prompts
-from rlkit.data.stream import content_hashes
+from rlkit.data.stream import check_prompts, content_hashes
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
@@ -27,6 +26,7 @@ from rlkit.models.kernels import compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
+from rlkit.models.shapes import at_hand
 from rlkit.results.store import LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
@@ -211,16 +211,15 @@ class TrainingRun:
     def _books(self) -> tuple[Any, ...]:
         """What a step changes besides weights and moments, and the optimizer steps that change those."""
         learning = self.learning
-        books = self.ledger.state_dict(), self.stream.state_dict(), self.batches, learning.kl.value
+        books = self.ledger.state_dict(), self.batches, learning.kl.value
         return *books, learning.optimizer_steps
 
     def _save_last_whole_step(self) -> None:
         """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
         if self.step < 2 or self._border[-1] != self.learning.optimizer_steps:
             return
-        ledger, stream, self.batches, self.learning.kl.value, _ = self._border
+        ledger, self.batches, self.learning.kl.value, _ = self._border
         self.ledger.load_state_dict(ledger)
-        self.stream.load_state_dict(stream)
         self.step -= 1
         self.save()
 
@@ -292,9 +291,6 @@ class TrainingRun:
         with self.timed("reward"):
             grade(rollouts, self.router, self.policy)
             grade(self._greedy, self.router, self.policy)
-        self.stream.observe(
-            self.batches, [r.task for r in rollouts], [r.reward for r in rollouts if r.reward]
-        )
         for i, greedy in enumerate(self._greedy):
             if greedy.reward and greedy.reward.error is not None:
                 for r in rollouts[i * n : (i + 1) * n]:

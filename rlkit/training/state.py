@@ -24,7 +24,6 @@ def write(run: "TrainingRun", folder: Path) -> None:
             if critic
             else None,
             "ledger": run.ledger.state_dict(),
-            "stream": run.stream.state_dict(),
         },
         folder / "state.pt",
     )
@@ -54,7 +53,6 @@ def load(run: "TrainingRun", folder: Path) -> None:
         run.learning.critic.load(saved["critic"]["weights"])
         run.learning.critic.learner.stepper.load_state_dict(saved["critic"]["stepper"])
     run.ledger.load_state_dict(saved["ledger"])
-    run.stream.load_state_dict(saved["stream"])
     run.batches = saved.get("batches", saved["step"])
 
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
-from rlkit.data.exporting import from_verl
+from rlkit.data.rows import from_verl
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.models.prompts import MarkedChat, encode_chats
 from rlkit.samplers.rollouts import ENVIRONMENT

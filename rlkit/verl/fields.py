@@ -109,7 +109,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "data.apply_chat_template_kwargs": to("data.apply_chat_template_kwargs"),
     "data.train_max_samples": _DATA,
     "data.max_epochs": _DATA,
-    "data.order": By("rows are exported in this order; adaptive is refused, because it depends on the run"),
+    "data.order": By("rows are exported in this order"),
     "data.difficulty_field": _DATA,
     "data.stages": _DATA,
     "data.sft_ratio": _DATA,

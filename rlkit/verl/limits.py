@@ -34,10 +34,6 @@ def check(config: RunConfig) -> None:
             "actor.loss_agg_mode is 'prompt-mean-token-mean', which verl 0.9.1 does not have: use token-mean, or "
             "trainer.backend local."
         )
-    if config.data.order == "adaptive":
-        raise UserError(
-            "data.order is 'adaptive', which depends on the run: verl reads rows in an order that is fixed before."
-        )
     if t.device == "cpu":
         raise UserError(
             "trainer.device is 'cpu', but verl trains on GPUs: use auto, or trainer.backend local."

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from rlkit.config import RewardConfig
-from rlkit.data.exporting import from_verl
+from rlkit.data.rows import WRITTEN, from_verl
 from rlkit.rewards.pool import shared_router
 from rlkit.types import Reward
 from rlkit.verl.answers import record
 
 PLACE = "rlkit"  # the key of extra_info under which our agent loop says which answer this is
-_EXPORTED = ("index", "split", "json")  # keys of extra_info that exporting.verl_row wrote
 
 
 class UngradedAnswer(RuntimeError):
@@ -37,7 +36,7 @@ def compute_score(
     """The reward of one answer, with the same keys for every data_source.
 
     Args:
-        ground_truth, extra_info: of a row that `rlkit data export verl` wrote.
+        ground_truth, extra_info: of a row that `rlkit data export` wrote.
         config: a `reward` section (RewardConfig).
         answers: folder of the answers log; without one, nothing is logged.
 
@@ -48,7 +47,7 @@ def compute_score(
         UngradedAnswer: the grader failed. It is in the answers log.
     """
     info = dict(extra_info or {})
-    truth, task_info = from_verl(ground_truth, {k: info[k] for k in _EXPORTED if k in info})
+    truth, task_info = from_verl(ground_truth, {k: info[k] for k in WRITTEN if k in info})
     reward = shared_router(RewardConfig.model_validate(dict(config or {}))).grade_rows(
         [(data_source, solution_str, truth, task_info)]
     )[0]
