@@ -256,7 +256,7 @@ def test_the_plan_prices_each_warm_start_that_is_not_made_once(project, capsys, 
     assert folder is not None
     _made(folder / "warm_start.json").write_text('{"flops": 1.0}')
     rows, out = shown()
-    assert rows == ["warm start of 0.001, ladder-60k"]
+    assert rows == ["warm start of optim.lr = 0.001,"]
     assert "8 of 8 runs to do: 8.5e+09 FLOPs, about 17 s" in out
 
 
