@@ -9,7 +9,7 @@ from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows,
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.laws import law, log_axes
 from rlkit.figures.runs import before_after, curve_table, learning_curves, metric_panels
-from rlkit.figures.tables import latex_table
+from rlkit.figures.tables import latex_table, table
 from rlkit.figures.theme import LABELS, WIDTHS, colours, look, looks, short, styled, theme
 
 __all__ = [
@@ -35,5 +35,6 @@ __all__ = [
     "short",
     "sources",
     "styled",
+    "table",
     "theme",
 ]

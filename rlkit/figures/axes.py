@@ -20,16 +20,22 @@ SHARES = ("error", "pass@1", "eval/pass@1", "pass@k")
 """Columns that are shares: whatever a law or a band says, they lie between 0 and 1."""
 
 
-def new_axes(venue: str, panels: int, aspect: float) -> "tuple[Figure, list[Axes]]":
+LETTERED = "lettered"  # the label of a figure whose panels share one legend, which it draws itself
+
+
+def new_axes(venue: str, panels: int, aspect: float, ax: "Axes | None" = None) -> "tuple[Figure, list[Axes]]":
     """A figure of the venue's exact width with one row of panels, or more where they would be too narrow.
 
     It is not pyplot's, so nothing has to be closed.
 
     Args:
         aspect: height of a row over the figure's width; a single narrow panel is at least 0.75.
+        ax: draw on this panel of another figure instead.
     """
     from matplotlib.figure import Figure
 
+    if ax is not None:
+        return ax.get_figure(), [ax]  # type: ignore[return-value]
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}: use one of {', '.join(WIDTHS)}.")
     width = WIDTHS[venue]
@@ -154,6 +160,8 @@ def legend(ax: "Axes", title: str | None = None) -> None:
     """The legend beside the axes of a figure that is high enough for it; under them, in small type and with room of its
     own, in a narrow column or a figure of several panels."""
     fig: Any = ax.get_figure()
+    if fig.get_label() == LETTERED:
+        return
     width, height = fig.get_size_inches()
     handles, labels = ax.get_legend_handles_labels()
     if width >= NARROW and len(fig.axes) == 1:
@@ -161,6 +169,12 @@ def legend(ax: "Axes", title: str | None = None) -> None:
         fig.set_size_inches(width, max(height, 0.3 + 0.165 * entries))
         ax.legend(title=title, loc="center left", bbox_to_anchor=(1, 0.5))
         return
+    legend_below(fig, handles, labels, title)
+
+
+def legend_below(fig: Any, handles: Sequence[Any], labels: Sequence[str], title: str | None = None) -> None:
+    """A legend under the figure, in small type and as even rows as it takes; the figure grows by its height."""
+    width, height = fig.get_size_inches()
     points = 7 if width < NARROW else 8
     gap, line = 1.2 * points / 72, 1.45 * points / 72  # inches between columns, and of a row
     longest = max((_inches(label, points) for label in labels), default=1) + 2.8 * points / 72
@@ -178,6 +192,8 @@ def label_ends(ax: "Axes") -> None:
     """Each labelled line's name beside its last point, in its colour, as far apart as the type needs; a legend instead
     where names are longer than a third of the figure or more than fit above each other. Limits are to be set before."""
     fig: Any = ax.get_figure()
+    if fig.get_label() == LETTERED:
+        return
     width, height = fig.get_size_inches()
     lines = [
         line for line in ax.lines if not str(line.get_label()).startswith("_") and np.size(line.get_xdata())

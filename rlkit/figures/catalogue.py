@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rlkit.figures import contrasts, efficiency, laws, runs, varied
 from rlkit.figures.drawing import Drawing
+from rlkit.figures.main import main
 from rlkit.measures import comparisons
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def _law(study: "StudyData", venue: str) -> Drawing:
 
 
 FIGURES: dict[str, Figure] = {
+    "main": Figure("What the study found, at text width.", main),
     "before_after": Figure(
         "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
         lambda s, venue: runs.before_after(s.change, venue),

@@ -4,7 +4,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import label_axes, label_ends, legend, name_rows, new_axes, outer_labels, share_scales
+from rlkit.figures.axes import (
+    LETTERED,
+    label_axes,
+    label_ends,
+    legend,
+    name_rows,
+    new_axes,
+    outer_labels,
+    share_scales,
+)
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
 from rlkit.results.labels import name_of
@@ -24,13 +33,14 @@ def against(
     venue: str = "neurips",
     log: bool = False,
     zero: bool = False,
+    ax: "Axes | None" = None,
 ) -> Drawing:
     """`y` with its interval against `x`, a line for each `by`; hollow where some runs of it only are behind the point.
 
     Args:
         table: columns x, y, low and high, as the tables of `rlkit.measures`, and the counts reached
             and runs of `rlkit.measures.learning.needed`.
-        log: a logarithmic x axis. zero: a line at y = 0.
+        log: a logarithmic x axis. zero: a line at y = 0. ax: a panel to draw on.
     """
     rows = table.dropna(subset=[x, y]).sort_values(x)
     if rows.empty:
@@ -38,7 +48,7 @@ def against(
     styles = _looks(table, by) if by else {"": look(0)}
     some = rows["reached"] < rows["runs"] if "reached" in rows else rows[x].isna()
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for name in styles:
             part = rows[rows[by] == name] if by else rows
             error = [part[y] - part["low"], part["high"] - part[y]]
@@ -165,11 +175,13 @@ def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", 
     return Drawing(fig, rows[[c for c in dict.fromkeys(keep) if c in rows]], sources(df))
 
 
-def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurips") -> Drawing:
+def pass_at_k_ends(
+    table: "pd.DataFrame", by: str = "cell", venue: str = "neurips", ax: "Axes | None" = None
+) -> Drawing:
     """pass@k before training (dashed, hollow) and after (solid), with intervals.
 
     Args:
-        table: from `rlkit.measures.comparisons.pass_at_k_ends`.
+        table: from `rlkit.measures.comparisons.pass_at_k_ends`. ax: a panel to draw on.
     """
     if table["k"].nunique() < 3:
         raise UserError(
@@ -177,7 +189,7 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
         )
     styles = _looks(table, by)
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for (name, when), part in table.groupby([by, "when"], sort=False):
             style: dict[str, Any] = styles[name] | {"linestyle": "--" if when == "before" else "-"}
             style["markerfacecolor"] = "white" if when == "before" else style["color"]
@@ -187,8 +199,14 @@ def pass_at_k_ends(table: "pd.DataFrame", by: str = "cell", venue: str = "neurip
         ax.xaxis.set_major_formatter("{x:g}")
         label_axes(ax, "k", "pass@k")
         label_ends(ax)
-        key = {"color": "0.4", "linestyle": "--", "marker": "o", "markerfacecolor": "white"}
-        ax.legend(ax.plot([], [], **key), ["before training"], loc="upper left")  # type: ignore[arg-type]
+        if fig.get_label() != LETTERED:
+            key: dict[str, Any] = {
+                "color": "0.4",
+                "linestyle": "--",
+                "marker": "o",
+                "markerfacecolor": "white",
+            }
+            ax.legend(ax.plot([], [], **key), ["before training"], loc="upper left")
     return Drawing(fig, table, sources(table))
 
 

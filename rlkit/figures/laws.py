@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures.axes import NARROW, SHARES, label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, log_ticks, name_rows, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, colours, domain_name, look, looks, short, styled
 from rlkit.laws.compare import Comparison
@@ -95,6 +95,7 @@ def law(
     by: str | None = None,
     venue: str = "neurips",
     level: float = 0.95,
+    ax: Axes | None = None,
 ) -> Drawing:
     """Any fitted law with its band through its points; held-out points are hollow.
 
@@ -107,6 +108,7 @@ def law(
             true `held_out` are hollow.
         by: of a law of one column, the column of points that is told apart by colour.
         level: of the band.
+        ax: a panel to draw on, for a law of one column.
     """
     if isinstance(fit, GroupedFit):
         return _groups(fit, venue, level)
@@ -119,10 +121,12 @@ def law(
     if len(fit.law.columns) > 1:
         return _several(fit, points, venue, level)
     by = by if by is not None or "model.path" not in points else "model.path"
-    return _single(fit, points, by, venue, level)
+    return _single(fit, points, by, venue, level, ax)
 
 
-def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float) -> Drawing:
+def _single(
+    fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level: float, ax: Axes | None = None
+) -> Drawing:
     """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
     held-out x as a star with its interval, beside the hollow points that were observed."""
     along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
@@ -132,7 +136,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level
     foretold = unseen.join(fit.predict(unseen, band="prediction", level=level)) if len(unseen) else unseen
     fitted = fit.table.columns[fit.law.columns[0]]
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         for inside, dash in ((True, "-"), (False, "--")):
             part = (
                 band[(band[along] <= fitted.max()) == inside] if inside else band[band[along] >= fitted.max()]
@@ -156,7 +160,7 @@ def _single(fit: LawFit, points: pd.DataFrame, by: str | None, venue: str, level
             )
         told = _points(ax, points, along, y, by)
         label_axes(ax, along, y)
-        _estimates(ax, fit, level)
+        _write_estimates(ax, fit, level)
         if told > 1 or len(unseen):
             legend(ax)
     parts = (points.assign(part="point"), band.assign(part="law"), foretold.assign(part="foretold"))
@@ -202,17 +206,23 @@ def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) 
     return len(kinds)
 
 
-def _estimates(ax: Axes, fit: LawFit, level: float) -> None:
-    """The law and its estimates with their intervals, in the corner that a falling or rising curve leaves free."""
+def estimates(fit: LawFit, level: float = 0.95, plain: bool = False) -> list[str]:
+    """Each parameter of a law with its interval; its symbol as mathtext, or its `plain` name."""
     ends = fit.interval(level)
-    lines = [
-        f"{symbol(name)} = {value:.3g}"
+    return [
+        f"{name if plain else symbol(name)} = {value:.3g}"
         + (f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else "")
         for name, value in fit.params.items()
     ]
+
+
+def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
+    """The law and its estimates in the corner that a falling or rising curve leaves free; a small panel has no room."""
+    if ax.get_figure().get_label() == LETTERED:  # type: ignore[union-attr]
+        return
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
     place = {"x": 0.97, "y": 0.96, "va": "top"} if falls else {"x": 0.97, "y": 0.04, "va": "bottom"}
-    text = "\n".join([fit.law.name.replace("_", " "), *lines])
+    text = "\n".join([fit.law.name.replace("_", " "), *estimates(fit, level)])
     ax.text(s=text, **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 

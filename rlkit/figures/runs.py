@@ -30,12 +30,14 @@ def learning_curves(
     by: str = "model.path",
     venue: str = "neurips",
     evals: "pd.DataFrame | None" = None,
+    ax: "Axes | None" = None,
 ) -> Drawing:
     """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
 
     Args:
         df: from `rlkit.read`. x: "step", or a metric logged at the same steps ("compute/total_flops").
         evals: from `rlkit.read_evals`; pass@1 then has its 95 % interval, held-out problems resampled.
+        ax: a panel to draw on.
     """
     table = curve_table(df, x, metric, by)
     mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
@@ -49,7 +51,7 @@ def learning_curves(
     if shown.empty:
         raise UserError(f"No run was evaluated after the start, so that there is no curve over {x}.")
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
+        fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         ax.set_xscale("log" if log else "linear")
         for name in (n for n in styles if (shown[by] == n).any()):
             line = shown[shown[by] == name]

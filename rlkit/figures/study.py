@@ -245,13 +245,18 @@ def render(
         else:
             files += drawing.save(target / name)
             file = f"{target.resolve().name}/{name}.pdf"
-            environments.append(drawing.to_latex(file, wide=venue.endswith("-text")))
+            environments.append(drawing.to_latex(file, wide=_wide(drawing, venue)))
     if only:
         return files, missing, study.ungraded
     for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing, study.ungraded
+
+
+def _wide(drawing: Drawing, venue: str) -> bool:
+    """Whether a figure spans both columns of the venue."""
+    return drawing.figure.get_figwidth() > WIDTHS[venue.removesuffix("-text")]
 
 
 def _keep_others(study: StudyData, target: Path) -> None:

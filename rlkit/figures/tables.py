@@ -1,15 +1,69 @@
-"""Tables for papers: booktabs LaTeX from a DataFrame, values with their intervals."""
+"""Tables of a DataFrame, values with their intervals: for a notebook, and as booktabs LaTeX for a paper."""
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rlkit.errors import UserError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pandas.io.formats.style import Styler
 
 Ends = tuple[str, str]
+
+
+def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
+    """A table as a notebook shows it: a value with its interval in one cell, `0.099 [0.081, 0.117]`, no index, numbers
+    below 10 to `digits` decimals (columns of whole ones to none), missing ones a dash.
+
+    Args:
+        frame: low and high are the ends of the interval of the column left of them; low_x and high_x are of the same
+            number and shown as a column `x`.
+        columns: these only, in this order, without the ends; default all.
+    """
+    numbers = {c for c in frame if frame[c].dtype.kind in "iuf"}
+    shown = frame.astype(object)
+    for column in numbers:
+        shown[column] = _words(frame[column], digits)
+    for low in [c for c in frame if str(c).startswith("low")]:
+        value = frame.columns[frame.columns.get_loc("low") - 1]
+        name = value if low == "low" else low.removeprefix("low_")
+        parts = zip(
+            _words(frame[value], digits),
+            shown[low],
+            shown[low.replace("low", "high", 1)],
+            frame[low].notna(),
+            strict=True,
+        )
+        shown[name] = [
+            f"{v} [{a}, {b}]" if known else v if name == value else "–" for v, a, b, known in parts
+        ]
+        numbers.add(name)
+        columns += (name,) if columns and name not in columns else ()
+    shown = shown[[c for c in columns or shown if not str(c).startswith(("low", "high"))]]
+    style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
+    left: Any = {"text-align": "left", "white-space": "pre-wrap"}
+    right: Any = {"text-align": "right"}
+    return style.set_properties(**left).set_properties(subset=[c for c in shown if c in numbers], **right)
+
+
+def _words(values: "pd.Series", digits: int) -> list[str]:
+    """Numbers of one column, with as many decimals each as its size asks for."""
+    known = values[np.isfinite(values.astype(float))]
+    whole = bool((known == known.round()).all())
+
+    def word(value: float) -> str:
+        if not math.isfinite(value):
+            return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
+        decimals = 0 if whole else max(0, digits - max(0, math.floor(math.log10(abs(value) or 1))))
+        if value and abs(value) < 10**-digits and not whole:
+            return f"{value:.{digits - 1}e}"
+        return f"{value:,.{decimals}f}"
+
+    return [word(float(value)) for value in values]
 
 
 def latex_table(

@@ -45,7 +45,7 @@ LABELS = {
     "compute/train_6nt_flops": "training FLOPs, 6NT",
     "parameters_non_embedding": "non-embedding parameters",
     "eval/pass@1": "held-out pass@1",
-    "error": "held-out error, 1 − pass@1",
+    "error": "held-out error, 1\N{NO-BREAK SPACE}−\N{NO-BREAK SPACE}pass@1",
     "critic/score/mean": "training score",
     "response_length/mean": "response length, tokens",
     "actor/grad_norm": "gradient norm",
