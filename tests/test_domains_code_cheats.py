@@ -34,7 +34,10 @@ TRUTHS = {
     "calls": {"fn_name": "half", "inputs": ["3", "8"], "outputs": ["1.5", "4"]},
 }  # fmt: skip
 
-VERDICT = '{"passed": 2, "total": 2, "error": null, "checks": 2, "nonce": ""}\\n'
+BODY = '["", {"passed": 2, "total": 2, "error": null, "fault": null, "insufficient": false}]'
+VERDICT = (
+    "".join(f"\\x{byte:02x}" for byte in len(BODY).to_bytes(8, "big")) + BODY
+)  # as the tests send theirs
 EVERY = ["__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__contains__", "__bool__"]
 FORMS = [
     "__sub__",
@@ -105,20 +108,20 @@ CHEATS = {
     "writes a verdict through /proc/self/fd": f"import os\ndef half(x):\n    for n in os.listdir('/proc/self/fd'):\n        try: open('/proc/self/fd/' + n, 'wb', buffering=0).write(b'{VERDICT}')\n        except OSError: pass\n    os._exit(0)",
     "writes to its parent's memory": "import os\ndef half(x):\n    for p in os.listdir('/proc'):\n        if p.isdigit() and int(p) != os.getpid():\n            try:\n                for n in os.listdir(f'/proc/{p}/fd'):\n                    open(f'/proc/{p}/fd/{n}', 'wb', buffering=0).write(b'" + VERDICT + "')\n                open(f'/proc/{p}/mem', 'r+b').write(b'x')\n            except OSError: pass\n    return 9",
     "traces the others": "import ctypes, os\ndef half(x):\n    libc = ctypes.CDLL(None)\n    return 9 if libc.ptrace(16, os.getppid(), 0, 0) else 9",
-    "a leftover thread answers": "import threading, socket, time\ndef later():\n    time.sleep(0.05)\n    s = socket.socket(fileno=3)\n    for _ in range(9): s.sendall(b'2\\n{}')\ndef half(x):\n    threading.Thread(target=later).start(); time.sleep(0.2); return 9",
-    "answers ahead": "import os, json\ndef say(v):\n    d = json.dumps(['value', [['list', [1, 2]], ['v', v], ['list', []]]]).encode()\n    os.write(3, b'%d\\n' % len(d) + d)\nsay(9); say(9)\ndef half(x): return 9",
-    "asks the tests to call": "import os, json\nnodes = [['list', [1, 2, 3, 4]], ['v', 'call'], ['import', 'posix', 'write'], ['list', []], ['dict', []]]\ndef half(x):\n    for kind in ('request', 'call', 'value', 'loaded'):\n        d = json.dumps([kind, nodes, None]).encode()\n        os.write(3, b'%d\\n' % len(d) + d)\n    return 0",
-    "names a function of the library": "import os, json\ndef half(x):\n    for node in (['import', 'os', '_exit'], ['function', 'half'], ['own', 0], ['module', 'os'], ['object', [], 'object'], ['opaque', []]):\n        d = json.dumps(['value', [['list', [1, 1]], node]]).encode()\n        os.write(3, b'%d\\n' % len(d) + d)\n    os._exit(0)",
-    "an exception of the tests' own": "import os, json\ndef half(x):\n    d = json.dumps(['raise', 'SystemExit', '__main__', [0]]).encode()\n    os.write(3, b'%d\\n' % len(d) + d)\n    return 9",
-    "no message": "import os\ndef half(x):\n    os.write(3, b'999999999999999999\\n' + b'x' * 99); return 9",
-    "deep nonsense": "import os\ndef half(x):\n    d = b'[' * 200000\n    os.write(3, b'%d\\n' % len(d) + d); return 9",
-    "cyclic tuples": "import os, json\ndef half(x):\n    d = json.dumps(['value', [['list', [1, 2]], ['tuple', [1, 1]], ['list', []]]]).encode()\n    os.write(3, b'%d\\n' % len(d) + d); return 9",
-    "a fraction without end": "import os, json\ndef half(x):\n    for n in ('Fraction', 'Decimal'):\n        d = json.dumps(['value', [['list', [1, 1]], [n, '1e999999999']]]).encode()\n        os.write(3, b'%d\\n' % len(d) + d)\n    return 9",
+    "a leftover thread answers": "import threading, socket, time\ndef later():\n    time.sleep(0.05)\n    s = socket.socket(fileno=3)\n    for _ in range(9): s.sendall(bytes(7) + b'\x02{}')\ndef half(x):\n    threading.Thread(target=later).start(); time.sleep(0.2); return 9",
+    "answers ahead": "import os, json\ndef say(v):\n    d = json.dumps(['value', [['list', [1, 2]], ['v', v], ['list', []]]]).encode()\n    os.write(3, len(d).to_bytes(8, 'big') + d)\nsay(9); say(9)\ndef half(x): return 9",
+    "asks the tests to call": "import os, json\nnodes = [['list', [1, 2, 3, 4]], ['v', 'call'], ['import', 'posix', 'write'], ['list', []], ['dict', []]]\ndef half(x):\n    for kind in ('request', 'call', 'value', 'loaded'):\n        d = json.dumps([kind, nodes, None]).encode()\n        os.write(3, len(d).to_bytes(8, 'big') + d)\n    return 0",
+    "names a function of the library": "import os, json\ndef half(x):\n    for node in (['import', 'os', '_exit'], ['function', 'half'], ['own', 0], ['module', 'os'], ['object', [], 'object'], ['opaque', []]):\n        d = json.dumps(['value', [['list', [1, 1]], node]]).encode()\n        os.write(3, len(d).to_bytes(8, 'big') + d)\n    os._exit(0)",
+    "an exception of the tests' own": "import os, json\ndef half(x):\n    d = json.dumps(['raise', 'SystemExit', '__main__', [0]]).encode()\n    os.write(3, len(d).to_bytes(8, 'big') + d)\n    return 9",
+    "no message": "import os\ndef half(x):\n    os.write(3, b'9' * 8 + b'x' * 99); return 9",
+    "deep nonsense": "import os\ndef half(x):\n    d = b'[' * 200000\n    os.write(3, len(d).to_bytes(8, 'big') + d); return 9",
+    "cyclic tuples": "import os, json\ndef half(x):\n    d = json.dumps(['value', [['list', [1, 2]], ['tuple', [1, 1]], ['list', []]]]).encode()\n    os.write(3, len(d).to_bytes(8, 'big') + d); return 9",
+    "a fraction without end": "import os, json\ndef half(x):\n    for n in ('Fraction', 'Decimal'):\n        d = json.dumps(['value', [['list', [1, 1]], [n, '1e999999999']]]).encode()\n        os.write(3, len(d).to_bytes(8, 'big') + d)\n    return 9",
     "a cycle": "def half(x):\n    a = []\n    a.append(a)\n    return a",
     "an endless iterator": "import itertools\ndef half(x): return itertools.count()",
     "a number of 5,000 digits": "def half(x): return 10 ** 5000",
     "a key of 5,000 digits": "def half(x): return {10 ** 5000: 1}",
-    "unhashable keys": "import os, json\ndef half(x):\n    d = json.dumps(['value', [['list', [1, 2]], ['set', [2]], ['list', []]]]).encode()\n    os.write(3, b'%d\\n' % len(d) + d); return 9",
+    "unhashable keys": "import os, json\ndef half(x):\n    d = json.dumps(['value', [['list', [1, 2]], ['set', [2]], ['list', []]]]).encode()\n    os.write(3, len(d).to_bytes(8, 'big') + d); return 9",
     "sitecustomize": "open('sitecustomize.py', 'w').write('import os; os._exit(0)')\nopen('usercustomize.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('collect_ignore_glob = [\"*\"]')\nopen('math.py', 'w').write('isclose = lambda *a: True')\ndef half(x): return 9",
     "pytest files": "open('pytest.ini', 'w').write('[pytest]\\naddopts = --collect-only')\nopen('test_solution.py', 'w').write('def test(): pass')\ndef half(x): return 9",
     "looks for the answer in memory": "import gc\ndef half(x):\n    for o in gc.get_objects():\n        if isinstance(o, (str, list, tuple, dict)) and half.__name__ + '(3)' in str(o)[:10000]: return 1.5 if x == 3 else 4\n    return 9",
@@ -137,7 +140,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the fallback needs root"
 def level_router(request):
     config = RewardConfig(num_workers=2, timeout=6, total_timeout=12, sandbox=request.param)
     with Router(config) as router:
-        yield choose(request.param).name, router
+        yield choose(request.param), router
 
 
 @pytest.mark.parametrize("truth", TRUTHS)
@@ -301,7 +304,7 @@ def test_each_test_has_a_limit_of_its_own_and_all_have_a_total():
         assert [grade(router, *row).parts["reason"] for row in rows] == ["time"] * 3
 
 
-@pytest.mark.parametrize("sent", ["1", r"1000000\n"])
+@pytest.mark.parametrize("sent", ["\\0", r"\0\0\0\0\0\1\0\0"])  # of a message's length, or all of it
 @pytest.mark.parametrize("pause", [0.002, 0.4])
 def test_an_answer_that_comes_byte_by_byte_ends_in_time(sent, pause):
     program = f"import os, time\ndef half(x):\n    os.write(3, b'{sent}')\n    while True:\n        os.write(3, b' ')\n        time.sleep({pause})"
@@ -315,7 +318,7 @@ def test_an_answer_that_comes_byte_by_byte_ends_in_time(sent, pause):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
 @pytest.mark.parametrize("name", ["auto", "rlimits"])
 def test_no_two_jails_have_the_same_user(name):
-    from rlkit.rewards.sandbox.jail import Jail
+    from rlkit.rewards.sandbox.levels import Jail
 
     level = choose(name)
     jails = [Jail(level) for _ in range(5)]
@@ -331,7 +334,7 @@ def test_no_two_jails_have_the_same_user(name):
 def test_the_end_of_one_program_ends_no_other():
     import threading
 
-    from rlkit.rewards.sandbox.jail import Jail
+    from rlkit.rewards.sandbox.levels import Jail
 
     level = choose("rlimits")
     with Jail(level) as slow, Jail(level) as quick:

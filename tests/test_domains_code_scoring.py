@@ -316,7 +316,7 @@ CHEATS = {
     ids=["asserts", "calls", "builtins"],
 )
 def test_a_cheat_fails(router, name, truth):
-    if name == "reads files" and choose().name == "rlimits":
+    if name == "reads files" and choose() == "rlimits":
         pytest.skip("without bubblewrap programs read what all users of the machine may read, tests among it")
     reward = grade(router, CHEATS[name], truth)
     assert reward.correct is False and reward.error is None

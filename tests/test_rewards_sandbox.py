@@ -15,8 +15,7 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import levels, programs
-from rlkit.rewards.sandbox.jail import Jail, Limits
-from rlkit.rewards.sandbox.levels import choose
+from rlkit.rewards.sandbox.levels import Jail, Limits, choose
 
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
 absent = shutil.which("bwrap") is None and not os.environ.get("RLKIT_REQUIRE_SANDBOX")
@@ -127,6 +126,14 @@ def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
     assert works(jail)
 
 
+@pytest.mark.parametrize("take", ["bytearray(90 << 20)", "mmap.mmap(-1, 90 << 20).write(bytes(90 << 20))"])
+def test_memory_of_all_processes_is_limited_as_a_sum_shared_memory_too(level, take):
+    program = f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = {take}\n        time.sleep(9)"
+    with Jail(choose(level), Limits(memory=256 << 20)) as small:
+        assert run(small, program + "\ntime.sleep(9)", seconds=9).reason == "memory"
+        assert works(small)
+
+
 def test_nothing_of_one_program_reaches_the_next(jail):
     program = "import os\nprint(sorted(os.listdir('.')))\nopen('json.py', 'w').write('raise SystemExit(9)')"
     assert run(jail, program).stdout == run(jail, program).stdout == b"[]\n"
@@ -165,6 +172,7 @@ ESCAPES = {
     "become root": "import os\nos.setuid(0) if os.getuid() else 1/0",
     "import the grader": "import rlkit",
     "make namespaces": "import ctypes\nassert ctypes.CDLL(None).unshare(0x10000000) == 0",
+    "make memory that outlives it": "import ctypes\nassert ctypes.CDLL(None).shmget(0, 1 << 20, 0o1600) >= 0",
     "mount": "import ctypes\nassert ctypes.CDLL(None).mount(b'tmpfs', b'/tmp', b'tmpfs', 0, None) == 0",
 }
 
@@ -250,11 +258,11 @@ def test_only_folders_that_end_with_the_program_can_be_written(tight):
 def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     if os.geteuid() != 0:
         pytest.skip("the tests run as an ordinary user already")
-    python = levels._public_python()
-    if python is None:
+    python = "/usr/bin/python3"
+    if not os.path.exists(python):
         pytest.skip("no Python that another user can read")
-    script = "import sys; sys.path.insert(0, sys.argv[1])\nfrom rlkit.rewards.sandbox.jail import Jail\n"
-    script += "from rlkit.rewards.sandbox.levels import choose\nlevel = choose()\nprint(level.name)\n"
+    script = "import sys; sys.path.insert(0, sys.argv[1])\n"
+    script += "from rlkit.rewards.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
     script += f"print(jail.run({WRITABLE!r}, b'', 5).stdout)"
     ours, copy = Path(__file__).parents[1] / "rlkit", tmp_path / "rlkit"  # what needs no installed package
@@ -281,27 +289,29 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
 
 
 def test_without_bubblewrap_root_falls_back_and_others_are_refused_with_instructions(monkeypatch):
-    monkeypatch.setattr(levels, "bubblewrap_problem", lambda: "it is not installed.")
-    monkeypatch.setattr(levels, "_public_python", lambda: "/usr/bin/python3")
-    monkeypatch.setattr(levels, "trial", lambda level: None)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
-    assert choose().name == "rlimits"
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(UserError, match="apt-get install bubblewrap"):
+    problems = {"bubblewrap": "it is not installed.", "rlimits": None}
+    monkeypatch.setattr(levels, "problem_of", problems.get)
+    assert choose() == "rlimits"
+    problems["rlimits"] = "it needs root."
+    with pytest.raises(UserError, match="it needs root.*apt-get install bubblewrap"):
         choose()
     with pytest.raises(UserError, match="does not work here"):
         choose("bubblewrap")
-    assert choose("unsafe").name == "unsafe"
+    assert choose("unsafe") == "unsafe"
     assert "apt-get install bubblewrap" in levels.report()
 
 
 def test_a_level_that_cannot_run_a_program_is_not_chosen(monkeypatch):
     """Else every program would fail, and every answer would be wrong."""
-    monkeypatch.setattr(levels, "bubblewrap_problem", lambda: "it is not installed.")
-    monkeypatch.setattr(levels, "_public_python", lambda: "/bin/false")
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    with pytest.raises(UserError, match="cannot be run safely: The sandbox does not start"):
-        choose()
+    levels.problem_of.cache_clear()
+    try:
+        with pytest.raises(UserError, match="it is not installed.*The sandbox does not start"):
+            choose()
+    finally:
+        levels.problem_of.cache_clear()
 
 
 def test_a_program_runs_unsafely_where_that_was_asked_for():

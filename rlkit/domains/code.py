@@ -18,6 +18,7 @@ from rlkit.domains.answers import after_thinking, fences, literal
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, Ungradable, parse
 from rlkit.rewards.sandbox import programs
+from rlkit.rewards.sandbox.testing import TestCode
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
@@ -396,11 +397,10 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     truth = _truth(ground_truth)
     prefix = str(extra_info.get("prefix") or "")
     entry = extra_info.get("entry_point") or extra_info.get("function_name")
+    text = next((truth[kind] for kind in _TESTS if kind in truth), None)
     _check_python(prefix, "prefix")
-    tests = next((truth[kind] for kind in _TESTS if kind in truth), None)
-    wanted = (
-        programs.names_tested(tests, prefix, entry) if tests else {str(truth.get("fn_name") or "")} - {""}
-    )
+    tests = None if text is None else TestCode(text, prefix, entry, "pytest" in truth)
+    wanted = tests.free | {tests.entry or ""} if tests else {str(truth.get("fn_name") or "")} - {""}
     program = extract(response, wanted, _start(extra_info))
     if program is None or not program.strip():
         return Reward.of(False, reason="no program")
@@ -412,8 +412,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     grading.extend(grading.settings.total_timeout + _MARGIN)
     if tests is None:
         return (_called if truth.get("fn_name") else _run)(program, truth, grading)
-    seconds = grading.settings.timeout, max(0.1, grading.remaining() - _MARGIN)
-    outcome = programs.run_tests(grading, program, tests, prefix, entry, "pytest" in truth, seconds)
+    outcome = programs.run_tests(grading, program, tests, max(0.1, grading.remaining() - _MARGIN))
     if outcome.fault:
         raise Ungradable(f"The test code of a program says nothing about it: {outcome.fault}.")
     trusted = {} if outcome.trusted else {"trusted": False}
@@ -532,8 +531,7 @@ def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
         return not grading.settings.partial_credit and not all(right[0]) and not all(right[1])
 
     seconds = max(0.1, grading.remaining() - _MARGIN)
-    each = grading.settings.timeout
-    found = programs.call_function(grading, program, truth["fn_name"], calls, seconds, enough, each)
+    found = programs.call_function(grading, program, truth["fn_name"], calls, seconds, enough)
     best = max(sum(right[0]), sum(right[1]))
     errors = [call.error for call in found if call.error]
     reason = errors[0] if errors else None if best == len(calls) else "wrong value"

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from rlkit.config import RewardConfig
 from rlkit.rewards.grading import Grading
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.sandbox.plain import Opaque
+from rlkit.rewards.sandbox.inside import Opaque
 
 # Runs beside the program, in its process: a program that tampers with the tracer can fake how much it executes. What
 # it returns is compared outside.

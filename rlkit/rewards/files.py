@@ -190,7 +190,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
     if out is not None:
         _require_writable(Path(out))
     try:
-        sandbox = choose(config.sandbox).name
+        sandbox = choose(config.sandbox)
     except UserError:
         sandbox = "none"
     result = Audit("/".join(scorer_of(config).values()), sandbox)

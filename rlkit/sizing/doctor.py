@@ -138,16 +138,16 @@ def cuda_problem() -> str:
 
 
 def _sandbox() -> Finding:
-    from rlkit.rewards.sandbox.levels import bubblewrap_problem, choose
+    from rlkit.rewards.sandbox.levels import choose, problem_of
 
     try:
-        name = choose().name
+        name = choose()
     except UserError:
         name = "none"
     if name == "bubblewrap":
         return Finding("sandbox", name, "programs of the policy run without network, on a read-only system")
     follows = "weaker: see below" if name == "rlimits" else "code tasks cannot be graded"
-    missing = "not installed" in (bubblewrap_problem() or "")
+    missing = "not installed" in (problem_of("bubblewrap") or "")
     return Finding("sandbox", name, follows, "apt-get install bubblewrap" if missing else "see below")
 
 

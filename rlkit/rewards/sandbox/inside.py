@@ -1,33 +1,33 @@
 """What runs inside the sandbox: a script, or a program whose functions are called by name (testing.py: the tests).
 
-Standard library only. The program's process can neither read the tests nor make theirs do anything: it answers calls
-with plain values.
+Standard library only. A program and those who call it exchange plain values as JSON; what has no plain form stays
+where it is, and the other side gets an `Opaque`, which is equal to nothing.
 """
 
 from __future__ import annotations
-import __future__
 
-import _sitebuiltins
 import ast
 import atexit
 import builtins
-import collections.abc
+import codeop
+import collections
 import contextlib
+import decimal
+import fractions
 import importlib
 import io
 import itertools
+import json
 import os
+import site
 import socket
 import sys
 import threading
+import time
 import traceback
 import types
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NoReturn
-
-try:
-    from plain import MANY, Lost, Plain, receive, send
-except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox.plain import MANY, Lost, Plain, receive, send
 
 COMMON = tuple(
     "bisect collections copy datetime decimal fractions functools heapq itertools math operator random re "  # noqa: SIM905
@@ -36,45 +36,244 @@ COMMON = tuple(
 for _name in COMMON:  # what programs use most is imported once, before they are forked
     importlib.import_module(_name)
 
-FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+
+# --- Messages and plain values ------------------------------------------------------------------------
+
+_LONGEST = 64 << 20  # bytes of one message
+_MANY = 100_000  # items that are taken from an iterator, hexadecimal digits of a fraction
+
+
+class Lost(Exception):
+    """The other process ended, or what it sends is no message."""
+
+
+class Channel:
+    """Messages, which are lists, over a socket: eight bytes with the length, then JSON.
+
+    Nothing is waited for beyond `end` (of time.monotonic), however little the other side sends or takes at a time.
+    """
+
+    def __init__(self, sock: socket.socket, end: float = float("inf")) -> None:
+        self.sock, self.end = sock, end
+
+    def send(self, *message: Any) -> None:
+        data = json.dumps(message).encode()
+        if len(data) > _LONGEST:
+            raise MemoryError("a value is too big to be passed on")
+        self._limit()
+        self.sock.sendall(len(data).to_bytes(8, "big") + data)
+
+    def receive(self) -> list[Any]:
+        """The next message. Raises Lost where none comes, TimeoutError at the end."""
+        try:
+            size = int.from_bytes(self._read(8), "big")
+            message = json.loads(self._read(size)) if size <= _LONGEST else None
+        except ConnectionError:
+            raise Lost("the program ended") from None
+        except (ValueError, RecursionError):
+            message = None
+        if not isinstance(message, list) or not message:
+            raise Lost("the program sends no message")
+        return message
+
+    def _read(self, size: int) -> bytearray:
+        data = bytearray()
+        while len(data) < size:
+            self._limit()
+            piece = self.sock.recv(min(size - len(data), 1 << 20))
+            if not piece:
+                raise Lost("the program ended")
+            data += piece
+        return data
+
+    def _limit(self) -> None:
+        if self.end < float("inf"):
+            left = self.end - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self.sock.settimeout(left)
+
+
+class Opaque:
+    """A value of the program without a plain form: equal to nothing, neither true nor false."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = object.__hash__
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"a {self.kind} is no plain value")
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+class NotPlain(TypeError):
+    """A value that cannot be passed to a program."""
+
+    def __init__(self, item: Any) -> None:
+        self.opaque = isinstance(item, Opaque)
+        super().__init__(f"a {item.kind if self.opaque else type(item).__name__} is no plain value")
+
+
+def _fraction(digits: list[str]) -> fractions.Fraction:
+    if len(digits[0]) + len(digits[1]) > _MANY:
+        raise ValueError("a fraction is too long")
+    return fractions.Fraction(int(digits[0], 16), int(digits[1], 16))
+
+
+# Kind of node: type, its JSON form, and the value of that.
+_ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "int": (int, lambda x: format(int.__index__(x), "x"), lambda v: int(v, 16)),
+    "float": (float, float.__float__, float),
+    "str": (str, str.__str__, str),
+    "bytes": ((bytes, bytearray), lambda x: bytes(x).decode("latin-1"), lambda v: v.encode("latin-1")),
+    "complex": (complex, lambda x: [x.real, x.imag], lambda v: complex(*v)),
+    "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
+    "Decimal": (decimal.Decimal, str, decimal.Decimal),
+    "Fraction": (
+        fractions.Fraction,
+        lambda x: [format(x.numerator, "x"), format(x.denominator, "x")],
+        _fraction,
+    ),
+}
+_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
+_MUTABLE: dict[str, Any] = {"list": list, "dict": dict, "set": set, "deque": collections.deque}
+_SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
+_ITERATED = tuple(getattr(collections.abc, n) for n in ("Iterator", "KeysView", "ValuesView", "ItemsView"))
+Nodes = list[list[Any]]
+
+
+class Plain:
+    """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack.
+
+    Numbers, strings and containers arrive as exact built-in types, whatever subclass they were.
+
+    Args:
+        shared: classes that both sides have from the same prefix; of their instances the attributes are sent.
+        opaque: whether a value without a plain form becomes an Opaque on the other side; else it is an error.
+    """
+
+    def __init__(self, shared: Mapping[str, Any], opaque: bool = False) -> None:
+        self.shared, self.opaque = shared, opaque
+
+    def encode(self, value: Any, passed: Iterable[Any] = ()) -> tuple[Nodes, list[Any]]:
+        """The nodes, and the mutable objects among them in order. Those of `passed` are sent with their number."""
+        numbers = {id(item): number for number, item in enumerate(passed)}
+        nodes, objects, places = [], [value], {id(value): 0}
+
+        def place(item: Any) -> int:
+            if not isinstance(
+                item, (tuple, frozenset, *_ITERATED)
+            ):  # these always stand behind what holds them
+                if id(item) in places:
+                    return places[id(item)]
+                places[id(item)] = len(objects)
+            if len(objects) > _LONGEST // 8:
+                raise MemoryError("a value is too big to be passed on")
+            objects.append(item)
+            return len(objects) - 1
+
+        while len(nodes) < len(objects):
+            item = objects[len(nodes)]
+            node = self._node(item, place)
+            nodes.append([*node, numbers[id(item)]] if id(item) in numbers else node)
+        return nodes, [item for node, item in zip(nodes, objects, strict=True) if _is_mutable(node)]
+
+    def _node(self, item: Any, place: Callable[[Any], int]) -> list[Any]:
+        cls = type(item)
+        if item is None or cls in (bool, float, str):
+            return ["v", item]
+        for kind, (types_, written, _) in _ATOMS.items():
+            if isinstance(item, types_):
+                return [kind, written(item)]
+        for kind, sequence in _SEQUENCES.items():
+            if isinstance(item, sequence):
+                return [kind, [place(x) for x in sequence.__iter__(item)]]
+        if isinstance(item, dict):
+            return ["dict", [[place(k), place(dict.__getitem__(item, k))] for k in dict.__iter__(item)]]
+        if self.shared.get(cls.__name__) is cls and hasattr(item, "__dict__"):
+            return ["object", [[str(k), place(v)] for k, v in vars(item).items()], cls.__name__]
+        if cls.__module__ == "numpy" and hasattr(item, "tolist"):
+            return self._node(item.tolist(), place)
+        if isinstance(item, _ITERATED):
+            return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
+        if self.opaque:
+            return ["opaque", cls.__name__]
+        raise NotPlain(item)
+
+    def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
+        """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
+        built = [self._empty(node, passed or []) for node in nodes]
+        for position in range(len(nodes) - 1, -1, -1):  # innermost first
+            if make := _FIXED.get(nodes[position][0]):
+                built[position] = make(built[i] for i in nodes[position][1])
+        for node, value in zip(nodes, built, strict=True):  # mutable ones last, so that cycles close
+            if node[0] in ("list", "deque"):
+                value.extend(built[i] for i in node[1])
+            elif node[0] == "object":
+                vars(value).update((name, built[i]) for name, i in node[1])
+        for node, value in zip(nodes, built, strict=True):
+            if node[0] == "set":
+                value.update(built[i] for i in node[1])
+            elif node[0] == "dict":
+                value.update((built[k], built[v]) for k, v in node[1])
+        return built[0], [value for node, value in zip(nodes, built, strict=True) if _is_mutable(node)]
+
+    def _empty(self, node: list[Any], passed: list[Any]) -> Any:
+        """The value of a node that holds no others; else an empty one to fill, which has a number if it was passed."""
+        kind, value = node[0], node[1]
+        if kind == "v":
+            return value
+        if kind in _ATOMS:
+            return _ATOMS[kind][2](value)
+        if not _is_mutable(node):
+            return None if kind in _FIXED else Opaque(str(value))
+        cls = self.shared[node[2]] if kind == "object" else _MUTABLE[kind]
+        number = node[3 if kind == "object" else 2 :]
+        if not number:
+            return cls.__new__(cls)
+        old = passed[number[0]]
+        if not isinstance(old, cls):
+            raise TypeError(f"a {type(old).__name__} was passed, and a {kind} comes back")
+        (vars(old) if kind == "object" else old).clear()
+        return old
+
+
+def _is_mutable(node: list[Any]) -> bool:
+    return node[0] in _MUTABLE or node[0] == "object"
 
 
 # --- Scripts ------------------------------------------------------------------------------------------
 
 
-class _Input(io.FileIO):
-    """Standard input that knows whether it was read."""
+class _NoInput(io.RawIOBase):
+    """Standard input where there is none."""
 
-    touched = False
+    def readable(self) -> bool:
+        return True
 
-    def readinto(self, buffer: Any) -> int | None:
-        _Input.touched = True
-        return super().readinto(buffer)
-
-    def readall(self) -> bytes:
-        _Input.touched = True
-        return super().readall()
+    def readinto(self, buffer: Any) -> int:
+        raise EOFError("there is no input")
 
 
-def new_module(name: str) -> types.ModuleType:
+def new_module(name: str, source: io.RawIOBase | None = None) -> types.ModuleType:
     """A module for the program, with standard streams of its own and whole numbers of any length."""
     sys.path.insert(0, os.getcwd())
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(_Input(0, closefd=False)), "utf-8")  # type: ignore[misc]
-    sys.stdout = sys.__stdout__ = _writer(1, "strict")  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _writer(2, "backslashreplace")  # type: ignore[misc]
-    for word in ("exit", "quit"):  # what `site` adds
-        setattr(builtins, word, _sitebuiltins.Quitter(word, ""))
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(source or _NoInput()), "utf-8")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = open(1, "w", -1, "utf-8", "strict", "\n", False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", -1, "utf-8", "backslashreplace", "\n", False)  # type: ignore[misc]  # noqa: SIM115
+    site.setquit()  # exit and quit
     module = types.ModuleType(name)
     module.__dict__.update(__builtins__=builtins, __file__="main.py")
     sys.modules[name] = module
     return module
-
-
-def _writer(number: int, errors: str) -> io.TextIOWrapper:
-    raw = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
-    return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, newline="\n")
 
 
 def run_code(code: Any, name: str, module: types.ModuleType) -> None:
@@ -83,12 +282,15 @@ def run_code(code: Any, name: str, module: types.ModuleType) -> None:
 
 def script(program: str) -> NoReturn:
     """Run a program as `python main.py` would, and end the process with its exit status."""
-    module = new_module("__main__")
-    code = 0
+    module = new_module("__main__", io.FileIO(0, closefd=False))
+    code: Any = 0
     try:
         run_code(program, "main.py", module)
     except SystemExit as stop:
-        code = _exit_status(stop.code)
+        code = stop.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+            code = 1
     except BaseException:
         traceback.print_exc()
         code = 1
@@ -103,71 +305,7 @@ def script(program: str) -> NoReturn:
     os._exit(code & 0xFF)
 
 
-def _exit_status(code: Any) -> int:
-    if code is None or isinstance(code, int):
-        return code or 0
-    print(code, file=sys.stderr)
-    return 1
-
-
 # --- The program's functions --------------------------------------------------------------------------
-
-
-def functions(sock: socket.socket, program: str, prefix: str) -> NoReturn:
-    """Load a program and serve calls of its functions until the other side ends."""
-    file = sock.makefile("rwb")
-    try:
-        module, names, before = solution_module(program, prefix)
-    except BaseException as error:
-        send(file, "failed", said(error))
-        os._exit(1)
-    shared = {n: v for n, v in before.items() if isinstance(v, type) and v.__module__ == "solution"}
-    for name in shared:  # the program may define the prefix's classes again
-        if isinstance(module.__dict__.get(name), type):
-            shared[name] = module.__dict__[name]
-    solutions: dict[Any, Any] = {}
-    plain = Plain(shared, _without_plain_form, lambda node: _named(module, node))
-    send(file, "loaded", [[name, callable(module.__dict__[name])] for name in names])
-    with contextlib.suppress(Lost):
-        while True:
-            _, nodes = receive(file)
-            (name, number, arguments, keywords), passed = plain.decode(nodes)
-            try:
-                found = _find(module, name, number, solutions)
-                value = found(*arguments, **keywords) if callable(found) else found
-                send(file, "value", plain.encode([value, passed], passed)[0])
-            except BaseException as error:
-                send(file, "raise", *_raised(error))
-    os._exit(0)
-
-
-def solution_module(program: str, prefix: str) -> tuple[types.ModuleType, list[str], dict[str, Any]]:
-    """The program as the module `solution`, the names that it defines, and what was there before it."""
-    module = new_module("solution")
-    module.__dict__.update(PRELUDE)
-    if prefix:
-        run_code(prefix, "prefix.py", module)
-    before = dict(module.__dict__)
-    _load(program, module)
-    bound = set(compile(program, "solution.py", "exec", dont_inherit=True).co_names)
-    names = [n for n, v in vars(module).items() if n in bound or before.get(n, module) is not v]
-    return module, [n for n in names if not n.startswith("__")], before
-
-
-def _load(program: str, module: types.ModuleType) -> None:
-    """Run a program for its definitions. A statement that fails because it wants input, of which tests of functions
-    have none, is left out: demonstrations are often written below a function."""
-    flags = compile(program, "solution.py", "exec", dont_inherit=True).co_flags & FUTURE
-    body = ast.parse(program, "solution.py").body
-    while body:
-        try:
-            code = compile(ast.Module(body, []), "solution.py", "exec", flags, dont_inherit=True)
-            return exec(code, module.__dict__)
-        except BaseException as error:
-            trace = error.__traceback__ and error.__traceback__.tb_next
-            if not _Input.touched or trace is None:
-                raise
-            body = [statement for statement in body if statement.lineno > trace.tb_lineno]
 
 
 def _prelude() -> dict[str, Any]:
@@ -175,7 +313,7 @@ def _prelude() -> dict[str, Any]:
     names: dict[str, Any] = {name: sys.modules[name] for name in (*COMMON, "sys")}
     for home in ("typing", "collections", "itertools", "functools", "heapq", "bisect"):
         module = sys.modules[home]
-        names |= {n: getattr(module, n) for n in module.__all__} if hasattr(module, "__all__") else {}
+        names |= {n: getattr(module, n) for n in getattr(module, "__all__", ())}
         names |= {n: v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
     return {name: value for name, value in names.items() if not hasattr(builtins, name)}
 
@@ -183,28 +321,64 @@ def _prelude() -> dict[str, Any]:
 PRELUDE = _prelude()
 
 
-def _find(module: types.ModuleType, name: str, number: Any, solutions: dict[Any, Any]) -> Any:
-    """A name of the program, or a method of its `Solution`: of the instance `number`, or of a new one."""
-    if number is None and name in module.__dict__:
-        return module.__dict__[name]
-    if number is None or number not in solutions:
-        solutions[number] = module.__dict__["Solution"]()
-    return getattr(solutions[number], name)
+def solution_module(program: str, prefix: str) -> tuple[types.ModuleType, list[str], dict[str, Any]]:
+    """The program as the module `solution`, the names that it defines, and what was there before it."""
+    module = new_module("solution")
+    module.__dict__.update(PRELUDE)
+    run_code(prefix, "prefix.py", module)
+    before = dict(module.__dict__)
+    _load(program, module)
+    return (
+        module,
+        [n for n, v in vars(module).items() if before.get(n, module) is not v and n[:2] != "__"],
+        before,
+    )
 
 
-def _without_plain_form(item: Any) -> list[Any]:
-    """In the program's process: iterators are run, of other things only the type is told."""
-    views = type({}.keys()), type({}.values()), type({}.items())
-    if isinstance(item, (collections.abc.Iterator, *views)):
-        return ["iterator", list(itertools.islice(item, MANY))]
-    return ["opaque", type(item).__name__]
+def _load(program: str, module: types.ModuleType) -> None:
+    """Run a program for its definitions. A statement that fails for want of input, of which tests of functions have
+    none, is left out, as are later ones that fail: demonstrations are often written below a function."""
+    compiled = codeop.Compile()  # knows the program's __future__ imports from the first time on
+    body, wants_input = ast.parse(program, "solution.py").body, False
+    while body:
+        try:
+            return exec(compiled(ast.Module(body, []), "solution.py", "exec"), module.__dict__)  # type: ignore[arg-type]
+        except BaseException as error:
+            trace = error.__traceback__ and error.__traceback__.tb_next
+            wants_input = wants_input or isinstance(error.__context__ or error, EOFError)
+            if trace is None or not wants_input:
+                raise
+            body = [statement for statement in body if statement.lineno > trace.tb_lineno]
 
 
-def _named(module: types.ModuleType, node: list[Any]) -> Any:
-    """In the program's process: what the tests name, a function of the program or of the standard library."""
-    if node[0] == "function":
-        return module.__dict__[node[1]]
-    return getattr(importlib.import_module(node[1]), node[2])
+def functions(channel: Channel, program: str, prefix: str) -> NoReturn:
+    """Load a program and serve calls of its functions until the other side ends."""
+    try:
+        module, names, before = solution_module(program, prefix)
+    except BaseException as error:
+        channel.send("failed", said(error))
+        os._exit(1)
+    space = module.__dict__
+    prefixed = [n for n, v in before.items() if isinstance(v, type) and v.__module__ == "solution"]
+    plain = Plain({n: space[n] for n in prefixed if isinstance(space.get(n), type)}, opaque=True)
+    solutions: dict[Any, Any] = {}
+    channel.send("loaded", [[name, callable(space[name])] for name in names])
+    with contextlib.suppress(Lost):
+        while True:
+            [nodes] = channel.receive()
+            (name, number, arguments, keywords), passed = plain.decode(nodes)
+            try:
+                if number is None and name in space:
+                    found = space[name]
+                else:  # a method of the instance `number` of Solution, or of a new one
+                    if number is None or number not in solutions:
+                        solutions[number] = space["Solution"]()
+                    found = getattr(solutions[number], name)
+                value = found(*arguments, **keywords) if callable(found) else found
+                channel.send("value", plain.encode([value, passed], passed)[0])
+            except BaseException as error:
+                channel.send("raise", *_raised(error))
+    os._exit(0)
 
 
 def _raised(error: BaseException) -> tuple[str, str, list[Any]]:

@@ -1,4 +1,4 @@
-"""Which isolation works on this machine, and the command that starts a jail with it.
+"""Which isolation works on this machine, and a jail in it: a process in the sandbox that runs programs (jail.py).
 
 bubblewrap  new network, PID, IPC, UTS and mount namespaces over a read-only system; as root without a
             user namespace (programs run as another user), as an ordinary user with one
@@ -8,31 +8,53 @@ unsafe      own process group and rlimits only; programs can do what this user c
 """
 
 import contextlib
-import itertools
 import json
 import os
 import platform
+import selectors
 import shutil
 import site
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar, NamedTuple
+from typing import Any
 
 from rlkit.errors import UserError
-from rlkit.rewards.sandbox.jail import Jail
+from rlkit.rewards.sandbox.inside import Channel, Lost
 
-_HERE = Path(__file__).parent
-_PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
-_COMPILED = ("numpy", "numpy.libs")
-_PACKAGES = (*_COMPILED, "sortedcontainers", *_PYTEST)
 PROMISED = ("numpy", "sortedcontainers", "pytest")
 """Packages that programs may import."""
+ENVIRONMENT = {
+    "PATH": "/usr/local/bin:/usr/bin:/bin",
+    "HOME": "/tmp",
+    "LANG": "C.UTF-8",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+}
+"""All that a program finds in its environment."""
+_HERE = Path(__file__).parent
+_COMPILED = ("numpy", "numpy.libs")
+_PACKAGES = (
+    *_COMPILED,
+    "sortedcontainers",
+    "py.py",
+    "pytest",
+    "_pytest",
+    "pluggy",
+    "iniconfig",
+    "packaging",
+    "pygments",
+)
+_START = 10.0  # seconds in which a jail must answer
+_IMPORTS = 120.0  # the same where it imports packages first
+_MARGIN = 1.0  # seconds that a jail may take to kill a program
 _ADVICE = (
     "Install bubblewrap (Debian, Ubuntu: apt-get install bubblewrap) and allow namespaces (in Docker: "
     "--cap-add SYS_ADMIN --security-opt seccomp=unconfined --security-opt apparmor=unconfined), "
@@ -40,123 +62,50 @@ _ADVICE = (
 )
 
 
-class User(NamedTuple):
-    """The uid of a jail's programs, 0 for our own, and what keeps other jails from having it while it is open."""
-
-    number: int = 0
-    lock: socket.socket | None = None
+# --- Levels -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Level:
-    """An isolation that works here."""
-
-    name: str  # bubblewrap, rlimits or unsafe
-    inside: str  # namespaces, uid or none: what jail.py is told
-    python: str
-
-    environment: ClassVar[dict[str, str]] = {
-        "PATH": "/usr/local/bin:/usr/bin:/bin",
-        "HOME": "/tmp",
-        "LANG": "C.UTF-8",
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONHASHSEED": "0",
-    }
-    """All that a program finds in its environment."""
-
-    def user(self) -> User:
-        """A user for a jail's programs that no other jail of this machine has. Raises RuntimeError if none is left."""
-        if os.geteuid() != 0 or self.inside == "none":
-            return User()
-        for number in _uids():
-            lock = socket.socket(socket.AF_UNIX)
-            try:
-                lock.bind(f"\0rlkit-sandbox-user-{number}")  # the kernel frees it, however its holder ends
-                return User(number, lock)
-            except OSError:
-                lock.close()
-        raise RuntimeError("The sandbox does not start: every user for programs is taken.")
-
-    def command(self, descriptor: int, user: int, modules: Sequence[str] = ()) -> list[str]:
-        """The command line of a jail whose control socket is `descriptor`. With `modules`, which the jail imports at
-        its start, all installed packages can be read."""
-        namespaces = self.inside == "namespaces"
-        folders = {} if namespaces else _importable(self.python)
-        installed = _installed() if modules else []
-        bound = [f"/installed/{i}" for i in range(len(installed))] if namespaces else installed
-        python = _python() if modules else self.python  # what is compiled loads in our own interpreter only
-        script = "/jail/jail.py" if namespaces else str(_HERE / "jail.py")
-        line = [python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, json.dumps([folders, bound]), script]
-        line += [str(descriptor), self.inside, str(user), *modules]
-        return [*_bubblewrap(python, installed), *line] if namespaces else line
-
-    def group(self, memory: int) -> "Group | None":
-        """A cgroup with this limit in bytes for a jail, where one may be made."""
-        if (folder := group_folder()) is not None:
-            with contextlib.suppress(OSError):
-                return Group(folder, f"rlkit-{os.getpid()}-{next(_count)}", memory)
-        return None
-
-
-_count = itertools.count(1)
-
-
-def choose(wanted: str = "auto") -> Level:
+def choose(wanted: str = "auto") -> str:
     """The level to use: the best that works for `auto`, else the one asked for.
 
     Raises:
         UserError: it does not work on this machine; the message says how to make it work.
     """
     if wanted == "unsafe":
-        return Level("unsafe", "none", _python())
-    if wanted in ("auto", "bubblewrap"):
-        problem = bubblewrap_problem()
-        if problem is None:
-            return Level("bubblewrap", "namespaces", _python())
-        if wanted == "bubblewrap":
-            raise UserError(f"reward.sandbox is 'bubblewrap', which does not work here: {problem} {_ADVICE}")
-    if os.geteuid() == 0 and (python := _public_python()):
-        level = Level("rlimits", "uid", python)
-        if (problem := trial(level)) is None:
+        return wanted
+    problems = {}
+    for level in ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,):
+        if (problem := problem_of(level)) is None:
             return level
-        raise UserError(f"Programs of the policy cannot be run safely: {problem} {_ADVICE}")
-    why = bubblewrap_problem() or "it was not asked for."
-    raise UserError(
-        f"Programs of the policy cannot be run safely: bubblewrap does not work here ({why}) and the "
-        f"fallback with rlimits needs root and a Python that other users can read. {_ADVICE}"
-    )
+        problems[level] = problem
+    why = " ".join(f"{level} does not work here: {problem}" for level, problem in problems.items())
+    raise UserError(f"Programs of the policy cannot be run safely: {why} {_ADVICE}")
 
 
 def report() -> str:
     """Which isolation is active on this machine and how to raise it, for people."""
     try:
-        name = choose().name
+        level = choose()
     except UserError as error:
         return f"sandbox: none. {error}"
-    how = "by a cgroup" if group_folder() else "by adding it up every 50 ms"
-    memory = f"The memory of all processes of a program is limited {how}."
-    if name == "bubblewrap":
+    if level == "bubblewrap":
         who = "as root, programs as another user" if os.geteuid() == 0 else "with a user namespace"
-        about = "no network, read-only system, own processes. Nothing to raise."
-        return f"sandbox: bubblewrap ({who}): {about} {memory}"
-    why = bubblewrap_problem()
-    return f"sandbox: {name}, because bubblewrap does not work here: {why} {_ADVICE} {memory}"
+        return f"sandbox: bubblewrap ({who}): no network, read-only system, own processes. Nothing to raise."
+    return f"sandbox: {level}, because bubblewrap does not work here: {problem_of('bubblewrap')} {_ADVICE}"
 
 
 @lru_cache
-def bubblewrap_problem() -> str | None:
-    """Why bubblewrap cannot be used, or None if a trial run of a jail succeeds."""
-    if platform.system() != "Linux":
-        return "it exists for Linux only."
-    if shutil.which("bwrap") is None:
-        return "it is not installed."
-    return trial(Level("bubblewrap", "namespaces", _python()))
-
-
-@lru_cache
-def trial(level: Level) -> str | None:
-    """Why a program cannot be run at this level here, or None if a trial run succeeds."""
+def problem_of(level: str) -> str | None:
+    """Why a level cannot be used here, or None if a trial run of a program succeeds."""
+    if level == "bubblewrap":
+        if platform.system() != "Linux":
+            return "it exists for Linux only."
+        if shutil.which("bwrap") is None:
+            return "it is not installed."
+    elif os.geteuid() != 0:
+        return "it needs root."
+    elif _python(level) is None:
+        return "it needs a Python that other users can read."
     try:
         with Jail(level) as jail:
             outcome = jail.run("import csv\nprint(6 * 7)", b"", seconds=10)
@@ -165,38 +114,212 @@ def trial(level: Level) -> str | None:
     return None if outcome.stdout == b"42\n" else f"a trial program ended with {outcome}."
 
 
-def _uids() -> range:
-    """Users that nobody has; containers may map few uids only."""
+# --- Jails --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a program may use."""
+
+    memory: int = 1 << 30  # bytes, of each process and of all together
+    output: int = 16 << 20  # bytes of standard output, and of standard error
+    files: int = 64 << 20  # bytes of all files in its folder
+    processes: int = 64
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a program ended: `reason` is None, "time", "output" or "memory"; a status is negative or above
+    128 after a signal."""
+
+    status: int
+    reason: str | None
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def ok(self) -> bool:
+        return self.status == 0 and self.reason is None
+
+
+class Jail:
+    """A sandbox with a warm interpreter, which forks for every program. A context manager; a broken one is closed.
+
+    Args:
+        level: bubblewrap, rlimits or unsafe.
+        modules: what it imports at its start, from all installed packages; programs are forked with it.
+
+    Raises:
+        RuntimeError: the sandbox cannot be started, or breaks down (from every method).
+    """
+
+    def __init__(self, level: str, limits: Limits | None = None, modules: Sequence[str] = ()) -> None:
+        self.limits = limits or Limits()
+        self.control, theirs = socket.socketpair()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
+        user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
+        settings = {**asdict(self.limits), "control": theirs.fileno(), "user": user, "modules": [*modules]}
+        with theirs, lock or contextlib.nullcontext():  # the jail holds them, to its end
+            self._process = subprocess.Popen(
+                _command(level, settings),
+                pass_fds=[end.fileno() for end in (theirs, lock) if end],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._log,
+                env=ENVIRONMENT,
+                cwd="/",
+                start_new_session=True,
+            )
+        try:
+            Channel(self.control, time.monotonic() + (_IMPORTS if modules else _START)).receive()
+        except (Lost, OSError):
+            self._log.seek(0)
+            lines = self._log.read().decode(errors="replace").strip().splitlines()
+            self.close()
+            raise RuntimeError(
+                f"The sandbox does not start: {(lines or ['it gives no reason'])[-1]}"
+            ) from None
+
+    def start(self, descriptors: Sequence[int], seconds: float, **job: Any) -> None:
+        """Have a job done; the descriptors become its 0, 1, 2 …"""
+        try:
+            socket.send_fds(self.control, [b"!"], [*descriptors])
+            Channel(self.control, time.monotonic() + _START).send({"seconds": seconds, **job})
+        except OSError:
+            self.close()
+            raise RuntimeError("The sandbox broke down before it ran a program.") from None
+
+    def finish(self) -> tuple[int, str | None]:
+        """End the program if it has not ended, with all that it started: its exit status and why the jail killed it."""
+        try:
+            self.control.sendall(b"k")
+            status, reason = Channel(self.control, time.monotonic() + _MARGIN).receive()
+        except (Lost, OSError):
+            self.close()
+            raise RuntimeError("The sandbox broke down while it ran a program.") from None
+        return status, reason
+
+    def run(self, program: str, stdin: bytes, seconds: float) -> Outcome:
+        """Run a program as a script."""
+        source = _sealed(stdin)
+        out, out_end = os.pipe()
+        err, err_end = os.pipe()
+        try:
+            self.start((source, out_end, err_end), seconds, role="script", program=program)
+        finally:
+            for number in (source, out_end, err_end):
+                os.close(number)
+        try:
+            return self._collect(out, err, time.monotonic() + seconds)
+        finally:
+            os.close(out)
+            os.close(err)
+
+    def _collect(self, out: int, err: int, end: float) -> Outcome:
+        """Read both streams until the program ends, its time is over or it has written too much."""
+        read: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
+        why = None
+        with selectors.DefaultSelector() as selector:
+            for number in (*read, self.control.fileno()):
+                selector.register(number, selectors.EVENT_READ)
+            while why is None:
+                left = end - time.monotonic()
+                ready = [key.fd for key, _ in selector.select(max(0.0, left))]
+                for number in read.keys() & ready:
+                    data = os.read(number, 1 << 18)
+                    read[number] += data
+                    if not data:
+                        selector.unregister(number)
+                if max(map(len, read.values())) > self.limits.output:
+                    why = "output"
+                elif ready == [self.control.fileno()]:
+                    break
+                elif not ready or left <= 0:
+                    why = "time"
+        status, reason = self.finish()
+        return Outcome(status, why or reason, bytes(read[out]), bytes(read[err]))
+
+    def close(self) -> None:
+        self.control.close()
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def __enter__(self) -> "Jail":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _sealed(data: bytes) -> int:
+    """A readable descriptor that holds `data` and that nobody can change."""
+    if sys.platform != "linux":
+        with tempfile.TemporaryFile() as file:
+            file.write(data)
+            file.seek(0)
+            return os.dup(file.fileno())
+    import fcntl
+
+    number = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    with open(number, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(number, 0, os.SEEK_SET)
+    fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    return number
+
+
+def _user() -> tuple[int, socket.socket]:
+    """A uid that nobody has, for the programs of one jail, and what keeps other jails from it while it is open."""
     try:
         lines = Path("/proc/self/uid_map").read_text().splitlines()
         highest = max(int(first) + int(count) for first, _, count in map(str.split, lines))
     except (OSError, ValueError):
         highest = 1 << 16
-    return range(200_000, 250_000) if highest > 250_000 else range(60_000, 65_000)
+    for number in (
+        range(200_000, 250_000) if highest > 250_000 else range(60_000, 65_000)
+    ):  # of few that are mapped
+        lock = socket.socket(socket.AF_UNIX)
+        try:
+            lock.bind(f"\0rlkit-sandbox-user-{number}")  # the kernel frees it, however its holder ends
+            return number, lock
+        except OSError:
+            lock.close()
+    raise RuntimeError("The sandbox does not start: every user for programs is taken.")
 
 
-_BOOT = """import sys, os, json, importlib.machinery as machinery
-folders, installed = json.loads(sys.argv[1])
-sys.argv[:] = sys.argv[2:]
-sys.path[:0] = [os.path.dirname(sys.argv[0])]
-sys.path += [f for f in ("/packages",) if os.path.isdir(f)] + installed
-class Packages:
-    def find_spec(name, path=None, target=None):
-        return machinery.PathFinder.find_spec(name, [folders[name]]) if path is None and name in folders else None
-sys.meta_path.append(Packages)
-import jail
-jail.main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4:])"""
-"""Starts the jail. Packages are in a folder of their own, or of the machine's folders only those named are imported."""
+# --- The command that starts a jail -------------------------------------------------------------------
+
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import jail; jail.main(sys.argv[2])"
+_INNER = ("jail.py", "inside.py", "testing.py")
 
 
-def _bubblewrap(python: str, installed: list[str]) -> list[str]:
+def _command(level: str, settings: dict[str, Any]) -> list[str]:
+    own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
+    installed = _site_folders() if settings["modules"] else []
+    loads = Path(python).name == Path(own).name  # what is compiled, which needs a Python like ours
+    packages = {name: path for name, path in _packages().items() if loads or name not in _COMPILED}
+    paths, home, outside = installed, str(_HERE), []
+    if level == "bubblewrap":
+        bound = {f"/jail/{name}": str(_HERE / name) for name in _INNER}
+        bound |= {f"/packages/{name}": path for name, path in packages.items()}
+        bound |= {f"/installed/{i}": folder for i, folder in enumerate(installed)}
+        outside, home, packages = _bubblewrap(python, bound), "/jail", {}
+        paths = ["/packages", *(place for place in bound if place.startswith("/installed"))]
+    folders = {name.removesuffix(".py"): str(Path(path).parent) for name, path in packages.items()}
+    settings |= {"level": level, "paths": paths, "folders": folders}
+    return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
+
+
+def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
+    """The beginning of the command: a system with the files `bound`, by their place in it."""
     root = os.geteuid() == 0
     line = ["bwrap", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
     for name in ("CAP_SYS_ADMIN", "CAP_KILL", *(("CAP_SETUID", "CAP_SETGID") if root else ())):
         line += ["--cap-add", name]
     line += ["--clearenv"]
-    for name, value in Level.environment.items():
+    for name, value in ENVIRONMENT.items():
         line += ["--setenv", name, value]
     for place in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(place):
@@ -210,146 +333,34 @@ def _bubblewrap(python: str, installed: list[str]) -> list[str]:
         for parent in reversed(Path(prefix).parents[:-1]):
             line += ["--perms", "0755", "--dir", str(parent)]
         line += ["--ro-bind", prefix, prefix]
-    for folder in _site_folders(prefix):
-        line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
+    for folder in _site_folders(prefix, "/usr", "/usr/local"):
+        if folder.startswith(("/usr/", f"{prefix}/")):
+            line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for folder in ("/jail", "/packages", *(("/installed",) if installed else ())):
+    for folder in sorted({str(Path(place).parent) for place in bound}):
         line += ["--perms", "0755", "--dir", folder]
-    bound = {f"/jail/{name}": str(_HERE / name) for name in _INNER}
-    bound |= {f"/packages/{name}": folder for name, folder in _packages().items()}
-    bound |= {f"/installed/{index}": folder for index, folder in enumerate(installed)}
     for place, origin in bound.items():
         line += ["--ro-bind", origin, place]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-_INNER = ("jail.py", "inside.py", "plain.py", "testing.py")
-
-
-def _site_folders(prefix: str) -> list[str]:
-    folders = {*site.getsitepackages([prefix]), *site.getsitepackages(["/usr", "/usr/local"]), *sys.path}
-    names = ("site-packages", "dist-packages")
-    visible = ("/usr/", f"{prefix}/")
-    return sorted(f for f in folders if Path(f).name in names and f.startswith(visible) and os.path.isdir(f))
-
-
-def _installed() -> list[str]:
-    """The folders of installed packages that this process imports from."""
-    folders = dict.fromkeys(map(os.path.realpath, sys.path))
+def _site_folders(*prefixes: str) -> list[str]:
+    """The folders of installed packages that this process imports from, and those under the prefixes."""
+    folders = dict.fromkeys([*sys.path, *site.getsitepackages([*prefixes])])
     return [f for f in folders if f.endswith("-packages") and os.path.isdir(f)]
 
 
-def _importable(python: str) -> dict[str, str]:
-    """The folders of `_packages` by module, for a level that sees the machine's files: what is compiled loads in a
-    Python like ours only."""
-    own = os.path.realpath(python) == _python() or _version(python) == list(sys.version_info[:2])
-    found = {name.removesuffix(".py"): str(Path(path).parent) for name, path in _packages().items()}
-    return {name: folder for name, folder in found.items() if own or name not in _COMPILED}
-
-
-@lru_cache
-def _version(python: str) -> list[int]:
-    """Its major and minor version."""
-    ask = "import sys; print(*sys.version_info[:2])"
-    done = subprocess.run([python, "-I", "-S", "-c", ask], capture_output=True, text=True, timeout=30)
-    return [int(word) for word in done.stdout.split()]
-
-
 def _packages() -> dict[str, str]:
-    """The few installed packages that programs and pytest suites may import."""
-    found = {}
-    for folder in (Path(f) for f in [*sys.path, *site.getsitepackages()]):
-        for name in _PACKAGES:
-            path = folder / name
-            if name not in found and (path.is_file() if name.endswith(".py") else path.is_dir()):
-                found[name] = str(folder / name)
-    return found
+    """The few installed packages that programs and pytest suites may import, by name."""
+    places = [(name, Path(folder, name)) for folder in _site_folders(sys.prefix) for name in _PACKAGES]
+    return {name: str(path) for name, path in reversed(places) if path.exists()}
 
 
-def _python() -> str:
-    """The interpreter behind a virtual environment."""
-    return os.path.realpath(sys.executable)
-
-
-def _public_python() -> str | None:
-    """An interpreter that every user can read, since programs run as another user."""
-    for path in (_python(), "/usr/bin/python3", "/usr/local/bin/python3"):
+def _python(level: str) -> str | None:
+    """The interpreter behind a virtual environment; without namespaces one that every user can read, if any."""
+    own = os.path.realpath(sys.executable)
+    for path in (own, "/usr/bin/python3", "/usr/local/bin/python3"):
         real = Path(os.path.realpath(path))
-        if real.exists() and all(parent.stat().st_mode & 0o001 for parent in real.parents):
+        if level != "rlimits" or (real.exists() and all(p.stat().st_mode & 0o001 for p in real.parents)):
             return str(real)
     return None
-
-
-# --- Memory of a jail and of everything it starts, limited as one sum by the kernel (cgroup version 2).
-# Where no such cgroup can be made (version 1, a container with a read-only hierarchy, an ordinary user without
-# delegation), the jail adds up the memory of its processes every 50 ms instead.
-
-OWN = 64 << 20  # bytes for the jail's own interpreter
-_ROOT = Path("/sys/fs/cgroup")
-_ENTER = 'echo $$ > "$0" && exec "$@"'
-
-
-def group_folder(root: Path = _ROOT, own: str | None = None) -> Path | None:
-    """The nearest cgroup above this process whose children can have a memory limit and where one may be made.
-
-    A cgroup with processes of its own cannot pass controllers on, so it is never this process's own one unless
-    that is the root.
-    """
-    if own is None:
-        with contextlib.suppress(OSError):
-            lines = Path("/proc/self/cgroup").read_text().splitlines()
-            own = next((line[3:] for line in lines if line.startswith("0::")), None)
-    if own is None or not (root / "cgroup.controllers").exists():
-        return None
-    here = root / own.strip("/")
-    for folder in (here, *here.parents):
-        with contextlib.suppress(OSError):
-            control = (folder / "cgroup.subtree_control").read_text().split()
-            if "memory" in control and os.access(folder, os.W_OK):
-                return folder
-        if folder == root:
-            return None
-    return None
-
-
-class Group:
-    """A cgroup for one jail.
-
-    Raises:
-        OSError: it cannot be made, or has no memory limit.
-    """
-
-    def __init__(self, parent: Path, name: str, memory: int) -> None:
-        self.folder = parent / name
-        self.folder.mkdir()
-        try:
-            (self.folder / "memory.max").write_text(str(memory + OWN))
-            with contextlib.suppress(OSError):  # kernels without swap accounting
-                (self.folder / "memory.swap.max").write_text("0")
-        except OSError:
-            self.close()
-            raise
-
-    def command(self, command: list[str]) -> list[str]:
-        """The command, started inside the group."""
-        return ["/bin/sh", "-c", _ENTER, str(self.folder / "cgroup.procs"), *command]
-
-    def kills(self) -> int:
-        """How many processes the kernel has ended here for want of memory."""
-        with contextlib.suppress(OSError, ValueError):
-            for line in (self.folder / "memory.events").read_text().splitlines():
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
-        return 0
-
-    def close(self) -> None:
-        """Remove the group, whose processes have ended or are about to."""
-        for _ in range(50):
-            try:
-                self.folder.rmdir()
-            except FileNotFoundError:
-                return
-            except OSError:
-                time.sleep(0.02)
-            else:
-                return

@@ -1,79 +1,297 @@
-"""What runs test code in the sandbox: against a program in another process, or in the program's own.
+"""Test code: what it says before it is run, and running it in the sandbox.
 
-Standard library only. The process of the tests calls the program's functions by name and gets plain values; no object
-of the program is ever asked whether it is equal, smaller or inside. Tests that need such objects run in the program's
-process instead; nothing they say can be trusted.
+Standard library only. Tests run in a process of their own, which calls the program's functions by name and gets plain
+values; no object of the program is ever asked whether it is equal, smaller or inside. Tests that need such objects run
+in the program's process instead; nothing they say can be trusted.
 """
 
 from __future__ import annotations
 
 import ast
 import builtins
+import codeop
+import collections
 import contextlib
+import decimal
+import fractions
 import importlib
 import importlib.util
 import itertools
-import json
+import re
 import signal
 import socket
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 try:
-    from inside import FUTURE, PRELUDE, new_module, run_code, said, solution_module
-    from plain import Lost, Opaque, Plain, receive, send
+    import inside
 except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox.inside import FUTURE, PRELUDE, new_module, run_code, said, solution_module
-    from rlkit.rewards.sandbox.plain import Lost, Opaque, Plain, receive, send
+    from rlkit.rewards.sandbox import inside
+
+# --- Reading ------------------------------------------------------------------------------------------
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
+_PLAIN_TYPES = (
+    *(str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range),
+    *(collections.deque, decimal.Decimal, fractions.Fraction),
+)
+_PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
+_IN_PROCESS = frozenset(
+    "redirect_stdout redirect_stderr capsys capfd StringIO stdout stdin monkeypatch patch mock MagicMock inspect "  # noqa: SIM905
+    "signature next islice eval exec compile __import__ pickle subprocess asyncio tracemalloc getattr setattr vars "
+    "__name__ __doc__ __dict__ __class__".split()
+)
+"""What tests use to look into the process that the program runs in."""
+_CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
+_BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
 
 
-class Program:
+class TestCode:
+    """Test code as it is written, which alone decides how it is run: the program has no say in it.
+
+    Args:
+        prefix: code that is run before it; functions and classes without a body only announce the program's.
+        entry: the function under test, of `Solution` where the program defines it there.
+        pytest: whether pytest runs it.
+
+    Raises:
+        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
+    """
+
+    __test__ = False
+
+    def __init__(self, text: str, prefix: str = "", entry: str | None = None, pytest: bool = False) -> None:
+        self.text, self.prefix, self.entry = text, prefix, entry.rpartition(".")[2] if entry else None
+        self.tree, before = ast.parse(text), ast.parse(prefix)
+        self.nodes, self.before = list(ast.walk(self.tree)), list(ast.walk(before))
+        imports = [n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
+        names = {name for n in imports for name in _modules(n)}
+        self.imported = sorted(names - {"", "solution", "__future__"})
+        """The modules that it needs."""
+        self.pytest = pytest or ("pytest" in self.imported and any(map(_is_test, self.tree.body)))
+        self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
+        froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.module == "solution"]
+        self.explicit = {a.name for n in froms for a in n.names}
+        self.explicit |= {
+            n.attr for n in self.nodes if isinstance(n, ast.Attribute) and _id(n.value) == "solution"
+        }
+        """The names that it imports from the program, or takes from it as attributes."""
+        self.used = {*map(_id, self.nodes)} | self.explicit | {"Solution", self.entry or "Solution"}
+
+    @cached_property
+    def free(self) -> set[str]:
+        """The names that it takes from the program: those that are not Python's, its own or the prefix's."""
+        known = {*dir(builtins), *inside.PRELUDE, *sys.stdlib_module_names, "np"}
+        known |= {n.name for n in self.before if isinstance(n, _DEFINITIONS)} - self.announced
+        known |= {n.name for n in self.nodes if isinstance(n, _DEFINITIONS)}
+        aliases, loaded = set(), set()
+        for node in [*self.nodes, *self.before]:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = {(a.asname or a.name).partition(".")[0] for a in node.names}
+                (aliases if getattr(node, "module", "") == "solution" else known).update(names)
+            elif isinstance(node, ast.Name):
+                (loaded if isinstance(node.ctx, ast.Load) else known).add(node.id)
+            elif isinstance(node, ast.arg | ast.ExceptHandler):
+                known.add(node.arg if isinstance(node, ast.arg) else node.name or "")
+        return (loaded & self.used) - (known - {"Solution"}) | aliases
+
+    def checks(self) -> bool:
+        """Whether running it can reach anything that fails."""
+        definitions = {n.name: n for n in self.tree.body if isinstance(n, _DEFINITIONS)}
+        others = [] if self.pytest else [n for n in self.tree.body if not isinstance(n, _DEFINITIONS)]
+        todo: list[ast.AST] = [*filter(_is_test, self.tree.body), *others]
+        while todo:
+            nodes = list(ast.walk(todo.pop()))
+            if any(map(_is_check, nodes)):
+                return True
+            todo += [definitions.pop(name) for name in {*map(_id, nodes)} & definitions.keys()]
+        return False
+
+    def counted(self) -> ast.Module:
+        """The tree, changed so that every check calls `__check__()` first."""
+        for node in self.nodes:
+            for field in ("body", "orelse", "finalbody"):
+                if isinstance(block := getattr(node, field, None), list):
+                    for child in [child for child in block if _is_check(child)]:
+                        call = ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), [], []))
+                        ast.fix_missing_locations(ast.copy_location(call, child))
+                        block.insert(block.index(child), call)
+        return self.tree
+
+    def needs_program(self) -> bool:
+        """Whether it uses more of a program than the plain values of its functions: its classes, the functions that it
+        returns, what it prints."""
+        free, nodes = self.free, self.nodes
+        parameters = {n.arg for n in nodes if isinstance(n, ast.arg)}
+        fields = ("id", "attr", "name")
+        known = _PLAIN_ATTRIBUTES | {getattr(n, f) for n in self.before for f in fields if hasattr(n, f)}
+        pairs = [(_id(t), n.value) for n in nodes if isinstance(n, ast.Assign) for t in n.targets]
+        pairs += [(n.target.id, n.value) for n in nodes if isinstance(n, ast.NamedExpr)]
+        solutions = {name for name, value in pairs if name and _callee(value) == "Solution"}
+        solutions |= {"solution"} - free
+
+        def is_result(node: ast.AST) -> bool:
+            """A call of the program."""
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                return _callee(node.func.value) == "Solution" or _id(node.func.value) in solutions
+            return _callee(node) in (free | parameters) - {"Solution"}
+
+        results = {name for name, value in pairs if name and is_result(value)}
+        functions = self._compared()
+        for node in nodes:
+            names = {_id(n) for n in ast.iter_child_nodes(node)} & free
+            found: object = isinstance(node, ast.Await | ast.AsyncFunctionDef)
+            if isinstance(node, ast.Name):
+                found = node.id in _IN_PROCESS - {"__name__"}
+            elif isinstance(node, ast.Attribute):
+                foreign = node.attr not in known and (is_result(node.value) or _id(node.value) in results)
+                found = foreign or names or node.attr in _IN_PROCESS
+            elif isinstance(node, ast.Call):
+                name = _callee(node)
+                is_class = (
+                    name in free - {"Solution"} and _CLASS_NAME.fullmatch(name) and node not in functions
+                )
+                by_class = (name or getattr(node.func, "attr", "")) in _BY_CLASS and names - {name}
+                found = is_class or by_class or is_result(node.func) or name in results - parameters
+            elif isinstance(node, ast.ExceptHandler | ast.ClassDef | ast.withitem):
+                found = names
+            elif isinstance(node, ast.FunctionDef):
+                found = free & {_id(n) for d in node.decorator_list for n in ast.walk(d)}
+            if found:
+                return True
+        return False
+
+    def _compared(self) -> set[ast.AST]:
+        """Calls that are compared with something that is not the program's: of functions, whatever their names."""
+        found: set[ast.AST] = set()
+        for node in self.nodes:
+            if isinstance(node, ast.Assert):
+                test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
+                sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
+                own = [side for side in sides if self.free & {*map(_id, ast.walk(side))}]
+                found |= {*own} if len(own) == 1 else set()
+        return found
+
+
+def last_function(program: str) -> str | None:
+    """The last function of a program, or method of its `Solution`, that no other one uses."""
+    body: list[Any] = ast.parse(program).body
+    functions = [n for n in body if isinstance(n, ast.FunctionDef)]
+    if not functions:
+        methods = [n for c in body if isinstance(c, ast.ClassDef) and c.name == "Solution" for n in c.body]
+        functions = [n for n in methods if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
+    uses = {f.name: {_id(n) or getattr(n, "attr", "") for n in ast.walk(f)} for f in functions}
+    free = [name for name in uses if not any(name in uses[other] for other in uses if other != name)]
+    return (free or [*uses, None])[-1]
+
+
+def _id(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _callee(node: ast.AST) -> str:
+    """The name that is called."""
+    return _id(node.func) if isinstance(node, ast.Call) else ""
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    """The names of the top-level modules that an import needs."""
+    names = (
+        [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""][node.level :]
+    )
+    return [name.partition(".")[0] for name in names]
+
+
+def _is_test(node: ast.stmt) -> bool:
+    """Whether it is run without being called: check(candidate), a test function, a test case."""
+    if isinstance(node, ast.ClassDef):
+        return node.name.startswith("Test") or any(ast.unparse(b).endswith("TestCase") for b in node.bases)
+    return isinstance(node, _FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
+
+
+def _is_announced(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether a function or class of the prefix has no body yet."""
+    idle = (ast.Pass, ast.Raise, ast.Import, ast.ImportFrom)
+    said = [n.value if isinstance(n, ast.Expr) else n for n in node.body]
+    if isinstance(node, ast.ClassDef):
+        return node.name == "Solution"
+    return all(isinstance(n, (*idle, ast.Constant)) for n in said)
+
+
+def _is_check(node: ast.AST) -> bool:
+    """Whether a statement can fail because the program is wrong: assert, self.assertEqual(…), with raises(…), or a
+    branch that raises, asserts a constant or exits."""
+    if isinstance(node, ast.Expr):
+        return _begins(node.value, "assert", "fail", "check_")
+    if any(_begins(item.context_expr, "assert", "raises", "warns") for item in getattr(node, "items", ())):
+        return True  # a with statement
+    if not isinstance(node, ast.stmt) or isinstance(node, _DEFINITIONS):
+        return False
+    return isinstance(node, ast.Assert) or any(
+        isinstance(child, ast.Raise)
+        or (isinstance(child, ast.Assert) and isinstance(child.test, ast.Constant))
+        or (isinstance(child, ast.Expr) and _begins(child.value, "exit", "_exit", "quit"))
+        for part in [node, *getattr(node, "handlers", ())]
+        for child in ast.iter_child_nodes(part)
+    )
+
+
+def _begins(node: ast.AST, *beginnings: str) -> bool:
+    """Whether it is a call of a name with such a beginning."""
+    name = _callee(node) or getattr(getattr(node, "func", None), "attr", "")
+    return name.startswith(beginnings)
+
+
+# --- Running ------------------------------------------------------------------------------------------
+
+
+class _Program:
     """In the tests' process: the program in the other one, whose functions can be called.
 
     Args:
         shared: classes of the prefix, by name.
+
+    Raises:
+        Lost: the program fails to load; the message says why.
     """
 
     def __init__(self, sock: socket.socket, shared: Mapping[str, Any]) -> None:
-        self.insufficient: str | None = None
-        """What the tests passed to the program that is no plain value, if anything."""
-        self._file, self._shared = sock.makefile("rwb"), shared
-        self._plain = Plain(shared, self._other, lambda node: Opaque(str(node[1])))
-        self._functions: dict[str, Any] = {}
-        self._count = itertools.count()
-
-    def names(self) -> dict[str, Any]:
-        """What the program defines, once it is loaded: a function for each function, None for each other value.
-
-        Raises:
-            Lost: it fails to load; the message says why.
-        """
-        kind, content = receive(self._file)
+        self.insufficient = False
+        """Whether the tests passed something to the program that is no plain value."""
+        self._channel, self._shared, self._count = inside.Channel(sock), shared, itertools.count()
+        self._plain = inside.Plain(shared)
+        kind, content = self._channel.receive()
         if kind != "loaded":
-            raise Lost(str(content)[:300])
-        for name, called in dict(content).items():
-            self._functions[str(name)] = self._function(str(name)) if called else None
-        if "Solution" in self._functions:
-            self._functions["Solution"] = self._solution()
-        return self._functions
+            raise inside.Lost(str(content)[:300])
+        self._callable = {str(name): bool(called) for name, called in content}
 
-    def call(self, name: str, number: int | None = None, arguments: Any = (), keywords: Any = None) -> Any:
+    def names(self, used: set[str]) -> dict[str, Any]:
+        """A function for each of the program's functions, and the values of its other names."""
+        found = {
+            n: self._function(n) if called else None for n, called in self._callable.items() if n in used
+        }
+        found |= {n: self._call(n, None, [], {}) for n, value in found.items() if value is None}
+        return found | ({"Solution": self._solution()} if "Solution" in found else {})
+
+    def _call(self, name: str, number: int | None, arguments: Any, keywords: Any) -> Any:
         """The plain value of a call, or of a name that is no function. What the program raises is raised here."""
-        nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords or {})])
-        send(self._file, "call", nodes)
-        kind, *content = receive(self._file)
+        try:
+            nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords)])
+        except inside.NotPlain as error:
+            self.insufficient = self.insufficient or not error.opaque
+            raise
+        self._channel.send(nodes)
+        kind, *content = self._channel.receive()
         if kind == "raise":
             raise self._exception(*content)
         return self._plain.decode(content[0], passed)[0][0]
 
     def _function(self, name: str, number: int | None = None) -> Any:
-        def function(*arguments: Any, **keywords: Any) -> Any:
-            return self.call(name, number, arguments, keywords)
-
-        function.__name__ = name
-        return function
+        return lambda *arguments, **keywords: self._call(name, number, arguments, keywords)
 
     def _solution(self) -> Any:
         program = self
@@ -89,30 +307,12 @@ class Program:
 
         return Solution
 
-    def _other(self, item: Any) -> list[Any]:
-        """The node of what the tests pass: a function of the program or of the standard library, by its name."""
-        if isinstance(item, Opaque):
-            raise TypeError(f"a {item.kind} is no plain value")
-        if type(item) is type(iter([])):
-            return ["iterator", list(item)]
-        name, home = getattr(item, "__name__", None), getattr(item, "__module__", None)
-        if isinstance(name, str) and name in self._functions and self._functions[name] is item:
-            return ["function", name]
-        standard = isinstance(name, str) and isinstance(home, str) and home in sys.stdlib_module_names
-        if standard and getattr(sys.modules.get(str(home)), str(name), None) is item:
-            return ["import", home, name]
-        self.insufficient = type(item).__name__
-        raise TypeError(f"a {self.insufficient} is no plain value")
-
     def _exception(self, base: str, name: str, arguments: list[Any]) -> Exception:
         """The program's exception as the nearest built-in one: never one that ends this process."""
-        cls = getattr(builtins, str(base), None)
+        cls = self._shared.get(name) or getattr(builtins, str(base), None)
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
             cls = Exception
-        own = self._shared.get(name)
-        if isinstance(own, type) and issubclass(own, Exception):
-            cls = own
-        elif name != cls.__name__:
+        if name != cls.__name__:
             cls = type(str(name), (cls,), {})
         try:
             return cls(*arguments)
@@ -120,289 +320,200 @@ class Program:
             return Exception(name, *arguments)
 
 
-def tests(verdict: socket.socket, request: dict[str, Any], sock: socket.socket | None = None) -> None:
-    """Run test code and write one JSON line with the outcome to `verdict`.
+def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
+    """Run test code and send the job's nonce and the outcome: passed, total, error, fault (why the tests say nothing)
+    and insufficient (whether they pass to the program what is no plain value).
 
     Args:
-        request: tests, prefix, entry, announced (whether the row names the entry), pytest (whether pytest runs them),
-            all (go on after a failure), each (seconds from one check to the next, after which the process is ended),
-            nonce (which the outcome repeats), and without `sock` the program, which is then run in this process.
+        job: tests, prefix, entry and pytest (of TestCode), named (the entry that the row names), all (go on after a
+            failure), each (seconds from one check to the next, after which the process is ended), nonce, and without
+            `sock` the program, which is then run in this process.
         sock: leads to the process with the program.
     """
-    outcome: dict[str, Any] = {"passed": 0, "total": 1, "error": None, "checks": 0}
-    signal.setitimer(signal.ITIMER_REAL, request["each"])
+    tests = _Run(job)
     try:
-        _examine(request, outcome, sock)
+        tests.prepare(sock)
+        if not tests.fault:
+            tests.pytest() if job["pytest"] else tests.statements()
     except BaseException as error:
-        outcome["error"] = outcome["error"] or (str(error) if isinstance(error, Lost) else said(error))
-    if not outcome["checks"]:
-        outcome["error"] = outcome["error"] or "no assertion was reached"
-    verdict.sendall(json.dumps({**outcome, "nonce": request["nonce"]}).encode() + b"\n")
+        tests.failed(str(error) if isinstance(error, inside.Lost) else inside.said(error))
+    if not tests.checks:
+        tests.failed("no assertion was reached")
+    insufficient = bool(tests.program and tests.program.insufficient)
+    outcome = {
+        "passed": tests.passed,
+        "total": max(1, tests.total),
+        "error": tests.error,
+        "fault": tests.fault,
+    }
+    verdict.send(job["nonce"], {**outcome, "insufficient": insufficient})
 
 
-def _examine(request: dict[str, Any], outcome: dict[str, Any], sock: socket.socket | None) -> None:
-    tree = ast.parse(request["tests"])
-    main = new_module("__main__")
-    try:
-        outcome["lacks"] = next(
-            (name for name in _imported(tree) if importlib.util.find_spec(name) is None), None
-        )
-        run_code(request["prefix"], "prefix.py", main)
-    except Exception as error:
-        outcome["fault"] = f"the prefix fails: {said(error)}"
-    if outcome["lacks"] or "fault" in outcome:
-        return
-    program, explicit = None, _explicit(tree)
-    used = (
-        {n.id for n in ast.walk(tree) if isinstance(n, ast.Name)} | explicit | {"Solution", request["entry"]}
-    )
-    if sock:
-        shared = {n: v for n, v in vars(main).items() if isinstance(v, type) and v.__module__ == "__main__"}
-        program = Program(sock, shared)
-        functions = program.names()
-        found = {n: functions[n] or program.call(n) for n in functions if n in used}
-    else:
-        module, names, before = solution_module(request["program"], request["prefix"])
-        main.__dict__.update(
-            (n, v) for n, v in before.items() if n in main.__dict__ and not n.startswith("__")
-        )
-        found = {n: module.__dict__[n] for n in names}
-    solution = types.ModuleType("solution")
-    sys.modules["solution"] = solution
-    bound = _bound(main, found, used, request)
-    solution.__dict__.update({n: v for n, v in found.items() if n in explicit} | bound)
-    main.__dict__.update(bound)
-    _pytest(main, tree, request, outcome) if request["pytest"] else _statements(main, tree, request, outcome)
-    if program and program.insufficient:
-        outcome["insufficient"] = program.insufficient
+class _Run:
+    """A run of test code, and what passed so far."""
 
+    def __init__(self, job: Mapping[str, Any]) -> None:
+        self.job, self.passed, self.total, self.checks = job, 0, 0, 0
+        self.error: str | None = None
+        self.fault: str | None = None
+        self.program: _Program | None = None
+        self.code = TestCode(job["tests"], job["prefix"], job["entry"], job["pytest"])
+        self.main = inside.new_module("__main__")
+        self.space = vars(self.main)
+        signal.setitimer(signal.ITIMER_REAL, job["each"])
 
-def _imported(tree: ast.Module) -> list[str]:
-    """The modules that the tests themselves need."""
-    names = [a.name for n in tree.body if isinstance(n, ast.Import) for a in n.names]
-    names += [n.module for n in tree.body if isinstance(n, ast.ImportFrom) and n.module and not n.level]
-    return [
-        name for name in (name.partition(".")[0] for name in names) if name not in ("solution", "__future__")
-    ]
+    def failed(self, why: str) -> None:
+        self.error = self.error or why[:300]
 
+    def check(self) -> None:
+        self.checks += 1
+        signal.setitimer(signal.ITIMER_REAL, self.job["each"])
 
-def _explicit(tree: ast.Module) -> set[str]:
-    """The names that tests import from `solution`, or take from it as attributes."""
-    froms = [n for n in ast.walk(tree) if isinstance(n, ast.ImportFrom) and n.module == "solution"]
-    attributes = [n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and isinstance(n.value, ast.Name)]
-    names = {n.attr for n in attributes if n.value.id == "solution"}  # type: ignore[attr-defined]
-    return names | {a.name for n in froms for a in n.names}
+    def prepare(self, sock: socket.socket | None) -> None:
+        """Run the prefix, and bring the program's names into the tests' namespace."""
+        names = [*self.code.imported, *(["pytest"] if self.job["pytest"] else [])]
+        if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
+            self.fault = (
+                f"the sandbox has no {lacking[0]}, which the tests run in: install it, and bubblewrap"
+            )
+            return
+        try:
+            inside.run_code(self.job["prefix"], "prefix.py", self.main)
+        except Exception as error:
+            self.fault = f"the prefix fails: {inside.said(error)}"
+            return
+        if sock:
+            shared = {
+                n: v for n, v in self.space.items() if isinstance(v, type) and v.__module__ == "__main__"
+            }
+            self.program = _Program(sock, shared)
+            found = self.program.names(self.code.used)
+        else:
+            module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
+            self.space.update((n, before[n]) for n in self.space.keys() & before.keys() if n[:2] != "__")
+            found = {n: vars(module)[n] for n in own}
+        self._bind(found)
 
+    def _bind(self, found: dict[str, Any]) -> None:
+        """Bind the program's names, and those of the standard library that the tests take for granted.
 
-def _bound(
-    main: types.ModuleType, found: dict[str, Any], used: set[str], request: dict[str, Any]
-) -> dict[str, Any]:
-    """The program's names in the tests' namespace, and those of the standard library that the tests take for granted.
+        The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
+        one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones.
+        """
+        own = self.space.keys() - self.code.announced
+        free = {n for n in found if n in self.code.used and n not in own}
+        mine = {n for n in free if not hasattr(builtins, n) and n not in inside.PRELUDE} or free
+        mine |= found.keys() & {"Solution", self.job["named"]}
+        bound = {n: inside.PRELUDE[n] for n in self.code.used - own if n in inside.PRELUDE}
+        for name in self.code.used & {"np", *sys.stdlib_module_names} - own - mine:
+            with contextlib.suppress(ImportError):
+                bound[name] = importlib.import_module("numpy" if name == "np" else name)
+        bound |= {n: found[n] for n in mine}
+        sys.modules["solution"] = solution = types.ModuleType("solution")
+        vars(solution).update({n: v for n, v in found.items() if n in self.code.explicit} | bound)
+        self.space.update(bound)
 
-    The prefix's names are the prefix's, unless it only announces what the program is to define. A name that hides
-    one of Python's counts only if it is what is tested: the tests' own `abs`, `sorted` and `Counter` are the real ones.
-    """
-    own = set(vars(main)) - {n.name for n in ast.parse(request["prefix"]).body if announced(n)}
-    tested = ("Solution", request["entry"] if request["announced"] else None)
-    free = [n for n in found if n in used and n not in own]
-    mine = [n for n in free if not hasattr(builtins, n) and n not in PRELUDE]
-    mine = (mine or free) + [n for n in tested if n in found]
-    modules = (used & {"np", *sys.stdlib_module_names}) - own - set(mine)
-    taken: dict[str, Any] = {n: PRELUDE[n] for n in used if n in PRELUDE and n not in own}
-    for name in modules:
-        with contextlib.suppress(ImportError):
-            taken[name] = importlib.import_module("numpy" if name == "np" else name)
-    return taken | {n: found[n] for n in mine}
+    def statements(self) -> None:
+        """Run the tests statement by statement, then what they define and do not call: check, test functions, test
+        cases. Each assertion at the top and each such function is a test."""
+        if "unittest" in self.code.imported:
+            vars(importlib.import_module("unittest"))["main"] = lambda *_, **__: (
+                None
+            )  # test cases are run below
+        self.space["__check__"] = self.check
+        compiled = codeop.Compile()  # knows the __future__ imports of the statements before
+        body = self.code.counted().body
+        for node in body:
+            code: Any = compiled(ast.Module([node], []), "tests.py", "exec")  # type: ignore[arg-type]
+            counts = isinstance(node, ast.Assert)
+            if not self._attempt(exec, code, self.space, counts=counts, line=f" (line {node.lineno})"):
+                break
+        self.total = sum(isinstance(node, ast.Assert) for node in body)
+        if self.error and not self.job["all"]:
+            return
+        called = {_callee(node) for node in self.code.nodes}
+        for name, value in list(self.space.items()):
+            code = getattr(value, "__code__", None)
+            if (
+                name not in called
+                and isinstance(value, types.FunctionType)
+                and code.co_filename == "tests.py"
+            ):
+                takes = code.co_argcount - len(value.__defaults__ or ())
+                if name == "check" and takes == 1:
+                    self._attempt(value, self._candidate())
+                elif takes == 0 and (name == "check" or name.startswith("test")):
+                    self._attempt(value)
+        if unittest := sys.modules.get("unittest"):
+            cases = [
+                v for v in self.space.values() if isinstance(v, type) and issubclass(v, unittest.TestCase)
+            ]
+            for case in cases:
+                self._run_case(case, unittest)
+        if not self.total:  # loops, or a function that asserts and is called
+            self.passed = int(not self.error)
 
-
-def announced(node: ast.stmt) -> bool:
-    """Whether a function or class of the prefix has no body yet."""
-    if isinstance(node, ast.ClassDef):
-        return node.name == "Solution"
-    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        return False
-    idle = (ast.Pass, ast.Raise, ast.Expr, ast.Import, ast.ImportFrom)
-    said = [n for n in node.body if isinstance(n, idle)]
-    return len(said) == len(node.body) and all(
-        isinstance(n.value, ast.Constant) for n in said if isinstance(n, ast.Expr)
-    )
-
-
-def is_check(node: ast.AST) -> bool:
-    """Whether a statement can fail because the program is wrong: assert, self.assertEqual(…), with raises(…), or a
-    branch that raises, asserts a constant or exits."""
-    if isinstance(node, ast.Assert):
-        return True
-    if isinstance(node, ast.Expr):
-        return _is_call(node.value, "assert", "fail", "check_")
-    if isinstance(node, ast.With | ast.AsyncWith) and any(
-        _is_call(item.context_expr, "assert", "raises", "warns") for item in node.items
-    ):
-        return True
-    blocks = [getattr(node, field, ()) for field in ("body", "orelse", "finalbody")]
-    blocks += [handler.body for handler in getattr(node, "handlers", ())]
-    return not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module) and any(
-        isinstance(child, ast.Raise)
-        or (isinstance(child, ast.Assert) and isinstance(child.test, ast.Constant))
-        or (isinstance(child, ast.Expr) and _is_call(child.value, "exit", "_exit", "quit"))
-        for block in blocks
-        if isinstance(block, list)
-        for child in block
-    )
-
-
-def _is_call(node: ast.AST, *beginnings: str) -> bool:
-    if not isinstance(node, ast.Call):
-        return False
-    name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
-    return name.startswith(beginnings)
-
-
-class _Counted(ast.NodeTransformer):
-    """Every check calls `__check__()` first."""
-
-    def generic_visit(self, node: ast.AST) -> ast.AST:
-        super().generic_visit(node)
-        for field in ("body", "orelse", "finalbody"):
-            if isinstance(block := getattr(node, field, None), list):
-                setattr(node, field, [new for child in block for new in self._with_call(child)])
-        return node
-
-    def _with_call(self, node: ast.stmt) -> list[ast.stmt]:
-        if not is_check(node):
-            return [node]
-        call = ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), [], []))
-        return [ast.fix_missing_locations(ast.copy_location(call, node)), node]
-
-
-def _counting(request: dict[str, Any], outcome: dict[str, Any]) -> Callable[[], None]:
-    def check() -> None:
-        outcome["checks"] += 1
-        signal.setitimer(signal.ITIMER_REAL, request["each"])
-
-    return check
-
-
-def _statements(
-    main: types.ModuleType, tree: ast.Module, request: dict[str, Any], outcome: dict[str, Any]
-) -> None:
-    """Run the tests statement by statement, then what they define and do not call: check, test functions, test cases.
-    Each assertion at the top and each such function is a test."""
-    flags = compile(tree, "tests.py", "exec", dont_inherit=True).co_flags & FUTURE
-    called = {n.func.id for n in ast.walk(tree) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}
-    outcome["total"] = 0
-    if any(name == "unittest" for name in _imported(tree)):
-        unittest: Any = importlib.import_module("unittest")
-        unittest.main = lambda *_, **__: None  # the test cases are run below
-    main.__dict__["__check__"] = _counting(request, outcome)
-
-    def attempt(code: Any, *arguments: Any, counts: bool = True, line: str = "") -> bool:
-        """Whether to go on."""
-        outcome["total"] += counts
+    def _attempt(self, code: Any, *arguments: Any, counts: bool = True, line: str = "") -> bool:
+        """Run one test or, where it does not count, a statement between them: whether to go on."""
+        self.total += counts
         try:
             code(*arguments)
-            outcome["passed"] += counts
         except SystemExit as stop:
             if stop.code:
-                raise AssertionError("the tests failed") from None
+                self.failed("the tests failed")
             return False
         except Exception as error:
-            if not counts and not isinstance(error, AssertionError):
-                raise
-            outcome["error"] = outcome["error"] or said(error) + line
-            return request["all"]
+            self.failed(inside.said(error) + line)
+            return self.job["all"]
+        self.passed += counts
         return True
 
-    body = _Counted().visit(tree).body
-    later = sum(isinstance(node, ast.Assert) for node in body)
-    for node in body:
-        code = compile(ast.Module([node], []), "tests.py", "exec", flags, dont_inherit=True)
-        if not attempt(
-            exec, code, vars(main), counts=isinstance(node, ast.Assert), line=f" (line {node.lineno})"
-        ):
-            break
-    outcome["total"] = max(outcome["total"], later)
-    if outcome["error"] and not request["all"]:
-        outcome["total"] = max(1, outcome["total"])
-        return
-    for function, *arguments in _uncalled(main, called, request):
-        attempt(function, *arguments)
-    for case in [v for v in vars(main).values() if _is_case(v)]:
-        _test_case(case, outcome)
-    if not outcome["total"]:  # loops, or a function that asserts and is called
-        outcome["total"], outcome["passed"] = 1, int(not outcome["error"])
+    def _candidate(self) -> Any:
+        entry = self.job["entry"]
+        if entry in self.space:
+            return self.space[entry]
+        if entry and "Solution" in self.space:
+            return getattr(self.space["Solution"](), entry)
+        raise NameError(f"the program does not define {entry or 'a function'}")
 
+    def _run_case(self, case: Any, unittest: Any) -> None:
+        """Run a test case. A test that the program makes skip has failed; one that is marked to be skipped is none."""
+        result = unittest.TestResult()
+        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
+        marked = [
+            t for t, _ in result.skipped if getattr(getattr(t, t._testMethodName), "__unittest_skip__", False)
+        ]
+        failed = [
+            *result.failures,
+            *result.errors,
+            *((t, "a test that should not pass") for t in result.unexpectedSuccesses),
+        ]
+        failed += [(t, "a skipped test") for t, _ in result.skipped if t not in marked]
+        self.total += result.testsRun - len(marked)
+        self.passed += max(0, result.testsRun - len(marked) - len(failed))
+        if failed:
+            self.failed(failed[0][1].strip().rpartition("\n")[2])
 
-def _uncalled(main: types.ModuleType, called: set[str], request: dict[str, Any]) -> list[tuple[Any, ...]]:
-    """HumanEval's check(candidate) and functions test…(), where the tests define them and do not call them."""
-    found: list[tuple[Any, ...]] = []
-    for name, value in vars(main).items():
-        if (
-            isinstance(value, types.FunctionType)
-            and value.__code__.co_filename == "tests.py"
-            and name not in called
-        ):
-            takes = value.__code__.co_argcount - len(value.__defaults__ or ())
-            if name == "check" and takes == 1:
-                found.append((value, _candidate(main, request["entry"])))
-            elif (name == "check" or name.startswith("test")) and takes == 0:
-                found.append((value,))
-    return found
-
-
-def _candidate(main: types.ModuleType, entry: str | None) -> Any:
-    if entry in vars(main):
-        return vars(main)[str(entry)]
-    if entry and "Solution" in vars(main):
-        return getattr(vars(main)["Solution"](), entry)
-    raise NameError(f"the program does not define {entry or 'a function'}")
-
-
-def _is_case(value: Any) -> bool:
-    unittest = sys.modules.get("unittest")
-    return isinstance(value, type) and unittest is not None and issubclass(value, unittest.TestCase)
-
-
-def _test_case(case: Any, outcome: dict[str, Any]) -> None:
-    import unittest
-
-    result = unittest.TestResult()
-    unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-    failed = [*result.failures, *result.errors]
-    outcome["total"] += result.testsRun - len(result.skipped)
-    outcome["passed"] += result.testsRun - len(result.skipped) - len(failed) - len(result.unexpectedSuccesses)
-    if failed or result.unexpectedSuccesses:
-        last = failed[0][1].strip().rpartition("\n")[2] if failed else "a test passes that should not"
-        outcome["error"] = outcome["error"] or last[:300]
-
-
-def _pytest(
-    main: types.ModuleType, tree: ast.Module, request: dict[str, Any], outcome: dict[str, Any]
-) -> None:
-    """Run the tests as a file of pytest's."""
-    try:
+    def pytest(self) -> None:
+        """Run the tests as a file of pytest's."""
         import pytest
-    except ImportError:
-        outcome["lacks"] = "pytest"
-        return
-    counts = {"passed": 0, "failed": 0}
 
-    class Count:
-        def pytest_runtest_logreport(self, report: Any) -> None:
-            if report.failed:
-                counts["failed"] += 1
-                outcome["error"] = outcome["error"] or str(report.longrepr)[-300:]
-            elif report.when == "call" and report.passed:
-                counts["passed"] += 1
+        class Count:
+            @staticmethod
+            def pytest_runtest_logreport(report: Any) -> None:
+                if report.failed or report.when == "call":
+                    self.total += 1
+                    self.passed += report.outcome == "passed"
+                if report.failed:
+                    self.failed(str(report.longrepr)[-300:])
 
-    for name, value in {**vars(main), "__check__": _counting(request, outcome)}.items():
-        if not hasattr(builtins, name):  # the tests may use names that they do not import
-            setattr(builtins, name, value)
-    with open("test_solution.py", "w") as file:
-        file.write(ast.unparse(_Counted().visit(tree)))
-    status = pytest.main(["-q", "-p", "no:cacheprovider", "test_solution.py"], plugins=[Count()])
-    outcome["passed"], outcome["total"] = counts["passed"], max(1, sum(counts.values()))
-    if status == pytest.ExitCode.NO_TESTS_COLLECTED:
-        outcome["fault"] = "pytest collects no test"
-    elif status != 0 and not outcome["error"]:
-        outcome["error"] = f"pytest ended with {status!r}"
+        for name, value in {**self.space, "__check__": self.check}.items():
+            if not hasattr(builtins, name):  # the tests may use names that they do not import
+                setattr(builtins, name, value)
+        with open("test_solution.py", "w") as file:
+            file.write(ast.unparse(self.code.counted()))
+        status = pytest.main(["-q", "-p", "no:cacheprovider", "test_solution.py"], plugins=[Count()])
+        if status == pytest.ExitCode.NO_TESTS_COLLECTED and self.program:
+            self.fault = "pytest collects no test"
+        elif status != 0:
+            self.failed(f"pytest ended with {status!r}")
