@@ -1,17 +1,17 @@
 """A decoder-only forward pass in which the samples of a group share their prompt.
 
-Runs the modules of a Hugging Face Qwen2, Qwen3 or Llama model (or of a peft model around one) over
-`(P, S)` distinct prompts and `(B, T)` responses: the prompt of a group is computed once and its keys and
-values are used by all G samples, and only real tokens go through the layers. For the short problems of a
-ladder study that halves the tokens. Positions, masks and numbers are those of the model's own forward (tests
-compare the two to 1e-5). The trainer and the torch sampler run this one pass: the trainer on the modules
-themselves, the sampler on fused copies.
+Runs the modules of a Hugging Face Qwen2, Qwen3 or Llama model (or of a peft model around one) over (P, S) distinct
+prompts and (B, T) responses: the prompt of a group is computed once for all its samples, and only real tokens go
+through the layers. Positions, masks and numbers are those of the model's own forward (tests compare the two to 1e-5).
+The trainer runs this pass on the modules themselves, the torch sampler on fused copies.
 
 Not covered: sliding windows, mixtures of experts, other architectures; they are refused by name.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -24,15 +24,19 @@ from rlkit.models.attention import attention
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
 from rlkit.models.layout import Layout, spread
 from rlkit.models.logprobs import logits_of
-from rlkit.models.products import Product, merged_weight
+from rlkit.models.products import Product, base_of, merged_weight
 
 FAMILIES = ("qwen2", "qwen3", "llama")
 
 
-def supported(config) -> bool:
-    """Whether `Decoder` computes what this model computes."""
+def require_supported(config: Any, field: str) -> None:
+    """Raise UserError, beginning with `field`, where `Decoder` does not compute what this model computes."""
     sliding = "sliding_attention" in (getattr(config, "layer_types", None) or [])
-    return config.model_type in FAMILIES and not sliding and config.hidden_act == "silu"
+    if config.model_type not in FAMILIES or sliding or config.hidden_act != "silu":
+        raise UserError(
+            f"{field} holds a {config.model_type!r} model, which the local trainer does not run. "
+            f"It runs {', '.join(FAMILIES)} without sliding windows."
+        )
 
 
 @dataclass
@@ -95,14 +99,12 @@ class Block:
 
 
 def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:
-    """A norm's weight, `interleaved` where it is that of heads, and epsilon."""
+    """A norm's weight, `interleaved` where it is that of heads, and epsilon. A frozen one is a copy in the precision
+    that norms are computed in."""
     weight = interleaved(module.weight, head_dim) if head_dim else module.weight
-    return (_frozen(weight) if frozen else weight), module.variance_epsilon
-
-
-def _frozen(weight: Tensor) -> Tensor:
-    """A copy, in the precision that norms are computed in."""
-    return weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+    if frozen:
+        weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
+    return weight, module.variance_epsilon
 
 
 Attend = Callable[[int, Tensor], Tensor]
@@ -126,15 +128,11 @@ class Decoder:
     def __init__(
         self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER
     ) -> None:
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        if not supported(base.config):
-            raise UserError(
-                f"model.path holds a {base.config.model_type!r} model, which the local trainer does not run. "
-                f"It runs {', '.join(FAMILIES)} without sliding windows."
-            )
+        base = base_of(model)
+        config = base.config
+        require_supported(config, "model.path")
         self.base, self.core, self.frozen, self.checkpointing = base, base.model, frozen, checkpointing
         self.kernels = kernels
-        config = base.config
         self.dtype = getattr(base, "compute_dtype", None) or self.core.embed_tokens.weight.dtype
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
@@ -174,16 +172,15 @@ class Decoder:
     def refresh(self, model: Any) -> None:
         """Take over a model's weights in place, layer by layer: what was captured with these tensors stays valid, and
         no second copy of the model is made."""
-        base = model.get_base_model() if hasattr(model, "get_base_model") else model
-        blocks, embedding, norm = self._weights
-        embedding.copy_(base.model.embed_tokens.weight)
-        norm[0].copy_(base.model.norm.weight)
-        if self._head is not embedding:
-            self._head.copy_(merged_weight(base.lm_head))
-        for mine, layer in zip(blocks, base.model.layers, strict=True):
-            theirs = Block.of(layer, self.dtype, frozen=True)
-            for old, new in zip(mine.tensors(), theirs.tensors(), strict=True):
-                old.copy_(new)
+        base = base_of(model)
+        tied = self._head is self._weights[1]
+        head = [] if tied else [merged_weight(base.lm_head)]
+        layers = (Block.of(layer, self.dtype, frozen=True).tensors() for layer in base.model.layers)
+        theirs = chain(
+            [base.model.embed_tokens.weight, base.model.norm.weight], head, chain.from_iterable(layers)
+        )
+        for old, new in zip(self.tensors(), theirs, strict=True):
+            old.copy_(new)
 
     def tensors(self) -> list[Tensor]:
         """A frozen decoder's own copies."""
@@ -237,15 +234,11 @@ class Decoder:
         # The residual stream is at least float32: rounded to bfloat16 at each of its many additions, it would move
         # log-probs by hundredths between two ways of computing the same thing.
         x = F.embedding(ids, embedding).to(torch.promote_types(self.dtype, torch.float32))  # (N, d)
+        again = self.checkpointing and torch.is_grad_enabled()
+        layer: Any = partial(checkpoint, self._layer, use_reentrant=False) if again else self._layer
         for i, block in enumerate(blocks):
-            x = self._checkpointed(i, block, x, turns, attend)
+            x = layer(i, block, x, turns, attend)
         return self.kernels.norm(last_norm, x, self.dtype)
-
-    def _checkpointed(self, i: int, block: Block, x: Tensor, turns: Tensor, attend: Attend):
-        """A layer, whose activations are computed again in the backward pass where that is asked for."""
-        if not (self.checkpointing and torch.is_grad_enabled()):
-            return self._layer(i, block, x, turns, attend)
-        return checkpoint(self._layer, i, block, x, turns, attend, use_reentrant=False)
 
     def _layer(self, i: int, block: Block, x: Tensor, turns: Tensor, attend: Attend) -> Tensor:
         norm, rotary, swiglu = self.kernels.norm, self.kernels.rotary, self.kernels.swiglu

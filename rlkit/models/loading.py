@@ -22,9 +22,10 @@ from transformers import (
 
 from rlkit.config import Model
 from rlkit.errors import UserError
-from rlkit.models import decoder, packaged
+from rlkit.models import packaged
+from rlkit.models.decoder import require_supported
 from rlkit.models.ladder import build_ladder_model
-from rlkit.models.products import merged_weight
+from rlkit.models.products import base_of, merged_weight
 from rlkit.models.prompts import encode_chats
 from rlkit.models.shapes import is_ladder
 from rlkit.models.tokenizer import byte_tokenizer
@@ -40,8 +41,8 @@ class Policy:
 
     Attributes:
         model: the causal model, or a peft model around it.
-        stop_ids: every end-of-sequence id of the tokenizer and of the generation config (chat models
-            often have two; missing one cuts every answer at the length limit).
+        stop_ids: every end-of-sequence id of the tokenizer and of the generation config (chat models often have two;
+            missing one cuts every answer at the length limit).
         pad_id: filler; never attended to and never scored, so it may equal an end-of-sequence id.
     """
 
@@ -86,26 +87,46 @@ class Policy:
         return tokenizer.batch_decode(lists, skip_special_tokens=True)
 
 
+def load_policy(
+    config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
+) -> Policy:
+    """The policy of a run's `model` section, with a fresh LoRA adapter when `lora_rank` is set.
+
+    Args:
+        path: load weights from here instead of `config.path` (a warm-started or trained folder).
+        seed: of random ladder weights and of the adapter's initial weights.
+    """
+    dtype = getattr(torch, config.dtype)
+    master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
+    model, tokenizer = load_model(str(path or config.path), master, seed)
+    if master != dtype:
+        model.compute_dtype = dtype  # pyright: ignore[reportAttributeAccessIssue]  # read by Decoder
+    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers' wrapper loses the bound self
+    ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    listed = [*(ids if isinstance(ids, list) else [ids]), tokenizer.eos_token_id]
+    stops = tuple(sorted({i for i in listed if i is not None}))
+    if config.lora_rank:
+        model = add_lora(model, config, seed)
+    model.eval()  # no dropout except an adapter's, which training switches on
+    pad = tokenizer.pad_token_id
+    return Policy(model, tokenizer, stops, pad if isinstance(pad, int) else stops[0])
+
+
 def load_model(
     path: str, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """The model and tokenizer at `path`: a ladder size (random weights from `seed`), a packaged model, a
-    folder or a hub id.
+    """The model and tokenizer at `path`: a ladder size (random weights from `seed`), a packaged model, a folder or a
+    hub id.
 
     Raises:
         UserError: nothing is there, the architecture does not run here, or there is no chat template.
     """
     if is_ladder(path):
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
-        return built.to(dtype), load_tokenizer(path)
+        return built.to(dtype), byte_tokenizer()
     check_path(path)
     with pretrained(path) as found:
-        config = AutoConfig.from_pretrained(**found)
-        if not decoder.supported(config):
-            raise UserError(
-                f"model.path is {path!r}, a {config.model_type!r} model, which the local trainer does not run. It runs "
-                f"{', '.join(decoder.FAMILIES)} without sliding windows."
-            )
+        require_supported(AutoConfig.from_pretrained(**found), f"model.path {path!r}")
         tokenizer = _tokenizer(path, found)
         model = AutoModelForCausalLM.from_pretrained(**found, dtype=dtype, attn_implementation="sdpa")
     return model, tokenizer
@@ -163,47 +184,17 @@ def _hub_answers(path: str) -> bool:
 
 def check_path(path: str) -> None:
     """Refuse a model path that is a missing folder (a hub id has exactly one slash and no leading dot)."""
+    folder = Path(path)
     looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
-    if looks_local and path not in packaged.PACKAGED and not Path(path).is_dir():
+    if looks_local and path not in packaged.PACKAGED and not folder.is_dir():
         raise UserError(
             f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
         )
-    if Path(path).is_dir() and not (Path(path) / "config.json").exists():
+    if folder.is_dir() and not (folder / "config.json").exists():
         raise UserError(
             f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
             "outputs/<study>/runs/<run id>."
         )
-
-
-def load_policy(
-    config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
-) -> Policy:
-    """The policy of a run's `model` section, with a fresh LoRA adapter when `lora_rank` is set.
-
-    Args:
-        path: load weights from here instead of `config.path` (a warm-started or trained folder).
-        seed: of random ladder weights and of the adapter's initial weights.
-    """
-    dtype = getattr(torch, config.dtype)
-    master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
-    model, tokenizer = load_model(str(path or config.path), master, seed)
-    if master != dtype:
-        model.compute_dtype = dtype  # pyright: ignore[reportAttributeAccessIssue]  # read by Decoder
-    model.to(device)  # pyright: ignore[reportArgumentType]  # transformers' wrapper loses the bound self
-    stops = eos_ids(model, tokenizer)
-    if config.lora_rank:
-        model = add_lora(model, config, seed)
-    model.eval()  # no dropout except an adapter's, which training switches on
-    pad = tokenizer.pad_token_id
-    return Policy(model, tokenizer, stops, pad if isinstance(pad, int) else stops[0])
-
-
-def eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """All token ids that end a response."""
-    generation = getattr(model, "generation_config", None)
-    ids = getattr(generation, "eos_token_id", None)
-    listed = ids if isinstance(ids, list) else [ids]
-    return tuple(sorted({i for i in [*listed, tokenizer.eos_token_id] if i is not None}))
 
 
 def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Module:
@@ -212,12 +203,9 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
 
     targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
     lora = LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=config.lora_alpha,
-        lora_dropout=config.lora_dropout,
-        target_modules=targets,
-        task_type="CAUSAL_LM",
-    )
+        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout,
+        target_modules=targets, task_type="CAUSAL_LM",
+    )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive("lora", seed))
         try:
@@ -226,25 +214,20 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
             raise UserError(f"model.target_modules is {config.target_modules!r}: {error}") from None
 
 
-def base_of(model: Any) -> Any:
-    """The causal model, without the peft model around it."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
-
-
 def adapted_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """(name in the plain model, weight) of everything that trains: adapted layers merged, or all weights."""
-    if not hasattr(model, "get_base_model"):
+    base = base_of(model)
+    if base is model:
         yield from model.named_parameters()
         return
-    for name, module in base_of(model).named_modules():
+    for name, module in base.named_modules():
         if hasattr(module, "base_layer"):
             yield f"{name}.weight", merged_weight(module)
 
 
 def save_model(policy: Policy, folder: Path) -> None:
     """A plain Hugging Face folder that AutoModelForCausalLM and vLLM load: adapters merged into a copy."""
-    base = policy.base
-    state = None
+    base, state = policy.base, None
     if policy.model is not base:
         # On the CPU, since a second copy of a large model may not fit beside the first.
         state = {name: weight.cpu() for name, weight in adapted_weights(policy.model)}

