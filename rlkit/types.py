@@ -167,7 +167,6 @@ class Sampler(Protocol):
         max_tokens: int,
         temperature: float = 1.0,
         top_p: float = 1.0,
-        top_k: int = 0,
     ) -> list[list[Sample]]:
         """`n` samples of each prompt of token ids, in order: P lists of n. Temperature 0 is greedy;
         the returned log-probs are those of the distribution that was sampled from."""

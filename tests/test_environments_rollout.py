@@ -30,7 +30,7 @@ class Script:
     def __init__(self, policy, *turns: str, stop: bool = True) -> None:
         self.policy, self.turns, self.stop, self.calls = policy, turns, stop, []
 
-    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0, top_k=0):
+    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0):
         text = self.turns[min(len(self.calls), len(self.turns) - 1)]
         self.calls.append((len(prompts), n, seed))
         ids = self.policy.tokenizer.encode(text) + [self.policy.tokenizer.eos_token_id] * self.stop

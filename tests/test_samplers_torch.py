@@ -11,7 +11,7 @@ import torch
 from rlkit.models.kernels import EAGER, compiled
 from rlkit.samplers import static
 from rlkit.samplers import torch as torch_sampler
-from rlkit.samplers.drawing import Settings, block_size, draw, truncated
+from rlkit.samplers.drawing import Settings, block_size, draw, nucleus
 from rlkit.samplers.torch import TorchSampler, pad_right
 
 
@@ -19,8 +19,7 @@ def eager():
     return EAGER
 
 
-def settings(temperature=1.0, top_p=1.0, top_k=0):
-    return Settings(temperature, top_p, top_k, 8)
+SETTINGS = Settings(temperature=1.0, top_p=1.0, max_tokens=8)
 
 
 NEEDS_COMPILER = pytest.mark.skipif(
@@ -132,17 +131,18 @@ def test_sync_takes_new_weights_and_until_then_keeps_the_old():
     assert abs(fresh.logprobs - before.logprobs).max() > 0.01
 
 
-def test_top_k_and_the_nucleus_leave_the_right_tokens():
+def test_the_nucleus_leaves_the_right_tokens():
     logits = torch.log(torch.tensor([[0.5, 0.3, 0.15, 0.05]]))
-    assert torch.isfinite(truncated(logits, settings(top_k=2))).tolist() == [[True, True, False, False]]
-    assert torch.isfinite(truncated(logits, settings(top_p=0.7))).tolist() == [[True, True, False, False]]
-    assert torch.isfinite(truncated(logits, settings(top_p=0.81))).tolist() == [[True, True, True, False]]
-    assert torch.isfinite(truncated(logits, settings(top_p=0.01))).tolist() == [[True, False, False, False]]
+    for top_p, left in ((0.7, 2), (0.81, 3), (0.01, 1)):
+        assert torch.isfinite(nucleus(logits, top_p)).tolist() == [[True] * left + [False] * (4 - left)]
+    middle = torch.tensor([0.6])
+    assert draw(logits, middle, SETTINGS)[0] == 1
+    assert draw(logits, middle, SETTINGS._replace(top_p=0.01))[0] == 0
 
 
 def test_a_draw_never_takes_a_token_of_probability_zero():
     logits = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(3, 5)
-    tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), settings())
+    tokens, logprobs = draw(logits, torch.tensor([0.0, 0.5, 1 - 2**-24]), SETTINGS)
     assert tokens.tolist() == [1, 3, 3]
     assert logprobs.tolist() == pytest.approx([np.log(0.5)] * 3)
 
@@ -154,7 +154,7 @@ def test_a_large_vocabulary_is_inverted_block_by_block(vocab, block):
     logits = 3 * torch.randn(1, vocab, generator=random)
     logits[:, torch.randint(vocab, (vocab // 2,), generator=random)] = -torch.inf
     uniform = torch.cat((torch.rand(2_000, generator=random), torch.tensor([0.0, 1 - 2**-24])))
-    tokens, logprobs = draw(logits.expand(len(uniform), -1), uniform, settings())
+    tokens, logprobs = draw(logits.expand(len(uniform), -1), uniform, SETTINGS)
     exact = logits[0].double().softmax(-1)
     sums = exact.cumsum(-1)
     assert (exact[tokens] > 0).all()
@@ -179,14 +179,15 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
     monkeypatch.setattr(static, "CHECK_EVERY", 4)
-    monkeypatch.setattr(static, "AHEAD", 2)
     model, steps = tiny.model(), []
     sampler = TorchSampler(model, stop_ids=tuple(range(model.config.vocab_size)))
     sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids)
-    step = sampler.static._step
-    monkeypatch.setattr(sampler.static, "_step", lambda *a: (steps.append(1), step(*a)))
+    run = sampler.decoder.run
+    monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
     samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
-    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(steps) == 4 + 2
+    assert [len(s.ids) for group in samples for s in group] == [1] * 6 and len(
+        steps
+    ) == 1 + 4  # prompts, and a look
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -195,7 +196,6 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
     monkeypatch.setattr("rlkit.models.shapes.NARROWEST", 2)
     monkeypatch.setattr(static, "CHECK_EVERY", 2)
-    monkeypatch.setattr(static, "AHEAD", 1)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
     fixed.static = static.StaticDecoding(fixed.decoder, fixed.stop_ids)

@@ -32,7 +32,7 @@ class ExpertSampler:
         self.policy, self.batches, self.gate = policy, [], threading.Event()
         self.gate.set()
 
-    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0, top_k=0):
+    def sample(self, prompts, n, *, seed, max_tokens, temperature=1.0, top_p=1.0):
         self.gate.wait(10)
         self.batches.append(len(prompts))
         return [[self._say(self.policy.tokenizer.decode(ids))] for ids in prompts]

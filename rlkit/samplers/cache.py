@@ -1,4 +1,4 @@
-"""Keys and values of running sequences: a group's prompt is kept once, and read once a step for the whole group."""
+"""Keys and values of running sequences: a group's prompt is kept once, and read once per step for the whole group."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ from rlkit.models.layout import HIDDEN_SCORE, slots_of, spread
 class Cache:
     """What A running sequences of P prompts attend to; K key heads of dimension D.
 
-    Sequences stand on a board of P × G slots, G the largest group, so that a step's queries of a group meet their
-    prompt in one matrix product.
+    Sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
+    in one matrix product.
     """
 
     prompts: list[tuple[Tensor, Tensor]]  # keys and values (P·K, S, D) a layer
@@ -31,20 +31,15 @@ class Cache:
     def of(cls, prefix: Prefix, index: Tensor, max_tokens: int) -> "Cache":
         """Nothing drawn yet: sequences of `index` (A,) that may grow by `max_tokens`."""
         _, kv, _, d = prefix.keys[0].shape
-        own = len(index), kv, max_tokens, d
-        bias = None
+        size, bias = (len(index), kv, max_tokens, d), None
         if not bool(prefix.mask.all()):
-            bias = torch.zeros(prefix.mask.shape, device=index.device).masked_fill_(
-                ~prefix.mask, HIDDEN_SCORE
-            )
-            bias = bias[:, None]
-        return cls(
-            [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in zip(prefix.keys, prefix.values, strict=True)],
-            [(k.new_empty(own), k.new_empty(own)) for k in prefix.keys],
-            bias,
-            index,
-            prefix.lengths[index],
-        )
+            bias = torch.zeros(prefix.mask.shape, device=index.device)
+            bias = bias.masked_fill_(~prefix.mask, HIDDEN_SCORE)[:, None]
+        prompts = [
+            (k.flatten(0, 1), v.flatten(0, 1)) for k, v in zip(prefix.keys, prefix.values, strict=True)
+        ]
+        own = [(k.new_empty(size), k.new_empty(size)) for k in prefix.keys]
+        return cls(prompts, own, bias, index, prefix.lengths[index])
 
     def _arrange(self) -> None:
         kv = self.own[0][0].shape[1]
@@ -52,16 +47,16 @@ class Cache:
         slots, self.group, in_order = slots_of(self.index, self.count)
         self.places = None if in_order else slots
 
-    def _board(self, x: Tensor) -> Tensor:
+    def _by_prompt(self, x: Tensor) -> Tensor:
         """Rows (A, K, g, X) of sequences as (P·K, G·g, X)."""
         _, kv, g, size = x.shape
-        board = spread(x, self.places, self.count * self.group).view(self.count, self.group, kv, g, size)
-        return board.transpose(1, 2).reshape(self.count * kv, self.group * g, size)
+        slots = spread(x, self.places, self.count * self.group).view(self.count, self.group, kv, g, size)
+        return slots.transpose(1, 2).reshape(self.count * kv, self.group * g, size)
 
-    def _rows(self, board: Tensor, kv: int) -> Tensor:
-        """The inverse of `_board`."""
-        g, size = board.shape[1] // self.group, board.shape[2]
-        rows = board.view(self.count, kv, self.group, g, size).transpose(1, 2).reshape(-1, kv, g, size)
+    def _by_sequence(self, x: Tensor, kv: int) -> Tensor:
+        """The inverse of `_by_prompt`."""
+        g, size = x.shape[1] // self.group, x.shape[2]
+        rows = x.view(self.count, kv, self.group, g, size).transpose(1, 2).reshape(-1, kv, g, size)
         return rows if self.places is None else rows.index_select(0, self.places)
 
     def attend(self, layer: int, qkv: Tensor, t: int) -> Tensor:
@@ -71,12 +66,12 @@ class Cache:
         heads = qkv.shape[1] - 2 * kv
         q, keys[:, :, t], values[:, :, t] = qkv.split((heads, kv, kv), 1)
         q = (q * d**-0.5).view(a, kv, heads // kv, d)
-        on_prompt = self._board(q) @ prompt_keys.transpose(1, 2)  # (P·K, G·g, S)
+        on_prompt = self._by_prompt(q) @ prompt_keys.transpose(1, 2)  # (P·K, G·g, S)
         if self.bias is not None:
             on_prompt.view(self.count, -1, s).add_(self.bias)
-        scores = torch.cat((self._rows(on_prompt, kv), q @ keys[:, :, : t + 1].transpose(2, 3)), -1)
+        scores = torch.cat((self._by_sequence(on_prompt, kv), q @ keys[:, :, : t + 1].transpose(2, 3)), -1)
         weights = scores.softmax(-1, dtype=torch.promote_types(q.dtype, torch.float32)).to(q.dtype)
-        of_prompt = self._rows(self._board(weights[..., :s]) @ prompt_values, kv)
+        of_prompt = self._by_sequence(self._by_prompt(weights[..., :s]) @ prompt_values, kv)
         return (of_prompt + weights[..., s:] @ values[:, :, : t + 1]).reshape(a, heads, d)
 
     def select(self, keep: Tensor, t: int) -> None:

@@ -1,8 +1,8 @@
 """Drawing tokens from logits by inverting the distribution at given random numbers."""
 
 import math
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,13 +15,11 @@ LARGE = 8_192  # words of a vocabulary that is summed in blocks
 SMALLEST_BLOCK, LARGEST_BLOCK = 64, 512
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """How tokens are drawn."""
 
     temperature: float
     top_p: float
-    top_k: int
     max_tokens: int
 
 
@@ -32,7 +30,8 @@ def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, T
         logprobs = logits.log_softmax(-1)
         token = logprobs.argmax(-1)
         return token, logprobs.gather(1, token[:, None])[:, 0]
-    logits = truncated(logits if settings.temperature == 1 else logits / settings.temperature, settings)
+    logits = logits if settings.temperature == 1 else logits / settings.temperature
+    logits = logits if settings.top_p == 1 else nucleus(logits, settings.top_p)
     p = logits.softmax(-1)  # (A, V)
     token = _inverted(p, uniform.clamp(max=BELOW_ONE)[:, None])
     return token[:, 0], p.gather(1, token)[:, 0].log()
@@ -78,14 +77,9 @@ def require_numbers(logprobs: np.ndarray) -> None:
         )
 
 
-def truncated(logits: Tensor, settings: Settings) -> Tensor:
-    """Logits with everything outside top-k and the nucleus (Holtzman et al., arXiv 1904.09751) at -inf."""
-    if 0 < settings.top_k < logits.shape[-1]:
-        bound = logits.topk(settings.top_k).values[:, -1:]
-        logits = logits.masked_fill(logits < bound, -torch.inf)
-    if settings.top_p < 1:
-        ordered, order = logits.sort(descending=True)
-        p = ordered.softmax(-1)
-        outside = p.cumsum(-1) - p >= settings.top_p  # what comes before already fills the nucleus
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), -torch.inf)
-    return logits
+def nucleus(logits: Tensor, top_p: float) -> Tensor:
+    """Logits with everything outside the nucleus (Holtzman et al., arXiv 1904.09751) at -inf."""
+    ordered, order = logits.sort(descending=True)
+    p = ordered.softmax(-1)
+    outside = p.cumsum(-1) - p >= top_p  # what comes before already fills the nucleus
+    return logits.masked_fill(torch.zeros_like(outside).scatter(1, order, outside), -torch.inf)

@@ -1,7 +1,6 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,6 @@ from rlkit.models.loading import Policy
 from rlkit.rewards import Router
 from rlkit.types import ENVIRONMENT, Rollout, Sampler, Task
 
-DECODED = 32_768
-"""Tokens of responses that become texts together, about: fewer are not worth waking the tokenizer's threads."""
-
 
 def sample(
     tasks: Sequence[Task],
@@ -26,12 +22,8 @@ def sample(
     seed: int,
     limits: Limits,
     prompt_limit: int,
-    encoded: Mapping[int, list[int]] = MappingProxyType({}),
 ) -> list[Rollout]:
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded.
-
-    Args:
-        encoded: token ids of prompts that are known already, by `id` of the task.
 
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
@@ -41,7 +33,7 @@ def sample(
         [t for t, act in zip(tasks, acted, strict=True) if act is kind] for kind in (True, False)
     )
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
-    prompts = prompt_ids(answers, policy, prompt_limit, encoded)
+    prompts = prompt_ids(answers, policy, prompt_limit)
     groups = sampler.sample(
         prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
     ) if answers else []  # fmt: skip
@@ -53,26 +45,16 @@ def sample(
     return [rollout for act in acted for rollout in next(in_order[act])]
 
 
-def prompt_ids(
-    tasks: Sequence[Task], policy: Policy, limit: int, encoded: Mapping[int, list[int]] = MappingProxyType({})
-) -> list[np.ndarray]:
-    """The prompts' token ids; one that is too long is an error that says which and by how much."""
-    others = [task for task in tasks if id(task) not in encoded]
-    rest = policy.encode_all([task.prompt for task in others]) if others else []
-    known = {**encoded, **dict(zip(map(id, others), rest, strict=True))}
-    ids = [known[id(task)] for task in tasks]
-    require_short(tasks, ids, limit)
-    return [np.array(one, np.int64) for one in ids]
-
-
-def require_short(tasks: Sequence[Task], encoded: Sequence[Sequence[int]], limit: int) -> None:
-    """Raise UserError where a task's prompt has more than `limit` tokens."""
+def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
+    """The prompts' token ids. Raises UserError where one has more than `limit` tokens, and says which."""
+    encoded = policy.encode_all([task.prompt for task in tasks]) if tasks else []
     for task, ids in zip(tasks, encoded, strict=True):
         if len(ids) > limit:
             raise UserError(
                 f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has "
                 f"{len(ids)} tokens: raise it, or set data.filter_overlong_prompts."
             )
+    return [np.array(ids, np.int64) for ids in encoded]
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
@@ -84,24 +66,12 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """
     open_ = [r for r in rollouts if r.reward is None]
     own = router.config.custom_reward_function is not None
-    places: dict[tuple[int, str], int] = {}  # of distinct answers
-    place: list[int] = []  # of each rollout's
-
-    def answers() -> Iterator[tuple[Task, str]]:
-        """Distinct answers; the first are graded while the next are decoded."""
-        size = max(1, len(open_) * DECODED // max(1, sum(len(r.response_ids) for r in open_)))
-        for start in range(0, len(open_), size):
-            part = open_[start : start + size]
-            texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in part])
-            for i, (rollout, text) in enumerate(zip(part, texts, strict=True), start):
-                key, new = (i if own else id(rollout.task), text), len(places)
-                place.append(places.setdefault(key, new))
-                if len(places) > new:
-                    yield rollout.task, text
-
-    rewards = router.grade(answers())
-    for rollout, i in zip(open_, place, strict=True):
-        rollout.reward = rewards[i]
+    texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in open_])
+    keys = [(i if own else id(r.task), text) for i, (r, text) in enumerate(zip(open_, texts, strict=True))]
+    answers = {key: (r.task, key[1]) for key, r in zip(keys, open_, strict=True)}
+    rewards = dict(zip(answers, router.grade(answers.values()), strict=True))
+    for key, rollout in zip(keys, open_, strict=True):
+        rollout.reward = rewards[key]
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Decoding in buffers of fixed size, each step captured once as a CUDA graph and replayed.
 
-A small model's step is a hundred kernels of a few microseconds: launching them costs more than running
-them. Captured, they are one launch, and so are the prompts before them and the refresh of the weights. A graph is
-bound to its buffers, so weights are refreshed in place, rows come in powers of two, prompts are padded to a rounded
-width, and the cache is read up to one. Without CUDA the same work runs as it is, which is how it is tested.
+A small model's step is a hundred kernels of a few microseconds: launching them costs more than running them. Captured,
+they are one launch, and so are the prompts before them and the refresh of the weights. A graph is bound to its buffers,
+so weights are refreshed in place, rows come in powers of two, prompts are padded to a rounded width, and the cache is
+read up to one. Without CUDA the same work runs as it is, which is how it is tested.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from operator import le
 from typing import Any
 
 import torch
@@ -21,7 +23,6 @@ from rlkit.models.shapes import LAUNCH_BOUND, row_bucket, width_bucket
 from rlkit.samplers.drawing import Settings, draw
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
-AHEAD = 4  # steps told to the GPU before the look, so that it does not wait for what follows from it
 PROMPT_STEP = 8  # tokens; the finest step in which captured prompts are padded
 MOST_PROMPT_TOKENS = 8_192  # padding included; more take longer to compute than to launch
 MOST_PREFILLS = 8  # each holds the keys and values of its prompts; beyond, the same runs without a graph
@@ -49,27 +50,32 @@ class Buffers:
     @classmethod
     def empty(cls, decoder: Decoder, rows: int, width: int, max_tokens: int) -> "Buffers":
         """Buffers on the decoder's device."""
-        device, dtype, layers = decoder.device, decoder.dtype, range(decoder.layers)
+        device, dtype = decoder.device, decoder.dtype
+
+        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+            return torch.zeros(shape, dtype=dtype, device=device)
+
         cache = (2, rows, decoder.kv_heads, width, decoder.head_dim)
-
-        def whole(*shape: int) -> Tensor:
-            return torch.zeros(shape, dtype=torch.long, device=device)
-
         return cls(
-            cache=[torch.zeros(cache, dtype=dtype, device=device) for _ in layers],
-            bias=torch.empty(rows, 1, 1, width, dtype=dtype, device=device),
-            hidden=torch.zeros(rows, decoder.head_weight.shape[1], dtype=dtype, device=device),
-            owner=whole(rows),
-            running=torch.zeros(rows, dtype=torch.bool, device=device),
-            positions=whole(rows),
+            cache=[zeros(*cache, dtype=dtype) for _ in range(decoder.layers)],
+            bias=zeros(rows, 1, 1, width, dtype=dtype),
+            hidden=zeros(rows, decoder.head_weight.shape[1], dtype=dtype),
+            owner=zeros(rows),
+            running=zeros(rows, dtype=torch.bool),
+            positions=zeros(rows),
             turns=decoder.turns(torch.arange(width, device=device)),
-            step=whole(1),
-            place=whole(1),
-            uniform=torch.zeros(rows + 1, max_tokens, device=device),
-            tokens=whole(rows + 1, max_tokens),
-            logprobs=torch.zeros(rows + 1, max_tokens, device=device),
-            lengths=whole(rows + 1),
+            step=zeros(1),
+            place=zeros(1),
+            uniform=zeros(rows + 1, max_tokens, dtype=torch.float32),
+            tokens=zeros(rows + 1, max_tokens),
+            logprobs=zeros(rows + 1, max_tokens, dtype=torch.float32),
+            lengths=zeros(rows + 1),
         )
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows, places in the cache, and tokens that they hold."""
+        return len(self.hidden), self.bias.shape[-1], self.uniform.shape[1]
 
     def fill(self, prefix: Prefix, index: Tensor, uniform: Tensor, max_tokens: int) -> None:
         """Begin: each sequence on the row of its number, rows beyond them idle."""
@@ -83,8 +89,7 @@ class Buffers:
         self.hidden[:b], self.positions[:b] = prefix.last[index], prefix.lengths[index]
         self.owner.fill_(len(self.uniform) - 1)
         self.owner[:b] = torch.arange(b, device=index.device)
-        self.running.fill_(False)
-        self.running[:b] = True
+        self.running[:b], self.running[b:] = True, False
         self.step.zero_()
         self.place.fill_(s)
         self.uniform[:b, :max_tokens] = uniform
@@ -139,12 +144,10 @@ class StaticDecoding:
             return self.decoder.prefill(ids.to(device), mask.to(device))
         ids, mask = (F.pad(x, (0, size[1] - s)).to(device) for x in (ids, mask))
         if size in self.prompts or len(self.prompts) < MOST_PREFILLS:
-            own_ids, own_mask = self.prompts.setdefault(size, (ids, mask))
-            own_ids.copy_(ids)
-            own_mask.copy_(mask)
-            full = self._graphed(
-                ("prefill", size), lambda: self.decoder.prefill(own_ids, own_mask, FullLayout)
-            )
+            own = self.prompts.setdefault(size, (ids, mask))
+            own[0].copy_(ids)
+            own[1].copy_(mask)
+            full = self._graphed(("prefill", size), lambda: self.decoder.prefill(*own, FullLayout))
         else:
             full = self.decoder.prefill(ids, mask, FullLayout)
         keys, values = ([x[:, :, :s] for x in cache] for cache in (full.keys, full.values))
@@ -155,63 +158,38 @@ class StaticDecoding:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,).
 
-        `uniform` (B, T) are the random numbers, one a token.
+        `uniform` (B, T) are the random numbers, one per token.
         """
         b, s, limit = len(index), prefix.mask.shape[1], settings.max_tokens
         buffers, rows = self._room(b, s + limit, limit), row_bucket(b)
         buffers.fill(prefix, index, uniform, limit)
-        counted = None
         for t in range(limit):
-            self._step(rows, width_bucket(s + t + 1), settings)
-            if (t + 1) % CHECK_EVERY == 0:
-                counted = self._read(buffers.running.sum())
-            elif counted is not None and (t + 1) % CHECK_EVERY == AHEAD and t + 1 < limit:
-                left = int(self._waited(counted))
+            width = width_bucket(s + t + 1)
+            key = rows, width, settings.temperature, settings.top_p
+            self._graphed(key, partial(self._advance, buffers, rows, width, settings))
+            if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
+                left = int(buffers.running.sum())
                 if left == 0:
                     break
                 if row_bucket(left) < rows:
                     rows = row_bucket(buffers.compact(s + t + 1))
-        self._waited(self._read(buffers.step))
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
-
-    def _read(self, number: Tensor) -> tuple[Tensor, Any]:
-        """A number that the GPU will have on the host, and the event of its being there."""
-        if not self.capture:
-            return number, None
-        held = torch.empty(number.shape, dtype=number.dtype, pin_memory=True)
-        held.copy_(number, non_blocking=True)
-        there = torch.cuda.Event()
-        there.record()
-        return held, there
-
-    def _waited(self, read: tuple[Tensor, Any]) -> Tensor:
-        """What is being read, once it is there."""
-        number, there = read
-        if there is not None:
-            there.synchronize()
-        return number
 
     def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
         """Buffers that hold at least this; larger ones replace smaller ones and their graphs."""
-        held = self.buffers
-        if held is not None:
-            r, w, t = len(held.hidden), held.bias.shape[-1], held.uniform.shape[1]
-            if rows <= r and width <= w and max_tokens <= t:
-                return held
-            rows, width, max_tokens = max(rows, r), max(width, w), max(max_tokens, t)
+        size = rows, width, max_tokens
+        if self.buffers is not None:
+            if all(map(le, size, self.buffers.size)):
+                return self.buffers
+            size = tuple(map(max, size, self.buffers.size))
         self.graphs.clear()
         self.prompts.clear()
         self.buffers = None  # free the old ones first
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()
+        rows, width, max_tokens = size
         self.buffers = Buffers.empty(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
         return self.buffers
-
-    def _step(self, rows: int, width: int, settings: Settings) -> None:
-        """One token for `rows` rows."""
-        assert self.buffers is not None
-        buffers, key = self.buffers, (rows, width, settings.temperature, settings.top_p, settings.top_k)
-        self._graphed(key, lambda: self._advance(buffers, rows, width, settings))
 
     def _graphed(self, key: tuple, work: Callable[[], Any]) -> Any:
         """What `work` returns: done as it is the first time, captured the second, replayed from then on."""

@@ -1,12 +1,12 @@
-"""Batched decoding with a static key-value cache.
+"""Batched decoding with a key-value cache.
 
-The prompt of a group is computed once for its n samples, sequences that have stopped leave the batch, and
-the random numbers of a sequence depend on the call's seed and its own place only, not on who else is still
-running. Token ids are appended, never re-encoded.
+The prompt of a group is computed once for its n samples, sequences that have stopped leave the batch, and the random
+numbers of a sequence depend on the call's seed and its own place only. Token ids are appended, never re-encoded.
 """
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,9 +20,7 @@ from rlkit.samplers.prefixes import PrefixCache, alike
 from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Sample
 
-PREFILLED = (
-    65_536  # tokens of prompts computed in one pass, padding included: activations of more would fill a GPU
-)
+PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
 COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
 
 
@@ -76,18 +74,17 @@ class TorchSampler:
         max_tokens: int,
         temperature: float = 1.0,
         top_p: float = 1.0,
-        top_k: int = 0,
     ) -> list[list[Sample]]:
         """`n` samples of each prompt (1-d arrays of token ids), in order.
 
-        Log-probs are those of the distribution drawn from (after temperature, top-k and top-p); for greedy
-        decoding (temperature 0) those at temperature 1.
+        Log-probs are those of the distribution drawn from (after temperature and top-p); for greedy decoding
+        (temperature 0) those at temperature 1.
         """
         device = self.decoder.device
         generator = torch.Generator().manual_seed(seed)
         draws = torch.rand(len(prompts) * n, max_tokens, generator=generator)  # (P·n, T), in [0, 1)
         draws = draws.view(len(prompts), n, max_tokens)
-        settings = Settings(temperature, top_p, top_k, max_tokens)
+        settings = Settings(temperature, top_p, max_tokens)
         samples: list[list[Sample]] = [[]] * len(prompts)
         for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
             uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(device)  # (rows·n, T)
@@ -117,9 +114,8 @@ class TorchSampler:
     ) -> list[Sample]:
         prefix = self._prefill(prompts, uniform.device)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
-        if self.static is not None:
-            return self._collect(*self.static.decode(prefix, index, uniform, settings))
-        return self._collect(*self._shrinking(prefix, index, uniform, settings))
+        decode = self.static.decode if self.static is not None else self._shrinking
+        return self._collect(*decode(prefix, index, uniform, settings))
 
     def _shrinking(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
@@ -148,13 +144,9 @@ class TorchSampler:
                 keep = running.nonzero()[:, 0]
                 rows, token, running = rows[keep], token[keep], running[keep]
                 cache.select(keep, t)
-            hidden = self._step(token, cache, t)
+            turns, attend = self.decoder.turns(cache.lengths + t), partial(cache.attend, t=t)
+            hidden = self.decoder.run(token, turns, attend)
         return tokens, logprobs, lengths
-
-    def _step(self, token: Tensor, cache: Cache, t: int) -> Tensor:
-        """Append `token` (A,) as response token t and return the states (A, d) after it."""
-        turns = self.decoder.turns(cache.lengths + t)
-        return self.decoder.run(token, turns, lambda layer, qkv: cache.attend(layer, qkv, t))
 
     def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
         ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()

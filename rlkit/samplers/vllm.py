@@ -107,12 +107,11 @@ class VllmSampler:
         max_tokens: int,
         temperature: float = 1.0,
         top_p: float = 1.0,
-        top_k: int = 0,
     ) -> list[list[Sample]]:
         """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from."""
         self._wake(*MEMORY)
         parameters = self.vllm.SamplingParams(
-            n=n, temperature=temperature, top_p=top_p, top_k=top_k, max_tokens=max_tokens, logprobs=0,
+            n=n, temperature=temperature, top_p=top_p, max_tokens=max_tokens, logprobs=0,
             stop_token_ids=list(self.stop_ids), ignore_eos=True, detokenize=False, flat_logprobs=True,
             output_kind=self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
