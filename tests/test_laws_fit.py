@@ -84,18 +84,17 @@ def test_least_squares_of_a_power_law_is_ordinary_least_squares_in_logs():
     assert fit.criteria.r2 == pytest.approx(ols.rsquared, rel=1e-9)
     low, high = fit.interval(0.95)["alpha"]  # linear in the coordinates, so the profile is the t interval
     np.testing.assert_allclose([-high, -low], ols.conf_int().loc["x"], rtol=1e-3)
-    np.testing.assert_allclose(fit.interval(0.95, "wald")["alpha"], (low, high), rtol=1e-3)
+    assert fit.stderr["alpha"] == pytest.approx(ols.bse["x"], rel=1e-3)
 
 
-@pytest.mark.parametrize(("loss", "tau"), [("lad", 0.5), ("quantile:0.9", 0.9)])
-def test_absolute_deviations_and_quantiles_reach_the_linear_program(loss, tau):
+def test_absolute_deviations_reach_the_linear_program():
     df = planted("power", 41, noise=0.1)
     X = np.column_stack([np.ones(len(df)), np.log(df["x"])])
     y, n = np.log(df["y"].to_numpy()), len(df)
-    cost = np.r_[np.zeros(4), np.full(n, tau), np.full(n, 1 - tau)]
+    cost = np.r_[np.zeros(4), np.ones(2 * n)]
     best = linprog(cost, A_eq=np.hstack([X, -X, np.eye(n), -np.eye(n)]), b_eq=y)
-    fit = rlkit.fit(df, "power", y="y", loss=loss)
-    assert fit.objective == pytest.approx(best.fun * (2 if loss == "lad" else 1), rel=1e-6)
+    fit = rlkit.fit(df, "power", y="y", loss="lad")
+    assert fit.objective == pytest.approx(best.fun, rel=1e-6)
 
 
 def test_binomial_pass_rates_reach_the_likelihood_of_a_generic_optimizer():

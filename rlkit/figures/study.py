@@ -287,7 +287,7 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
     """The options of `rlkit.fit` that made the fit of a record (`LawFit.to_json`)."""
     loss, drawn, left_out = record["loss"], record.get("bootstrap"), record.get("left_out", {})
     options = {
-        "loss": Loss(loss["name"], loss["delta"], loss["tau"]),
+        "loss": Loss(loss["name"], loss["delta"]),
         "log": {"log": True, "linear": False}.get(loss["residuals"]),
         "bootstrap": 0 if drawn is None else drawn["draws"] + drawn["lost"],
         **{key: left_out.get(key) for key in ("cluster", "block", "weights")},

@@ -1,15 +1,12 @@
-"""Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning.
-
-Plan files are in rlkit.laws.planning (which reads rlkit.config), pictures in rlkit.figures.laws.
-"""
+"""Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning. Pictures are in
+rlkit.figures.laws."""
 
 from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover, sensitivity
-from rlkit.laws.curves import fit_coverage, fit_pass_rates
-from rlkit.laws.fitting import GroupedFit, LawFit, fit
+from rlkit.laws.fitting import GroupedFit, LawFit, fit, fit_coverage, fit_pass_rates
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
-from rlkit.laws.losses import Loss
-from rlkit.laws.planner import Design, Price, allocate, design
+from rlkit.laws.planning import Design, allocate, design, plan
+from rlkit.laws.solver import Loss
 
 __all__ = [
     "Backtest",
@@ -19,7 +16,6 @@ __all__ = [
     "Law",
     "LawFit",
     "Loss",
-    "Price",
     "Recovery",
     "allocate",
     "along",
@@ -31,6 +27,7 @@ __all__ = [
     "fit_pass_rates",
     "law",
     "laws",
+    "plan",
     "recover",
     "sensitivity",
     "tan_by_size",

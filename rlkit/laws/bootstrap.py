@@ -1,12 +1,12 @@
 """Bootstrap resamples of a fit.
 
 Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are drawn as weights. The other schemes keep
-the design and draw noise: single residuals, stretches of time (block, Künsch 1989, circular), or a first-order
-autoregression; with clusters, an offset for each besides.
+the design and draw noise: single residuals, or a first-order autoregression; with clusters, an offset for each besides.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,9 +14,8 @@ import numpy as np
 from scipy import stats
 
 from rlkit.errors import UserError
-from rlkit.laws.losses import Loss
 from rlkit.laws.optimum import Optimum
-from rlkit.laws.solver import Problem, Solution, minimise
+from rlkit.laws.solver import Loss, Problem, Solution, minimise
 from rlkit.laws.table import Table
 from rlkit.seeds import generator
 
@@ -26,14 +25,13 @@ class Scheme:
     """How resamples are drawn.
 
     Attributes:
-        kind: case, cluster, residual, block, autoregressive, cluster+block or cluster+autoregressive.
-        units: independent units (of an autoregression, the residuals' degrees of freedom). length: of blocks, in rows.
+        kind: case, cluster, residual, autoregressive or cluster+autoregressive.
+        units: independent units (of an autoregression, the residuals' degrees of freedom).
         rho: the errors' lag-1 autocorrelation.
     """
 
     kind: str
     units: int
-    length: int = 0
     rho: float = 0.0
 
     @property
@@ -66,45 +64,33 @@ class Draws(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a fit's arguments ask for: the number of resamples, rows ("case") or residuals, and the blocks."""
+    """What a fit's arguments ask for: the number of resamples, and rows ("case") or residuals."""
 
     count: int = 0
     kind: str = "residual"
-    block: int | str | None = None
     seed: int = 0
 
 
-def scheme(found: Optimum, kind: str, block: int | str | None) -> Scheme:
-    """The scheme that a fit's arguments ask for.
+def scheme(found: Optimum, kind: str) -> Scheme:
+    """The scheme that a fit's arguments ask for; clusters and time are those of its table.
 
     Raises:
-        UserError: an unknown kind, residuals with clusters or blocks, blocks that are too long.
+        UserError: an unknown kind; residuals with clusters or time.
     """
-    table = found.table
+    cluster, timed = found.table.cluster, found.table.order is not None
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
-    if kind == "residual" and (table.cluster is not None or block is not None):
-        raise UserError(
-            "resample='residual' draws single residuals: leave cluster and block out, or use resample='case'."
-        )
-    clusters = 0 if table.cluster is None else int(table.cluster.max()) + 1
-    if block is None:
-        return Scheme("cluster", clusters) if clusters else Scheme(kind, len(table))
-    if isinstance(block, str):
-        noise = Autoregression(found)
-        if clusters:
-            return Scheme("cluster+autoregressive", clusters, 0, noise.rho)
-        units = max(2, round(float(np.interp(noise.rho, noise.GRID, noise.freedom))))
-        return Scheme("autoregressive", units, 0, noise.rho)
-    rho = Autoregression(found).rho if len(table) <= 2000 else 0.0
-    if clusters:
-        return Scheme("cluster+block", clusters, block, rho)
-    blocks = -(-len(table) // block)
-    if blocks < 3:
-        raise UserError(
-            f"block length {block} leaves {blocks} blocks in {len(table)} rows: use at most {len(table) // 3}."
-        )
-    return Scheme("block", blocks, block, rho)
+    if kind == "residual" and (cluster is not None or timed):
+        told = "leave cluster and block out, or use resample='case'"
+        raise UserError(f"resample='residual' draws single residuals: {told}.")
+    units = len(found.table) if cluster is None else int(cluster.max()) + 1
+    if not timed:
+        return Scheme(kind if cluster is None else "cluster", units)
+    noise = Autoregression(found)
+    if cluster is not None:
+        return Scheme("cluster+autoregressive", units, noise.rho)
+    freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
+    return Scheme("autoregressive", max(2, round(freedom)), noise.rho)
 
 
 class Autoregression:
@@ -118,22 +104,20 @@ class Autoregression:
         rho: the estimate, 0 to 0.97.
     """
 
-    GRID, LONG = (
-        np.linspace(0.0, 0.97, 25),
-        1500,
-    )  # rows beyond which what the fit absorbs is left out of account
+    GRID = np.linspace(0.0, 0.97, 25)
+    LONG = 1500  # rows beyond which what the fit absorbs is left out of account
 
     def __init__(self, found: Optimum) -> None:
-        table = found.table
-        assert table.order is not None and table.series is not None
-        self.order, self.series = table.order, table.series[table.order]
-        n, sizes = len(table), found.sizes[table.order]
+        table, n = found.table, len(found.table)
+        assert table.order is not None
+        self.order = table.order
+        self.series = np.zeros(n, dtype=int) if table.cluster is None else table.cluster[table.order]
+        sizes = found.sizes[table.order]
         J = found.problem.jacobian(found.z[None])[1][0][found.free][:, table.order] / sizes
         if self.series.max() > 0:  # each series has an offset of its own
             J = np.vstack([J, np.eye(self.series.max() + 1)[:, self.series]])
-        _, scale, basis = np.linalg.svd(
-            np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300)), False
-        )
+        unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
+        _, scale, basis = np.linalg.svd(unit, full_matrices=False)
         H = basis[scale > 1e-9]  # (q, n) orthonormal: the directions that the fit absorbs
         e = found.residuals[table.order] / sizes
         e = e - H.T @ (H @ e)
@@ -155,49 +139,35 @@ class Autoregression:
         rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
         self.rho = min(
             rho * n / max(n - 2, 1), 0.97
-        )  # a ratio of sums falls short of that of their means by 2·rho/n
+        )  # a ratio of sums falls 2·rho/n short of that of their means
         self.freedom = np.maximum((n - len(H)) * (1 - self.GRID**2) / (1 + self.GRID**2), 1.0)
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
     def draw(self, count: int, rng: np.random.Generator, vary: bool) -> np.ndarray:
         """(count, n) noise; where it shall vary, each draw has a rho and a size as uncertain as their estimates."""
         shift = rng.standard_normal(count) * self.error if vary else np.zeros(count)
-        rho = np.clip(np.tanh(np.arctanh(self.rho) + shift), 0.0, 0.97)[:, None]
-        freedom = np.interp(rho[:, 0], self.GRID, self.freedom)
-        size = np.sqrt(self.sum_of_squares / np.interp(rho[:, 0], self.GRID, self.trace))
+        rho = np.clip(np.tanh(np.arctanh(self.rho) + shift), 0.0, 0.97)
+        freedom = np.interp(rho, self.GRID, self.freedom)
+        size = np.sqrt(self.sum_of_squares / np.interp(rho, self.GRID, self.trace))
         if vary:
             size *= np.sqrt(freedom / rng.chisquare(freedom))
         e = rng.standard_normal((count, len(self.order)))
-        first = np.diff(self.series, prepend=-1) != 0
-        for t in range(1, e.shape[1]):
-            if not first[t]:
-                e[:, t] = rho[:, 0] * e[:, t - 1] + np.sqrt(1 - rho[:, 0] ** 2) * e[:, t]
+        for t in np.flatnonzero(np.diff(self.series) == 0) + 1:
+            e[:, t] = rho * e[:, t - 1] + np.sqrt(1 - rho**2) * e[:, t]
         noise = np.empty_like(e)
         noise[:, self.order] = e * size[:, None]
         return noise
 
 
-def block_inflation(length: int, rho: float) -> float:
-    """What blocks are multiplied by: their sums show only part of a first-order autoregression's long-run
-    variance (1 + rho)/(1 - rho), namely 1 + 2·sum over lags k below the length of (1 - k/length)·rho^k."""
-    k = np.arange(1, length)
-    return float(np.sqrt((1 + rho) / (1 - rho) / (1 + 2 * ((1 - k / length) * rho**k).sum())))
-
-
 def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarray:
-    """(count, n) weights of case and cluster resamples: `table.weights` times the number of draws of each
-    row."""
-    rng = generator("laws", "bootstrap", seed)
+    """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
+    rng, n = generator("laws", "bootstrap", seed), len(table)
     if plan.kind == "cluster":
         assert table.cluster is not None
-        counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)[
-            :, table.cluster
-        ]
-    else:
-        n = len(table)
-        chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
-        counts = np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n)
-    return counts * table.weights
+        counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)
+        return counts[:, table.cluster] * table.weights
+    chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
+    return np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n) * table.weights
 
 
 def draw_noise(found: Optimum, plan: Scheme, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -208,32 +178,21 @@ def draw_noise(found: Optimum, plan: Scheme, count: int, rng: np.random.Generato
     these are scaled to the variance that a one-way analysis of variance leaves between clusters (the random-effect
     block bootstrap, Chambers and Chandra 2013), and the rest is drawn within.
     """
-    table, n = found.table, len(found.table)
+    cluster, n, offsets = found.table.cluster, len(found.table), 0.0
     e = found.residuals / found.sizes
     e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
-    if table.cluster is None:
-        return _within(found, plan, e, count, rng) * found.sizes
-    size = np.bincount(table.cluster)
-    mean = np.bincount(table.cluster, e) / size
-    freedom = max(n - len(size), 1)
-    within = (e - mean[table.cluster]) * np.sqrt(n / freedom)
-    between = max(0.0, np.var(mean, ddof=1) - np.mean(within**2) * np.mean(1 / size))
-    offsets = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
-    drawn = rng.choice(offsets, size=(count, len(size)))
-    return (drawn[:, table.cluster] + _within(found, plan, within, count, rng)) * found.sizes
-
-
-def _within(found: Optimum, plan: Scheme, e: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
-    n, order = len(e), found.table.order
+    if cluster is not None:
+        size = np.bincount(cluster)
+        mean = np.bincount(cluster, e) / size
+        e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
+        between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
+        scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
+        offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
     if plan.kind.endswith("autoregressive"):
-        return Autoregression(found).draw(count, rng, vary=plan.kind == "autoregressive")
-    if plan.length <= 1 or order is None:
-        return e[rng.integers(n, size=(count, n))]
-    first = rng.integers(n, size=(count, -(-n // plan.length)))
-    picked = (first[:, :, None] + np.arange(plan.length)).reshape(count, -1)[:, :n] % n
-    noise = np.empty((count, n))
-    noise[:, order] = e[order][picked] * block_inflation(plan.length, plan.rho)
-    return noise
+        noise = Autoregression(found).draw(count, rng, vary=cluster is None)
+    else:
+        noise = e[rng.integers(n, size=(count, n))]
+    return (offsets + noise) * found.sizes
 
 
 def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
@@ -246,25 +205,26 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     Raises:
         UserError: a scheme that the table does not allow; resamples without enough distinct points.
     """
-    count, seed, rows, loss = plan.count, plan.seed, found.table, found.loss
-    problem = replace(found.problem, central=False)
-    p = int(found.free.sum())
-    drawn = scheme(found, plan.kind, plan.block)
-    losses = loss.refit(found.spread)
+    count, rows, loss = plan.count, found.table, found.loss
+    problem, losses = replace(found.problem, central=False), found.loss.refit(found.spread)
+    drawn = scheme(found, plan.kind)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
-    pool = _pool(found, ends, losses)
     if drawn.draws_noise:
-        y = found.predicted + draw_noise(found, drawn, count, generator("laws", "bootstrap", seed))
+        y = found.predicted + draw_noise(found, drawn, count, generator("laws", "bootstrap", plan.seed))
         y = np.clip(y, 0.0, 1.0) if loss.name == "binomial" else y
     else:
-        weights = draw_weights(rows, drawn, count, seed)
-        usable = _determined(rows, weights, p)
-        if found.law.target:
-            problem, y, weights = _distinct(rows, problem, y, weights)
-    solved = minimise(problem, _best_of(problem, loss, pool, y, weights)[0], y, weights, losses, 1e-8)
-    others = generator("laws", "cross-check", seed).permutation(count)[: 64 if y.ndim == 1 else 8]
-    neighbours = np.concatenate([found.z[None], solved.z[others]])
-    solved = _cross_check(problem, losses, solved, neighbours, y, weights)
+        weights = draw_weights(rows, drawn, count, plan.seed)
+        usable = _determined(rows, weights, len(found.law.free))
+    start, _ = _best_of(problem, loss, _pool(found, ends, losses), y, weights)
+    solved = minimise(problem, start, y, weights, losses, 1e-8)
+    others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
+    pool = np.concatenate([found.z[None], solved.z[others]])
+    start, score = _best_of(problem, losses[-1], pool, y, weights)
+    if len(worse := np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))):
+        own_y, own_weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
+        again = minimise(problem, start[worse], own_y, own_weights, losses, 1e-8)
+        for old, new in zip(solved, again, strict=True):
+            old[worse] = new
     usable &= np.isfinite(
         solved.objective
     )  # one that still walks has run away, and is counted in the warnings
@@ -276,7 +236,7 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     return Draws(problem.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
 
 
-def _pool(found: Optimum, ends: Solution | None, losses: list[Loss]) -> np.ndarray:
+def _pool(found: Optimum, ends: Solution | None, losses: Sequence[Loss]) -> np.ndarray:
     """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
     which a resample could leave it, optima with each parameter at a bound held away from it."""
     law, problem = found.law, found.problem
@@ -284,28 +244,11 @@ def _pool(found: Optimum, ends: Solution | None, losses: list[Loss]) -> np.ndarr
         return found.z[None] if ends is None else ends.z[np.argsort(ends.objective)][:8]
     start, free = np.repeat(found.z[None], 3, axis=0), found.free.copy()
     for name, bound in found.at_bound.items():
-        j = law.parameters.index(name)
-        low, high = law.limits(name)
-        width = min(problem.unit(found.z, name), high - low)
-        shares = np.array([0.02, 0.1, 0.3]) * width
-        values = np.repeat((bound + shares * (1 if bound == low else -1))[:, None], len(free), axis=1)
-        start[:, j], free[j] = law.to_z(values)[:, j], False
+        j, (low, high) = law.parameters.index(name), law.limits(name)
+        away = np.array([0.02, 0.1, 0.3]) * min(problem.unit(found.z, name), high - low)
+        values = bound + away * (1 if bound == low else -1)
+        start[:, j], free[j] = law.to_z(np.repeat(values[:, None], len(free), axis=1))[:, j], False
     return minimise(problem, start, found.observed, found.table.weights, losses, 1e-8, free).z
-
-
-def _distinct(
-    rows: Table, problem: Problem, y: np.ndarray, weights: np.ndarray
-) -> tuple[Problem, np.ndarray, np.ndarray]:
-    """The distinct rows of counts, and the sums of the weights of the rows that are equal."""
-    cells = rows.cells()
-    order = np.argsort(cells, kind="stable")
-    first = np.flatnonzero(np.diff(cells[order], prepend=-1))
-    columns = {name: values[order[first]] for name, values in problem.columns.items()}
-    return (
-        replace(problem, columns=columns),
-        y[order[first]],
-        np.add.reduceat(weights[:, order], first, axis=1),
-    )
 
 
 def _best_of(
@@ -322,25 +265,6 @@ def _best_of(
             score = np.where(np.isfinite(score), score, np.inf)
     best = score.argmin(axis=1)
     return pool[best], score[np.arange(len(score)), best]
-
-
-def _cross_check(
-    problem: Problem,
-    losses: list[Loss],
-    solved: Solution,
-    pool: np.ndarray,
-    y: np.ndarray,
-    weights: np.ndarray,
-) -> Solution:
-    """Restart the resamples for which a start of the pool has a lower objective than their own."""
-    start, score = _best_of(problem, losses[-1], pool, y, weights)
-    worse = np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))
-    if len(worse):
-        y, weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
-        again = minimise(problem, start[worse], y, weights, losses, 1e-8)
-        for old, new in zip(solved, again, strict=True):
-            old[worse] = new
-    return solved
 
 
 def _determined(rows: Table, weights: np.ndarray, parameters: int) -> np.ndarray:

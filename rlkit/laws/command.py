@@ -12,7 +12,7 @@ import pandas as pd
 from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.fitting import fit
 from rlkit.laws.law import Law, resolve
-from rlkit.laws.rules import split
+from rlkit.laws.rules import as_rules
 from rlkit.laws.table import numbers
 from rlkit.params import parse_overrides
 
@@ -140,7 +140,7 @@ def fit_file(
     used = [
         c for c in (y, *(x.get(c, c) for c in resolve(law).columns)) if c in table and table[c].isna().any()
     ]
-    chosen["exclude"] = [*split(chosen.get("exclude")), *(f"missing {c}" for c in dict.fromkeys(used))]
+    chosen["exclude"] = [*as_rules(chosen.get("exclude")), *(f"missing {c}" for c in dict.fromkeys(used))]
     result = fit(table, law, y=y, x=x or None, **chosen)
     if out is not None:
         result.to_json(out)

@@ -20,7 +20,7 @@ from rlkit.laws.fitting import GroupedFit, LawFit, fit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.report import CONVENTION
 from rlkit.laws.solver import to_space
-from rlkit.laws.table import HELD_OUT, frozen, held_out, mapping, numbers
+from rlkit.laws.table import frozen, mapping, numbers
 from rlkit.seeds import generator
 
 
@@ -33,9 +33,8 @@ class Backtest:
         refit: fitted with them; for comparison of parameters, never of errors.
         held_out: the rows with prediction, low and high (prediction band), prediction_error (predicted - observed)
             and inside.
-        rmse: root mean square error on them in units of y. bias: mean error, above 0 where the law predicts
-            too much. log_rmse: the same of ln y, NaN where
-            y is not positive. inside: share of them within the band. level: that of the band.
+        rmse: root mean square error on them in units of y. bias: mean error, above 0 where the law predicts too much.
+        inside: share of them within the band. level: that of the band.
     """
 
     fit: LawFit
@@ -43,19 +42,13 @@ class Backtest:
     held_out: pd.DataFrame
     rmse: float
     bias: float
-    log_rmse: float
     inside: float
     level: float
 
     def table(self) -> pd.DataFrame:
         """Parameters of both fits, with intervals; the refit is labelled as having seen the held-out rows."""
-        rows = []
-        for label, one in (("without held-out rows", self.fit), ("REFIT, saw the held-out rows", self.refit)):
-            for name, (low, high) in one.interval(self.level).items():
-                rows.append(
-                    {"fit": label, "parameter": name, "value": one.params[name], "low": low, "high": high}
-                )
-        return pd.DataFrame(rows)
+        both = GroupedFit({"without held-out rows": self.fit, "REFIT, saw the held-out rows": self.refit})
+        return both.interval(self.level).rename(columns={"group": "fit"})
 
     def __repr__(self) -> str:
         return (
@@ -86,37 +79,35 @@ def backtest(
     """
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
-    form, exclude = resolve(law), options.get("exclude")
-    held = held_out(df, holdout)
-    for rule in rules.split(exclude):
+    held = frozen(df)
+    for rule in rules.as_rules(holdout):
+        held |= rules.matches(df, rule, "holdout")
+    for rule in rules.as_rules(options.get("exclude")):
         held &= ~rules.matches(df, rule, "exclude")
     if not held.any():
-        raise UserError(
-            "Nothing is held out: give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'."
-        )
-    without = fit(df, form, y=y, x=x, holdout=holdout, **options)
-    unread = df.loc[held].drop(columns=HELD_OUT, errors="ignore")
+        told = "give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'"
+        raise UserError(f"Nothing is held out: {told}.")
+    without = fit(df, law, y=y, x=x, holdout=holdout, **options)
+    whole = df.drop(columns=rules.HELD_OUT, errors="ignore")
+    unread = whole.loc[held]
     band = without.predict(unread, band="prediction", level=level)
     observed = numbers(unread, y, "y")
     error = band["prediction"].to_numpy() - observed
     inside = (observed >= band["low"]) & (observed <= band["high"])
-    positive = np.all(observed > 0) and np.all(band["prediction"] > 0)
-    log_rmse = float(np.sqrt(np.mean(np.log(observed / band["prediction"]) ** 2))) if positive else np.nan
     rows = unread.assign(**{c: band[c] for c in band}, prediction_error=error, inside=inside)
-    again = fit(df.drop(columns=HELD_OUT, errors="ignore"), form, y=y, x=x, **options)
+    again = fit(whole, law, y=y, x=x, **options)
     with np.errstate(over="ignore"):
         rmse = float(np.sqrt(np.mean(error**2)))
-    return Backtest(without, again, rows, rmse, float(error.mean()), log_rmse, float(inside.mean()), level)
+    return Backtest(without, again, rows, rmse, float(error.mean()), float(inside.mean()), level)
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Laws ranked by their error on rows that none of them saw.
 
-    `table` has one row a law, best first: tail_rmse, tail_bias, tail_log_rmse, inside (share of tail rows in
-    the 95 % prediction band), aicc, aic, bic, r2, lack_of_fit (p of the test of replicates, NaN without any),
-    parameters, n, warnings. `failed` says why a law could not be
-    fitted.
+    `table` has one row a law, best first: tail_rmse, tail_bias, inside (share of tail rows in the 95 % prediction
+    band), aicc, aic, bic, r2, lack_of_fit (p of the test of replicates, NaN without any), parameters, n, warnings.
+    `failed` says why a law could not be fitted.
     """
 
     table: pd.DataFrame
@@ -130,14 +121,15 @@ class Comparison:
         return self.backtests[self.table["law"].iloc[0]].fit
 
     def summary(self) -> str:
-        lines = [
-            f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.",
-            "",
-            self.table.to_string(index=False),
-        ]
-        lines += [f"{name}: not fitted: {why}" for name, why in self.failed.items()]
         return "\n".join(
-            [*lines, "", f"{CONVENTION}; comparable only between laws in the same residual space."]
+            [
+                f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.",
+                "",
+                self.table.to_string(index=False),
+                *(f"{name}: not fitted: {why}" for name, why in self.failed.items()),
+                "",
+                f"{CONVENTION}; comparable only between laws in the same residual space.",
+            ]
         )
 
     def __repr__(self) -> str:
@@ -149,7 +141,7 @@ def compare(
     laws: Sequence[str | Law],
     *,
     y: str,
-    x: Mapping[str, Any] | str | None = None,
+    x: Mapping[str, str] | str | None = None,
     holdout: Any = None,
     tail: float = 0.25,
     **options: Any,
@@ -158,8 +150,7 @@ def compare(
 
     Args:
         laws: two or more names or Laws.
-        x: column names for all the laws together (each takes those it has), or a mapping of law to such a
-            mapping.
+        x: column names for all the laws together; each takes those it has.
         holdout: the tail. By default the rows that a study held out, or, where it held none, those in the top quarter
             (`tail`) of the distinct values of the first law's widest column.
         options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or
@@ -168,58 +159,55 @@ def compare(
     Raises:
         UserError: every law failed, or there is nothing to rank; otherwise as `fit`.
     """
-    forms = [resolve(law) for law in laws]
-    if len({f.name for f in forms}) < 2:
-        raise UserError(f"compare needs two laws or more, not {[f.name for f in forms]}.")
+    forms = {form.name: form for form in map(resolve, laws)}
+    if len(forms) < 2:
+        raise UserError(f"compare needs two laws or more, not {list(forms)}.")
     options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
-    columns = {f.name: _columns(f, x) for f in forms}
+    columns = {name: _columns(form, x) for name, form in forms.items()}
+    first = next(iter(forms))
     if holdout is None and not frozen(df).any():
-        holdout = tail_rule(df, list(mapping(forms[0], columns[forms[0].name]).values()), tail)
+        name, values = _widest(df, forms[first], columns[first])
+        cut = values[max(0, int(np.ceil(len(values) * (1 - tail))) - 1)]
+        if cut == values[-1]:
+            raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
+        holdout = f"{name} > {float(cut)!r}"
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}
-    for form in forms:
+    for name, form in forms.items():
         try:
-            found[form.name] = backtest(df, form, y=y, x=columns[form.name], holdout=holdout, **options)
+            found[name] = backtest(df, form, y=y, x=columns[name], holdout=holdout, **options)
         except UserError as error:
-            failed[form.name] = str(error)
+            failed[name] = str(error)
     if not found:
         raise UserError("No law could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
     table = pd.DataFrame([_row(name, one) for name, one in found.items()]).sort_values("tail_rmse")
-    shown = "; ".join(rules.describe(r) for r in rules.split(holdout)) or HELD_OUT
+    shown = "; ".join(map(rules.describe, rules.as_rules(holdout))) or rules.HELD_OUT
     return Comparison(table.reset_index(drop=True), found, failed, shown)
 
 
-def _columns(law: Law, x: Mapping[str, Any] | str | None) -> Any:
+def _columns(law: Law, x: Mapping[str, str] | str | None) -> Any:
+    """The entries of x that a law has; a single one serves every law of one column."""
     if x is None or isinstance(x, str):
         return x
-    if law.name in x and not isinstance(x[law.name], str):
-        return x[law.name]
     chosen = {c: name for c, name in x.items() if c in law.columns}
-    only = [c for c in law.columns if c != law.target]
-    if not chosen and len(only) == 1 and len(x) == 1:
-        return {only[0]: next(iter(x.values()))}
-    return chosen
+    return next(iter(x.values())) if not chosen and len(x) == len(law.columns) == 1 else chosen
 
 
 def _row(name: str, test: Backtest) -> dict[str, Any]:
-    c = test.fit.criteria
+    c, lack = test.fit.criteria, test.fit.lack_of_fit
     return {
-        "law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "tail_log_rmse": test.log_rmse,
-        "inside": test.inside, "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2,
-        "lack_of_fit": np.nan if (found := test.fit.lack_of_fit) is None else found.p,
-        "parameters": len(test.fit.law.free),
-        "n": len(test.fit.table), "warnings": len(test.fit.warnings),
+        "law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside,
+        "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
+        "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings),
     }  # fmt: skip
 
 
-def tail_rule(df: pd.DataFrame, names: Sequence[str], share: float) -> str:
-    """The rule that holds out the rows with the largest values of the column with the most distinct ones."""
-    name = max(names, key=lambda c: rules.column(df, c, "x").nunique())
-    values = np.sort(df[name].dropna().unique())
-    cut = values[max(0, int(np.ceil(len(values) * (1 - share))) - 1)]
-    if cut == values[-1]:
-        raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
-    return f"{name} > {float(cut)!r}"
+def _widest(df: pd.DataFrame, law: Law, x: Any) -> tuple[str, np.ndarray]:
+    """The law's column with the most distinct values, and those, sorted."""
+    values = {
+        name: np.sort(rules.column(df, name, "x").dropna().unique()) for name in mapping(law, x).values()
+    }
+    return max(values.items(), key=lambda item: len(item[1]))
 
 
 def sensitivity(
@@ -228,15 +216,12 @@ def sensitivity(
     *,
     y: str,
     x: Any = None,
-    along: str | None = None,
     cuts: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
     **options: Any,
 ) -> pd.DataFrame:
-    """How the parameters move when the fit starts later: one row a cut.
+    """How the parameters move when the smallest values of the law's widest column are dropped: one row a cut.
 
     Args:
-        along: column whose smallest values are dropped (compute, steps); default the widest of the law's
-            columns.
         cuts: at least four shares of its distinct values.
 
     Returns:
@@ -248,17 +233,14 @@ def sensitivity(
     """
     if len(cuts) < 4:
         raise UserError(f"cuts has {len(cuts)} values: start-window sensitivity takes at least four.")
-    form = resolve(law)
-    column = along or max(mapping(form, x).values(), key=lambda c: rules.column(df, c, "x").nunique())
-    values = np.sort(rules.column(df, column, "along").dropna().unique())
+    column, values = _widest(df, resolve(law), x)
     rows = []
     for cut in cuts:
-        rule = f"{column} < {values[int(cut * len(values))]}"
-        kept = df.loc[~rules.matches(df, rule, "along")]
-        one = fit(kept, form, y=y, x=x, **options)
+        least = values[int(cut * len(values))]
+        one = fit(df[df[column] >= least], law, y=y, x=x, **options)
         spread = {f"{p} spread": high - low for p, (low, high) in one.starts.spread.items()}
-        row = {"cut": cut, "rule": rule, "n": len(one.table), "objective": one.objective}
-        rows.append(row | {"starts_agree": f"{one.starts.agree}/{one.starts.tried}"} | one.params | spread)
+        told = {"cut": cut, "rule": f"{column} < {least}", "n": len(one.table), "objective": one.objective}
+        rows.append(told | {"starts_agree": f"{one.starts.agree}/{one.starts.tried}"} | one.params | spread)
     return pd.DataFrame(rows)
 
 
@@ -280,13 +262,10 @@ class Recovery:
     def statement(self) -> str:
         """The sentence that belongs under a figure."""
         margin = 2 * np.sqrt(self.level * (1 - self.level) / self.replicates)
-        worst = self.table.iloc[int(self.table["coverage"].argmin())]
-        verdict = (
-            "are honest"
-            if self.table["coverage"].min() >= self.level - margin - 0.02
-            else f"are too short (worst: {worst['parameter']})"
-        )
-        shown = ", ".join(f"{r.parameter} {r.coverage:.0%}" for r in self.table.itertuples())
+        coverage = self.table.set_index("parameter")["coverage"]
+        honest = coverage.min() >= self.level - margin - 0.02
+        verdict = "are honest" if honest else f"are too short (worst: {coverage.idxmin()})"
+        shown = ", ".join(f"{name} {share:.0%}" for name, share in coverage.items())
         return (
             f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: on {self.replicates} simulated "
             f"copies of this design they hold the truth in {shown} (± {margin:.0%} from the number of copies)."
@@ -306,36 +285,29 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
     if isinstance(fit, GroupedFit):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(fit))!r}].")
     if fit.law.target:
-        raise UserError(
-            f"recover simulates residuals, which the likelihood law {fit.law.name!r} does not have."
-        )
+        told = f"which the likelihood law {fit.law.name!r} does not have"
+        raise UserError(f"recover simulates residuals, {told}.")
     test = fit.lack_of_fit
     if test is not None and test.p < 0.05:
         raise UserError(
             f"The law {fit.law.name!r} is rejected by its own data (p = {test.p:.2g} of the lack-of-fit test), so "
             "copies that are simulated from it say nothing of its intervals: fit another law."
         )
-    rng = generator("laws", "recover", seed)
+    names, found = fit.law.free, []
     plan = fit.scheme or Scheme("residual", len(fit.table))
-    noise = draw_noise(fit, plan, replicates, rng)
-    names = fit.law.free
-    lows, highs, values, failed = [], [], [], 0
-    for i in range(replicates):
-        y = to_space(fit.predicted + noise[i], fit.problem.space, "linear")[0]
+    for i, noise in enumerate(draw_noise(fit, plan, replicates, generator("laws", "recover", seed))):
+        y = to_space(fit.predicted + noise, fit.space, "linear")[0]
         y = np.clip(y, 0.0, 1.0) if fit.loss.name == "binomial" else y
         try:
             one = fit.again(replace(fit.table, y=y), seed=i, most=200)
             ends = one.interval(level)
         except UserError:
-            failed += 1
             continue
-        values.append([one.params[p] for p in names])
-        lows.append([ends[p][0] for p in names])
-        highs.append([ends[p][1] for p in names])
-    if not values:
+        found.append([(one.params[p], *ends[p]) for p in names])
+    if not found:
         raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")
+    values, low, high = np.moveaxis(np.array(found), 2, 0)  # (copies, parameters) each
     truth = np.array([fit.params[p] for p in names])
-    low, high = np.array(lows), np.array(highs)
     table = pd.DataFrame(
         {
             "parameter": names,
@@ -345,7 +317,7 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
             "truth_above": (truth > high).mean(axis=0),
             "median_width": np.median(high - low, axis=0),
             "open_ended": (np.isinf(low) | np.isinf(high)).mean(axis=0),
-            "estimate_median": np.median(np.array(values), axis=0),
+            "estimate_median": np.median(values, axis=0),
         }
     )
-    return Recovery(table, len(values), level, failed)
+    return Recovery(table, len(found), level, replicates - len(found))

@@ -1,23 +1,28 @@
-"""rlkit.fit: from a table to a LawFit."""
+"""rlkit.fit: from a table to a LawFit; and laws of samples, whose intervals resample problems."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
+from rlkit.evaluation.passk import pass_at_k, resample_sums
+from rlkit.files import write_text
 from rlkit.laws import report, rules, table
-from rlkit.laws.bootstrap import Plan
+from rlkit.laws.bootstrap import Draws, Plan, Scheme
 from rlkit.laws.diagnose import LackOfFit, lack_of_fit, warnings
 from rlkit.laws.estimate import Estimate, Method
 from rlkit.laws.law import Law, Space, resolve
-from rlkit.laws.losses import Loss, make_loss
-from rlkit.laws.search import search
+from rlkit.laws.optimum import search
+from rlkit.laws.solver import Loss, make_loss, minimise, to_space
+from rlkit.seeds import generator
 
 RESAMPLES = 1000
 
@@ -37,7 +42,7 @@ class LawFit(Estimate):
 
     @property
     def criteria(self) -> report.Criteria:
-        """Log-likelihood, AIC, AICc and BIC with their convention, R² overall and within groups."""
+        """Log-likelihood, AIC, AICc and BIC, and R²."""
         return report.criteria(self)
 
     def summary(self, level: float = 0.95) -> str:
@@ -49,16 +54,16 @@ class LawFit(Estimate):
     ) -> str:
         """A booktabs table of estimates and intervals; under it the notes and what the warnings have found, with
         columns as `words` has them."""
-        return report.to_latex(self, level, notes, words)
+        return report.to_latex(self, level, notes, words or {})
 
     def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
         """Everything the fit recorded as JSON text; written to `path` atomically when one is given."""
-        return report.write(report.record(self, level), path)
+        return _json(report.record(self, level), path)
 
-    def again(self, rows: table.Table, seed: int, most: int | None = None) -> LawFit:
+    def again(self, rows: table.Table, seed: int, most: int) -> LawFit:
         """The same law fitted in the same way to other rows, with at most so many resamples."""
-        count = self.plan.count if most is None else min(most, self.plan.count)
-        return _fit(rows, self.law, self.loss, self.problem.space, self.plan._replace(count=count, seed=seed))
+        plan = self.plan._replace(count=min(most, self.plan.count), seed=seed)
+        return _fit(rows, self.law, self.loss, self.space, plan)
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())
@@ -92,7 +97,14 @@ class GroupedFit(dict[Any, LawFit]):
 
     def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
         """JSON text with one entry a group."""
-        return report.write({str(g): report.record(fit, level) for g, fit in self.items()}, path)
+        return _json({str(g): report.record(fit, level) for g, fit in self.items()}, path)
+
+
+def _json(content: dict[str, Any], path: str | Path | None) -> str:
+    text = json.dumps(content, indent=2, allow_nan=False)
+    if path is not None:
+        write_text(Path(path), text + "\n")
+    return text
 
 
 def fit(
@@ -105,11 +117,11 @@ def fit(
     loss: str | Loss | None = None,
     delta: float | None = None,
     log: bool | None = None,
-    weights: str | pd.Series | None = None,
+    weights: str | None = None,
     bootstrap: int | None = None,
     resample: Literal["case", "residual"] | None = None,
     cluster: str | Sequence[str] | None = None,
-    block: int | str | None = None,
+    block: str | None = None,
     seed: int = 0,
     exclude: Any = None,
     holdout: Any = None,
@@ -122,17 +134,17 @@ def fit(
         y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column
             law.
         group: column; a separate fit for each of its values, returned as a GroupedFit.
-        loss: ls (the default), huber (the default where there is a delta), lad, quantile:0.9, or binomial (y a pass
-            rate, weights the number of samples). The objective is the sum over rows, never the mean.
+        loss: ls (the default), huber (the default where there is a delta), lad, or binomial (y a pass rate, weights
+            the number of samples). The objective is the sum over rows, never the mean.
         delta: of huber, in units of the residual; 1e-3 where none is given.
         log: residuals in ln y (True) or y (False); the default is the law's own space.
         weights: column, e.g. the number of samples behind each row: inverse variances, up to a factor.
         bootstrap: number of resamples; without one 1,000, drawn when an interval is first asked for, and with 0
             intervals are profiles.
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
-            cluster: column(s); whole clusters are resampled (run, seed, prompt). block: the rows are correlated
-            in time: the column that holds time (residuals are drawn as a first-order autoregression
-            estimated from them), or a number of rows (stretches of that length are drawn).
+        cluster: column(s); whole clusters are resampled (run, seed, prompt).
+        block: the column that holds time, where rows are correlated in time: residuals are drawn as a first-order
+            autoregression estimated from them.
         exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Rows with a true column
             `held_out` (a study's frozen cells) are withheld in any case.
 
@@ -144,61 +156,30 @@ def fit(
     """
     form = resolve(law)
     target = Loss("likelihood") if form.target else make_loss(loss, delta)
-    space = _space(form, target, log)
     if target.name == "binomial" and weights is None:
-        raise UserError(
-            "loss='binomial' needs weights=, the column with the number of samples behind each pass rate."
-        )
-    if bootstrap is not None and (
-        isinstance(bootstrap, bool) or not isinstance(bootstrap, int) or bootstrap < 0
-    ):
+        told = "the column with the number of samples behind each pass rate"
+        raise UserError(f"loss='binomial' needs weights=, {told}.")
+    count = RESAMPLES if bootstrap is None else bootstrap
+    if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
-    rows_drawn = cluster is not None or block is not None or target.name not in ("ls", "binomial")
-    plan = Plan(
-        RESAMPLES if bootstrap is None else bootstrap,
-        resample or ("case" if rows_drawn else "residual"),
-        block,
-        seed,
-    )
+    drawn = cluster is not None or block is not None or target.name not in ("ls", "binomial")
+    plan = Plan(count, resample or ("case" if drawn else "residual"), seed)
+    space: Space = form.space if log is None else "linear"
+    if form.target or target.name == "binomial":
+        space = "linear"
+    elif log:
+        space = "loglog" if form.space == "loglog" else "log"
     kept, record = table.leave_out(df, exclude, holdout)
     options = {"weights": weights, "cluster": cluster, "block": block}
 
-    def one(part: pd.DataFrame, notes: tuple[str, ...] = ()) -> LawFit:
-        rows = table.build(part, form, y, x, space, record, **options)
-        made = _fit(rows, form, target, space, plan, notes)
+    def one(part: pd.DataFrame, notes: Sequence[str] = ()) -> LawFit:
+        rows = table.build(part, form, y, x, space, record, options)
+        made = _fit(rows, form, target, space, plan, tuple(notes))
         if bootstrap:
             _ = made.resampled  # what is wrong with the resamples that were asked for is said now
         return made
 
     return one(kept) if group is None else _groups(df, kept, group, one)
-
-
-def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> GroupedFit:
-    values = rules.column(kept, group, "group")
-    if rules.column(df, group, "group").nunique() < 2:
-        raise UserError(
-            f"group {group!r} has {df[group].nunique()} value in {len(df)} rows: leave group out."
-        )
-    notes = []
-    if missing := int(values.isna().sum()):
-        notes.append(f"{missing} of {len(kept)} rows have no value of {group} and are in no fit.")
-    if left := sorted(map(str, set(df[group].dropna()) - set(values.dropna()))):
-        notes.append(f"No row of {group} {', '.join(left)} may be fitted: all are held out or excluded.")
-    fits = GroupedFit()
-    for name, part in kept.groupby(group, sort=True):
-        try:
-            fits[name] = one(part, tuple(notes))
-        except UserError as error:
-            raise UserError(f"In group {name!r}: {error}") from None
-    return fits
-
-
-def _space(law: Law, loss: Loss, log: bool | None) -> Space:
-    if law.target or loss.name == "binomial":
-        return "linear"
-    if log is None:
-        return law.space
-    return ("loglog" if law.space == "loglog" else "log") if log else "linear"
 
 
 def _fit(
@@ -207,3 +188,133 @@ def _fit(
     best, ends = search(rows, law, loss, space)
     found = {field.name: getattr(best, field.name) for field in fields(best)}
     return LawFit(**found, plan=plan, ends=ends, notes=notes)
+
+
+def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> GroupedFit:
+    values = rules.column(df, group, "group")
+    if values.nunique() < 2:
+        raise UserError(f"group {group!r} has {values.nunique()} value in {len(df)} rows: leave group out.")
+    notes = []
+    if missing := int(kept[group].isna().sum()):
+        notes.append(f"{missing} of {len(kept)} rows have no value of {group} and are in no fit.")
+    if left := sorted(map(str, set(values.dropna()) - set(kept[group]))):
+        notes.append(f"No row of {group} {', '.join(left)} may be fitted: all are held out or excluded.")
+    fits = GroupedFit()
+    for name, part in kept.groupby(group, sort=True):
+        try:
+            fits[name] = one(part, notes)
+        except UserError as error:
+            raise UserError(f"In group {name!r}: {error}") from None
+    return fits
+
+
+# --- laws of samples --------------------------------------------------------------------------------------
+
+
+def fit_coverage(
+    df: pd.DataFrame,
+    *,
+    n: str = "n",
+    c: str = "c",
+    ks: Sequence[int] | None = None,
+    bootstrap: int = 2000,
+    seed: int = 0,
+) -> LawFit:
+    """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
+
+    The points of a pass@k curve share their samples, so intervals that treat them as independent mean nothing;
+    problems are what is independent, and they are resampled.
+
+    Args:
+        df: one row a problem. n, c: columns with its samples and correct ones.
+        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points at which pass@k is 0 or 1
+            have no place on the law and are left out.
+        bootstrap: resamples of problems; those with a pass@k of 0 or 1 at a used k are left out and counted.
+
+    Raises:
+        UserError: counts that are wrong, k above the smallest n, fewer than three usable k.
+    """
+    counts, correct = (rules.column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
+    if ks is None:
+        ks = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
+    grid = np.asarray(list(ks))
+    values = pass_at_k(counts[:, None], correct[:, None], grid[None, :])
+    mean = values.mean(axis=0)
+    usable = (mean > 0) & (mean < 1)
+    if usable.sum() < 3:
+        told = f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k"
+        raise UserError(f"{told}: give more values in ks.")
+    curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
+    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0)
+    if not bootstrap:
+        return one
+    means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
+    means = means[((means > 0) & (means < 1)).all(axis=1)]
+    note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."
+    return _with_draws(one, means, bootstrap, Scheme("cluster", len(values)), seed, [note])
+
+
+def fit_pass_rates(
+    evals: pd.DataFrame,
+    law: str | Law,
+    *,
+    x: Mapping[str, str] | str,
+    y: Literal["pass@1", "error"] = "pass@1",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    **options: Any,
+) -> LawFit:
+    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
+
+    The problems are the same for all runs, so each resample draws problems once for all of them, and then, within each
+    cell, runs; their deviations from the cell's mean are inflated by sqrt(m/(m - 1)) for m runs.
+
+    Args:
+        evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
+        y: the share of right samples, or one less it ("error").
+        options: those of `rlkit.fit` but for its bootstrap.
+
+    Raises:
+        UserError: no graded sample; otherwise as `rlkit.fit`.
+    """
+    last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
+    graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+    if graded.empty:
+        told = "there is no pass rate to fit"
+        raise UserError(f"No sample of these runs was graded at its last evaluation: {told}.")
+    wide = graded.pivot_table("correct", "run", "task_id")
+    wide = wide if y == "pass@1" else 1 - wide
+    points = graded.groupby("run").first().drop(columns=["task_id", "correct"])
+    points = points.assign(**{y: wide.mean(axis=1)})
+    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, **options)
+    runs = points.index[one.table.rows]
+    cells = pd.factorize(points.loc[runs, "cell"])[0]
+    of_cell, size = np.eye(cells.max() + 1)[cells], np.bincount(cells)
+    rng = generator("laws", "pass rates", seed)
+    rates, seen = wide.loc[runs].fillna(0.0).to_numpy(), wide.loc[runs].notna().to_numpy(float)
+    problems = rates.shape[1]
+    drawn = rng.multinomial(problems, np.full(problems, 1 / problems), bootstrap)
+    values = (drawn @ rates.T) / np.maximum(drawn @ seen.T, 1.0)
+    mean = (values @ of_cell / size)[:, cells]
+    picked = np.stack([rng.choice(np.flatnonzero(cells == c), bootstrap) for c in cells], axis=1)
+    inflate = np.sqrt(size / np.maximum(size - 1, 1))[cells]
+    values = mean + inflate * (np.take_along_axis(values, picked, axis=1) - mean)
+    notes = [f"The intervals are over {len(size)} cells' seeds and {problems} problems."]
+    if single := int((size == 1).sum()):
+        notes.append(
+            f"{single} of {len(size)} cells have one seed: what differs between seeds is left out there."
+        )
+    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
+    return _with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, scheme, seed, notes)
+
+
+def _with_draws(
+    one: LawFit, values: np.ndarray, asked: int, scheme: Scheme, seed: int, notes: Sequence[str]
+) -> LawFit:
+    """The fit with the resamples that other values (B, n) of y give; those of `asked` that are missing are lost."""
+    targets = to_space(values, "linear", one.space)[0]
+    start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
+    solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
+    usable = np.isfinite(solved.objective)
+    draws = Draws(one.law.from_z(solved.z[usable])[0], scheme, asked - int(usable.sum()))
+    return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=tuple(notes))

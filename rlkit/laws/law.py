@@ -1,7 +1,7 @@
 """What a law is: a function of named columns whose keyword-only arguments are its parameters.
 
-    @law("my_law", linear=("E", "A"), starts={"alpha": (0.2, 0.5, 1.0)}, source="Doe 2026, eq. 3")
-    def my_law(N, *, E, A, alpha):
+    @law("my_law", linear=("E", "A"), starts={"alpha": (0.2, 0.5, 1.0)})
+    def my_law(N, *, E, A, alpha):  # the docstring has formula and paper
         return E + A * N**-alpha
 
 Columns arrive as (n,) arrays and parameters as (B, 1), so the value is (B, n): one row a parameter vector.
@@ -12,7 +12,7 @@ lower bound, or the logit between two bounds.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -55,17 +55,16 @@ class Law:
         linear: parameters in which the value is linear; they are solved for, not searched.
         bounds: a range for each parameter; the default is positive.
         starts: values to try for a parameter that is not linear.
-        unlogged: columns of which no logarithm is taken (shares, distances): they are drawn on a linear axis, and
-            their range is not counted in decades.
+        unlogged: columns on a linear scale (shares, distances), whose range is not counted in decades.
         returns: what the function's value is: y, ln y, ln(-ln y) or logit y.
         space: where residuals are taken unless the caller says otherwise.
         target: for a likelihood, the argument that holds the observed y; the value is then -ln likelihood.
-        predictor: for a likelihood, the function that predicts, with its own columns.
+        predictor: for a likelihood, the function that predicts, with columns of its own.
         like: another law whose fitted parameters are the first starts.
         pinned: parameters held at a value.
         identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
         asymptote: the parameter that is the limit of y.
-        source: paper and equation.
+        source: formula and paper; default the first paragraph of the function's docstring.
     """
 
     name: str
@@ -101,22 +100,15 @@ class Law:
 
     def pin(self, **values: float) -> Law:
         """The law with parameters held at known values, e.g. `laws["sigmoid"].pin(R0=0.08)`."""
-        self._known(values)
+        self.check(values)
         return replace(self, pinned={**self.pinned, **values})
 
-    def bound(self, **bounds: Bounds) -> Law:
-        """The law with other bounds, e.g. `laws["sigmoid"].bound(A=(0, 2))`."""
-        self._known(bounds)
-        return replace(self, bounds={**self.bounds, **bounds})
-
-    def _known(self, names: Mapping[str, Any]) -> None:
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse names that are none of the law's parameters."""
         for name in names:
             if name not in self.parameters:
-                near = did_you_mean(name, self.parameters)
-                raise UserError(
-                    f"The law {self.name!r} has no parameter {name!r}.{near} It has "
-                    f"{', '.join(self.parameters)}."
-                )
+                near, known = did_you_mean(name, self.parameters), ", ".join(self.parameters)
+                raise UserError(f"The law {self.name!r} has no parameter {name!r}.{near} It has {known}.")
 
     def to_z(self, values: np.ndarray) -> np.ndarray:
         """Natural parameters (B, p) to unbounded coordinates (B, p); values at a bound are moved inside."""
@@ -155,15 +147,13 @@ class Law:
         named = {name: values[:, j : j + 1] for j, name in enumerate(self.parameters)}
         with np.errstate(all="ignore"):  # a value that is not finite is refused by the search
             out = np.asarray(self.function(*(columns[c] for c in self.columns), **named), dtype=float)
-        shape = (len(values), len(next(iter(columns.values()))))
-        if out.shape != shape:
-            if out.ndim > 2 or (out.size not in (1, shape[1]) and out.shape != (shape[0], 1)):
-                raise UserError(
-                    f"The law {self.name!r} returned shape {out.shape} for {shape[0]} parameter vectors and "
-                    f"{shape[1]} rows: write it with numpy operations that broadcast (B, 1) against (n,)."
-                )
-            out = np.broadcast_to(out, shape)
-        return out
+        B, n = len(values), len(next(iter(columns.values())))
+        if out.shape not in ((B, n), (B, 1), (1, n), (n,), (1,), ()):
+            raise UserError(
+                f"The law {self.name!r} returned shape {out.shape} for {B} parameter vectors and {n} rows: write it "
+                "with numpy operations that broadcast (B, 1) against (n,)."
+            )
+        return np.broadcast_to(out, (B, n))
 
 
 def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]:
@@ -181,12 +171,9 @@ def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]
             raise UserError(
                 f"The law {name!r} needs columns (positional) and parameters (after a *) in its signature."
             )
-        made = Law(name, function, columns, parameters, **options)
-        made._known({**dict.fromkeys(made.linear), **made.bounds, **made.starts})
-        if unknown := [c for c in made.unlogged if c not in columns]:
-            raise UserError(
-                f"The law {name!r} has no column {unknown[0]!r}: its columns are {', '.join(columns)}."
-            )
+        told = (inspect.getdoc(function) or "").partition("\n\n")[0]
+        made = Law(name, function, columns, parameters, **{"source": " ".join(told.split()), **options})
+        made.check([*made.linear, *made.bounds, *made.starts])
         return laws.register(name)(made)
 
     return build

@@ -1,17 +1,25 @@
-"""What a search found: a law, the rows it was fitted to, and the parameters at which the loss is least."""
+"""From a table to an optimum: many starts, and a second search that can contradict their agreement.
+
+Starts are a fixed grid over the parameters that are not linear. By variable projection (Golub and Pereyra 1973) the
+linear ones are solved for at each grid point, so the grid has the dimension of the others only.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from rlkit.laws.law import Law
-from rlkit.laws.losses import Loss
-from rlkit.laws.solver import Problem, to_space
+from rlkit.errors import UserError
+from rlkit.laws.law import REAL, Law, Space, resolve
+from rlkit.laws.solver import Loss, Problem, Solution, minimise, to_space
 from rlkit.laws.table import Table
+
+SAME = 1e-6  # objectives that differ by less than this share are of one optimum
+MAX_GRID = 2000
 
 
 @dataclass(frozen=True)
@@ -20,14 +28,15 @@ class Starts:
 
     Attributes:
         tried: starts that were followed. agree: how many reached the best objective within 1e-6 of it.
-        spread: (low, high) of each parameter over those. worst: the highest objective as a multiple of the best.
+        worst: the highest objective as a multiple of the best.
+        spread: (low, high) of each parameter over those that agree.
         overruled: parameters along which a walk away from the optimum, where the starts agreed, found a better one.
     """
 
     tried: int
     agree: int
-    spread: Mapping[str, tuple[float, float]]
     worst: float
+    spread: Mapping[str, tuple[float, float]]
     overruled: tuple[str, ...] = ()
 
 
@@ -67,21 +76,21 @@ class Optimum:
     @property
     def free(self) -> np.ndarray:
         """(p,) bool: estimated, not pinned."""
-        return np.array([p not in self.law.pinned for p in self.law.parameters])
+        return _free(self.law)
 
     @property
     def freedom(self) -> int:
         """Rows less free parameters."""
-        return len(self.table) - int(self.free.sum())
+        return len(self.table) - len(self.law.free)
 
     @property
-    def space(self) -> str:
+    def space(self) -> Space:
         return self.problem.space
 
     @cached_property
     def observed(self) -> np.ndarray:
         """(n,) y in residual space."""
-        return to_space(self.table.y, "linear", self.problem.space)[0]
+        return to_space(self.table.y, "linear", self.space)[0]
 
     @cached_property
     def predicted(self) -> np.ndarray:
@@ -97,30 +106,262 @@ class Optimum:
     def sizes(self) -> np.ndarray:
         """(n,) what a residual of standard deviation 1 has at each row: 1/sqrt(weight), and with the binomial loss
         sqrt(p·(1 - p)/weight)."""
-        w = self.table.weights
-        return np.sqrt(self.predicted * (1 - self.predicted) / w) if self.loss.name == "binomial" else w**-0.5
+        return self.sizes_at(self.predicted, self.table.weights)
 
-    @property
-    def slopes(self) -> np.ndarray:
-        """(n,) derivative of the loss in the prediction."""
-        return self.loss(self.predicted[None], self.observed[None]).slope[0]
+    def sizes_at(self, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """`sizes` of other rows."""
+        binomial = self.loss.name == "binomial"
+        return np.sqrt(predicted * (1 - predicted) / weights) if binomial else weights**-0.5
 
     @property
     def spread(self) -> float:
         """Standard deviation of y in residual space."""
         return float(np.std(self.observed)) or 1.0
 
+    @property
+    def curvature(self) -> np.ndarray:
+        """(q, q) `scaled_curvature` at the optimum."""
+        return scaled_curvature(self.problem, self.z, self.loss, self.observed, self.table.weights)
+
 
 def scaled_curvature(
-    problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, w: np.ndarray, free: np.ndarray
+    problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the
-    loss."""
+    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the loss."""
     with np.errstate(all="ignore"):
-        J = problem.jacobian(z[None])[1][0][free]
-        curvature = np.broadcast_to(
-            loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0, (1, len(w))
-        )[0]
-        H = (J * w * curvature) @ J.T
+        J = problem.jacobian(z[None])[1][0][_free(problem.law)]
+        own = loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0
+        H = (J * weights * np.broadcast_to(own, (1, len(weights)))[0]) @ J.T
     d = np.sqrt(np.maximum(np.nan_to_num(np.diagonal(H)), 1e-300))
     return np.nan_to_num(H / np.outer(d, d))
+
+
+def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, Solution]:
+    """The best optimum, and all that the starts ended at.
+
+    Raises:
+        UserError: the law has no finite value at any start, or the columns do not determine its parameters.
+    """
+    problem = Problem(law, rows.columns, space)
+    y, w = to_space(rows.y, "linear", space)[0], rows.weights
+    path = loss.path(float(np.std(y)) or 1.0)
+    begin = _starts(problem, y, w, path[0])
+    if not len(begin):
+        told = f"check the units of {', '.join(rows.names.values())}"
+        raise UserError(f"The law {law.name!r} has no finite value at any start: {told}.")
+    _check_determined(problem, begin, rows)
+    found = minimise(problem, begin, y, w, path, tolerance=1e-14)
+    found, overruled = _contradict(problem, found, y, w, path)
+    i = int(np.argmin(found.objective))
+    problem = replace(problem, central=True)
+    polished = minimise(problem, found.z[[i]], y, w, path[-1:], 1e-15, rounds=10)
+    if polished.objective[0] <= found.objective[i]:
+        found.z[i], found.objective[i] = polished.z[0], polished.objective[0]
+    least = float(found.objective[i])
+    z, at_bound = _settle(problem, found.z[i])
+    exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
+    objective = float((w * exact(problem.predict(z[None]), y).value).sum())
+    slope = problem.quadratic(found.z[[i]], path[-1], y[None], w[None]).gradient[0][_free(law)]
+    gradient = float(np.abs(slope).max() / max(abs(least), 1e-300))
+    values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
+    condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
+    agreement = _agreement(law, found, overruled)
+    best = Optimum(
+        law, path[-1], rows, problem, z, objective, least, gradient, condition, agreement, at_bound
+    )
+    return best, found
+
+
+def _free(law: Law) -> np.ndarray:
+    return np.array([p not in law.pinned for p in law.parameters])
+
+
+# --- starts -----------------------------------------------------------------------------------------------
+
+
+def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
+    """Up to ten starts z (K, p), the best of the grid by `loss`, no two within 0.05 of each other in every
+    coordinate."""
+    law, columns = problem.law, problem.columns
+    with np.errstate(all="ignore"):
+        points = _grid(law, columns)
+        if law.like:
+            points = _alike(problem, y, weights, loss, points)
+        if law.target is None:
+            # Least squares in the law's own value, weighted by how steeply the residual follows it.
+            inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
+            level = to_space(y, problem.space, "linear")[0]
+            own = to_space(np.clip(level, inner, 1 - inner) if inner else level, "linear", law.returns)[0]
+            outer = to_space(own, law.returns, problem.space)[1]
+            points = _project(law, columns, own, weights * outer**2, points)
+        z = law.to_z(points)
+        score = (weights * loss(problem.predict(z), y).value).sum(axis=1)
+    order = np.argsort(np.where(np.isfinite(score), score, np.inf), kind="stable")
+    chosen: list[np.ndarray] = []
+    for at in z[order[np.isfinite(score[order])]]:
+        if len(chosen) < 10 and all(np.abs(at - other).max() > 0.05 for other in chosen):
+            chosen.append(at)
+    return np.array(chosen)
+
+
+def _grid(law: Law, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Grid of natural parameters (G, p); linear parameters are 1."""
+    axes = []
+    for name in law.parameters:
+        low, high = law.limits(name)
+        if name in law.pinned:
+            axes.append([law.pinned[name]])
+        elif name in law.linear:
+            axes.append([1.0])
+        elif name in law.starts:
+            chosen = law.starts[name]
+            axes.append(chosen(columns) if callable(chosen) else chosen)
+        elif np.isfinite(low) and np.isfinite(high):
+            axes.append(low + (high - low) * np.array([0.1, 0.3, 0.5, 0.7, 0.9]))
+        else:
+            axes.append(low + np.geomspace(0.03, 10, 8) if np.isfinite(low) else (-3, -1, -0.3, 0, 0.3, 1, 3))
+    points = np.array(list(itertools.islice(itertools.product(*axes), 200_000)), dtype=float)
+    return points[:: -(-len(points) // MAX_GRID)]
+
+
+def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The points with their linear parameters solved by weighted least squares, within their bounds.
+
+    Every subset of the (at most four) linear parameters is tried with the others at zero; the best feasible
+    one is the exact non-negative solution.
+    """
+    free = [name for name in law.linear if name not in law.pinned]
+    if not free:
+        return points
+    where = [law.parameters.index(name) for name in free]
+    zero = points.copy()
+    zero[:, where] = 0.0
+    offset = law(columns, zero)
+    basis = np.empty((len(points), len(free), len(target)))
+    for i, j in enumerate(where):
+        one = zero.copy()
+        one[:, j] = 1.0
+        basis[:, i] = law(columns, one) - offset
+    scale = np.maximum(np.sqrt((basis**2 * weights).sum(axis=2)), 1e-300)
+    basis /= scale[:, :, None]
+    rhs = target - offset
+    normal = (basis * weights) @ basis.transpose(0, 2, 1)
+    moment = (basis @ (weights * rhs)[:, :, None])[:, :, 0]
+    total = (weights * rhs * rhs).sum(axis=1)
+    best, solved = np.full(len(points), np.inf), np.zeros((len(points), len(free)))
+    signed = [law.limits(name) == REAL for name in free]
+    for subset in list(itertools.product((True, False), repeat=len(free)))[:-1]:
+        k = np.flatnonzero(subset)
+        c, ridge = np.zeros((len(points), len(free))), 1e-12 * np.eye(len(k))
+        c[:, k] = np.linalg.solve(normal[:, k[:, None], k] + ridge, moment[:, k, None])[:, :, 0]
+        left = total - 2 * (c * moment).sum(axis=1) + np.einsum("gi,gij,gj->g", c, normal, c)
+        feasible = np.all((c >= 0) | signed, axis=1) & np.isfinite(left) & (left < best)
+        best[feasible], solved[feasible] = left[feasible], c[feasible]
+    out = points.copy()
+    out[:, where] = solved / scale
+    # A term at exactly zero has no slope in z, so no search could revive it: it starts at a thousandth of y.
+    unit = np.abs(target).mean() / np.maximum(scale / np.sqrt(weights.sum()), 1e-300)
+    for i, j in enumerate(where):
+        low, high = law.limits(free[i])
+        if not signed[i]:
+            out[:, j] = np.clip(out[:, j], low + 1e-3 * unit[:, i], high - 1e-3 * min(high - low, 1e300))
+    return out
+
+
+def _alike(problem: Problem, y, weights: np.ndarray, loss: Loss, points: np.ndarray) -> np.ndarray:
+    """The grid with the parameters it shares with the law `like` taken from that law's best fits."""
+    law, simple = problem.law, resolve(str(problem.law.like))
+    pinned = {k: v for k, v in law.pinned.items() if k in simple.parameters}
+    sub = Problem(simple.pin(**pinned), {c: problem.columns[c] for c in simple.columns}, problem.space)
+    path = loss.path(float(np.std(y)) or 1.0)
+    found = minimise(sub, _starts(sub, y, weights, loss), y, weights, path, 1e-8)
+    best = np.unique(np.round(found.z[np.argsort(found.objective)[:4]], 3), axis=0)
+    values = sub.law.from_z(best)[0]
+    out = np.repeat(points, len(values), axis=0)
+    for j, name in enumerate(law.parameters):
+        if name in simple.parameters and name not in law.pinned:
+            out[:, j] = np.tile(values[:, simple.parameters.index(name)], len(points))
+    return out
+
+
+# --- checks of the optimum --------------------------------------------------------------------------------
+
+
+def _check_determined(problem: Problem, begin: np.ndarray, rows: Table) -> None:
+    """Refuse a design on which the law has fewer independent directions than parameters, at every start.
+
+    The rank is that of the columns, not of the optimum, where a term at zero or a parameter that ran away loses a
+    direction by rounding. Derivatives are exact to 1e-10, and a design that determines a law is above 1e-7.
+    """
+    law = problem.law
+    with np.errstate(all="ignore"):
+        J = replace(problem, central=True).jacobian(begin)[1][:, _free(law)]
+        J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
+    rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
+    if rank < len(law.free):
+        distinct = {rows.names[c]: len(np.unique(v)) for c, v in rows.columns.items() if c in rows.names}
+        raise UserError(
+            f"The data do not determine the {len(law.free)} parameters of {law.name!r}: with "
+            f"{', '.join(f'{n} of {name}' for name, n in distinct.items())}, only {rank} combinations of them "
+            "change the prediction. Add values, pin a parameter, or use a law with fewer."
+        )
+
+
+def _contradict(
+    problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, path: Sequence[Loss]
+) -> tuple[Solution, tuple[str, ...]]:
+    """The solutions with any better one that a walk from the best found, and the parameters that it walked along.
+
+    Each parameter that is not linear is held at a distance on either side, the others are minimised there, and then all
+    are let go: a profile's walk, which leaves a basin that a wide loss pulls every start into. It is repeated from a
+    better optimum.
+    """
+    law, overruled = problem.law, []
+    walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
+    steps = [(j, step) for j in walked for step in (-2.0, 2.0)]
+    for _ in range(3 if steps else 0):
+        best = int(np.argmin(found.objective))
+        z = np.repeat(np.clip(found.z[best], -30, 30)[None], len(steps), axis=0)
+        free = np.ones(z.shape, dtype=bool)
+        for row, (j, step) in enumerate(steps):
+            z[row, j] += step
+            free[row, j] = False
+        held = minimise(problem, z, y, w, path[-1:], 1e-3, free, rounds=10)
+        there = minimise(problem, held.z, y, w, path[-1:], 1e-4, rounds=15)
+        least = int(np.argmin(np.where(np.isfinite(there.objective), there.objective, np.inf)))
+        if not there.objective[least] < found.objective[best] * (1 - SAME) - 1e-20:
+            break
+        overruled.append(law.parameters[steps[least][0]])
+        better = minimise(problem, there.z[[least]], y, w, path[-1:], 1e-14)
+        found = Solution(*(np.concatenate([a, b]) for a, b in zip(found, better, strict=True)))
+    return found, tuple(dict.fromkeys(overruled))
+
+
+def _agreement(law: Law, found: Solution, overruled: tuple[str, ...]) -> Starts:
+    best = found.objective.min()
+    near = found.objective <= best + SAME * abs(best) + 1e-20
+    values = law.from_z(found.z[near])[0]
+    spread = {p: (float(v.min()), float(v.max())) for p, v in zip(law.parameters, values.T, strict=True)}
+    worst = found.objective[np.isfinite(found.objective)].max() / best if best > 0 else np.nan
+    return Starts(len(found.z), int(near.sum()), float(worst), spread, overruled)
+
+
+def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """z with linear parameters that went to a bound at a standard place beside it, and those bounds.
+
+    On its way to a bound z goes to infinity and stops anywhere; a billionth of the parameter's unit is where
+    walks of profiles and resamples can begin.
+    """
+    z, reached = z.copy(), {}
+    for name in problem.law.linear:
+        low, high = problem.law.limits(name)
+        if name in problem.law.pinned or np.isinf(low):
+            continue
+        j = problem.law.parameters.index(name)
+        value, near = problem.law.from_z(z[None])[0][0, j], 1e-6 * min(problem.unit(z, name), high - low)
+        bound = low if value - low < near else high if high - value < near else None
+        if bound is not None:
+            reached[name] = bound
+            inside = np.full((1, len(z)), bound + 1e-3 * near * (1 if bound == low else -1))
+            z[j] = problem.law.to_z(inside)[0, j]
+    return z, reached

@@ -1,4 +1,4 @@
-"""The batched solver: many fits of one law to the same rows, each with its own start and its own row weights.
+"""Losses, and the batched solver: many fits of one law to the same rows, each with its own start and row weights.
 
 A bootstrap resample is a vector of weights (how often each row was drawn), so resamples and starts are rows
 of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) or (1, n).
@@ -7,16 +7,104 @@ of one batch: parameters (B, p), weights (B, n) or (1, n), observations (B, n) o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit
 
+from rlkit.errors import UserError
 from rlkit.laws.law import Columns, Law, Space
-from rlkit.laws.losses import Loss
 
 CELLS = 1 << 16  # cells (B·n) worked on at once: the arrays of a step stay near the processor's cache
+LOSSES = ("ls", "huber", "lad", "binomial")
+
+
+class Terms(NamedTuple):
+    """A loss cell by cell, each (B, n): value, first and second derivative in the prediction, and the curvature of a
+    quadratic above it, which damps the solver where the second derivative vanishes."""
+
+    value: np.ndarray
+    slope: np.ndarray
+    curvature: np.ndarray | float
+    majorant: np.ndarray | float
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A loss by name: a sum over rows, never a mean.
+
+    ls: r²/2 · huber: r²/2 inside delta, delta·(|r| - delta/2) outside (Hoffmann et al. 2022) · lad: |r|, smoothed
+    within `delta` of zero · binomial: -ln likelihood of a pass rate y out of n = weight samples, less that of the
+    saturated model · likelihood: the law's own value.
+    """
+
+    name: str
+    delta: float = 0.0
+
+    @property
+    def label(self) -> str:
+        return f"Huber, delta = {self.delta:g}" if self.name == "huber" else self.name
+
+    @property
+    def robust(self) -> bool:
+        return self.name in ("huber", "lad")
+
+    def __call__(self, prediction: np.ndarray, y: np.ndarray) -> Terms:
+        if self.name == "likelihood":
+            # Outer products of the rows' scores stand in for the Hessian (Berndt et al. 1974).
+            return Terms(prediction, np.ones_like(prediction), 1.0, 1.0)
+        if self.name == "binomial":
+            return _binomial(prediction, y)
+        r = prediction - y
+        if self.name == "ls":
+            return Terms(0.5 * r * r, r, 1.0, 1.0)
+        size, slope = np.abs(r), np.clip(r, -self.delta, self.delta)
+        inside, majorant = (size <= self.delta).astype(float), self.delta / np.maximum(size, self.delta)
+        unit = 1 if self.name == "huber" else 1 / self.delta
+        return Terms(unit * slope * (r - 0.5 * slope), unit * slope, unit * inside, unit * majorant)
+
+    def path(self, scale: float) -> list[Loss]:
+        """Losses to minimise in turn, ending with this one; `scale` is the spread of y in residual units."""
+        if self.name == "huber":
+            wide = np.geomspace(scale / 10, self.delta, 4) if self.delta < scale / 30 else [self.delta]
+            return [replace(self, delta=float(d)) for d in wide]
+        if self.name == "lad":
+            return [replace(self, delta=float(d)) for d in scale * np.geomspace(1e-1, 1e-9, 14)]
+        return [self]
+
+    def refit(self, scale: float) -> list[Loss]:
+        """The shorter path from a neighbouring optimum, e.g. from that of all rows to that of a resample."""
+        return self.path(scale)[3:] if self.name == "lad" else [self]
+
+
+def _binomial(p: np.ndarray, y: np.ndarray) -> Terms:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        right = np.where(y > 0, y * np.log(y / p), 0.0)
+        value = right + np.where(y < 1, (1 - y) * np.log((1 - y) / (1 - p)), 0.0)
+        fisher = 1 / (p * (1 - p))
+    return Terms(np.where((p > 0) & (p < 1), value, np.inf), (p - y) * fisher, fisher, fisher)
+
+
+def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
+    """A Loss from its name; without one, ls, or huber where there is a delta.
+
+    Raises:
+        UserError: an unknown name; a delta that is not positive, or of another loss than huber.
+    """
+    if isinstance(loss, Loss):
+        return loss
+    name = loss or ("ls" if delta is None else "huber")
+    if name not in LOSSES:
+        raise UserError(f"Unknown loss {loss!r}: use one of {', '.join(LOSSES)}.")
+    if name != "huber":
+        if delta is not None:
+            raise UserError(f"delta is {delta!r}, which only the loss huber has: leave it out for {name}.")
+        return Loss(name)
+    delta = 1e-3 if delta is None else delta
+    if not 0 < delta < np.inf:
+        raise UserError(f"delta is {delta!r}, but Huber's loss needs delta > 0, in units of the residual.")
+    return Loss(name, delta)
 
 
 class Quadratic(NamedTuple):
@@ -94,16 +182,11 @@ class Problem:
                 moved[-1][:, j] = law.natural(j, z[:, j] + sign * h)[0]
             low = len(moved) - 2 if self.central else 0
             parts.append((j, len(moved) - 1, low, (0.5 if self.central else 1.0) / h))
-        n = len(next(iter(self.columns.values())))
-        if len(moved) * B * n <= CELLS:  # small arrays cost calls, large ones cache misses
-            found = law(self.columns, np.concatenate(moved)).reshape(len(moved), B, n)
-        else:
-            found = [law(self.columns, at) for at in moved]
+        found = [law(self.columns, at) for at in moved]
         out, outer = to_space(found[0], law.returns, self.space)
-        J = np.zeros((B, p, n))
+        J = np.zeros((B, p, out.shape[1]))
         for j, high, low, scale in parts:
-            np.subtract(found[high], found[low], out=J[:, j])
-            J[:, j] *= scale[:, None]
+            J[:, j] = (found[high] - found[low]) * scale[:, None]
         if isinstance(outer, np.ndarray):
             J *= outer[:, None, :]
         return out, J
@@ -155,22 +238,18 @@ def minimise(
         rounds: the most steps with each loss.
     """
     z, y, weights = np.array(z, dtype=float), np.atleast_2d(y), np.atleast_2d(weights)
-    n = y.shape[1]
-    size = max(4, CELLS // n)
-    parts = []
+    free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
+    size, parts = max(4, CELLS // y.shape[1]), []
     with np.errstate(all="ignore"):
         for first in range(0, len(z), size):
-            rows = slice(first, first + size)
-            y_, w_ = _take(y, rows), _take(weights, rows)
-            free_ = None if free is None else _take(np.atleast_2d(free), rows)
-            at = z[rows]
+            y_, w_, free_ = (_take(a, slice(first, first + size)) for a in (y, weights, free))
+            part = Solution(z[first : first + size], np.empty(0), np.empty(0))
             for loss in losses:
                 rough = loss is not losses[-1] and loss.name == "huber"
-                part = _levenberg(problem, at, y_, w_, loss, 1e-5 if rough else tolerance, free_, rounds)
-                at = part.z
-            parts.append(
-                _at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_) if rounds >= 150 else part
-            )
+                part = _levenberg(problem, part.z, y_, w_, loss, 1e-5 if rough else tolerance, free_, rounds)
+            if rounds >= 150:
+                _at_bounds(problem, part, y_, w_, losses[-1], tolerance, free_)
+            parts.append(part)
     return Solution(*(np.concatenate(a) for a in zip(*parts, strict=True)))
 
 
@@ -179,9 +258,7 @@ def _take(a: np.ndarray, rows) -> np.ndarray:
     return a[rows] if len(a) > 1 else a
 
 
-def _levenberg(
-    problem: Problem, z, y, weights, loss: Loss, tolerance: float, free, rounds: int = 150
-) -> Solution:
+def _levenberg(problem: Problem, z, y, weights, loss, tolerance: float, free, rounds: int = 150) -> Solution:
     z = z.copy()
     B, p = z.shape
     state = _clean(problem.quadratic(z, loss, y, weights, free))
@@ -204,13 +281,8 @@ def _levenberg(
         converged[active[done]] = np.isfinite(reached[done])
         moved = np.flatnonzero(better & ~done)  # derivatives are taken where they are needed
         at = active[moved]
-        free_ = None if free is None else _take(free, at)
-        there = (
-            _clean(problem.quadratic(z[at], loss, _take(y, at), _take(weights, at), free_))
-            if len(at)
-            else None
-        )
-        if there is not None:
+        if len(at):
+            there = _clean(problem.quadratic(z[at], loss, *(_take(a, at) for a in (y, weights, free))))
             fine = np.isfinite(there.objective)  # a step to where there is no slope is taken back
             z[at[~fine]], objective[at[~fine]] = before[moved[~fine]], state.objective[moved[~fine]]
             better[moved[~fine]] = False
@@ -225,39 +297,29 @@ def _levenberg(
     return Solution(z, objective, converged)
 
 
-def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> Solution:
-    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again with each
-    linear parameter in turn held at the bound it is nearest to, and keep the best."""
+def _at_bounds(problem: Problem, found: Solution, y, weights, loss: Loss, tolerance: float, free) -> None:
+    """An optimum at a bound is infinitely far away in z. Rows still walking there are solved again, in place, with
+    each linear parameter in turn held at the bound it is nearest to, and keep the best."""
     law = problem.law
     walking = np.flatnonzero(~found.converged & np.isfinite(found.objective))
     for j, name in enumerate(law.parameters):
         low, high = law.limits(name)
         if not len(walking) or name not in law.linear or name in law.pinned or np.isinf(low):
             continue
-        end = np.where(found.z[walking, j] > 0, 40.0, -40.0) if np.isfinite(high) else -690.0
         start = found.z[walking].copy()
-        start[:, j] = end
-        moving = (
-            np.ones(start.shape, dtype=bool)
-            if free is None
-            else _take(free, walking) & np.ones(start.shape, bool)
-        )
+        start[:, j] = np.where(start[:, j] > 0, 40.0, -40.0) if np.isfinite(high) else -690.0
+        moving = np.broadcast_to(_take(free, walking), start.shape).copy()
         moving[:, j] = False
         held = _levenberg(problem, start, _take(y, walking), _take(weights, walking), loss, tolerance, moving)
         better = held.converged & (held.objective <= found.objective[walking] * (1 + 1e-7))
         for old, new in zip(found, held, strict=True):
             old[walking[better]] = new[better]
-    return found
 
 
 def _clean(q: Quadratic) -> Quadratic:
     """Where the law has no finite value the objective is infinite and the step there is refused."""
-    bad = ~(
-        np.isfinite(q.objective)
-        & np.isfinite(q.gradient).all(axis=1)
-        & np.isfinite(q.curvature).all(axis=(1, 2))
-    )
+    fine = np.isfinite(q.objective) & np.isfinite(q.gradient).all(axis=1)
+    bad = ~(fine & np.isfinite(q.curvature).all(axis=(1, 2)))
     if bad.any():
-        q = Quadratic(*(a.copy() for a in q))
         q.objective[bad], q.gradient[bad], q.curvature[bad], q.damping[bad] = np.inf, 0.0, 0.0, 1.0
     return q

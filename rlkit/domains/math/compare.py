@@ -1,70 +1,33 @@
 """Whether an answer is the truth: numbers, expressions, and what is built of them.
 
-Both are read into the same forms (list, interval, relation, matrix, quantity, text …) and compared part by part; an
-order matters where the notation says so.
+Both are read into the same few forms (a number with its unit, words, a group of parts, a relation) and compared part by
+part; an order matters where the notation says so.
 """
 
-import itertools
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import product
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import units
-from rlkit.domains.math.evaluate import (
+from rlkit.domains.math.parse import Unreadable, is_wrapped, normalize, parse, split, squeeze, start_work
+from rlkit.domains.math.units import Amount
+from rlkit.domains.math.values import (
+    RELATIONS,
     number,
     ratio_sign,
+    real_set,
     same_antiderivative,
     same_expression,
-    start_work,
-)
-from rlkit.domains.math.forms import (
-    Based,
-    Cases,
-    Congruence,
-    Expression,
-    Form,
-    Items,
-    Matrix,
-    Opaque,
-    Quantity,
-    Ratio,
-    Relation,
-    Text,
-    Time,
-    Union,
-    determinant,
-    is_name,
-    read_forms,
-)
-from rlkit.domains.math.read import Unreadable, normalize, parse, squeeze
-from rlkit.domains.math.sets import TURNED, RealSet, linear, real_set
-
-_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
-    r"(?:\\(?:text|textbf|mathrm|mathbf|mbox)\s*\{\s*)?(?:\(\s*(?P<a>[A-J])\s*\)|(?P<b>[A-J])[).:])"
-    r"\s*(?P<close>\}?)\s*(?P<value>.*)",
-    re.DOTALL,
-)
-_MARKED = re.compile(r"[().:]|\\(?:text|mathrm|mathbf|mbox)")
-_FONT = r"(?:\\(?:text|textrm|mathrm|mbox)\s*\{\s*)?"
-_QUALIFIER = re.compile(
-    rf"[,;\s]*\(?{_FONT},?\s*\(?(?:\\forall|(?<![A-Za-z])(?:for|where|with)(?![A-Za-z]))(?P<rest>.*)"
-    rf"|\s*[,;(]\s*\(?[a-zCK](?:_\d)?(?:\s*,\s*[a-z])*\s*"
-    r"(?:\\in\s*(?:\\mathbb\s*\{?[A-Z]\}?|[ZNR])\S*"
-    rf"|{_FONT}(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
-    re.DOTALL,
-)
-_FAMILY = re.compile(r"\\\{(?P<body>[^:|]+)[:|]\s*(?P<rest>[a-z]\s*\\in\s*\\mathbb\s*\{Z\}[^:|]{0,20})\\\}")
-_NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
-_WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
-_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
-_CONSTANT_WORD = re.compile(r"\\(?:text|mathrm|mbox)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
-_SHIFTS = ("({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
-_SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne"} | dict.fromkeys(
-    ("infinite", "infinite solutions", "infinitely many solutions", "there are infinitely many solutions",
-     "infinite number of solutions", "an infinite number of solutions"), "infinitely many"
+    same_set,
+    symbols,
+    value,
 )  # fmt: skip
+
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 def equivalent(answer: str, truth: str) -> bool:
@@ -75,29 +38,297 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    read_forms(b), real_set(b)  # the truth first, alone
+    for read in (read_forms, real_set):
+        read(b)  # the truth first, alone
     try:
-        return (
-            squeeze(a) == squeeze(b)
-            or _same_choice(a, b)
-            or _same_option(a, b)
-            or _same(a, b)
-            or _same_qualified(a, b)
-        )
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return _same_choice(a, b) or _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
+    except _BROKEN:
         return False
 
 
 def approximately(answer: str, truth: str, tolerance: float) -> bool:
     """Whether two numbers, with or without units, agree within a relative tolerance; whole numbers must be equal."""
     start_work()
-    theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Expression | Quantity)]
+    theirs = [form for form in read_forms(normalize(truth)) if isinstance(form, Amount)]
     try:
-        ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Expression | Quantity)]
-        pairs = itertools.product(ours, theirs)
-        return any(units.approximately(_amount(a), _amount(b), tolerance) for a, b in pairs)
-    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        ours = [form for form in read_forms(normalize(answer)) if isinstance(form, Amount)]
+        return any(units.approximately(a, b, tolerance) for a, b in product(ours, theirs))
+    except _BROKEN:
         return False
+
+
+# How an answer is read.
+
+
+@dataclass(frozen=True)
+class Words:
+    """Plain text in lower case, without typography."""
+
+    text: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "cup" for a union, ":" for a ratio, and "matrix",
+    "determinant" and "cases", whose parts are rows such as (1,2)."""
+
+    brackets: str
+    parts: list[str]
+
+
+@dataclass(frozen=True)
+class Relation:
+    """operands[0] operators[0] operands[1] …"""
+
+    operands: list[str]
+    operators: list[str]
+
+
+Form = Amount | Words | Group | Relation
+
+_FONT = re.compile(r"\\(?:text|mathrm)(?![A-Za-z])\s*")
+_IN_FONT = re.compile(_FONT.pattern + r"\{([^{}]*)\}")
+_SYMBOL = (
+    r"(?:m\s*)?(?:\\?[A-Za-z]+|\\(?:mathrm|text|mathcal)\s*\{[^{}]*\}"
+    r"|\\(?:overline|vec|hat|bar|tilde|overrightarrow|widehat)\s*\{?\s*[A-Za-z]+\s*\}?)"
+)
+_NAME = re.compile(
+    rf"\|?{_SYMBOL}'*(?:_(?:\{{[^{{}}]*\}}|\\?[A-Za-z0-9]+))?(?:\^\{{?-1\}}?|\^\\circ|'+)?"
+    rf"(?:\s*[(\[]\s*[A-Za-z0-9, ]+\s*[)\]])?\|?"
+    r"|\\?(?:sin|cos|tan|cot|sec|csc|log|ln|max|min|gcd|lcm|angle|triangle|deg|det|dim|Pr?|E|Var)"
+    r"\s*(?:_\{[^{}]*\})?\s*(?:\\angle\s*)?\\?[A-Za-z]+|\(\s*[A-Za-z](?:\s*,\s*[A-Za-z])+\s*\)|\[\s*[A-Z]+\s*\]"
+)
+_ENVIRONMENT = re.compile(
+    r"(?P<open>\\det|\[|\(|\\\{|\|)?\s*\\begin\s*\{(?P<name>[a-zA-Z]*matrix|array|d?cases|aligned)\}\s*"
+    r"(?:\{[lcr| ]*\})?(?P<body>.*)\\end\s*\{(?P=name)\}\s*(?:\]|\)|\\\}|\|)?",
+    re.DOTALL,
+)
+_BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
+_POINT = re.compile(r"^[ABDEGHIJLMNOQ-Z](?=\()")  # A(2,3); C(5,2) is a number, F(a,b) a function
+_THOUSANDS = re.compile(
+    r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z]))"
+)
+_CONGRUENCE = re.compile(
+    r"(?:(?P<name>[^=<>\\]{0,20}?)\s*(?:\\equiv|=))?\s*(?P<residues>[^=<>]{1,80}?)\s*[,(]?\s*\(?\s*\\mod\s*"
+    r"(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
+)
+_TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
+_CHOOSE = re.compile(
+    r"C\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\{\s*\}\s*)?[_^]\s*\{?(\d{1,4})\}?\s*C\s*_\s*\{?(\d{1,4})\}?"
+    r"|C\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?"
+)  # C(5,2), {}_5C_2, C_5^2
+_NUMBER_WORDS = (
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty"
+)
+_COUNTED = {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}
+_BASED = re.compile(
+    r"\(?(?P<digits>[0-9][0-9A-Za-z]*|[A-Fa-f][0-9A-Fa-f]*(?=\)?\s*_\s*\{?\s*16))\)?\s*_"
+    r"[{\s]*(?P<base>\d{1,9}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)[\s}]*"
+)
+_NOTHING = re.compile(
+    r"(?:there (?:is|are|exists?) )?(?:no (?:(?:real|integer|such|positive|valid|possible|integral) )*"
+    r"(?:solutions?|roots?|values?|numbers?|integers?|answers?|triples?|pairs?|functions?|[a-z]?)"
+    r"(?: exists?| for [a-z])?|none(?: exists?)?|(?:the )?(?:empty|null) set"
+    r"|(?:the )?(?:equation|system|inequality|it) has no (?:real )?(?:solutions?|roots?))"
+    r"|(?:solutions?|roots?) do(?:es)? not exist|no such \w+ (?:exists?|is possible)"
+)
+_SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne"} | dict.fromkeys(
+    ("infinite", "infinite solutions", "infinitely many solutions", "there are infinitely many solutions",
+     "infinite number of solutions", "an infinite number of solutions"), "infinitely many"
+)  # fmt: skip
+_MONTH = re.compile(
+    r"\b(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?\b",
+    re.IGNORECASE,
+)
+_NOT_IN_DATES = re.compile(
+    r"\b(?:of|the|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b|[{}\\~,.]", re.IGNORECASE
+)
+_LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
+
+
+def read_forms(text: str) -> list[Form]:
+    """Every sensible reading of a normalised answer, the likeliest first; most have one."""
+    text = text.strip()
+    if (match := _IN_FONT.fullmatch(text)) and re.search(r"\d|[A-Z]\s*,\s*[A-Z](?![a-z])", match[1]):
+        text = match[1].strip()
+    return list(_readings(text))
+
+
+def _readings(text: str) -> Iterator[Form]:
+    if match := _ENVIRONMENT.fullmatch(text):
+        yield from _environment(match)
+    elif date := _date(text):
+        yield date
+    elif "\\mod" in text and (congruence := _congruence(text)):
+        yield congruence
+    elif "\\pm" in text or "\\mp" in text:
+        signs = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
+        both = [re.sub(r"\\(?:pm|mp)(?![A-Za-z])", lambda m, sign=sign: sign[m[0]], text) for sign in signs]
+        yield Group("{}", [part.strip().removeprefix("+").strip() for part in both])
+    elif whole := units.compound(text := _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text, count=1)):
+        yield whole
+    elif len(parts := _list(text)) > 1:
+        yield Group("", parts)
+    elif len(parts := split(text, {"\\cup"})[0]) > 1:
+        yield Group("cup", parts)
+    elif len((found := split(text, RELATIONS))[0]) > 1:
+        if found[1] == ["\\in"] or all(found[0]):
+            yield Relation(*found)
+    elif bracketed := _bracketed(_POINT.sub("", text)):
+        yield bracketed
+    else:
+        yield from _single(text)
+
+
+def _environment(match: re.Match[str]) -> Iterator[Form]:
+    rows = [row for row in re.split(r"\\\\(?:\s*\[[^\]]*\])?", match["body"]) if row.strip()]
+    cells = [[cell.strip(" ,;.") for cell in row.split("&")] for row in rows]
+    if match["name"] in ("cases", "dcases", "aligned") or match["open"] == "\\{":
+        joined = ["".join(row) for row in cells]
+        if len(joined) > 1 and all(split(row, {"="})[1] == ["="] for row in joined):
+            yield Group("", joined)  # a system's solution: x = 1, y = 2
+        else:
+            yield Group("cases", [f"({','.join(map(_condition, row))})" for row in cells])
+        return
+    kind = "determinant" if match["name"] == "vmatrix" or match["open"] in ("|", "\\det") else "matrix"
+    yield Group(kind, [f"({','.join(row)})" for row in cells])
+    if kind == "matrix" and all(len(row) == 1 for row in cells) and len(cells) > 1:
+        yield Group("()", [row[0] for row in cells])  # a column vector as a point
+
+
+def _condition(cell: str) -> str:
+    if cell.startswith("\\text"):
+        cell = _FONT.sub("", cell).replace("{", " ").replace("}", " ")
+    return re.sub(r"^\s*(?:if|for|when|where)\b", "", cell).strip(" ,;.")
+
+
+def _date(text: str) -> Words | None:
+    """`5th of May 2020` as `2020 5 may`; None without a month in letters and a day or year."""
+    month = _MONTH.search(text) if len(text) < 100 else None
+    if month is None:
+        return None
+    rest = _NOT_IN_DATES.sub(" ", _FONT.sub("", text[: month.start()] + " " + text[month.end() :])).split()
+    numbers = [re.fullmatch(r"([12]?\d|3[01]|\d{3,4})(?:st|nd|rd|th)?", word, re.IGNORECASE) for word in rest]
+    if not all(numbers) or sorted(len(n[1]) > 2 for n in numbers if n) not in (
+        [False],
+        [True],
+        [False, True],
+    ):
+        return None
+    return Words(" ".join(sorted(n[1] for n in numbers if n)) + " " + month[1].lower())
+
+
+def _congruence(text: str) -> Form | None:
+    """`x ≡ 3 (mod 7)`, `3 mod 7`, `n ≡ 1, 3 (mod 8)`; several of them as a list of their texts."""
+    several = [part for part in split(text, {",", ";", "\\and", "\\or"})[0] if part]
+    if len(several) > 1 and all("\\mod" in part for part in several):
+        return Group("", several)
+    match = _CONGRUENCE.fullmatch(text)
+    if match is None:
+        return None
+    if match["name"]:
+        return Relation([match["name"].strip(), f"{match['residues']} \\mod {match['modulus']}"], ["="])
+    unit = f"mod {match['modulus'].strip('{} ')}"
+    residues = [part for part in split(match["residues"].strip("( "), {",", "\\and", "\\or"})[0] if part]
+    if len(residues) > 1:
+        return Group("{}", [f"{residue} \\mod {match['modulus']}" for residue in residues])
+    return Amount(residues[0], unit) if residues else None
+
+
+def _list(text: str) -> list[str]:
+    """The parts of a bare list: at commas, semicolons, "and", "or"."""
+    separators = {",", ";", "\\and", "\\or"}
+    parts, found = split(text, separators)
+    if "," in found and (
+        ", " in text or len(set(found)) > 1
+    ):  # 1,000, 2,000: a comma within a number is no separator
+        hidden = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "\0", text)
+        parts = [part.replace("\0", "") for part in split(hidden, separators)[0]]
+    return [part for part in parts if part] if found else [text]
+
+
+def _bracketed(text: str) -> Group | None:
+    """(a, b), [a, b), ]a, b[, \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
+    if text[:1] in ("[", "]") and text[-1:] in ("[", "]") and (text[0] == "]" or text[-1] == "["):
+        text = ("[" if text[0] == "[" else "(") + text[1:-1] + ("]" if text[-1] == "]" else ")")
+    match = _BRACKETS.fullmatch(text)
+    if match is None or not is_wrapped(text):
+        return None
+    start, inner, end = match[1].removeprefix("\\"), match[2].strip(), match[3].removeprefix("\\")
+    brackets = {"langle": "("}.get(start, start) + {"rangle": ")"}.get(end, end)
+    is_set = match[1] == "\\{"
+    parts = [part for part in _list(inner) if part]
+    if (is_set and "|" in inner) or (len(parts) < 2 and not is_set):
+        return None  # a set described by a condition; an expression in brackets
+    if brackets == "[]" and all(part.startswith("[") and part.endswith("]") for part in parts):
+        return Group("matrix", [f"({part[1:-1]})" for part in parts])
+    return Group(brackets, parts)
+
+
+def _single(text: str) -> Iterator[Form]:
+    """Readings of what has no parts."""
+    plain = _FONT.sub("", text)
+    if match := _TIME.fullmatch(re.sub(r"[{}~]", "", plain)):  # without a.m. or p.m. it is either
+        yield from (Words(f"{match[1]} {half}m") for half in (match[2] or "ap").lower())
+    if text == "\\emptyset":
+        yield Group("{}", [])
+    if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
+        digits, base = match["digits"].lower(), match["base"]
+        base = f"base {base if base.isdigit() else _COUNTED[base]}"
+        yield Amount(digits, base) if digits.isdigit() else Words(f"{digits} {base}")
+        return
+    if len(parts := split(text, {":"})[0]) > 1 and all(parts):
+        yield Group(":", parts)
+        ratio = f"({parts[0]})/({parts[1]})"
+        if len(parts) == 2 and not same_expression(
+            ratio, rf"\lfloor {ratio} \rfloor"
+        ):  # 2:1 is no way to write 2
+            yield Amount(ratio)
+        return
+    if match := _CHOOSE.fullmatch(text):
+        n, k = (group for group in match.groups() if group)
+        yield Amount(rf"\binom{{{n}}}{{{k}}}")
+    words = _words(text)
+    if words in _COUNTED:
+        yield Amount(_COUNTED[words])
+    if words == "infinity":
+        yield Amount("\\infty")
+    if words is not None and _NOTHING.fullmatch(words):
+        yield Group("{}", [])
+    if words is not None and (len(words) > 1 or not text.isalpha()):
+        yield Words(_SYNONYMS.get(words, words))
+    else:
+        yield from _amounts(text)
+
+
+def _amounts(text: str) -> Iterator[Amount]:
+    amount = units.split_unit(text)
+    yield Amount(amount.number, "" if units.is_generic(amount.unit) else amount.unit)
+    formula = units.is_percent(amount.unit) and re.search(r"[\d)}]\s*[-+*/]", amount.number)
+    if formula or _LETTERS.fullmatch(amount.unit):  # 3 m is also 3 times m
+        yield Amount(text)
+
+
+def _words(text: str) -> str | None:
+    """The plain lower-case words if the answer is text, else None."""
+    bare = _FONT.sub("", text)
+    marked = bare != text
+    if not marked and not re.fullmatch(r"[A-Za-z][A-Za-z' .-]*", text):
+        return None
+    if re.search(r"\\(?:frac|sqrt|pi)(?![A-Za-z])", bare):
+        return None  # a formula and its unit
+    bare = re.sub(r"\\(and|or)\b", r"\1", re.sub(r"[{}~$\"]", " ", bare)).replace("\\", " ")
+    if not re.fullmatch(r"[\s(]*[A-Za-zÀ-ɏ][^=<>+*/^_]*", bare) or re.search(r"\d\s{0,3}[A-Za-z]*$", bare):
+        return None
+    words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
+    spoken = len(words.replace(" ", "")) >= 3 and re.search(r"[aeiouyAEIOUY]", words)
+    if not words or not (marked or spoken or len(words) == 1):
+        return None
+    return words.casefold() if len(words) > 1 else words
+
+
+# How two forms are compared.
 
 
 def _same(a: str, b: str) -> bool:
@@ -106,230 +337,72 @@ def _same(a: str, b: str) -> bool:
         return True
     left, right = real_set(a), real_set(b)
     if left and right and not (left.bare and right.bare):
-        return _same_set(left, right)
-    return any(_same_form(x, y) for x, y in itertools.product(read_forms(a), read_forms(b)))
+        return same_set(left, right)
+    return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
-def _same_set(a: RealSet, b: RealSet) -> bool:
-    if (a.name and b.name and a.name != b.name) or len(a.intervals) != len(b.intervals):
+def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
+    """Whether a reading x of a and a reading y of b agree."""
+    if isinstance(x, Relation) and isinstance(y, Relation):
+        return _same_relation(x, y)
+    if isinstance(x, Relation):
+        return _gives(x, b, truth=False)
+    if isinstance(y, Relation):
+        return _gives(y, a, truth=True)
+    if isinstance(x, Group) and isinstance(y, Group):
+        return _same_group(x, y, a, b)
+    if isinstance(x, Group) or isinstance(y, Group):
+        group, other, text = (x, y, b) if isinstance(x, Group) else (y, x, a)
+        one = isinstance(group, Group) and group.brackets in ("", "{}") and len(group.parts) == 1
+        return one and not isinstance(other, Words) and _same(group.parts[0], text)  # type: ignore[union-attr]
+    if isinstance(x, Amount) and isinstance(y, Amount):
+        return units.same_amount(x, y) or _same_residue(x, y) or _same_residue(y, x)
+    if isinstance(x, Words) and isinstance(y, Words):
+        return x == y
+    words, text = (x, b) if isinstance(x, Words) else (y, a)
+    return words.text == (squeeze(text).casefold() if len(text) > 1 else text)  # type: ignore[union-attr]
+
+
+def _same_residue(a: Amount, b: Amount) -> bool:
+    """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
+    modulus = re.fullmatch(r"mod ([1-9]\d{0,99})", a.unit)
+    if modulus is None or b.unit not in ("", a.unit):
         return False
-    return _matching(list(a.intervals), list(b.intervals), _same_interval)
-
-
-def _same_interval(x: Any, y: Any) -> bool:
-    ends = (x.low_in, x.high_in) == (y.low_in, y.high_in)
-    return ends and same_expression(x.low, y.low) and same_expression(x.high, y.high)
-
-
-def _same_choice(answer: str, truth: str) -> bool:
-    """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
-    right, ours = choice_letter(truth), choice_letter(answer)
-    if right is None or ours is None or not "A" <= right.upper() <= "J":
+    try:
+        node, residue = parse(b.number), parse(a.number)
+        names = symbols(node)
+        if names > _PARAMETERS or len(names) != (b.unit == ""):
+            return False
+        at = [Fraction(value(node, dict.fromkeys(names, Fraction(k)))) for k in range(3)]
+        step, whole = at[1] - at[0], int(modulus[1])
+        steady = step == at[2] - at[1] and abs(step) == (0 if b.unit else whole)
+        return steady and (at[0] - value(residue, {})) % whole == 0
+    except (Unreadable, *_BROKEN):
         return False
-    if _option(truth) is not None and _option(answer) is not None:
-        return False  # both have a value too, which must agree
-    return right == ours or (right.upper() == ours.upper() and _MARKED.search(truth) is not None)
 
 
-def _option(text: str) -> tuple[str, str] | None:
-    """(letter, value) of `(C) 15`; None for a letter or a value alone."""
-    match = _OPTION.fullmatch(text)
-    if match is None or not (value := match["value"].strip()):
-        return None
-    if text.startswith("\\") and not match["close"]:
-        if not value.endswith("}"):
-            return None
-        value = value[:-1].strip()
-    return (match["a"] or match["b"], value) if value else None
-
-
-def _same_option(a: str, b: str) -> bool:
-    """`(C) 15` against `15`; of two options both letter and value must agree."""
-    x, y = _option(a), _option(b)
-    if x is not None and y is not None:
-        return x[0] == y[0] and _same(x[1], y[1])
-    if x is not None:
-        return choice_letter(b) is None and _same(x[1], b)
-    return y is not None and choice_letter(a) is None and _same(a, y[1])
-
-
-def _same_qualified(a: str, b: str) -> bool:
-    """Without "for all n" and the like, and with a parameter or constant of integration under another letter."""
-    a, b = _CONSTANT_WORD.sub("C", a), _CONSTANT_WORD.sub("C", b)
-    (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
-    named = [_NAMED.match(text) for text in (x, y)]
-    if named[0] and "=" not in y and "," not in x:
-        x = x[named[0].end() :]
-    elif named[1] and "=" not in x and "," not in y:
-        y = y[named[1].end() :]
-    elif named[0] and named[1] and named[0][0] == named[1][0] and "\\pi" in x and "\\pi" in y:
-        x, y = x[named[0].end() :], y[named[1].end() :]
-    whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
-    renamed = _renamed(x, y, whole)
-    if renamed is not None:
-        name, y = renamed
-        y_condition = ""
-        if name in _CONSTANTS and _same_up_to(x, y, name):
-            return True
-    if (x, y) != (a, b) and _agree(x_condition, y_condition) and _same(x, y):
-        return True
-    shared = (_letters(x) & _letters(y) & _PARAMETERS) if whole or "\\pi" in x else set()
-    if len(shared) == 1 and ("\\pi" in x and "\\pi" in y) and _agree(x_condition, y_condition):
-        name = next(iter(shared))
-        return any(_same(_substituted(x, name, shift.format(name)), y) for shift in _SHIFTS)
-    return "C" in _letters(x) & _letters(y) and _same_up_to(x, y, "C")
-
-
-def _unqualified(text: str) -> tuple[str, str]:
-    """The answer and the qualifier behind it, "" where it has none: (`2n+1`, `n \\ge 0`) of `2n+1 for n \\ge 0`."""
-    if len(text) < 500 and (family := _FAMILY.fullmatch(text)):
-        return family["body"].strip(), family["rest"]
-    match = _QUALIFIER.search(text, 1) if len(text) < 500 else None
-    if match is None:
-        return text, ""
-    body = text[: match.start()].strip(" ,;")
-    mathematical = re.search(r"[\d=^+]|\\(?!text|mathrm|mbox)", body) or len(body) == 1
-    if (
-        not body
-        or re.search(r"\\or\s*[-\d]", match[0])
-        or not mathematical
-        or body.count("{") != body.count("}")
-        or body.count("(") != body.count(")")
-    ):
-        return text, ""
-    return body, (match["rest"] or match[0]).strip(" ,;(){}")
-
-
-def _agree(a: str, b: str) -> bool:
-    """Whether two qualifiers do not contradict each other: only one of two bounds is a contradiction."""
-    if not a or not b or squeeze(a) == squeeze(b):
-        return True
-    bounded = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
-    return not (bounded.search(a) and bounded.search(b)) or _same(a, b)
-
-
-def _letters(text: str) -> set[str]:
-    """The letters of a formula, with their subscripts; none of its commands and words."""
-    bare = re.sub(r"\\(?:text|mathrm|mbox|operatorname)\s*\{[^{}]*\}|\\[A-Za-z]+", " ", text)
-    found = re.findall(r"[A-Za-z](?:_\{?\w\}?)?", re.sub(r"[A-Za-z]{3,}", " ", bare))
-    return {name.replace("{", "").replace("}", "") for name in found}
-
-
-def _substituted(text: str, name: str, value: str) -> str:
-    pattern = re.compile(
-        r"\\[A-Za-z]+|" + re.escape(name).replace("_", r"_\{?") + (r"\}?" if "_" in name else r"(?!_)")
-    )
-    return pattern.sub(lambda m: m[0] if m[0].startswith("\\") else value, text)
-
-
-def _renamed(a: str, b: str, whole: bool) -> tuple[str, str] | None:
-    """(letter, the truth with that letter) where each has one letter that the other has not, and both may differ."""
-    ours, theirs = _letters(a) - _letters(b), _letters(b) - _letters(a)
-    if len(ours) != 1 or len(theirs) != 1 or units.split_unit(a)[1] or units.split_unit(b)[1]:
-        return None  # 25 K is not 25 C
-    mine, other = ours.pop(), theirs.pop()
-    parameters = {mine, other} <= _PARAMETERS and (
-        whole or ("\\pi" in a and "\\pi" in b and not _letters(a) & _letters(b))
-    )
-    constants = {mine, other} <= _CONSTANTS and other not in ("A", "k") and squeeze(b) != other
-    return (mine, _substituted(b, other, mine)) if parameters or constants else None
-
-
-def _same_up_to(a: str, b: str, constant: str) -> bool:
-    """Two antiderivatives, which may differ by a constant; a left side is left out."""
-    x, y = (text.rpartition("=")[2] for text in (a, b))
-    return same_antiderivative(x, y, constant)
-
-
-def _same_form(a: Form, b: Form) -> bool:
-    if isinstance(a, Congruence) or isinstance(b, Congruence):
-        return _same_congruence(a, b)
-    if isinstance(a, Relation) or isinstance(b, Relation):
-        return _same_relations(a, b)
-    if isinstance(a, Items) or isinstance(b, Items):
-        return _same_items(a, b)
-    for kind, test in _TESTS.items():
-        if isinstance(a, kind) and isinstance(b, kind):
-            return test(a, b)
-    a, b = _worked_out(a), _worked_out(b)
-    if isinstance(a, Expression | Quantity) and isinstance(b, Expression | Quantity):
-        return units.same_amount(_amount(a), _amount(b))
-    for x, y in ((a, b), (b, a)):
-        if isinstance(y, Expression) and isinstance(x, Ratio):
-            whole = re.fullmatch(r"[-+]?\d+", y.text)  # 2:1 is no way to write 2
-            return len(x.parts) == 2 and not whole and _same(f"({x.parts[0]})/({x.parts[1]})", y.text)
-        if isinstance(y, Expression) and isinstance(x, Based):
-            return y.text == x.digits  # the base left out
-    return _as_text(a) == _as_text(b) != ""
-
-
-def _worked_out(form: Form) -> Form:
-    """A determinant as the expression of its cells."""
-    small = isinstance(form, Matrix) and form.kind == "determinant" and len(form.text) < 400
-    text = determinant(form.rows) if small else None  # type: ignore[union-attr]
-    return Expression(text) if text else form
-
-
-def _amount(form: Expression | Quantity) -> units.Amount:
-    return (form.text, form.unit if isinstance(form, Quantity) else "")
-
-
-def _as_text(form: Form) -> str:
-    text = form.text if isinstance(form, Text) else squeeze(form.text)
-    return text.casefold() if len(text) > 1 else text
-
-
-def _same_text(a: Text, b: Text) -> bool:
-    x, y = (_SYNONYMS.get(t.text, t.text) for t in (a, b))
-    return x == y or (a.date is not None and a.date == b.date)
-
-
-def _same_time(a: Time, b: Time) -> bool:
-    return a.clock.lstrip("0") == b.clock.lstrip("0") and (a.half == b.half or not a.half or not b.half)
-
-
-def _same_based(a: Based, b: Based) -> bool:
-    return a.base == b.base and a.digits.lstrip("0").lower() == b.digits.lstrip("0").lower()
-
-
-def _same_ratio(a: Ratio, b: Ratio) -> bool:
-    if len(a.parts) != len(b.parts):
-        return False
-    first = f"({a.parts[0]})/({b.parts[0]})"
-    return all(same_expression(f"({x})/({y})", first) for x, y in zip(a.parts[1:], b.parts[1:], strict=True))
-
-
-def _same_matrix(a: Matrix, b: Matrix) -> bool:
-    return a.kind == b.kind and _pairwise(a.rows, b.rows, lambda x, y: _pairwise(x, y, _same))
-
-
-def _same_cases(a: Cases, b: Cases) -> bool:
-    return _matching(a.rows, b.rows, lambda x, y: _pairwise(x, y, _same))
-
-
-def _pairwise(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> bool:
-    return len(a) == len(b) and all(test(x, y) for x, y in zip(a, b, strict=True))
-
-
-def _matching(a: list[Any], b: list[Any], test: Callable[[Any, Any], bool]) -> bool:
-    """Whether each element of one list is an element of the other, each used once."""
+def _matching(a: list[str], b: list[str]) -> bool:
+    """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    values = [[number(x) if isinstance(x, str) else None for x in items] for items in (a, b)]
-    if all(v is not None for items in values for v in items):
-        # Numbers are compared in order: 200 need 200 comparisons.
+    values = [[number(x) for x in items] for items in (a, b)]
+    if not any(v is None for items in values for v in items):  # numbers in order: 200 need 200 comparisons
         a, b = (
-            [items[k] for k in sorted(range(len(v)), key=v.__getitem__)]  # type: ignore[arg-type]
+            [part for _, part in sorted(zip(v, items, strict=True))]
             for v, items in zip(values, (a, b), strict=True)
         )
-        return _pairwise(a, b, test)
+        return _pairwise(a, b)
     left = list(b)
-    for item in a:
-        found = next((i for i, other in enumerate(left) if test(item, other)), None)
+    for part in a:
+        found = next((i for i, other in enumerate(left) if _same(part, other)), None)
         if found is None:
             return False
         del left[found]
     return True
+
+
+def _pairwise(a: list[str], b: list[str]) -> bool:
+    return len(a) == len(b) and all(map(_same, a, b))
 
 
 def _same_members(a: list[str], b: list[str]) -> bool:
@@ -339,147 +412,90 @@ def _same_members(a: list[str], b: list[str]) -> bool:
     return all(any(_same(x, y) for x in a) for y in b) and all(any(_same(x, y) for y in b) for x in a)
 
 
-def _same_items(a: Form, b: Form) -> bool:
-    if isinstance(a, Union) or isinstance(b, Union):
-        return _matching(_pieces(a), _pieces(b), _same)
-    if not (isinstance(a, Items) and isinstance(b, Items)):
-        items, other = (a, b) if isinstance(a, Items) else (b, a)
-        one = isinstance(items, Items) and items.unordered and len(items.parts) == 1
-        return one and not isinstance(other, Text) and _same(items.parts[0], other.text)  # type: ignore[union-attr]
-    for single, other in ((a, b), (b, a)):
-        if single.opening == "\\{" and len(single.parts) == 1 and other.opening == "(":
-            return _same(single.parts[0], other.text)  # {(2,3)}
+def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
+    kinds = {a.brackets, b.brackets}
+    for group, text in ((a, b_text), (b, a_text)):
+        if group.brackets == "{}" and len(group.parts) == 1 and not kinds <= {"{}", ""}:
+            return _same(group.parts[0], text)  # {(2,3)}
     if "\\ldots" in a.parts or "\\ldots" in b.parts:
         return _same_sequence(a.parts, b.parts)
-    if a.unordered and b.unordered:
-        return (_same_members if "\\{" in (a.opening, b.opening) else _same_list)(a.parts, b.parts)
-    if a.unordered or b.unordered:
-        bare, ordered = (a, b) if a.unordered else (b, a)
-        if bare.opening or ordered.opening != "(":
-            return False
-        parts = _values_by_name(bare.parts)
-        return _pairwise(*((parts, ordered.parts) if bare is a else (ordered.parts, parts)), _same)
-    return (a.opening, a.closing) == (b.opening, b.closing) and _pairwise(a.parts, b.parts, _same)
-
-
-def _same_list(a: list[str], b: list[str]) -> bool:
-    return _matching(a, b, _same)
+    if kinds == {":"}:
+        return len(a.parts) == len(b.parts) and all(
+            same_expression(f"({x})/({y})", f"({a.parts[0]})/({b.parts[0]})")
+            for x, y in zip(a.parts[1:], b.parts[1:], strict=True)
+        )
+    if kinds == {"cases"} or kinds == {""} or kinds == {"cup"} or kinds == {"cup", ""}:
+        return _matching(a.parts, b.parts)
+    if kinds == {"{}"} or kinds == {"{}", ""}:
+        return _same_members(a.parts, b.parts)
+    if kinds == {"", "()"}:
+        return _pairwise(*(_values_by_name(g.parts) if g.brackets == "" else g.parts for g in (a, b)))
+    return len(kinds) == 1 and _pairwise(a.parts, b.parts)
 
 
 def _same_sequence(a: list[str], b: list[str]) -> bool:
     """`1, 2, 3, …`: the same members on both sides of the ellipsis, one of which may show more of them."""
     a, b = _filled(a), _filled(b)
     if "\\ldots" not in a or "\\ldots" not in b:
-        return _pairwise(a, b, _same)
+        return _pairwise(a, b)
     i, j = a.index("\\ldots"), b.index("\\ldots")
     shown = min(i, j)
-    return (
-        (i == j or shown >= 3) and _pairwise(a[:shown], b[:shown], _same) and _pairwise(a[i:], b[j:], _same)
-    )
+    return (i == j or shown >= 3) and _pairwise(a[:shown], b[:shown]) and _pairwise(a[i:], b[j:])
 
 
 def _filled(parts: list[str]) -> list[str]:
     """`2, 4, …, 10` written out, where the members are whole numbers of one step."""
-    if "\\ldots" not in parts:
-        return parts
-    at = parts.index("\\ldots")
-    shown = parts[:at]
+    *shown, dots, last = parts
     if (
-        len(shown) < 2
-        or at != len(parts) - 2
-        or not all(re.fullmatch(r"-?\d{1,6}", p) for p in [*shown, parts[-1]])
+        dots != "\\ldots"
+        or len(shown) < 2
+        or not all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
     ):
         return parts
-    first, step, last = int(shown[0]), int(shown[1]) - int(shown[0]), int(parts[-1])
-    if not step or (last - first) % step or not 0 < (last - first) // step < _MOST_ITEMS:
-        return parts
-    every = [str(k) for k in range(first, last + (1 if step > 0 else -1), step)]
-    return every if every[: len(shown)] == shown else parts
+    first, step = int(shown[0]), int(shown[1]) - int(shown[0])
+    steps, rest = divmod(int(last) - first, step) if step else (0, 1)
+    every = [str(first + k * step) for k in range(min(steps, _MOST_ITEMS) + 1)]
+    return every if not rest and steps < _MOST_ITEMS and every[: len(shown)] == shown else parts
 
 
 def _values_by_name(parts: list[str]) -> list[str]:
     """`y=3, x=2` as the values of x, y; a list without names as it is; nothing for a mixture of both."""
-    relations = [next((v for v in read_forms(p) if isinstance(v, Relation)), None) for p in parts]
-    if not any(relations):
+    relations = [form for part in parts for form in read_forms(part) if isinstance(form, Relation)]
+    if not relations:
         return parts
-    named = all(r and r.operators == ["="] and is_name(r.operands[0]) for r in relations)
-    if not named or len({r.operands[0] for r in relations if r}) < len(parts):
+    named = all(r.operators == ["="] and is_name(r.operands[0]) for r in relations)
+    if not named or len({r.operands[0] for r in relations}) < len(parts):
         return []
-    return [r.operands[1] for r in sorted(relations, key=lambda r: r.operands[0])]  # type: ignore[union-attr]
+    return [r.operands[1] for r in sorted(relations, key=lambda r: r.operands[0])]
 
 
-def _pieces(form: Form) -> list[str]:
-    """The parts of a union or of `A or B`."""
-    if isinstance(form, Union) or (isinstance(form, Items) and not form.opening):
-        return form.parts
-    return [form.text]
+def is_name(text: str) -> bool:
+    """A symbol, a function's left side or a named quantity: x, a_n, f(x), \\mathrm{Area}, \\overline{AB}, \\cos A."""
+    text = text.strip()
+    return len(text) < 60 and _NAME.fullmatch(text) is not None and text not in ("\\pi", "e", "i", "\\infty")
 
 
-def _same_congruence(a: Form, b: Form) -> bool:
-    if not (isinstance(a, Congruence) and isinstance(b, Congruence)):
-        congruence, other = (a, b) if isinstance(a, Congruence) else (b, a)
-        assert isinstance(congruence, Congruence)
-        text, value = ", ".join(congruence.residues), other.text
-        if isinstance(other, Relation):
-            if other.operators != ["="] or other.operands[0] != congruence.name:
-                return False
-            value = other.operands[1]
-        return _same(text, value) or _same_residues(congruence, value)
-    if (a.name and b.name and a.name != b.name) or not same_expression(a.modulus, b.modulus):
-        return False
-    modulus = a.modulus if re.fullmatch(r"[1-9]\d{0,99}", a.modulus) else ""
-    whole = all(re.fullmatch(r"-?\d{1,99}", r) for r in a.residues + b.residues)
-    if modulus and whole:
-        return {int(r) % int(modulus) for r in a.residues} == {int(r) % int(modulus) for r in b.residues}
-    return _same_members(a.residues, b.residues)
-
-
-def _same_residues(congruence: Congruence, text: str) -> bool:
-    """Whether `7k+3` with a whole number k has the residue 3 modulo 7."""
-    found, residue = linear(text), congruence.residues[0]
-    if (
-        len(congruence.residues) != 1
-        or found is None
-        or not re.fullmatch(r"[1-9]\d{0,99}", congruence.modulus)
-    ):
-        return False
-    name, slope, constant, absolute = found
-    if absolute or name not in _PARAMETERS or not re.fullmatch(r"-?\d{1,99}", residue):
-        return False
-    return abs(slope) == int(congruence.modulus) and (constant - int(residue)) % int(congruence.modulus) == 0
-
-
-def _same_relations(a: Form, b: Form) -> bool:
-    if isinstance(a, Relation) and isinstance(b, Relation):
-        return _same_relation(a, b)
-    if isinstance(a, Relation):
-        return _gives(a, b, truth=False)
-    assert isinstance(b, Relation)
-    return _gives(b, a, truth=True)
-
-
-def _gives(relation: Relation, other: Form, truth: bool) -> bool:
+def _gives(relation: Relation, other: str, truth: bool) -> bool:
     """Whether `x = 5`, `\\overline{AB} = 2+3 = 5` or `2+3 = 5` says the other value; of answers also `m+n = 5`."""
     if relation.operators == ["\\in"]:
-        return is_name(relation.operands[0]) and _same(relation.operands[1], other.text)
+        return is_name(relation.operands[0]) and _same(relation.operands[1], other)
     if set(relation.operators) - {"=", "\\approx"}:
         return False
     name, *values = relation.operands
-    asked = (
-        not truth and number(other.text) is not None and not re.search(r"\d", name) and number(name) is None
-    )
-    if not is_name(name) and not asked:
+    unknown = number(other) is not None and number(name) is None and not re.search(r"\d", name)
+    if not is_name(name) and (truth or not unknown):
         values = relation.operands
     if truth:
-        return all(_same(other.text, value) for value in values)
-    return all(
-        _same(value, other.text) for value in values if not (is_name(value) and value is not values[-1])
-    )
+        return all(_same(other, value) for value in values)
+    return all(_same(value, other) for value in values if value is values[-1] or not is_name(value))
+
+
+_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
-    turned = Relation(b.text, b.operands[::-1], [TURNED.get(o, o) for o in b.operators[::-1]])
-    if _same_chain(a, b) or _same_chain(a, turned):
+    turned = Relation(b.operands[::-1], [_TURNED.get(o, o) for o in b.operators[::-1]])
+    if any(a.operators == r.operators and _pairwise(a.operands, r.operands) for r in (b, turned)):
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
@@ -488,22 +504,143 @@ def _same_relation(a: Relation, b: Relation) -> bool:
     except Unreadable:
         return False
     sign = ratio_sign(left, right)
-    operator = a.operators[0] if sign > 0 else TURNED.get(a.operators[0])
+    operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
 
-def _same_chain(a: Relation, b: Relation) -> bool:
-    return a.operators == b.operators and _pairwise(a.operands, b.operands, _same)
+# An option's letter with its value.
+
+_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
+    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*(?P<a>[A-J])\s*\)|(?P<b>[A-J])[).:])\s*(?P<close>\}?)\s*(?P<value>.*)",
+    re.DOTALL,
+)
+_MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
-_TESTS: dict[type, Callable[[Any, Any], bool]] = {
-    Expression: lambda a, b: same_expression(a.text, b.text),
-    Text: _same_text,
-    Time: _same_time,
-    Based: _same_based,
-    Ratio: _same_ratio,
-    Matrix: _same_matrix,
-    Cases: _same_cases,
-    Union: lambda a, b: _same_list(a.parts, b.parts),
-    Opaque: lambda a, b: squeeze(a.text) == squeeze(b.text),
-}
+def _option(text: str) -> tuple[str, str] | None:
+    """(letter, value) of `(C) 15`; None for a letter or a value alone."""
+    match = _OPTION.fullmatch(text)
+    if match is None:
+        return None
+    value = match["value"].strip()
+    if text.startswith("\\") and not match["close"]:
+        value = value[:-1].strip() if value.endswith("}") else ""
+    return (match["a"] or match["b"], value) if value else None
+
+
+def _same_choice(answer: str, truth: str) -> bool:
+    """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
+    right, ours = choice_letter(truth), choice_letter(answer)
+    if right is None or ours is None or not "A" <= right.upper() <= "J":
+        return False
+    if _option(truth) and _option(answer):
+        return False  # both have a value too, which must agree
+    return right == ours or (right.upper() == ours.upper() and _MARKED.search(truth) is not None)
+
+
+def _same_option(a: str, b: str) -> bool:
+    """`(C) 15` against `15`; of two options both letter and value must agree."""
+    x, y = _option(a), _option(b)
+    if x and y:
+        return x[0] == y[0] and _same(x[1], y[1])
+    if x:
+        return choice_letter(b) is None and _same(x[1], b)
+    return y is not None and choice_letter(a) is None and _same(a, y[1])
+
+
+# Qualifiers, whole parameters and constants of integration.
+
+_QUALIFIER = re.compile(
+    r"[,;\s]*\(?(?:\\text\s*\{\s*)?,?\s*\(?(?:\\forall|(?<![A-Za-z])(?:for|where|with)(?![A-Za-z]))(?P<rest>.*)"
+    r"|\s*[,;(]\s*\(?[a-zCK](?:_\d)?(?:\s*,\s*[a-z])*\s*(?:\\in\s*(?:\\mathbb\s*\{?[A-Z]\}?|[ZNR])\S*"
+    r"|(?:\\text\s*\{\s*)?(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
+    re.DOTALL,
+)
+_FAMILY = re.compile(r"\\\{(?P<body>[^:|]+)[:|]\s*(?P<rest>[a-z]\s*\\in\s*\\mathbb\s*\{Z\}[^:|]{0,20})\\\}")
+_NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
+_WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
+_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
+_CONSTANT_WORD = re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
+_SHIFTS = ("({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
+
+
+def _same_qualified(a: str, b: str) -> bool:
+    """Without "for all n" and the like, and with a parameter or constant of integration under another letter."""
+    a, b = _CONSTANT_WORD.sub("C", a), _CONSTANT_WORD.sub("C", b)
+    (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
+    whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
+    x, y = _without_name(x, y)
+    both_pi, constant = "\\pi" in x and "\\pi" in y, "C"
+    if renamed := _renamed(x, y, whole, both_pi):
+        constant, y = renamed
+        y_condition = ""
+    if constant in _CONSTANTS & _letters(x) & _letters(y) and same_antiderivative(
+        x.rpartition("=")[2], y.rpartition("=")[2], constant
+    ):
+        return True
+    if not _agree(x_condition, y_condition):
+        return False
+    shared = _letters(x) & _letters(y) & _PARAMETERS
+    shifts = _SHIFTS if both_pi and len(shared) == 1 else ()
+    shifted = (_substituted(x, next(iter(shared)), shift) for shift in shifts)
+    return ((x, y) != (a, b) and _same(x, y)) or any(_same(text, y) for text in shifted)
+
+
+def _without_name(x: str, y: str) -> tuple[str, str]:
+    """Both without a name in front (`x =`) that only one has, or that both families of angles have."""
+    left, right = _NAMED.match(x), _NAMED.match(y)
+    if left and right and left[0] == right[0] and "\\pi" in x and "\\pi" in y:
+        return x[left.end() :], y[right.end() :]
+    if left and "=" not in y and "," not in x:
+        return x[left.end() :], y
+    return (x, y[right.end() :]) if right and "=" not in x and "," not in y else (x, y)
+
+
+def _unqualified(text: str) -> tuple[str, str]:
+    """The answer and the qualifier behind it, "" where it has none: (`2n+1`, `n \\ge 0`) of `2n+1 for n \\ge 0`."""
+    if len(text) >= 500:
+        return text, ""
+    if family := _FAMILY.fullmatch(text):
+        return family["body"].strip(), family["rest"]
+    match = _QUALIFIER.search(text, 1)
+    body = text[: match.start()].strip(" ,;") if match else ""
+    mathematical = re.search(r"[\d=^+]|\\(?!text|mathrm)", body) or len(body) == 1
+    balanced = body.count("{") == body.count("}") and body.count("(") == body.count(")")
+    if match is None or not mathematical or not balanced or re.search(r"\\or\s*[-\d]", match[0]):
+        return text, ""
+    return body, (match["rest"] or match[0]).strip(" ,;(){}")
+
+
+def _agree(a: str, b: str) -> bool:
+    """Whether two qualifiers do not contradict each other: only one of two bounds is a contradiction."""
+    bounded = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
+    return not (bounded.search(a) and bounded.search(b)) or _same(a, b)
+
+
+def _letters(text: str) -> set[str]:
+    """The letters of a formula, with their subscripts; none of its commands and words."""
+    bare = re.sub(r"\\(?:text|mathrm)\s*\{[^{}]*\}|\\[A-Za-z]+|[A-Za-z]{3,}", " ", text)
+    return {re.sub("[{}]", "", name) for name in re.findall(r"[A-Za-z](?:_\{?\w\}?)?", bare)}
+
+
+def _substituted(text: str, name: str, template: str) -> str:
+    """With the letter `name` put into the template."""
+    letter = re.escape(name).replace("_", r"_\{?") + (r"\}?" if "_" in name else r"(?!_)")
+    replacement = template.format(name)
+    return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else replacement, text)
+
+
+def _renamed(a: str, b: str, whole: bool, both_pi: bool) -> tuple[str, str] | None:
+    """(letter, the truth with that letter) where each has one letter that the other has not, and both may differ."""
+    ours, theirs = _letters(a), _letters(b)
+    if (
+        len(ours - theirs) != 1
+        or len(theirs - ours) != 1
+        or units.split_unit(a).unit
+        or units.split_unit(b).unit
+    ):
+        return None  # 25 K is not 25 C
+    (mine,), (other,) = ours - theirs, theirs - ours
+    parameters = {mine, other} <= _PARAMETERS and (whole or (both_pi and not ours & theirs))
+    constants = {mine, other} <= _CONSTANTS and other not in ("A", "k") and squeeze(b) != other
+    return (mine, _substituted(b, other, mine)) if parameters or constants else None

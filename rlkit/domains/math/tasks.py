@@ -1,21 +1,23 @@
-"""Generated mathematics problems: bare arithmetic, and families of school problems with worked solutions.
+"""Mathematics: generated problems, bare arithmetic or families with worked solutions, and the scorer of answers.
 
-The level (1 … 5) sets the size of the numbers and of the expressions. Answers are exact: whole numbers
-or reduced fractions in LaTeX.
+The level (1 … 5) sets the size of the numbers and of the expressions. Answers are exact: whole numbers or reduced
+fractions in LaTeX. The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe et al. 2021).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field, field_validator
 
-from rlkit.domains import Source, sources
+from rlkit.domains import Source, scorer, sources
+from rlkit.domains.answers import final_answer, given, side_by_side
+from rlkit.domains.math.parse import rational
 from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
-from rlkit.types import Task
+from rlkit.types import Reward, Task
 
 
 class Problem(NamedTuple):
@@ -312,3 +314,45 @@ class MathProblems(Source):
                 "solution": f"{solution} The answer is $\\boxed{{{answer}}}$.",
             },
         )
+
+
+_VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval", "HuggingFaceH4/MATH-500",
+         "hiyouga/geometry3k")  # fmt: skip
+
+
+@scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", *_VERL)
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the last boxed or `Answer:` value outside the reasoning equals the truth.
+
+    A short response with neither is compared as a whole, so that a bare number is an answer. Boxes side by side can
+    also be a list, one a member.
+    """
+    truth = _truth(ground_truth)
+    answer = given(response)
+    if not answer:
+        return Reward.of(False, reason="no answer")
+    boxes = side_by_side(response)
+    several = 1 < len(boxes) < 50 and answer.endswith(boxes[-1])
+    return Reward.of(same_answer(answer, truth) or (several and same_answer("; ".join(boxes), truth)))
+
+
+def _truth(value: Any) -> str:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = repr(value)
+    if not isinstance(value, str):
+        raise UserError(f"The ground truth of a mathematics problem must be text: {value!r}.")
+    if "boxed" in value or "####" in value:  # a worked solution: its answer is the truth
+        value = final_answer(value) or ""
+    if not value.strip():
+        raise UserError("The ground truth is empty.")
+    return value.strip()
+
+
+def same_answer(answer: str, truth: str) -> bool:
+    """Whether two final answers mean the same; whole numbers and fractions are compared at once."""
+    a, b = rational(answer), rational(truth)
+    if a is not None and b is not None and (a == b or "." not in answer + truth):
+        return a == b
+    from rlkit.domains.math.compare import equivalent  # mpmath is imported where it is needed
+
+    return equivalent(answer, truth)

@@ -1,0 +1,586 @@
+"""How a final answer's text is read: typography removed, split at signs outside brackets, parsed into an expression.
+
+Nothing is evaluated while reading, and depth and length are bounded. An expression is a nested tuple:
+
+    ("num", Fraction)  ("sym", name)  ("add", …)  ("mul", …)  ("neg", a)  ("inv", a)  ("pow", a, b)  ("fact", a)
+    ("fn", name, …)  ("sum" | "prod", name, low, high, body)
+"""
+
+import re
+import unicodedata
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any
+
+Node = tuple[Any, ...]
+
+_STEPS = 30_000  # operations that one pair of answers may take
+_MAX_TOKENS, _MAX_DEPTH = 30_000, 100
+_LONGEST_NUMBER = 4000  # characters; Python refuses to convert longer digit strings
+_LARGEST_EXPONENT = 5000  # power of ten of a number such as 1e9
+
+
+class Unreadable(ValueError):
+    """The text is not an expression that this parser knows."""
+
+
+class TooBig(ArithmeticError):
+    """The value is not computed because of its size."""
+
+
+@dataclass
+class Work:
+    """What the comparison of one pair of answers has left, and the numbers that it has found."""
+
+    steps: int = _STEPS
+    numbers: dict[str, Any] = field(default_factory=dict)
+
+    def take(self, steps: int = 1) -> None:
+        self.steps -= steps
+        if self.steps < 0:
+            raise TooBig
+
+
+_work: ContextVar[Work] = ContextVar("work")
+
+
+def start_work() -> None:
+    """Before a pair of answers is compared: its operations are counted from here."""
+    _work.set(Work())
+
+
+def work() -> Work:
+    if _work.get(None) is None:
+        start_work()
+    return _work.get()
+
+
+_RATIONAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/[0-9]+)")
+_FRACTION = re.compile(r"([+-]?)\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}")
+
+
+def rational(text: str) -> Fraction | None:
+    """The value of a whole number, a decimal, a/b or \\frac{a}{b}; None for anything else."""
+    if len(text) > _LONGEST_NUMBER:
+        return None
+    if match := _FRACTION.fullmatch(text):
+        text = f"{match[1]}{match[2]}/{match[3]}"
+    if not _RATIONAL.fullmatch(text) or not int(text.partition("/")[2] or 1):
+        return None
+    return Fraction(text.rstrip("."))
+
+
+# Typography.
+
+_SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
+_SUBSCRIPTS = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋₍₎ₙₖ", "0123456789+-()nk")
+_RAISED = re.compile(f"[{''.join(map(chr, _SUPERSCRIPTS))}]+")
+_LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
+_SYMBOLS = {
+    "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "⁄": "/", "∕": "/",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "±": r"\pm ", "∓": r"\mp ",
+    "≤": r"\le ", "≦": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "≧": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
+    "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]",
+    "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'",
+    "“": '"', "”": '"', "…": r"\ldots ", "→": r"\to ", "∠": r"\angle ", "△": r"\triangle ",
+    "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ", "⟩": r"\rangle ",
+    "。": ".", "，": ",", "、": ",", "：": ":", "；": ";", "£": "$", "€": "$", "¥": "$", "₹": "$",
+    "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
+}  # fmt: skip
+_COMMANDS = {
+    name: command
+    for command, names in {
+        r"\text": "textrm textbf textit textsf mbox emph", r"\frac": "dfrac tfrac cfrac sfrac xfrac nicefrac",
+        r"\mathrm": "mathbf mathit mathsf operatorname boldsymbol bm bold boldmath rm bf", r"\sqrt": "surd",
+        r"\binom": "dbinom tbinom", r"\ldots ": "dots dotsc dotsb dotsm cdots hdots vdots",
+        r"\mod ": "pmod bmod pod", r"\equiv ": "cong", r"\le ": "leq leqslant", r"\ge ": "geq geqslant",
+        r"\ne ": "neq", "<": "lt", ">": "gt", r"\{": "lbrace", r"\}": "rbrace", "[": "lbrack", "]": "rbrack",
+        "(": "lparen", ")": "rparen", "|": "lvert rvert vert mid", "*": "ast cdot times", r"\degree ": "degrees",
+        r"\emptyset ": "varnothing O", r"\and ": "land wedge", r"\or ": "lor vee", r"\$": "textdollar usd pounds euro",
+        r"\epsilon ": "varepsilon", r"\phi ": "varphi", r"\theta ": "vartheta", r"\rho ": "varrho",
+        " ": "left right middle big bigl bigr Big Bigl Bigr bigg biggl biggr Bigg Biggl Biggr limits nolimits "
+        "displaystyle textstyle scriptstyle large Large LARGE huge Huge tiny small underline uline "
+        "quad qquad enspace thinspace",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+_ROMAN = r"(?:\\(?:text|mathrm)\s*\{\s*[A-Za-z]+\s*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?(?:\s|\\[,;]|\*)*)+"
+_LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
+    r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
+    r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
+    r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
+)
+_CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
+_REWRITES = [
+    (re.compile(pattern), replacement)
+    for pattern, replacement in (
+        (rf"^\s*{_LABEL}\s*(?=\S)", ""),
+        (r"^\s*(\\text\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*", r"\1"),
+        (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
+        (r"\\(?:text|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}", r" \1 "),
+        (r"\\text\s*\{\s*[.,;]?\s*\}\s*$", ""),
+        (r"\\(?:text|mathrm)\s*\{(max|min|gcd|lcm)\}", r"\\\1 "),
+        (r"\\mathrm\s*(?=-?[\d.,]+\s*\}?\s*$)", ""),
+        (r"(?<=[+-])\s*\\text\s*\{\s*([A-Z])\s*\}", r"\1"),  # a constant of integration
+        (r"(?<=\S)\s*\\text\s*\{\s*\((?:approximately|approx\.?|about)\s*([\d.]+)\)\s*\}", r" \\approx \1"),
+        (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
+        (r"\{\s*\{([^{}]*)\}\s*\}", r"{\1}"),
+        (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
+        (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
+        (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+        (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
+        (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
+        (r"\\text\s*\{\s*(and|or)\s([^{}]{1,60})\}", r" \1 \\text{\2}"),
+        (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
+        (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
+        (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
+        (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\*\*", "^"),
+        (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
+        (r"(?<=\d)\{,\}(?=\d{3})|(?<=\d)\\[,!;: ](?=\d{3}(?!\d))", ","),  # thousands
+        (r"(?<!\\)\\[,;:! ]|(?<!\\)~", " "),
+        (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
+        (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
+    )
+]  # fmt: skip
+_MATH_MODE = re.compile(r"\s*(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\])\s*\.?\s*", re.DOTALL)
+
+
+def _latex(char: str) -> str:
+    """A Unicode character as LaTeX or ASCII; "" for one without width."""
+    if char < "\x80":
+        return char if char >= " " or char in "\n\t" else " "
+    if char in _SYMBOLS:
+        return _SYMBOLS[char]
+    if (digit := unicodedata.decimal(char, None)) is not None:
+        return str(digit)
+    category = unicodedata.category(char)
+    if category == "Cf" or "\ufe00" <= char <= "\ufe0f":  # without width, or a variant of the sign before
+        return ""
+    if category == "Zs":
+        return " "
+    if unicodedata.decomposition(char).startswith("<fraction>"):
+        top, _, bottom = unicodedata.normalize("NFKC", char).partition("⁄")
+        return rf"\frac{{{top}}}{{{bottom}}}"
+    char = unicodedata.normalize("NFKC", char)
+    greek = (
+        re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(char, ""))
+        if len(char) == 1
+        else None
+    )
+    if greek is None:
+        return _SYMBOLS.get(char, char)
+    name = greek[2].lower().replace("lamda", "lambda")
+    return f"\\{name if greek[1] == 'SMALL' else name.capitalize()} "
+
+
+def from_unicode(text: str) -> str:
+    """Unicode mathematics as LaTeX and ASCII."""
+    if text.isascii():
+        return text
+    text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
+    text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
+    text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
+    text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
+    text = re.sub(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))", ",", text)  # thousands
+    return "".join(map(_latex, text))
+
+
+def _single_backslashes(text: str) -> str:
+    """Text that was escaped twice, read as meant: every backslash is one of a pair, and some pair begins a command."""
+    odd = any(len(run) % 2 for run in re.findall(r"\\+", text))
+    return (
+        text if odd or not re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text) else text.replace("\\\\", "\\")
+    )
+
+
+def normalize(text: str) -> str:
+    """An answer with one spelling for each sign, and without dollars, sizes of brackets and labels."""
+    text = re.sub(r"\s+", " ", _single_backslashes(from_unicode(text))).strip()
+    if match := _MATH_MODE.fullmatch(text):
+        text = next(g for g in match.groups() if g is not None)
+    text = re.sub(r"\\(?:left|right|middle)\s*\.(?!\d)", "", text)
+    text = re.sub(r"\\([A-Za-z]+)\*?", lambda m: _COMMANDS.get(m[1], m[0]), text)
+    for pattern, replacement in _REWRITES:
+        text = pattern.sub(replacement, text)
+    exact, _, decimal = text.rpartition("\\approx")
+    if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*", decimal):
+        text = exact  # the decimal was for the reader
+    text = text.replace("$", " ") if text.count("$") > 1 else text
+    text = re.sub(r"\s+", " ", text).strip()
+    while text.endswith("\\\\"):  # a line break at the end
+        text = text[:-2].rstrip()
+    text = re.sub(r"(?<!\.)[.,;:]$", "", text).strip()
+    if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
+        text = text.replace(" ", "")
+    for _ in range(3):
+        if text.startswith("{") and is_wrapped(text):
+            text = text[1:-1].strip()
+    return text
+
+
+def squeeze(text: str) -> str:
+    """Without the blanks that mean nothing: those not between two digits or letters."""
+    text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
+    return text.replace(" ", "").replace("\0", " ")
+
+
+# Structure.
+
+_PIECE = re.compile(r"\\(?:begin|end)\s*\{[^{}]*\}|\\[A-Za-z]+|\\.|.", re.DOTALL)
+_OPEN = {"(", "[", "{", "\\{", "\\langle", "\\lfloor", "\\lceil"}
+_CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
+
+
+def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
+    """Parts and the separators between them, outside all brackets. Brackets of intervals need not match."""
+    work().take(len(text) // 30)
+    parts, found, depth, start = [], [], 0, 0
+    for match in _PIECE.finditer(text):
+        piece = match.group()
+        if piece in _OPEN or piece.startswith("\\begin"):
+            depth += 1
+        elif piece in _CLOSE or piece.startswith("\\end"):
+            depth -= 1
+        elif depth == 0 and piece in separators:
+            parts.append(text[start : match.start()].strip())
+            found.append(piece)
+            start = match.end()
+    return [*parts, text[start:].strip()], found
+
+
+def is_wrapped(text: str) -> bool:
+    """Whether the first bracket closes at the very end."""
+    depth = 0
+    for match in _PIECE.finditer(text):
+        depth += (match.group() in _OPEN) - (match.group() in _CLOSE)
+        if depth == 0:
+            return match.end() == len(text)
+    return False
+
+
+# Expressions.
+
+_FUNCTIONS = {
+    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
+    "log", "ln", "lg", "exp", "gcd", "lcm", "max", "min", "floor", "ceil", "abs",
+}  # fmt: skip
+_ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot"}
+_INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
+_CONSTANTS = {"pi": "pi", "infty": "infty", "infinity": "infty", "inf": "infty"}
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi "
+    "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
+)
+_LETTERS = set(_GREEK.split())
+_ACCENTS = {"vec", "hat", "overline"}
+_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "sum", "prod", "mathrm"} | _ACCENTS | _LETTERS
+_STARTS |= _FUNCTIONS | _CONSTANTS.keys() | _ALIASES.keys()
+_CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
+_TOKEN = re.compile(
+    r"\s*(?:"
+    r"(?P<periodic>\d{0,99}\.\d{0,99}(?:(?:\\overline|\\bar|\\dot)\s*\{?\s*\d{1,99}\s*\}?(?:\s*\\dot\s*\{?\d\}?)?"
+    r"|\(\d{1,99}\))|\d{0,99}\.\d{3,99}(?:\.\.\.|\\ldots))"
+    r"|(?P<num>(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
+    r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
+    r"|(?P<command>\\[A-Za-z]+|\\[{}|%])"
+    r"|(?P<word>arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi|infinity|infty|inf"
+    r"|floor|ceil|abs|gcd|lcm|max|min)(?![a-z])"
+    r"|(?P<letter>[A-Za-z]'*)|(?P<op>\S))"
+)
+_MIXED = re.compile(
+    r"(?<![\w.^}])(\d{1,9})(?:\s*\\frac\s*\{\s*(\d{1,9})\s*\}\s*\{\s*(\d{1,9})\s*\}|\s+(\d{1,9})\s*/\s*(\d{1,9})(?!\d))"
+)
+
+
+def parse(text: str) -> Node:
+    """The expression in `text`, which has been normalised.
+
+    Raises:
+        Unreadable: it is no expression, or nested too deep.
+    """
+    node = _parsed(text)
+    if isinstance(node, str):
+        raise Unreadable(node)
+    return node
+
+
+@lru_cache(maxsize=1024)
+def _parsed(text: str) -> Node | str:
+    """The expression, or why the text is none."""
+    try:
+        text = _MIXED.sub(lambda m: f"({m[1]}+{m[2] or m[4]}/{m[3] or m[5]})", text)  # 3\frac{1}{2}, 3 1/2
+        parser = _Parser(_tokens(text.strip()))
+        node = parser.sum()
+    except Unreadable as error:
+        return str(error)
+    except RecursionError:
+        return "nested too deep"
+    return f"{parser.peek()!r} is not expected" if parser.peek() else node
+
+
+def _tokens(text: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None or len(found) > _MAX_TOKENS:
+            raise Unreadable("not an expression")
+        kind = match.lastgroup or "op"
+        found.append((kind, match.group().strip()))
+        position = match.end()
+    return found
+
+
+def _number(text: str) -> Node:
+    text = text.replace(",", "").replace("E", "e").rstrip(".")
+    if len(text) > _LONGEST_NUMBER or abs(int(text.partition("e")[2] or 0)) > _LARGEST_EXPONENT:
+        raise Unreadable("a number too long")
+    return ("num", Fraction(text))
+
+
+def _periodic(text: str) -> Node:
+    """0.1\\overline{6}, 0.(3), 0.\\dot{3}, 0.333…: exactly the periodic decimal."""
+    whole, _, rest = text.partition(".")
+    if match := re.match(r"(\d*)\s*[\\(]", rest.removesuffix("...").removesuffix("\\ldots")):
+        fixed, period = match[1], "".join(re.findall(r"\d+", rest[match.end() :]))
+    elif match := re.match(r"(?=\d{3})(\d*?)(\d+?)\2+(?!\d)", rest):
+        fixed, period = match[1], match[2]
+    else:
+        raise Unreadable("an ellipsis without a period")
+    value = Fraction(int(fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
+    return ("num", int(whole or 0) + value / 10 ** len(fixed))
+
+
+class _Parser:
+    """Recursive descent with the usual precedences; juxtaposition is multiplication."""
+
+    def __init__(self, tokens: list[tuple[str, str]]) -> None:
+        self.tokens = [*tokens, ("end", "")]
+        self.position = 0
+        self.depth = 0
+        self.bars = 0  # open |…|
+
+    def peek(self) -> str:
+        return self.tokens[self.position][1]
+
+    def kind(self) -> str:
+        return self.tokens[self.position][0]
+
+    def next(self) -> tuple[str, str]:
+        if self.kind() == "end":
+            raise Unreadable("the expression ends too early")
+        self.position += 1
+        return self.tokens[self.position - 1]
+
+    def accept(self, *values: str) -> str:
+        """The next token's text if it is one of these; it is passed then."""
+        if self.peek() not in values:
+            return ""
+        return self.next()[1]
+
+    def expect(self, value: str) -> None:
+        if not self.accept(value):
+            raise Unreadable(f"{value!r} is missing")
+
+    def sum(self) -> Node:
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise Unreadable("nested too deep")
+        terms = [self.term()]
+        while sign := self.accept("+", "-"):
+            terms.append(_signed(sign, self.term()))
+        self.depth -= 1
+        return terms[0] if len(terms) == 1 else ("add", *terms)
+
+    def term(self) -> Node:
+        if sign := self.accept("+", "-"):
+            if self.peek() in ("+", "-"):
+                raise Unreadable("two signs in a row")  # --3 is 3 or a dash before 3
+            return _signed(sign, self.term())
+        factors = [self.power()]
+        while True:
+            if self.accept("*"):
+                factors.append(self.factor())
+            elif self.accept("/", "\\div"):
+                factors.append(("inv", self.factor()))
+            elif self.starts_factor():
+                factors.append(self.power())
+            else:
+                return _product(factors)
+
+    def factor(self) -> Node:
+        sign = self.accept("+", "-")
+        return _signed(sign, self.factor()) if sign else self.power()
+
+    def starts_factor(self) -> bool:
+        kind, value = self.kind(), self.peek()
+        if kind == "num" == self.tokens[self.position - 1][0]:
+            raise Unreadable("two numbers side by side")
+        if kind == "command":
+            return value[1:] in _STARTS
+        return (
+            kind in ("num", "letter", "word", "periodic")
+            or value in ("(", "[", "{")
+            or (value == "|" and not self.bars)
+        )
+
+    def power(self) -> Node:
+        base = self.postfix(self.atom())
+        return self.postfix(("pow", base, self.exponent())) if self.accept("^") else base
+
+    def postfix(self, node: Node) -> Node:
+        while mark := self.accept("!", "\\%", "%", "\\degree"):
+            if mark == "!":
+                node = ("fact", node)
+            elif mark == "\\degree":
+                node = ("mul", node, ("sym", "pi"), ("num", Fraction(1, 180)))
+            else:
+                node = ("mul", node, ("num", Fraction(1, 100)))
+        return node
+
+    def exponent(self) -> Node:
+        """What follows ^: a group, a signed power (2^-1, 2^3^2 is right-associative) or one token."""
+        if sign := self.accept("+", "-"):
+            return _signed(sign, self.exponent())
+        node = self.atom()
+        while self.accept("!"):
+            node = ("fact", node)
+        return ("pow", node, self.exponent()) if self.accept("^") else node
+
+    def argument(self) -> Node:
+        """An argument of \\frac or \\sqrt: a group or a single token (one digit of a number)."""
+        if self.kind() == "num":
+            digits = self.next()[1]
+            if len(digits) > 1:  # \frac1{20}, \sqrt12: the rest of the digits comes next
+                self.position -= 1
+                self.tokens[self.position] = ("num", digits[1:])
+            return _number(digits[0])
+        return self.atom()
+
+    def atom(self) -> Node:
+        kind, value = self.next()
+        if kind == "num":
+            return _number(value)
+        if kind == "periodic":
+            return _periodic(value)
+        if kind == "letter":
+            return self.subscripted(value)
+        if kind == "word":
+            return self.named(value)
+        if value == "|":
+            self.bars += 1
+            node = self.sum()
+            self.expect("|")
+            self.bars -= 1
+            return ("fn", "abs", node)
+        if value in _CLOSING:
+            node = self.sum()
+            self.expect(_CLOSING[value])
+            name = {"\\lfloor": "floor", "\\lceil": "ceil"}.get(value)
+            return ("fn", name, node) if name else node
+        if kind == "command":
+            return self.command(value[1:])
+        raise Unreadable(f"{value!r} is not expected")
+
+    def command(self, name: str) -> Node:
+        if name == "frac":
+            return ("mul", self.argument(), ("inv", self.argument()))
+        if name == "binom":
+            return ("fn", "binom", self.argument(), self.argument())
+        if name in ("sum", "prod"):
+            return self.series(name)
+        if name in _LETTERS:
+            return self.subscripted(name)
+        if name == "mathrm" or name in _ACCENTS:
+            word = self.raw()
+            if name == "mathrm" and (word in _FUNCTIONS or word in _ALIASES):
+                return self.named(word)
+            if not word.isalnum():
+                raise Unreadable(f"{word!r} is not a name")
+            return self.subscripted(word if name == "mathrm" else f"{name} {word}")
+        return self.named(name)
+
+    def subscripted(self, name: str) -> Node:
+        return ("sym", f"{name}_{self.raw()}" if self.accept("_") else name)
+
+    def raw(self) -> str:
+        """A subscript or a word in a font, as text."""
+        if self.peek() != "{":
+            return self.next()[1]
+        depth, parts = 0, []
+        while True:
+            value = self.next()[1]
+            depth += {"{": 1, "}": -1}.get(value, 0)
+            if depth == 0:
+                return "".join(parts[1:])
+            parts.append(value)
+
+    def named(self, name: str) -> Node:
+        name = _ALIASES.get(name, name)
+        if name in _CONSTANTS:
+            return ("sym", _CONSTANTS[name])
+        if name in ("sqrt", "cbrt"):
+            degree: Node = ("num", Fraction(2 if name == "sqrt" else 3))
+            if self.accept("["):
+                degree = self.sum()
+                self.expect("]")
+            return ("pow", self.argument(), ("inv", degree))
+        if name in _FUNCTIONS:
+            return self.function(name)
+        raise Unreadable(f"\\{name} is not known")
+
+    def series(self, name: str) -> Node:
+        self.expect("_")
+        self.expect("{")
+        variable = self.next()[1]
+        self.expect("=")
+        low = self.sum()
+        self.expect("}")
+        self.expect("^")
+        return (name, variable, low, self.exponent(), self.term())
+
+    def function(self, name: str) -> Node:
+        power: Node | None = None
+        base: Node | None = None
+        while mark := self.accept("^", "_"):
+            if mark == "^":
+                power = self.exponent()
+            else:
+                base = self.argument()
+        arguments = self.arguments(name)
+        if power == ("neg", ("num", Fraction(1))) and name in _INVERSES:
+            name, power = _INVERSES[name], None
+        node: Node = ("fn", name, *arguments)
+        if base is not None:
+            node = ("mul", ("fn", "ln", *arguments), ("inv", ("fn", "ln", base)))
+        return node if power is None else ("pow", node, power)
+
+    def arguments(self, name: str) -> list[Node]:
+        """(a, b), or what follows without brackets up to the next sign or function: sin 2x cos y."""
+        if opening := self.accept("(", "[", "{", *(["\\{"] if name in ("max", "min", "gcd", "lcm") else [])):
+            found = [self.sum()]
+            while self.accept(","):
+                found.append(self.sum())
+            self.expect(_CLOSING[opening])
+            return found
+        factors = [self.factor()]
+        while self.starts_factor() and not self.starts_function() and self.peek() not in ("(", "[", "{"):
+            factors.append(self.power())
+        while self.peek() == "/" and self.tokens[self.position + 1][0] == "num":
+            self.next()
+            factors.append(("inv", self.power()))
+        return [_product(factors)]
+
+    def starts_function(self) -> bool:
+        name = self.peek().lstrip("\\")
+        return _ALIASES.get(name, name) in _FUNCTIONS
+
+
+def _signed(sign: str, node: Node) -> Node:
+    return ("neg", node) if sign == "-" else node
+
+
+def _product(factors: list[Node]) -> Node:
+    return factors[0] if len(factors) == 1 else ("mul", *factors)
