@@ -17,6 +17,7 @@ from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
 from rlkit.laws import compare
 from rlkit.laws.report import symbol
+from rlkit.measures.tables import first_at
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 
@@ -97,8 +98,8 @@ def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
 
 def test_a_plateau_is_reached_where_it_begins():
     steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
-    found = [efficiency.first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
-    assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(efficiency.first_at(steps, curve, 0.4))
+    found = [first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
+    assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(first_at(steps, curve, 0.4))
 
 
 def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():

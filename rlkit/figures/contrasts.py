@@ -212,13 +212,8 @@ def pass_at_k_ends(
 
 def _looks(table: "pd.DataFrame", by: str) -> dict[Any, dict[str, Any]]:
     """Those of the runs behind the table, which remembers them, in their order."""
-    known = table.attrs.get("looks") or {}
     present = set(table[by])
-    return (
-        {name: known[name] for name in known if name in present}
-        if present <= set(known)
-        else looks(table, by)
-    )
+    return {name: style for name, style in looks(table, by).items() if name in present}
 
 
 def _ticks_at(ax: "Axes", values: list[float]) -> None:

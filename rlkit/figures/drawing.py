@@ -9,9 +9,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlkit.figures.theme import LABELS, looks, styled
+from rlkit.figures.theme import LABELS, styled
 from rlkit.files import replacing, write_text
 from rlkit.laws.report import escaped
+from rlkit.measures.tables import runs_behind
 from rlkit.results.provenance import git_state
 from rlkit.results.store import plain
 
@@ -27,10 +28,6 @@ _METADATA: dict[str, dict[str, Any]] = {
     "svg": {"Date": None},
     "png": {"Software": None},
 }
-_FACTS = (
-    "study", "seed", "cell", "held_out", "model.path", "status", "commit", "dirty", "data_hash",
-    "held_out_hash", "scorer", "scorer_version",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -109,7 +106,7 @@ def sources(
             remember theirs in `attrs`).
         fit: several by name give a record of each.
     """
-    found: dict[str, Any] = {} if df is None else {"runs": _runs(df)}
+    found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
     if isinstance(fit, Mapping):
         laws = {str(name): _law(one) for name, one in fit.items()}
         found["law"] = laws if len(laws) > 1 else next(iter(laws.values()), {})
@@ -120,12 +117,6 @@ def sources(
 
             found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
     return found
-
-
-def remember(table: "pd.DataFrame", df: "pd.DataFrame", by: str) -> "pd.DataFrame":
-    """The table with what its figure needs of the runs in `df` behind it: their sources, and the look of each `by`."""
-    table.attrs |= {"sources": sources(df)["runs"], "looks": looks(df, by)}
-    return table
 
 
 def cautions(sources: Mapping[str, Any]) -> str:
@@ -166,13 +157,3 @@ def _law(fit: "LawFit") -> dict[str, Any]:
         "warnings",
     )
     return {key: record[key] for key in wanted if key in record}
-
-
-def _runs(df: "pd.DataFrame") -> list[dict[str, Any]]:
-    if "sources" in df.attrs:
-        return df.attrs["sources"]
-    if "run" not in df:
-        return []
-    facts = df[["run", *(name for name in _FACTS if name in df)]]
-    rows = facts.drop_duplicates("run").sort_values("run").astype(object)
-    return [plain(row[row.notna()].to_dict()) for _, row in rows.iterrows()]

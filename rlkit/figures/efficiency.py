@@ -9,8 +9,8 @@ from matplotlib.ticker import NullLocator
 from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.runs import curve_table
 from rlkit.figures.theme import LABELS, look, looks, short, styled
+from rlkit.measures.tables import curve_table, first_at
 
 HARDLY = 0.1  # of the largest change of a run
 SEEDS = 3  # of a cell, for a mean whose shape is not that of its noise
@@ -141,14 +141,3 @@ def _compute_at(curve: pd.DataFrame, compute: str, metric: str, level: float) ->
     if not values.max() >= level > values[0]:
         return None
     return float(np.exp(first_at(np.log(curve[compute].to_numpy(float)), values, level)))
-
-
-def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
-    """Where the best-so-far of a curve, straight between its points, first reaches a level; NaN when it never does, and
-    the first x when it starts there or above."""
-    best = np.maximum.accumulate(y)
-    place = int(np.searchsorted(best, level))  # of the first point that is there: a plateau has several
-    if place == len(best):
-        return np.nan
-    part = slice(max(place - 1, 0), place + 1)
-    return float(np.interp(level, best[part], x[part]))

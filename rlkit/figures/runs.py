@@ -15,6 +15,7 @@ from rlkit.figures.axes import (
 )
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks, styled
+from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -133,7 +134,7 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
 
     cells = list(dict.fromkeys(table["cell"]))
     caution = unequal_steps(table) if "steps" in table else ""
-    styles = table.attrs.get("looks") or looks(table, "cell")
+    styles = looks(table, "cell")
     apart = 0.14  # of a row: the two intervals lie beside each other
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
@@ -159,18 +160,3 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
         note(ax, caution)
         legend(ax)
     return Drawing(fig, table, sources(table), caution)
-
-
-def curve_table(df: "pd.DataFrame", x: str, metric: str, by: str) -> "pd.DataFrame":
-    """One row a run and step: `by`, run, seed, step, x, metric."""
-    whole = df[df["data_source"] == "all"]
-    wanted = [metric] if x == "step" else [metric, x]
-    for name in wanted:
-        if not (whole["metric"] == name).any():
-            raise UserError(f"The metric {name!r} was not logged by any of these runs.")
-    keys = list(dict.fromkeys([by, "run", "seed", "step"]))
-    wide = (
-        whole[whole["metric"].isin(wanted)].pivot_table("value", keys, "metric", observed=True).reset_index()
-    )
-    wide.columns.name = None
-    return wide.dropna(subset=wanted).reset_index(drop=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from rlkit.measures.tables import in_order
 from rlkit.seeds import derive
 
 if TYPE_CHECKING:
@@ -140,10 +141,7 @@ def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any
     tell apart what colour does not.
     """
     model, size, variant, place = "model.path", "parameters_non_embedding", "variant", "variant_place"
-    wanted = dict.fromkeys((by, model, size, *((variant, place) if by in (variant, "cell") else ())))
-    pairs = df[[c for c in wanted if c in df]].dropna(subset=by).drop_duplicates(by)
-    keys = [size] if by != variant and size in pairs and pairs[size].notna().any() else []
-    pairs = pairs.sort_values([k for k in (*keys, place, by) if k in pairs], key=_natural)
+    pairs = in_order(df, by)
     names = list(pairs[by])
     models = list(pairs[model]) if model in pairs else []
     if place in pairs and pairs[variant].nunique() > 1:
@@ -192,14 +190,6 @@ def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
     else:
         styles = {rest: look(place) for place, rest in enumerate(dict.fromkeys(beside))}
     return [styles[rest] | {"color": one["color"]} for one, rest in zip(first, beside, strict=True)]
-
-
-def _natural(values: "pd.Series") -> "pd.Series":
-    """Keys that sort texts by the numbers in them: 32 before 128, 0.0001 before 0.001."""
-    if values.dtype.kind in "iuf":
-        return values
-    number = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
-    return values.map(lambda text: number.sub(lambda digits: f"{float(digits[0]):032.15f}", str(text)))
 
 
 def look(place: int) -> dict[str, Any]:

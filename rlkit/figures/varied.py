@@ -13,6 +13,7 @@ from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
 from rlkit.laws import GroupedFit, compare, fit
 from rlkit.measures import comparisons, learning
+from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +32,7 @@ FOR_LAW = 3  # values of its column that a law of one needs at least
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     """One law for all curves after the start: ln L = E0(N) − k(N)·ln steps (arXiv 2509.25300)."""
     _needs(study, SIZE, FOR_LAW)
-    curves = runs.curve_table(study.metrics, "step", "eval/pass@1", "cell")
+    curves = curve_table(study.metrics, "step", "eval/pass@1", "cell")
     facts = study.points[["run", SIZE, "held_out"]]
     curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t["eval/pass@1"])
     if curves["step"].nunique() < FOR_LAW:
@@ -53,7 +54,7 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/tota
         UserError: fewer evaluations after the start than a law needs.
     """
     seen = study.metrics[~study.metrics["held_out"].astype(bool)]
-    curves = runs.curve_table(seen, compute, "eval/pass@1", "cell")
+    curves = curve_table(seen, compute, "eval/pass@1", "cell")
     curves = curves[curves["step"] > 0]
     if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:
         raise UserError(

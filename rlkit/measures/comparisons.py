@@ -8,16 +8,15 @@ interval (`differences`). Figures of these tables are in `rlkit.figures.contrast
 
 import itertools
 import json
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate, resample_sums
-from rlkit.figures import curve_table, looks
-from rlkit.figures.drawing import remember
+from rlkit.evaluation.passk import bootstrap_mean, pass_at_k, pass_rate, resample_sums
 from rlkit.measures.summary import pass_rates
+from rlkit.measures.tables import curve_table, graded_ends, in_order, remember
 from rlkit.results.labels import value_of
 from rlkit.seeds import generator
 
@@ -36,8 +35,8 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
     Returns:
         One row a pair: `by`, from, to, change (of pass@1), per_doubling with low and high, problems.
     """
-    last = _graded(evals, "max").assign(**{x: lambda t: t["run"].map(df.groupby("run")[x].first())})
-    rows = []
+    last, rows = graded_ends(evals)["after"], []
+    last = last.assign(**{x: last["run"].map(df.groupby("run")[x].first())})
     for name, part in last.groupby(by) if by else [(None, last)]:
         wide = part.pivot_table("correct", "task_id", x)
         for a, b in itertools.pairwise(sorted(set(part[x]))):
@@ -51,7 +50,7 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
             )  # fmt: skip
     if not rows:
         raise UserError(
-            f"{x} has one value in these runs, so there is nothing to compare: add values to the grid."
+            f"{x} has one value in these runs: add values to the grid, or there is nothing to compare."
         )
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
@@ -86,7 +85,7 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     found = pass_rates(chosen.assign(step=0), by).drop(columns="step")
     steps = chosen.groupby(by)["step"].agg(["min", "max"])
     words = {name: str(a) if a == b else f"{a}–{b}" for name, a, b in steps.itertuples()}
-    order = list(looks(df))
+    order = list(in_order(df)["model.path"])
     table = found.assign(
         budget=found["model.path"].map(budget),
         step=found[by].map(words),
@@ -116,7 +115,7 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
     Raises:
         UserError: the study varies nothing that has a baseline; no cell was evaluated beside its baseline.
     """
-    last = _graded(evals, "max")
+    last = graded_ends(evals)["after"]
     cells = {name: part for name, part in last.groupby("cell")}
     factors = {name: _factors(part) for name, part in cells.items()}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
@@ -127,7 +126,7 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         )
     at = {json.dumps({k: v for k, (v, _) in found.items()}): name for name, found in factors.items()}
     rows = []
-    for key, name in itertools.product(compared, looks(last, "cell")):
+    for key, name in itertools.product(compared, in_order(last, "cell")["cell"]):
         value, base = factors[name][key]
         beside = at.get(json.dumps({k: base if k == key else v for k, (v, _) in factors[name].items()}))
         if beside is None or value == base:
@@ -225,10 +224,9 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         run's problem, the mean over problems) with low and high, solved (share of problems with a correct sample),
         samples a problem.
     """
-    rows = []
-    ends = {"before": _graded(evals, "min"), "after": _graded(evals, "max")}
-    for name in looks(evals, by):
-        for when, part in ends.items():
+    rows, both = [], graded_ends(evals)
+    for name in in_order(evals, by)[by]:
+        for when, part in both.items():
             problems = part[part[by] == name].groupby(["run", "task_id"])
             share = problems["response"].nunique() / problems.size()
             tasks = share.index.get_level_values("task_id").to_numpy()
@@ -241,12 +239,6 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     return remember(pd.DataFrame(rows), evals, by)
 
 
-def _graded(evals: pd.DataFrame, end: Literal["min", "max"]) -> pd.DataFrame:
-    """The graded samples of each run's first or last evaluation."""
-    chosen = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].agg(end))]
-    return chosen[chosen["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
-
-
 def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each `by`: k, and (problems, k) pass@k before and after, the mean over its runs, of the problems measured at
     both ends.
@@ -254,36 +246,30 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
     The largest k is the largest that nine tenths of the problems have samples for; the others, of which some samples
     could not be graded, are left out. A value of `by` without a problem at both ends has no entry.
     """
-    ends = {}
-    for name in looks(evals, by):
-        part = evals[evals[by] == name]
-        tables = [_counted(_graded(part, "min")), _counted(_graded(part, "max"))]
-        shared = tables[0].index.intersection(tables[1].index)
-        if not len(shared):
-            continue
-        samples = np.minimum(*(table.loc[shared, "n"].to_numpy() for table in tables))
-        ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
-        shared = shared[samples >= ks[-1]]
-        before, after = (_mean_curve(table.loc[shared], ks) for table in tables)
-        ends[str(name)] = ks, before, after
-    if not ends:
-        raise UserError("No cell of these runs has a graded sample both before and after training.")
-    return ends
-
-
-def _counted(part: pd.DataFrame) -> pd.DataFrame:
-    """Samples n and correct ones c of each problem of each run."""
-    tables = [counts(run).assign(run=name) for name, run in part.groupby("run")]
-    if not tables:
-        return pd.DataFrame(
-            {"n": [], "c": []}, index=pd.MultiIndex.from_arrays([[], []], names=["run", "task_id"])
+    found, parts = {}, graded_ends(evals).values()
+    for name in in_order(evals, by)[by]:
+        counted = [
+            part[part[by] == name].groupby(["run", "task_id"])["correct"].agg(["size", "sum"])
+            for part in parts
+        ]
+        before, after = (
+            table.loc[table.index.isin(other.index)] for table, other in itertools.permutations(counted)
         )
-    return pd.concat(tables).set_index(["run", "task_id"])
+        if before.empty:
+            continue
+        samples = np.minimum(before["size"], after["size"]).to_numpy()
+        ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
+        enough = samples >= ks[-1]
+        found[str(name)] = ks, _mean_curve(before[enough], ks), _mean_curve(after[enough], ks)
+    if not found:
+        raise UserError("No cell of these runs has a graded sample both before and after training.")
+    return found
 
 
 def _mean_curve(table: pd.DataFrame, ks: np.ndarray) -> np.ndarray:
-    """(problems, k) pass@k, the mean over runs."""
-    values = pass_at_k(table["n"].to_numpy()[:, None], table["c"].to_numpy()[:, None], ks[None])
+    """(problems, k) pass@k, the mean over runs, from the samples and right ones of each run's problem."""
+    n, c = table["size"].to_numpy(int)[:, None], table["sum"].to_numpy(int)[:, None]
+    values = pass_at_k(n, c, ks[None])
     return pd.DataFrame(values, table.index).groupby(level="task_id").mean().to_numpy()
 
 

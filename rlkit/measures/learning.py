@@ -11,9 +11,7 @@ import pandas as pd
 
 from rlkit.domains import sources as components
 from rlkit.errors import UserError
-from rlkit.figures import curve_table, looks
-from rlkit.figures.drawing import remember
-from rlkit.figures.efficiency import first_at
+from rlkit.measures.tables import curve_table, first_at, in_order, remember
 
 METRIC = "eval/pass@1"
 
@@ -41,7 +39,7 @@ def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         spikes=("spikes", "mean"),
         entropy_kept=("entropy_kept", "mean"),
     )
-    return found.loc[list(looks(df, by))].reset_index()
+    return found.loc[in_order(df, by)[by]].reset_index()
 
 
 def _spikes(df: pd.DataFrame) -> pd.Series:
@@ -82,7 +80,7 @@ def needed(
     table = _along(df, x, by, data_source)
     models = df.groupby("run")["model.path"].first()
     rows = []
-    for name in looks(df, by):
+    for name in in_order(df, by)[by]:
         own = table[table[by] == name]
         runs = [run for _, run in own.groupby("run")]
         same = table[table["run"].map(models).isin(own["run"].map(models))]

@@ -1,25 +1,30 @@
-"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it predicted."""
+"""The tables of a study's analysis: pass@1 before and after, final points, the law and what it predicted; and its
+summary as text."""
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from rlkit.errors import UserError
+from rlkit.evaluation.passk import pass_rate
 from rlkit.files import write_text
-from rlkit.results.read import read_evals, suite_names
+from rlkit.measures.tables import ends, in_order, runs_behind
+from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
 from rlkit.studies.inert import equal_cells, equal_cells_sentence
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from rlkit.laws import LawFit
 
+KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
 
-def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+
+def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
 
     The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
@@ -37,49 +42,28 @@ def before_after(evals: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
     Raises:
         UserError: no cell has a graded sample at both ends.
     """
-    import pandas as pd
-
-    from rlkit.figures.drawing import sources
-    from rlkit.figures.theme import looks
-
-    at = _ends(evals)
-    missing = ungraded(evals)
-    if len(missing) == evals["cell"].nunique():
+    at, missing = ends(evals), ungraded(evals)
+    cells = [cell for cell in in_order(evals, "cell")["cell"] if cell not in missing]
+    if not cells:
         raise UserError("No cell of these runs has a graded sample both before and after training.")
     rows = []
-    for when, chosen in at.items():
-        for cell, part in chosen[~chosen["cell"].isin(missing)].groupby("cell"):
+    for cell in cells:
+        for when, chosen in at.items():
+            part = chosen[chosen["cell"] == cell]
             steps = {"steps_least": part["step"].min(), "steps": part["step"].max()}
             rows.append({"cell": cell, "when": when, **_pass_rate(part, level), **steps})
     table = pd.DataFrame(rows)
-    order = {cell: place for place, cell in enumerate(looks(table, "cell"))}  # that of every figure
-    table = table.sort_values(
-        ["cell", "when"],
-        ascending=[True, False],
-        key=lambda c: c.map(order) if c.name == "cell" else c,
-        ignore_index=True,
-    )
-    table.attrs["sources"] = sources(evals)["runs"]
-    table.attrs["ungraded"] = missing
+    table.attrs |= {"sources": runs_behind(evals), "ungraded": missing}
     return table
 
 
-def ungraded(evals: "pd.DataFrame") -> list[str]:
+def ungraded(evals: pd.DataFrame) -> list[str]:
     """The cells without a graded sample at their runs' first or last evaluation, of which nothing can be said."""
-    ends = [set(part.loc[part["correct"].notna(), "cell"]) for part in _ends(evals).values()]
-    return sorted(set(evals["cell"]) - set.intersection(*ends))
+    graded = [set(part.loc[part["correct"].notna(), "cell"]) for part in ends(evals).values()]
+    return sorted(set(evals["cell"]) - set.intersection(*graded))
 
 
-def _ends(evals: "pd.DataFrame") -> "dict[str, pd.DataFrame]":
-    """The samples of each run's first and last evaluation."""
-    ends = evals.groupby("run")["step"].agg(["min", "max"])
-    return {
-        when: evals[evals["step"] == evals["run"].map(ends[end])]
-        for when, end in (("before", "min"), ("after", "max"))
-    }
-
-
-def unequal_steps(change: "pd.DataFrame") -> str:
+def unequal_steps(change: pd.DataFrame) -> str:
     """A caution for who compares the cells of `before_after`, in words; empty where all runs ended at the same step.
 
     Runs end at different steps where they were asked for different ones, or are not finished.
@@ -89,45 +73,41 @@ def unequal_steps(change: "pd.DataFrame") -> str:
     return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
 
 
-def pass_rates(evals: "pd.DataFrame", by: str = "cell", level: float = 0.95) -> "pd.DataFrame":
+def pass_rates(evals: pd.DataFrame, by: str = "cell", level: float = 0.95) -> pd.DataFrame:
     """pass@1 of every value of `by` at every evaluated step with a graded sample, as `before_after` pools and
     resamples.
 
     Returns:
         One row a value of `by` and step: pass@1, low, high and the counts of `before_after`.
     """
-    import pandas as pd
-
-    rows = []
-    for (name, step), part in evals.groupby([by, "step"]):
-        if part["correct"].isna().all():
-            continue
-        rows.append({by: name, "step": step, **_pass_rate(part, level)})
-    return pd.DataFrame(rows)
+    return pd.DataFrame(
+        {by: name, "step": step, **_pass_rate(part, level)}
+        for (name, step), part in evals.groupby([by, "step"])
+        if part["correct"].notna().any()
+    )
 
 
-def _pass_rate(part: "pd.DataFrame", level: float) -> dict[str, Any]:
-    from rlkit.evaluation.passk import pass_rate
-
+def _pass_rate(part: pd.DataFrame, level: float) -> dict[str, Any]:
     graded = part[part["correct"].notna()]
     mean = pass_rate(graded["correct"].to_numpy(float), graded["task_id"].to_numpy(), level)
-    return {
-        "pass@1": mean.value,
-        "low": mean.low,
-        "high": mean.high,
-        "tasks": mean.prompts,
-        "samples": len(graded),
-        "ungraded": len(part) - len(graded),
-        "runs": part["run"].nunique(),
-        **{
-            key: part[key].iloc[0]
-            for key in ("held_out", "model.path", "parameters_non_embedding", "variant", "variant_place")
-            if key in part
-        },
-    }
+    counts = {"samples": len(graded), "ungraded": len(part) - len(graded), "runs": part["run"].nunique()}
+    kept = {key: part[key].iloc[0] for key in KEPT if key in part}
+    return {"pass@1": mean.value, "low": mean.low, "high": mean.high, "tasks": mean.prompts, **counts, **kept}
 
 
-def final(df: "pd.DataFrame") -> "pd.DataFrame":
+def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
+    """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
+    both before and after training; empty where no run is in the folder."""
+    found, names = {}, []
+    with suppress(UserError):
+        names = suite_names(folder)
+    for name in names:
+        with suppress(UserError):
+            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
+    return found
+
+
+def final(df: pd.DataFrame) -> pd.DataFrame:
     """One row a run: its metrics at the last step with an evaluation, and its configuration.
 
     Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
@@ -144,9 +124,8 @@ def final(df: "pd.DataFrame") -> "pd.DataFrame":
     if "cell" in whole and len(whole):
         whole = whole.dropna(subset="cell")
         if whole.empty:
-            raise UserError(
-                "None of these runs is one that the study's file asks for: there is nothing to compare."
-            )
+            told = "there is nothing to compare"
+            raise UserError(f"None of these runs is one that the study's file asks for: {told}.")
     last = whole[whole["metric"] == "eval/pass@1"].groupby("run")["step"].max()
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")
@@ -157,39 +136,27 @@ def final(df: "pd.DataFrame") -> "pd.DataFrame":
     return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
 
 
-def made_with(path: str | Path) -> "pd.DataFrame":
+def made_with(path: str | Path) -> pd.DataFrame:
     """What the runs under a run's or study's folder were made with, for the end of a notebook.
 
     Returns:
         One row a run, under its id: cell, status, steps, commit (with a + where files were changed), and the
         versions of Python and the packages that train; run.json has more.
     """
-    import pandas as pd
-
-    from rlkit.results.read import run_facts, run_folders
-
-    rows = []
-    folders = run_folders(path)
+    rows, folders = [], run_folders(path)
     for folder, facts in zip(folders, run_facts(folders), strict=True):
         info = read_json(folder / "run.json")
-        git = info.get("git") or {}
-        commit = git.get("commit", "")[:10] + ("+" if git.get("dirty") else "")
-        steps = info.get("summary", {}).get("steps")
-        row = {
-            "run": folder.name,
-            "cell": facts["cell"],
-            "status": facts["status"],
-            "steps": steps,
-            "commit": commit,
-        }
-        found = info.get("versions", {})
+        git, versions = info.get("git") or {}, info.get("versions", {})
         rows.append(
-            row | {name: found.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}
-        )
+            {"run": folder.name, "cell": facts["cell"], "status": facts["status"],
+             "steps": info.get("summary", {}).get("steps"),
+             "commit": git.get("commit", "")[:10] + ("+" if git.get("dirty") else ""),
+             **{name: versions.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}}
+        )  # fmt: skip
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
-def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -> "pd.DataFrame":
+def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """How well a law predicts the cells it never saw.
 
     Returns:
@@ -197,10 +164,7 @@ def held_out_error(fit: "LawFit", points: "pd.DataFrame", level: float = 0.95) -
         the band in which the mean of so many new runs is expected; and error = prediction - observed. Empty when
         nothing was held out.
     """
-    import pandas as pd
-
-    y = fit.table.names["y"]
-    held = points[points["held_out"].astype(bool)]
+    y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
     columns = {**dict.fromkeys(_law_columns(fit), "mean"), y: "mean"}
     table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
     if table.empty:
@@ -222,124 +186,14 @@ def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:
     ]
 
 
-def write(
-    folder: str | Path,
-    change: "pd.DataFrame",
-    points: "pd.DataFrame",
-    fit: "LawFit | None" = None,
-    no_law: str = "",
-    differences: "pd.DataFrame | None" = None,
-) -> str:
-    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
-
-    Args:
-        no_law: why one that was asked for could not be fitted.
-        differences: between variants, from `rlkit.measures.comparisons.differences`.
-    """
-    folder = Path(folder)
-    law = [f"no law: {no_law}" if no_law else _no_law(folder, points), ""]
-    (folder / "analysis" / "law.json").unlink(missing_ok=True)
-    if fit is not None:
-        missed = held_out_error(fit, points)
-        record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
-        write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
-        law = [*_law_lines(fit, missed), ""]
-    where = [f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis")]
-    held = "held out of the fit" if fit is not None else "held out"
-    apart = [] if differences is None else [*_difference_lines(differences), ""]
-    same = [equal_cells_sentence(points)] if equal_cells(points) else []
-    parts = [
-        *_change_lines(folder, change, held),
-        *same,
-        "",
-        *_suite_lines(folder, held),
-        *apart,
-        *law,
-        *where,
-    ]
-    text = "\n".join(parts) + "\n"
-    write_text(folder / "analysis" / "summary.txt", text)
-    return text
-
-
-def _law_columns(fit: "LawFit") -> list[str]:
-    return [fit.table.names[c] for c in fit.law.columns]
-
-
-def _change_lines(folder: Path, change: "pd.DataFrame", held: str) -> list[str]:
-    runs = change.groupby("cell")["runs"].max().sum()
-    lines = [
-        f"Study {folder.name}: {runs} runs trained",
-        "",
-        "held-out pass@1, before → after (95 % intervals)",
-    ]
-    lines += _cell_lines(change, held)
-    if caution := unequal_steps(change):
-        lines.append(f"  {caution}")
-    if ungraded := change["ungraded"].sum():
-        lines.append(f"  {ungraded} samples could not be graded and are left out")
-    if cells := change.attrs.get("ungraded"):
-        lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
-    return lines
-
-
-def suite_changes(folder: str | Path) -> "dict[str, pd.DataFrame]":
-    """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
-    both before and after training; empty where no run is in the folder."""
-    found, names = {}, []
-    with suppress(UserError):
-        names = suite_names(folder)
-    for name in names:
-        with suppress(UserError):
-            found[name] = before_after(read_evals(folder, name).dropna(subset="cell"))
-    return found
-
-
-def _suite_lines(folder: Path, held: str) -> list[str]:
-    """pass@1 of each suite, which is in no number of the held-out tasks."""
-    lines = []
-    for name, change in suite_changes(folder).items():
-        title = f"suite {name}, {change['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
-        lines += [title, *_cell_lines(change, held), ""]
-    return lines
-
-
-def _cell_lines(change: "pd.DataFrame", held: str) -> list[str]:
-    """A line a cell: pass@1 at both ends."""
-    lines = []
-    width = max(map(len, change["cell"]))
-    for cell, part in change.groupby("cell", sort=False):
-        ends = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
-        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
-        lines.append(f"  {cell:<{width}}  {ends[0]} → {ends[1]}{mark}")
-    return lines
-
-
-def _difference_lines(table: "pd.DataFrame") -> list[str]:
-    lines = []
-    width = max(map(len, table["cell"]))
-    for baseline, rows in table.groupby("baseline", sort=False):
-        lines += [
-            f"final pass@1 less that of {baseline}, paired by problem",
-            f"(95 % intervals: over problems; over seeds and problems{few_seeds(rows)})",
-        ]
-        for _, row in rows.iterrows():
-            over = [f"[{row[f'low{of}']:+.3f}, {row[f'high{of}']:+.3f}]" for of in ("", "_seeds")]
-            known = min(row["seeds"], row["baseline_seeds"]) > 1
-            seeds = over[1] if known else "none over seeds, of which a cell has one"
-            lines.append(f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}")
-        lines += [f"  {sentence}" for sentence in seeds_to_show(rows)]
-    return lines
-
-
-def few_seeds(differences: "pd.DataFrame") -> str:
+def few_seeds(differences: pd.DataFrame) -> str:
     """How often the interval over seeds and problems holds the truth where seeds are few (docs/concepts/metrics.md)."""
-    least = differences[["seeds", "baseline_seeds"]].min(axis=None)
+    least = int(differences[["seeds", "baseline_seeds"]].to_numpy().min())
     held = {2: "85 %", 3: "93 %", 4: "93 %", 5: "93 %"}.get(least)
     return f", which with {least} seeds hold the truth in some {held} of studies" if held else ""
 
 
-def seeds_to_show(differences: "pd.DataFrame", least: float = 0.02) -> list[str]:
+def seeds_to_show(differences: pd.DataFrame, least: float = 0.02) -> list[str]:
     """How many seeds a cell would show a difference of `least` in four studies of five, in a sentence, from the spread
     between seeds and the interval over problems that were measured (both taken as normal); none of one seed a cell."""
     if differences["spread"].isna().all():
@@ -355,24 +209,99 @@ def seeds_to_show(differences: "pd.DataFrame", least: float = 0.02) -> list[str]
     ]
 
 
-def _law_lines(fit: "LawFit", missed: "pd.DataFrame") -> list[str]:
+# --- the summary as text ----------------------------------------------------------------------------------
+
+
+def write(
+    folder: str | Path,
+    change: pd.DataFrame,
+    points: pd.DataFrame,
+    fit: "LawFit | None" = None,
+    no_law: str = "",
+    differences: pd.DataFrame | None = None,
+) -> str:
+    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
+
+    Args:
+        no_law: why one that was asked for could not be fitted.
+        differences: from `rlkit.measures.comparisons.differences`.
+    """
+    folder, held = Path(folder), "held out" if fit is None else "held out of the fit"
+    (folder / "analysis" / "law.json").unlink(missing_ok=True)
+    runs = change.groupby("cell")["runs"].max().sum()
+    lines = [
+        f"Study {folder.name}: {runs} runs trained",
+        "",
+        "held-out pass@1, before → after (95 % intervals)",
+    ]
+    lines += _cells(change, held)
+    if caution := unequal_steps(change):
+        lines.append(f"  {caution}")
+    if count := change["ungraded"].sum():
+        lines.append(f"  {count} samples could not be graded and are left out")
+    if cells := change.attrs.get("ungraded"):
+        lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
+    lines += [*([equal_cells_sentence(points)] if equal_cells(points) else []), ""]
+    for name, suite in suite_changes(folder).items():  # which are in no number of the held-out tasks
+        title = f"suite {name}, {suite['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
+        lines += [title, *_cells(suite, held), ""]
+    if differences is not None:
+        lines += [*_differences(differences), ""]
+    if fit is None:
+        lines.append(f"no law: {no_law or _no_law(folder, points)}")
+    else:
+        missed = held_out_error(fit, points)
+        record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
+        write_text(folder / "analysis" / "law.json", json.dumps(record, indent=1, allow_nan=False) + "\n")
+        lines += _law(fit, missed)
+    lines += ["", *(f"{name:<10} {folder}/{name}" for name in ("runs", "notebooks", "figures", "analysis"))]
+    text = "\n".join(lines) + "\n"
+    write_text(folder / "analysis" / "summary.txt", text)
+    return text
+
+
+def _cells(change: pd.DataFrame, held: str) -> Iterator[str]:
+    """A line a cell: pass@1 at both ends."""
+    width = max(map(len, change["cell"]))
+    for cell, part in change.groupby("cell", sort=False):
+        shown = [f"{r['pass@1']:.3f} [{r['low']:.3f}, {r['high']:.3f}]" for _, r in part.iterrows()]
+        mark = f"  ({held})" if part["held_out"].iloc[0] else ""
+        yield f"  {cell:<{width}}  {shown[0]} → {shown[1]}{mark}"
+
+
+def _differences(table: pd.DataFrame) -> Iterator[str]:
+    width = max(map(len, table["cell"]))
+    for baseline, rows in table.groupby("baseline", sort=False):
+        yield f"final pass@1 less that of {baseline}, paired by problem"
+        yield f"(95 % intervals: over problems; over seeds and problems{few_seeds(rows)})"
+        for _, row in rows.iterrows():
+            over = [f"[{row[f'low{of}']:+.3f}, {row[f'high{of}']:+.3f}]" for of in ("", "_seeds")]
+            known = min(row["seeds"], row["baseline_seeds"]) > 1
+            seeds = over[1] if known else "none over seeds, of which a cell has one"
+            yield f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}"
+        yield from (f"  {sentence}" for sentence in seeds_to_show(rows))
+
+
+def _law_columns(fit: "LawFit") -> list[str]:
+    return [fit.table.names[c] for c in fit.law.columns]
+
+
+def _law(fit: "LawFit", missed: pd.DataFrame) -> Iterator[str]:
     intervals = fit.interval()
-    lines = [f"law {fit.law.name}: {fit.table.names['y']} against {', '.join(_law_columns(fit))}"]
-    lines += [f"  {name} = {value:.3g}{_interval(intervals.get(name))}" for name, value in fit.params.items()]
-    for _, row in missed.iterrows():
+    yield f"law {fit.law.name}: {fit.table.names['y']} against {', '.join(_law_columns(fit))}"
+    for name, value in fit.params.items():
+        interval = " [{:.3g}, {:.3g}]".format(*intervals[name]) if name in intervals else ""
+        yield f"  {name} = {value:.3g}{interval}"
+    for row in missed.to_dict("records"):
         predicted = f"{row['prediction']:.3f} [{row['low']:.3f}, {row['high']:.3f}]"
         seen = f"observed {row['observed']:.3f}, error {row['error']:+.3f}"
-        lines.append(f"  held out {row['cell']}: predicted {predicted}, {seen}")
-        lines += [f"  caution: {sentence}" for sentence in outside([row.to_dict()])]
-    return lines + [f"  caution: {warning}" for warning in fit.warnings]
+        yield f"  held out {row['cell']}: predicted {predicted}, {seen}"
+        yield from (f"  caution: {sentence}" for sentence in outside([row]))
+    yield from (f"  caution: {warning}" for warning in fit.warnings)
 
 
-def _no_law(folder: Path, points: "pd.DataFrame") -> str:
+def _no_law(folder: Path, points: pd.DataFrame) -> str:
     sizes = points["parameters_non_embedding"].nunique()
     if sizes < 3:
-        return f"no law: one over model sizes needs three of them, and the study has {sizes}"
-    return f"no law: none was asked for; rlkit figures {folder} --law power draws one over the {sizes} model sizes"
-
-
-def _interval(ends: tuple[float, float] | None) -> str:
-    return "" if ends is None else f" [{ends[0]:.3g}, {ends[1]:.3g}]"
+        return f"one over model sizes needs three of them, and the study has {sizes}"
+    return f"none was asked for; rlkit figures {folder} --law power draws one over the {sizes} model sizes"
