@@ -147,22 +147,29 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
 
 
 def settings(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A flat params file with overrides, which may change what the file sets and nothing else.
+    """A params file that is no run's, with overrides under dotted keys, which may change what the file sets, and below
+    its sections add to it.
 
     Raises:
         UserError: as `read_yaml`; an override that the file does not set, or of another type.
     """
     content = read_yaml(path)
     for name, value in (overrides or {}).items():
-        if name not in content:
-            near = did_you_mean(name, content)
+        first, *rest = name.split(".")
+        if first not in content or (rest and not isinstance(content[first], Mapping)):
+            near = did_you_mean(first, content)
             raise UserError(f"{path} does not set {name!r}.{near} It sets: {', '.join(content)}.")
-        given, wanted = type(value), type(content[name])
-        if given is not wanted and (given, wanted) != (int, float) and content[name] is not None:
+        given, wanted = type(value), type(content[first])
+        if (
+            not rest
+            and given is not wanted
+            and (given, wanted) != (int, float)
+            and content[first] is not None
+        ):
             raise UserError(
                 f"{name} is {value!r}: give a {wanted.__name__}, as in {path} ({content[name]!r})."
             )
-    return {**content, **(overrides or {})}
+    return override(content, overrides or {})
 
 
 def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str, Any]:

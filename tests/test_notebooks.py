@@ -11,8 +11,10 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import rlkit
+from rlkit.cli import app
 from rlkit.studies.notebook import execute, parameters_of
 from rlkit.studies.plan import make_plan
 from rlkit.training import train
@@ -172,6 +174,22 @@ def test_the_notebook_of_the_demonstration(tmp_path):
     shown = outputs(execute("notebooks/agentic_math.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 2
     assert "torch" in shown[-1]["text/html"]
+
+
+@pytest.mark.slow(reason="trains a small model twice, a minute")
+def test_the_command_of_the_demonstration_prints_its_table(tmp_path, monkeypatch):
+    for folder in ("notebooks", "params"):
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    keys = ["model=ladder-10k", "episodes=40", "problems=4", "training.epochs=1", "online.evaluation.size=4"]
+    keys += [f"online.trainer.{key}=1" for key in ("total_training_steps", "test_freq", "save_freq")]
+    done = CliRunner().invoke(app, ["demo", "math", *keys])
+    assert done.exit_code == 0, done.output
+    assert "success" in done.output and "online sampled" in done.output
+    (executed,) = tmp_path.glob("outputs/demo-math/notebooks/agentic_math.ipynb")
+    assert str(executed.relative_to(tmp_path)) in done.output
+    wrong = CliRunner().invoke(app, ["demo", "math", "epsodes=3"])
+    assert "Did you mean 'episodes'" in str(wrong.exception)
 
 
 def test_the_notebook_of_a_domain_of_ones_own(tmp_path):

@@ -73,6 +73,12 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
     return target
 
 
+def results(executed: str | Path) -> list[str]:
+    """What the cells tagged `result` of an executed notebook show, as text."""
+    cells = [c for c in _read(Path(executed)).cells if "result" in c.metadata.get("tags", [])]
+    return [out["data"]["text/plain"] for cell in cells for out in cell.outputs if "data" in out]
+
+
 def parameters_of(source: str | Path) -> dict[str, Any]:
     """The parameters of a notebook and their defaults (`...` for one that is no literal).
 
