@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.data import rows
-from rlkit.data.show import samples
+from rlkit.data.cli import samples
 from rlkit.domains import sources
 from rlkit.errors import UserError
 

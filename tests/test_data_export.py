@@ -93,7 +93,7 @@ def test_a_task_without_a_solution_is_no_supervised_row(tmp_path):
         "codegen__taco", "Print 1.", json.dumps({"inputs": [""], "outputs": ["1"]}), ability="codegen"
     )
     with pytest.raises(UserError, match=r"codegen__taco .* has no reference solution"):
-        write_sft(tmp_path / "sft.parquet", [unsolved], progress=False)
+        write_sft(tmp_path / "sft.parquet", [unsolved])
     assert list(tmp_path.iterdir()) == []
 
 

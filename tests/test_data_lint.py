@@ -9,7 +9,7 @@ import pytest
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
 from rlkit.data.check import CHECKS, lint
-from rlkit.data.show import findings_table
+from rlkit.data.cli import findings_table
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task

@@ -9,7 +9,6 @@ from transformers import PreTrainedTokenizerFast
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.stream import check_prompts
 from rlkit.environments.chat import ChatTokens
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, load_policy
@@ -146,7 +145,7 @@ def test_a_long_prompt_of_any_step_or_held_out_task_is_told_before_the_first(tmp
         with pytest.raises(
             UserError, match=rf"is 64, but 1 of \d+ {where} prompts are longer.* has 31\d tokens"
         ):
-            check_prompts(c, TaskStream(c, tests), tests)
+            TaskStream(c, tests).check_prompts(tests)
     with pytest.raises(UserError, match="max_prompt_length is 64, but 1 of"):
         rlkit.train(c, root=tmp_path, progress=False)
     assert not (tmp_path / "default").exists()
@@ -157,7 +156,7 @@ def test_a_long_prompt_that_no_step_uses_is_no_matter(tmp_path):
     used = {t.id for b in TaskStream(c, held_out(c)) for t in b} | {t.id for t in held_out(c)}
     unused = next(k for k in range(60) if Task.ask("math__x", f"{k}+0=", str(k)).id not in used)
     c = config(file_of(tmp_path / "rows.jsonl", {unused: 300}), steps=2)
-    check_prompts(c, TaskStream(c, held_out(c)), held_out(c))
+    TaskStream(c, held_out(c)).check_prompts(held_out(c))
 
 
 def test_long_prompts_are_left_out_and_counted(tmp_path):
@@ -167,7 +166,7 @@ def test_long_prompts_are_left_out_and_counted(tmp_path):
     c = config(file, filter_overlong_prompts=True, evaluation={"suites": [suite]})
     tests = held_out(c)
     stream = TaskStream(c, tests)
-    check_prompts(c, stream, tests)
+    stream.check_prompts(tests)
     shown = [t for b in stream for t in b]
     assert all(len(t.prompt[0]["content"]) < 300 for t in [*tests, *shown])
     counts = stream.left_out()
@@ -207,7 +206,7 @@ def test_a_prompt_is_counted_once(tmp_path, monkeypatch):
     )
     for _ in range(2):
         tests = held_out(c)
-        check_prompts(c, TaskStream(c, tests), tests)
+        TaskStream(c, tests).check_prompts(tests)
     assert sum(counted) == 900 and len(counted) < 40, "many together"
 
 

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from tqdm.auto import tqdm
 
@@ -17,12 +17,7 @@ from rlkit.errors import UserError
 from rlkit.models.prompts import control_tokens, encode_chats
 from rlkit.types import Reward, Task
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-Severity = Literal["error", "warning"]
-
-CHECKS: dict[str, tuple[Severity, str]] = {
+CHECKS = {
     "schema": ("error", "a column is missing, empty or of the wrong type"),
     "unrouted": ("error", "no scorer is registered for the data_source"),
     "stringified": ("error", "a message list was turned into a string"),
@@ -62,35 +57,38 @@ class Finding(NamedTuple):
     data_source: str
     detail: str
 
-    @property
-    def severity(self) -> Severity:
-        return CHECKS[self.check][0]
-
 
 @dataclass
 class Report:
-    """What was found, and the facts that tables and plots show."""
+    """What was found, and the facts that tables and plots show.
+
+    Attributes:
+        files, findings: what was read, and what is wrong in it.
+        sources, lengths: data_source of every row that is a task, and the length of its prompt: in tokens where a
+            tokenizer was given, else in characters.
+        ungraded: rows that `score` could not check, since they have no reference answer.
+    """
 
     files: list[str]
     findings: list[Finding] = field(default_factory=list)
     sources: list[str] = field(default_factory=list)
-    """data_source of every row that is a task."""
     lengths: list[int] = field(default_factory=list)
-    """Length of each of their prompts, in tokens where a tokenizer was given, else in characters."""
     ungraded: int = 0
-    """Rows that `score` could not check: no reference answer."""
 
     @property
     def exit_status(self) -> int:
         """0: clean. 1: warnings. 2: errors."""
-        severities = {f.severity for f in self.findings}
-        return 2 if "error" in severities else int("warning" in severities)
+        return max((2 if CHECKS[f.check][0] == "error" else 1 for f in self.findings), default=0)
 
 
 class _Row(NamedTuple):
     file: str
     number: int
     task: Task
+
+    @property
+    def text(self) -> str:
+        return "\n".join(message["content"] for message in self.task.prompt)
 
     def finding(self, check: str, detail: str) -> Finding:
         return Finding(check, self.file, self.number, self.task.data_source, detail)
@@ -99,16 +97,12 @@ class _Row(NamedTuple):
         """Where it is, for a finding in this file."""
         return f"row {self.number}" if self.file == file else f"{self.file}, row {self.number}"
 
-    @property
-    def text(self) -> str:
-        return "\n".join(message["content"] for message in self.task.prompt)
-
 
 def lint(
     files: Sequence[str | Path],
     *,
     held_out: Sequence[str | Path] = (),
-    tokenizer: "PreTrainedTokenizerBase | None" = None,
+    tokenizer: Any = None,
     max_prompt_length: int | None = None,
     score: bool = False,
     progress: bool = True,
@@ -118,7 +112,7 @@ def lint(
     Args:
         files: parquet or JSON files in verl's columns.
         held_out: files that training rows must not repeat.
-        tokenizer: counts prompt tokens under its chat template; without it lengths are in characters.
+        tokenizer: of transformers; counts prompt tokens under its chat template. Without it lengths are in characters.
         max_prompt_length: the window in tokens; needs a tokenizer.
         score: whether to grade every ground truth against itself (slower).
 
@@ -135,11 +129,16 @@ def lint(
     for row in checked:
         first.setdefault(row.task.problem, row)
         report.sources.append(row.task.data_source)
-        report.lengths.append(_length(row, tokenizer, report.findings))
-        if max_prompt_length and report.lengths[-1] > max_prompt_length:
-            detail = f"{report.lengths[-1]} tokens, the window has {max_prompt_length}"
-            report.findings.append(row.finding("overlong", detail))
         report.findings += _alone(row, control)
+        try:
+            size = len(row.text) if tokenizer is None else len(encode_chats(tokenizer, [row.task.prompt])[0])
+        except UserError as error:  # of the chat template
+            size = 0
+            report.findings.append(row.finding("schema", str(error)))
+        report.lengths.append(size)
+        if max_prompt_length and size > max_prompt_length:
+            detail = f"{size} tokens, the window has {max_prompt_length}"
+            report.findings.append(row.finding("overlong", detail))
     report.findings += [*_repeated(checked, first), *_held_out(checked, first, held)]
     if score:
         report.findings += _self_scores(report, checked, progress)
@@ -149,63 +148,52 @@ def lint(
 
 def _readable(file: str, findings: list[Finding], progress: bool) -> Iterator[_Row]:
     """The rows that are tasks; what is wrong with the others goes to the findings."""
-    number = -1
-    for number, content in enumerate(
-        tqdm(rows.read(file), Path(file).name, unit="row", disable=not progress)
-    ):
-        source, prompt = str(content.get("data_source")), content.get("prompt")
+    number, content = -1, tqdm(rows.read(file), Path(file).name, unit="row", disable=not progress)
+    for number, row in enumerate(content):
+        source, prompt = str(row.get("data_source")), row.get("prompt")
         try:
-            yield _Row(file, number, rows.to_task(content, "row"))
+            yield _Row(file, number, rows.to_task(row, "row"))
         except UserError as error:
-            text = isinstance(prompt, str) and rows.is_stringified(prompt)
-            detail = f"prompt is the string {prompt[:60]!r}" if text else str(error).removeprefix("row: ")
-            findings.append(Finding("stringified" if text else "schema", file, number, source, detail))
+            check, detail = "schema", str(error).removeprefix("row: ")
+            if isinstance(prompt, str) and rows.is_stringified(prompt):
+                check, detail = "stringified", f"prompt is the string {prompt[:60]!r}"
+            findings.append(Finding(check, file, number, source, detail))
     if number < 0:
         findings.append(Finding("empty", file, -1, "", "no rows"))
 
 
-def _length(row: _Row, tokenizer: "PreTrainedTokenizerBase | None", findings: list[Finding]) -> int:
-    if tokenizer is None:
-        return len(row.text)
-    try:
-        return len(encode_chats(tokenizer, [row.task.prompt])[0])
-    except UserError as error:  # of the chat template
-        findings.append(row.finding("schema", str(error)))
-        return 0
-
-
 def _alone(row: _Row, control: Sequence[str]) -> Iterator[Finding]:
-    """What one row says by itself."""
-    if (said := _unrouted(row.task)) is not None:
+    """What is wrong with one row by itself."""
+    if said := _unrouted(row.task):
         yield row.finding("unrouted", said)
-    for message in row.task.prompt:
-        if rows.is_stringified(message["content"]):
-            yield row.finding("stringified", f"content begins {message['content'][:40]!r}")
+    if bad := [m["content"] for m in row.task.prompt if rows.is_stringified(m["content"])]:
+        yield row.finding("stringified", f"content begins {bad[0][:40]!r}")
     if names := [name for name in control if name in row.text]:
         yield row.finding("control", f"the prompt has {', '.join(names)}")
-    if isinstance(row.task.ground_truth, str) and (said := _leak(row.text, row.task.ground_truth)):
+    if said := _leak(row.text, row.task.ground_truth):
         yield row.finding("leak", said)
 
 
-def _unrouted(task: Task) -> str | None:
+def _unrouted(task: Task) -> str:
     try:
         resolve(task.data_source)
     except UserError as error:
         return str(error).split(" Known:")[0]
-    return None
+    return ""
 
 
-def _leak(text: str, truth: str) -> str | None:
+def _leak(text: str, truth: Any) -> str:
     """An answer that the prompt marks as one, or a long one that stands in it word for word; not the
     format's example ("e.g. \\boxed{A}")."""
-    answer = truth.strip().lower()
+    if not isinstance(truth, str) or not (answer := truth.strip().lower()):
+        return ""
     for mark, end in _MARKS:
         for match in mark.finditer(text):
             rest = text[match.end() : match.end() + len(answer) + 3].lower()
-            stated = answer and rest.startswith(answer) and end.match(rest, len(answer))
+            stated = rest.startswith(answer) and end.match(rest, len(answer))
             if stated and not _EXAMPLE.search(text[: match.start()]):
                 return f"the prompt has {match.group()}{truth}"[:80]
-    return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else None
+    return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else ""
 
 
 def _repeated(checked: Sequence[_Row], first: Mapping[str, _Row]) -> Iterator[Finding]:
@@ -253,7 +241,7 @@ def _self_scores(report: Report, checked: Sequence[_Row], progress: bool) -> Ite
     """Every ground truth as an answer to its own row, and as a model would spell it."""
     given: list[tuple[str, _Row, str]] = []
     for row in checked:
-        if _unrouted(row.task) is not None:
+        if _unrouted(row.task):
             continue
         answer, spelled = reference_response(row.task, worked=False), _spelled_by_a_model(row.task)
         report.ungraded += answer is None

@@ -1,9 +1,20 @@
-"""`rlkit data …`: list sources, look at, check and export rows."""
+"""`rlkit data …`: list sources, look at, check and export rows; and what it prints, for notebooks/data.ipynb too."""
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich import print
+from rich.console import Group
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:
+    from rlkit.data.check import Report
+    from rlkit.types import Task
 
 app = typer.Typer(help="List sources; look at, check and export training rows.", no_args_is_help=True)
 
@@ -13,9 +24,7 @@ Files = Annotated[list[Path], typer.Argument(help="Parquet or JSON files of rows
 @app.command()
 def sources() -> None:
     """List the sources that `data.train` can name, with their options."""
-    from rlkit.data.show import sources_table
-
-    _print(sources_table())
+    print(sources_table())
 
 
 @app.command()
@@ -24,9 +33,8 @@ def show(
 ) -> None:
     """Look at rows: some of every data_source, readably."""
     from rlkit.data import rows
-    from rlkit.data.show import samples
 
-    _print(samples((task for file in files for task in rows.tasks(file)), each))
+    print(samples((task for file in files for task in rows.tasks(file)), each))
 
 
 @app.command()
@@ -43,14 +51,13 @@ def check(
 ) -> None:
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data.check import lint
-    from rlkit.data.show import findings_table
     from rlkit.models.loading import load_tokenizer
 
     counted = load_tokenizer(tokenizer) if tokenizer else None
     found = lint(
         files, held_out=held_out or [], tokenizer=counted, max_prompt_length=max_prompt_length, score=score
     )
-    _print(findings_table(found))
+    print(findings_table(found))
     raise typer.Exit(found.exit_status)
 
 
@@ -71,7 +78,59 @@ def export(
     typer.echo(", ".join(f"{name}: {n:,} rows" for name, n in written.items()))
 
 
-def _print(renderable: Any) -> None:
-    from rich.console import Console
+LONGEST = 1500
+"""Characters of a prompt or ground truth that are shown."""
+SHOWN = 3
+"""Findings of a check that its line shows."""
 
-    Console().print(renderable)
+
+def samples(tasks: "Iterable[Task]", each: int = 1) -> Group:
+    """The first `each` tasks of every data_source, a panel each."""
+    found: dict[str, list[Panel]] = {}
+    for task in tasks:
+        panels = found.setdefault(task.data_source, [])
+        if len(panels) < each:
+            truth = task.ground_truth if isinstance(task.ground_truth, str) else json.dumps(task.ground_truth)
+            body = Text(_cut("\n".join(f"[{m['role']}] {m['content']}" for m in task.prompt)))
+            body.append(f"\n→ {_cut(truth)}", style="green")
+            panels.append(Panel(body, title=f"{task.data_source} ({task.ability})", title_align="left"))
+    return Group(*(panel for source in sorted(found) for panel in found[source]))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
+
+
+def sources_table() -> Table:
+    """Every kind of source with its options and its first line of documentation."""
+    from rlkit.domains import Source, sources
+
+    table = Table("kind", "options", "what")
+    for kind in sources:
+        options = [
+            name if field.is_required() else f"{name}={field.get_default(call_default_factory=True)!r}"
+            for name, field in sources[kind].model_fields.items()
+            if name not in ("kind", *Source.model_fields)
+        ]
+        table.add_row(kind, ", ".join(options), (sources[kind].__doc__ or "").split("\n\n")[0])
+    return table
+
+
+def findings_table(report: "Report") -> Table:
+    """For each check that found something: its severity, how many rows, what it means and the first of them."""
+    from rlkit.data.check import CHECKS
+
+    found = {check: [f for f in report.findings if f.check == check] for check in CHECKS}
+    clean = sum(not findings for findings in found.values())
+    caption = f"{clean} checks clean" if report.findings else f"all {clean} checks clean"
+    if report.ungraded:
+        caption += f"; {report.ungraded:,} rows have no reference answer to grade"
+    title = f"{len(report.sources):,} rows, {len(set(report.sources))} data sources"
+    table = Table("check", "rows", "findings", title=title, caption=caption, show_lines=True)
+    for check, (severity, meaning) in CHECKS.items():
+        if findings := found[check]:
+            lines = [f"{Path(f.file).name}, row {f.row}: {f.detail}" for f in findings[:SHOWN]]
+            lines = [f"{meaning}:", *lines, *(["…"] if len(findings) > SHOWN else [])]
+            style = {"error": "red", "warning": "yellow"}[severity]
+            table.add_row(f"{check}\n{severity}", f"{len(findings):,}", Text("\n".join(lines)), style=style)
+    return table

@@ -1,21 +1,19 @@
 """A run's data as files in the order of the mixture, and right answers as responses for supervised rows."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from rlkit.config import RunConfig
 from rlkit.data import rows
 from rlkit.data.stream import TaskStream, held_out, suites
 from rlkit.errors import UserError
+from rlkit.files import replacing
 from rlkit.types import Task
 
-SFT_SCHEMA = pa.schema(
-    {"messages": rows.SCHEMA.field("prompt").type, "data_source": pa.string(), "id": pa.string()}
-)
 _TAGGED = ("simulation__arcagi", "simulation__barc", "logic__", "reasoning_gym")
 
 
@@ -46,25 +44,25 @@ def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict
     if ratio:
         size = round(unique * ratio) if unique > 0 else round(total * ratio / (1 - ratio))
         supervised = TaskStream(config, tests, side="sft").first(size)
-        written["sft"] = write_sft(out / "sft.parquet", supervised, progress)
+        written["sft"] = write_sft(out / "sft.parquet", supervised)
     return written
 
 
-def write_sft(path: Path, tasks: Sequence[Task], progress: bool = True) -> int:
+def write_sft(path: Path, tasks: Sequence[Task]) -> int:
     """Chat rows (`messages`) that end with a right answer; tasks without one are an error."""
-
-    def chats() -> Iterator[dict[str, Any]]:
-        for task in tasks:
-            response = reference_response(task)
-            if response is None:
-                raise UserError(
-                    f"A task of {task.data_source} (id {task.id}) has no reference solution to train on: "
-                    "leave this source out of the supervised part, or add extra_info.solution."
-                )
-            messages = [*task.prompt, {"role": "assistant", "content": response}]
-            yield {"messages": messages, "data_source": task.data_source, "id": task.id}
-
-    return rows.write_rows(path, chats(), SFT_SCHEMA, total=len(tasks), progress=progress)
+    chats = []
+    for task in tasks:
+        response = reference_response(task)
+        if response is None:
+            raise UserError(
+                f"A task of {task.data_source} (id {task.id}) has no reference solution to train on: "
+                "leave this source out of the supervised part, or add extra_info.solution."
+            )
+        messages = [*task.prompt, {"role": "assistant", "content": response}]
+        chats.append({"messages": messages, "data_source": task.data_source, "id": task.id})
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pylist(chats), temporary)
+    return len(chats)
 
 
 def reference_response(task: Task, worked: bool = True) -> str | None:

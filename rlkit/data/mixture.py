@@ -69,7 +69,7 @@ class Supply:
         allowed: whether each of some tasks may be trained on.
         limit: unique tasks; None is as many as a file has, or without end, and then chance repeats of a small space
             stay.
-        difficulty: sort key of a curriculum; needs a limit.
+        difficulty: field of extra_info that a curriculum sorts by, descending with a leading "-"; needs a limit.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Supply:
         seed: int,
         allowed: Callable[[Sequence[Task]], list[bool]],
         limit: int | None = None,
-        difficulty: Callable[[Task], float] | None = None,
+        difficulty: str = "",
     ) -> None:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
@@ -119,7 +119,7 @@ class Supply:
 
     def _index(self, ordinal: int) -> int:
         epoch, place = divmod(ordinal, self.limit or 1)
-        return self._pool[place] if epoch == 0 and self.difficulty is None else self._pass(epoch)[place]
+        return self._pool[place] if epoch == 0 and not self.difficulty else self._pass(epoch)[place]
 
     def _pass(self, epoch: int) -> list[int]:
         """Indices of one pass over the pool: shuffled, then sorted by difficulty in a curriculum."""
@@ -127,7 +127,7 @@ class Supply:
             self._fill(self.limit or 0)
             order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
             indices = [self._pool[int(k)] for k in order]
-            if self.difficulty is not None:
+            if self.difficulty:
                 indices.sort(key=self._difficulties.__getitem__)
             self._passes = {epoch: indices}
         return self._passes[epoch]
@@ -146,40 +146,29 @@ class Supply:
                     refused = 0
                     self._problems.add(task.problem)
                     self._pool.append(index)
-                    if self.difficulty is not None:
-                        self._difficulties[index] = self.difficulty(task)
+                    if self.difficulty:
+                        self._difficulties[index] = self._difficulty_of(task)
         if self.limit is not None and len(self._pool) < count:
             raise self._exhausted()
 
-    def _exhausted(self) -> UserError:
-        asked = "endless ones" if self.limit is None else str(self.limit)
-        lower = "Lower evaluation.size or data.train_max_samples"
-        if self.difficulty is not None:
-            lower = (
-                "A curriculum has each task once unless data.train_max_samples is fewer than "
-                "trainer.total_training_steps × data.train_batch_size: lower one of them"
-            )
-        return UserError(
-            f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are "
-            f"asked for; the others repeat, or are held out or set aside for SFT. {lower}, or widen the source."
-        )
-
-
-def difficulty_key(field: str, label: str) -> Callable[[Task], float]:
-    """The sort key of a curriculum: a number in extra_info, negated for a field with a leading "-"."""
-    name, sign = field.removeprefix("-"), -1.0 if field.startswith("-") else 1.0
-
-    def key(task: Task) -> float:
+    def _difficulty_of(self, task: Task) -> float:
+        name = self.difficulty.removeprefix("-")
         value = task.extra_info.get(name)
         if not isinstance(value, int | float):
             known = ", ".join(k for k, v in task.extra_info.items() if isinstance(v, int | float))
             raise UserError(
-                f"data.difficulty_field is {field!r}, but a task of {label} has {name!r} = {value!r}: "
+                f"data.difficulty_field is {self.difficulty!r}, but a task of {self.label} has {name!r} = {value!r}: "
                 f"use one of {known or 'no field: the source has no difficulty'}."
             )
-        return sign * value
+        return -value if self.difficulty.startswith("-") else value
 
-    return key
+    def _exhausted(self) -> UserError:
+        asked = "endless ones" if self.limit is None else str(self.limit)
+        return UserError(
+            f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are asked for; "
+            "the others repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or "
+            "(a curriculum has each task once) trainer.total_training_steps, or widen the source."
+        )
 
 
 def on_sft_side(key: str, ratio: float) -> bool:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 _TOKEN = re.compile(r"\d+|[^\W\d_]+|[^\w\s]|_")
-_NUMBER = re.compile(r"\d+")
 ALIKE = 0.7
 """Least share of n-grams that near-duplicates have in common, and that a copy has of a held-out text."""
 LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
@@ -22,11 +21,11 @@ LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
 def near_duplicates(texts: Sequence[str]) -> dict[int, int]:
     """Of each text that nearly repeats an earlier one, with the same numbers, the first such."""
     own, _ = _own_ngrams(texts, 3)
-    sizes, found = own.sum(axis=1), dict[int, int]()
+    sizes, numbers, found = own.sum(axis=1), _numbers(texts), dict[int, int]()
     for later, earlier, shared in _shared(own, own):
         alike = (earlier < later) & (shared >= ALIKE * (sizes[later] + sizes[earlier] - shared))
         for a, b in sorted(zip(later[alike].tolist(), earlier[alike].tolist(), strict=True)):
-            if a not in found and _NUMBER.findall(texts[a]) == _NUMBER.findall(texts[b]):
+            if a not in found and numbers[a] == numbers[b]:
                 found[a] = b
     return found
 
@@ -37,6 +36,7 @@ def copies(texts: Sequence[str], held_out: Sequence[str]) -> dict[int, tuple[int
     own, sizes = _own_ngrams([*texts, *held_out], 5)
     mine, theirs, sizes = own[: len(texts)], own[len(texts) :], sizes[len(texts) :]
     totals = theirs.sum(axis=1)
+    numbers, asked = _numbers(texts), _numbers(held_out)
     comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes)  # others are mostly template
     found: dict[int, tuple[int, float]] = {}
     for text, other, shared in _shared(mine, theirs):
@@ -45,7 +45,7 @@ def copies(texts: Sequence[str], held_out: Sequence[str]) -> dict[int, tuple[int
         for much, a, b in sorted(
             zip(-share[alike], text[alike].tolist(), other[alike].tolist(), strict=True)
         ):
-            if a not in found and _within(_NUMBER.findall(held_out[b]), _NUMBER.findall(texts[a])):
+            if a not in found and _within(asked[b], numbers[a]):
                 found[a] = b, float(-much)
     return found
 
@@ -75,6 +75,10 @@ def _shared(left: Any, right: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.
     for start in range(0, left.shape[0], 1000):
         pairs = (left[start : start + 1000] @ right.T).tocoo()
         yield pairs.row + start, pairs.col, pairs.data
+
+
+def _numbers(texts: Sequence[str]) -> list[list[str]]:
+    return [re.findall(r"\d+", text) for text in texts]
 
 
 def _within(part: Sequence[str], whole: Sequence[str]) -> bool:

@@ -179,10 +179,7 @@ def _decoded(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
         json.dumps(truth, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"reward_model.ground_truth is no JSON value ({error})") from None
-    try:
-        return truth, json.loads(json.dumps(info, default=str), parse_constant=lambda _: None)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"extra_info has no JSON form ({error})") from None
+    return truth, json.loads(json.dumps(info, default=str), parse_constant=lambda _: None)
 
 
 def _from_json(text: Any, column: str) -> Any:
@@ -217,24 +214,12 @@ def write(
     total: int | None = None,
     progress: bool = True,
 ) -> int:
-    """Write tasks as a parquet file in SCHEMA; the number written."""
-    return write_rows(path, (task.to_row(split) for task in items), SCHEMA, total=total, progress=progress)
-
-
-def write_rows(
-    path: str | Path,
-    rows: Iterable[Mapping[str, Any]],
-    schema: pa.Schema,
-    *,
-    total: int | None = None,
-    progress: bool = True,
-) -> int:
-    """Write rows as a parquet file, few in memory at a time; the number written. The file appears only when it is
+    """Write tasks as a parquet file, few in memory at a time; the number written. The file appears only when it is
     whole."""
     path, written = Path(path), 0
-    items = iter(tqdm(rows, desc=path.name, total=total, unit="row", disable=not progress))
-    with replacing(path) as temporary, pq.ParquetWriter(temporary, schema, compression="zstd") as writer:
-        while batch := list(islice(items, BATCH)):
-            writer.write_batch(pa.RecordBatch.from_pylist(batch, schema))
+    rows = (task.to_row(split) for task in tqdm(items, path.name, total, unit="row", disable=not progress))
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, SCHEMA, compression="zstd") as writer:
+        while batch := list(islice(rows, BATCH)):
+            writer.write_batch(pa.RecordBatch.from_pylist(batch, SCHEMA))
             written += len(batch)
     return written

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.mixture import AT_ONCE, MAX_REFUSED, Schedule, Supply, apportion, difficulty_key, on_sft_side
+from rlkit.data.mixture import AT_ONCE, MAX_REFUSED, Schedule, Supply, apportion, on_sft_side
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.models.shapes import at_hand
@@ -20,8 +20,6 @@ from rlkit.seeds import content_hash, generator
 from rlkit.types import ENVIRONMENT, Task
 
 Side = Literal["rl", "sft"]
-LOOKED_AT = 16_384
-"""Tasks of a generator without a number of unique tasks whose prompts are counted before the first step."""
 
 
 def held_out(config: RunConfig) -> list[Task]:
@@ -37,9 +35,14 @@ def held_out(config: RunConfig) -> list[Task]:
     chosen: dict[str, Task] = {}
     for source, label, part in zip(sources, labels(sources), parts, strict=True):
         before, wanted, refused = len(chosen), len(chosen) + int(part), 0
-        indices = _held_out_indices(source, label, config.evaluation.seed)
+        rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
+        indices = (
+            iter(partial(rng.integers, HELD_OUT_INDICES), None)
+            if size is None
+            else iter(rng.permutation(size))
+        )
         while refused <= MAX_REFUSED and (some := list(islice(indices, wanted - len(chosen)))):
-            tasks = source.tasks(some)
+            tasks = source.tasks([int(k) for k in some])
             for task, long in zip(tasks, too_long(config, tasks), strict=True):
                 refused += 1
                 if task.problem not in chosen and not long:
@@ -50,14 +53,6 @@ def held_out(config: RunConfig) -> list[Task]:
                 "distinct ones: lower evaluation.size or widen the source's options."
             )
     return list(chosen.values())
-
-
-def _held_out_indices(source: Source, label: str, seed: int) -> Iterator[int]:
-    rng = generator("held_out", seed, label.partition("#")[0])
-    size = source.total()
-    if size is not None:
-        return (int(k) for k in rng.permutation(size))
-    return iter(lambda: int(rng.integers(HELD_OUT_INDICES)), None)
 
 
 def suites(config: RunConfig) -> dict[str, list[Task]]:
@@ -162,14 +157,28 @@ class TaskStream:
                 metrics[f"data/epochs/{label}"] = float(shown / limit)
         return metrics
 
-    def used(self, i: int, most: int) -> list[Task]:
-        """The distinct tasks of source i that the run will train on; of those that a generator draws as it goes,
-        the first `most`."""
-        shown = int(self._schedule.until(self.config.trainer.total_training_steps)[i])
-        if not shown:
-            return []
-        supply = self._supply(i)
-        return supply.tasks(0, min(shown, supply.limit or most))
+    def check_prompts(self, held_out: Sequence[Task]) -> None:
+        """Count the tokens of the prompts that the run will use, those of its suites and of `held_out` too; of a
+        generator without a number of unique tasks the first 16,384.
+
+        Raises:
+            UserError: one is longer than data.max_prompt_length. It says how many are, and the longest.
+        """
+        limit, sets = self.config.data.max_prompt_length, {"held-out": held_out, **self.suites}
+        shown = self._schedule.until(self.config.trainer.total_training_steps)
+        for i, count in enumerate(shown):
+            if count:
+                supply = self._supply(i)
+                sets[self.labels[i]] = supply.tasks(0, min(int(count), supply.limit or 16_384))
+        for where, tasks in sets.items():
+            lengths = prompt_lengths(self.config, tasks)
+            if tasks and (longest := max(lengths)) > limit:
+                task = tasks[lengths.index(longest)]
+                raise UserError(
+                    f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(tasks):,} "
+                    f"{where} prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. "
+                    "Raise it, or leave them out with data.filter_overlong_prompts=true."
+                )
 
     def left_out(self) -> dict[str, int]:
         """How many prompts `data.filter_overlong_prompts` left out: of each suite, and of each source as far as its
@@ -191,17 +200,14 @@ class TaskStream:
         return [None] * len(self.sources)
 
     def _check_epochs(self) -> None:
-        most = self.config.data.max_epochs
-        if not most:
-            return
-        shown = self._schedule.until(self.config.trainer.total_training_steps)
-        for i, count in enumerate(shown):
+        most, steps = self.config.data.max_epochs, self.config.trainer.total_training_steps
+        for i, count in enumerate(self._schedule.until(steps) if most else []):
             limit = self._supply(i).limit if count else None
             if limit and count > most * limit:
                 raise UserError(
-                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over "
-                    f"{limit} unique ones, and data.max_epochs is {most}: raise it or "
-                    "data.train_max_samples, or lower trainer.total_training_steps."
+                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over {limit} unique "
+                    f"ones, and data.max_epochs is {most}: raise it or data.train_max_samples, or lower "
+                    "trainer.total_training_steps."
                 )
 
     def _supply(self, i: int) -> Supply:
@@ -212,8 +218,8 @@ class TaskStream:
                     f"{label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
                     "weight to 0."
                 )
-            key = difficulty_key(data.difficulty_field, label) if data.order == "curriculum" else None
-            supply = Supply(self.sources[i], label, self.config.seed, partial(self._allowed, i), limit, key)
+            field = data.difficulty_field if data.order == "curriculum" else ""
+            supply = Supply(self.sources[i], label, self.config.seed, partial(self._allowed, i), limit, field)
             self._supplies[i], self._limits[i] = supply, supply.limit
         return self._supplies[i]
 
@@ -283,23 +289,3 @@ def countable(config: RunConfig) -> RunConfig:
         return config
     data = config.data.model_copy(update={"filter_overlong_prompts": False})
     return config.model_copy(update={"data": data})
-
-
-def check_prompts(config: RunConfig, stream: TaskStream, held_out: Sequence[Task]) -> None:
-    """Count the prompts that a run will use, those of its suites too, before its first step.
-
-    Raises:
-        UserError: one is longer than data.max_prompt_length. It says how many are, and the longest.
-    """
-    limit = config.data.max_prompt_length
-    sets = {"held-out": held_out, **stream.suites}
-    sets |= {label: stream.used(i, LOOKED_AT) for i, label in enumerate(stream.labels)}
-    for where, tasks in sets.items():
-        lengths = prompt_lengths(config, tasks)
-        longest, task = max(zip(lengths, tasks, strict=True), key=lambda pair: pair[0], default=(0, None))
-        if task is not None and longest > limit:
-            raise UserError(
-                f"data.max_prompt_length is {limit}, but {sum(n > limit for n in lengths):,} of {len(tasks):,} {where} "
-                f"prompts are longer: that of task {task.id} ({task.data_source}) has {longest:,} tokens. Raise it, or "
-                "leave them out with data.filter_overlong_prompts=true."
-            )

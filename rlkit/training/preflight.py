@@ -8,7 +8,7 @@ from transformers import AutoConfig
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.stream import check_prompts, countable
+from rlkit.data.stream import countable
 from rlkit.errors import UserError
 from rlkit.models.ladder import ladder_config
 from rlkit.models.shapes import LADDER, at_hand
@@ -37,7 +37,7 @@ def preflight(config: RunConfig) -> None:
     path = config.model.path
     if at_hand(path):
         check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
-        check_prompts(config, stream, tests)
+        stream.check_prompts(tests)
 
 
 def check_window(config: RunConfig, model: Any) -> None:

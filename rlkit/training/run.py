@@ -16,7 +16,7 @@ from tqdm.auto import tqdm
 from rlkit.compute import Ledger, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.data.stream import check_prompts, content_hashes
+from rlkit.data.stream import content_hashes
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import EvaluationResult, measure
@@ -68,7 +68,7 @@ class TrainingRun:
         if config.data.filter_overlong_prompts or not at_hand(
             config.model.path
         ):  # others: rlkit.training.preflight
-            check_prompts(config, self.stream, self.held_out)
+            self.stream.check_prompts(self.held_out)
         self.device = device_of(config)
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained

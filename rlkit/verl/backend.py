@@ -15,7 +15,7 @@ from tqdm.auto import tqdm
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.exporting import export
-from rlkit.data.stream import check_prompts, content_hashes
+from rlkit.data.stream import content_hashes
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.results.store import Run, RunStore
@@ -145,7 +145,7 @@ class _VerlRun:
         files = Files.of(self.store.folder, model, 1 + len(list(folder.glob("attempt-*"))))
         if not (files.folder / "test.parquet").exists():
             held = held_out(self.config)
-            check_prompts(self.config, TaskStream(self.config, held), held)
+            TaskStream(self.config, held).check_prompts(held)
             export(self.config, files.folder, progress=self.progress)
         files.answers.mkdir(parents=True)
         loop = {
