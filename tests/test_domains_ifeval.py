@@ -3,7 +3,7 @@
 import pytest
 
 from rlkit.config import RewardConfig
-from rlkit.domains.ifeval import CHECKS, refuse, score, sentences
+from rlkit.domains.ifeval import CHECKS, score, sentences
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, grade
 
@@ -58,15 +58,6 @@ def test_gaps_and_floats_of_arrow_columns_are_read():
 def test_what_cannot_be_checked_is_an_error(names, truth, words):
     with pytest.raises(UserError, match=words):
         score("text", truth, {"instruction_id_list": names} if names else {})
-
-
-@pytest.mark.parametrize("name", ["ood__ifbench", "ifbench", "ood__livebench", "livebench"])
-def test_benchmarks_with_code_of_their_own_are_refused(name):
-    from rlkit.domains import resolve
-
-    assert resolve(name) is refuse
-    with pytest.raises(UserError, match=r"official code .*allenai/IFBench.*custom_reward_function"):
-        refuse("text", [{}], {})
 
 
 SHORT = [

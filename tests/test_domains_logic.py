@@ -9,7 +9,7 @@ from rlkit.config import RewardConfig
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
 from rlkit.domains.arc import score as score_grid
-from rlkit.domains.logic import items, puzzle, score_graph, score_ordering, score_zebra, solutions, unique
+from rlkit.domains.logic import names, puzzle, score_names, score_zebra, solutions, unique
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, grade
 
@@ -32,10 +32,11 @@ GRIDS = [
     "~~~\n[[1,0],[0,2]]\n~~~",
     "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
-    r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}",
+    r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
 ]
 NO_GRIDS = [
-    "", "I do not see it.", "[[1,0],[0,2]]", "1 0\n0 2", tag(""), tag("not a grid"),
+    "", "I do not see it.", "Perhaps [[1,0],[0,2]]", "Output: 1 0\n0 2", "[[1,0],[0,2]] [[1,0],[0,2]]",
+    tag(""), tag("not a grid"),
     tag("[[1,0],[0,2]] or [[1,0],[0,3]]"),
     tag("[[1,0],[0,2.0]]"), tag("[[1.2,0.1],[0.3,2.9]]"), tag("[[True,0],[0,2]]"), tag("[[1,0],[0,2],[0,0]]"),
     tag("[[1,0],[0]]"),
@@ -106,8 +107,8 @@ def test_tables_and_orders_may_stand_outside_a_tag(form):
     assert score_zebra(form % table, table, {}).correct
     assert not score_zebra(form % table, {**table, "rows": [["1", "milk"], ["2", "tea"]]}, {}).correct
     assert not score_zebra(str(table), table, {}).correct
-    assert score_ordering(form % ["a", "b"], ["a", "b"], {}).correct
-    assert not score_ordering(form % ["a", "b"], ["b", "a"], {}).correct
+    assert score_names(form % ["a", "b"], ["a", "b"], {}).correct
+    assert not score_names(form % ["a", "b"], ["b", "a"], {}).correct
 
 
 @pytest.mark.parametrize("truth", [{}, {"header": ["a"]}, {"header": ["a"], "rows": []}, {"header": "a", "rows": [[]]}])
@@ -150,16 +151,16 @@ NO_LISTS = [
 
 @pytest.mark.parametrize("text", LISTS)
 def test_an_order_may_be_written_in_many_ways(text):
-    assert items(text) == ["a", "b c", "d-e"]
-    assert score_ordering(tag(text), ["A", "b c", "d-e"], {}).correct
-    assert score_ordering(rf"So \boxed{{{text}}}.", ["A", "b c", "d-e"], {}).correct
-    assert score_ordering(tag(rf"\boxed{{{text}}}"), ["A", "b c", "d-e"], {}).correct
+    assert names(text) == ["a", "b c", "d-e"]
+    assert score_names(tag(text), ["A", "b c", "d-e"], {}).correct
+    assert score_names(rf"So \boxed{{{text}}}.", ["A", "b c", "d-e"], {}).correct
+    assert score_names(tag(rf"\boxed{{{text}}}"), ["A", "b c", "d-e"], {}).correct
 
 
 @pytest.mark.parametrize("text", NO_LISTS)
 def test_other_orders_and_two_orders_are_wrong(text):
-    assert not score_ordering(tag(text), ["a", "b c", "d-e"], {}).correct
-    assert not score_ordering(rf"So \boxed{{{text}}}.", ["a", "b c", "d-e"], {}).correct
+    assert not score_names(tag(text), ["a", "b c", "d-e"], {}).correct
+    assert not score_names(rf"So \boxed{{{text}}}.", ["a", "b c", "d-e"], {}).correct
 
 
 @pytest.mark.parametrize(
@@ -180,20 +181,17 @@ def test_other_orders_and_two_orders_are_wrong(text):
     ],
 )
 def test_nodes(response, right):
-    assert score_graph(response, "n12", {}).correct is right
+    assert score_names(response, "n12", {}).correct is right
 
 
 def test_orders_and_paths():
-    assert score_ordering(tag("['Blue-Jay', 'owl']"), ["blue-jay", "Owl"], {}).correct
-    assert not score_ordering(tag("['owl', 'blue-jay']"), ["blue-jay", "owl"], {}).correct
-    assert score_graph(tag("A → B → C"), "['A', 'B', 'C']", {}).correct
-    assert score_graph(tag("A, B, C"), ["A", "B", "C"], {}).correct
-    for truth in (5, "", ".", [], ["a", ""], {"a": 1}, None):
+    assert score_names(tag("['Blue-Jay', 'owl']"), ["blue-jay", "Owl"], {}).correct
+    assert not score_names(tag("['owl', 'blue-jay']"), ["blue-jay", "owl"], {}).correct
+    assert score_names(tag("A → B → C"), "['A', 'B', 'C']", {}).correct
+    assert score_names(tag("A, B, C"), ["A", "B", "C"], {}).correct
+    for truth in (5, "", ".", [], ["a", ""], [["a"]], {"a": 1}, None):
         with pytest.raises(UserError):
-            score_graph(tag("a"), truth, {})
-    for truth in (5, "a", [], ["a", ""], [["a"]]):
-        with pytest.raises(UserError):
-            score_ordering(tag("a"), truth, {})
+            score_names(tag("a"), truth, {})
 # fmt: on
 
 

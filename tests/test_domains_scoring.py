@@ -6,7 +6,7 @@ from rlkit.config import RewardConfig
 from rlkit.domains.reasoning import score as score_gym
 from rlkit.domains.simulation import score_codeio
 from rlkit.domains.stem import score as score_stem
-from rlkit.domains.stem import score_choice, score_search
+from rlkit.domains.stem import score_choice
 from rlkit.errors import UserError
 from rlkit.rewards import Router
 from rlkit.rewards.grading import Grading
@@ -128,6 +128,9 @@ def test_science_answers(answer, truth, right):
         ("The answer is **(C)**.", "C", True),
         ("The correct answer is option C.", "C", True),
         ("**C**", "C", True),
+        ("I choose C.", "C", True),
+        ("I choose C or D.", "C", False),
+        ("I choose carefully.", "C", False),
         ("A cell has a wall, so I give up.", "A", False),
         ("", "A", False),
     ],
@@ -234,15 +237,6 @@ def closing():
     yield
     while _router:
         _router.pop().close()
-
-
-def test_search_questions_have_several_targets():
-    truth = {"target": ["the Nile", "Nile River"]}
-    assert score_search(tag("Nile river"), truth, {}).correct and score_search(tag("nile"), truth, {}).correct
-    assert score_search(tag(r"\boxed{Nile}"), truth, {}).correct
-    for answer in ("-12", "12%", "12 13"):
-        assert not score_search(tag(answer), "12", {}).correct
-    assert not score_search(tag("Amazon"), truth, {}).correct and not score_search("Nile", truth, {}).correct
 
 
 def test_reasoning_gym_scores_its_own_tasks():

@@ -1,9 +1,11 @@
 # ruff: noqa: E501
-"""No answer is right for two different truths, none makes an error or hangs, none is executed: over all scorers.
+"""No answer is right for two different truths, no response makes an error or takes long, none is executed: over all scorers.
 
-Add a row to SCORERS: a data_source, how an answer is written, and truths of which no two have the same value.
+Add a row to SCORERS: a data_source, how an answer is marked, truths of which no two have the same value (none is another's
+percentage, multiple of a thousand or neighbour within 0.1 %), and how one is written.
 """
 
+import json
 import random
 import time
 
@@ -11,6 +13,7 @@ import pytest
 
 from rlkit.rewards.grading import grade
 
+RNG = random.Random(5)
 NUMBERS = [str(n) for n in (0, 1, -1, 7, *range(1001, 1009))] + [f"0.{n}37" for n in range(11, 17)]
 FORMULAS = [rf"\sqrt{{{n}}}" for n in (2, 3, 5, 6, 7, 10, 11, 13, 14, 15)] + [
     r"2\pi", "e", "x^2+1", "x+y", "(2,3)", "[2,3)", r"\{4,5,6\}", "x=9", "x>3", "x<3", r"|x|<4", r"\infty", r"-\infty",
@@ -32,10 +35,33 @@ QUANTITIES = [
     "17 W/Hz",
     "44 dB",
 ]
+PRIMES = [n for n in range(11, 1300) if all(n % k for k in range(2, 37) if k < n)]
+FIGURES = [
+    *(str(n) for n in PRIMES[:60]),
+    *(f"{n}.{n % 9 + 1}" for n in PRIMES[60:120]),
+    *(f"-{n}" for n in PRIMES[120:140]),
+    *(f"{n / 1000:.4f}" for n in PRIMES[140:160]),
+    *(f"{n}.{n % 7 + 1}%" for n in PRIMES[160:180]),
+    "0", "North", "South Dakota", "2019-20", "yes", "1|2", "1|2|3", "North|South", "8,765,432", "$9,200.5", "1e-9",
+    "9007199254740992", "9007199254740993", "1999-2000", "n/a", "3rd", "5²", "A", "total", "1.6e-19",
+]  # fmt: skip
+NAMES = [a + b for a in "abcdefghij" for b in "klmnopqrstuvwxyzabcd"]
+ORDERS = [RNG.sample(NAMES, 3 + k % 3) for k in range(80)]
+GRIDS = [[[RNG.randrange(10) for _ in range(2 + k % 3)] for _ in range(3 + k % 4)] for k in range(200)]
+TABLES = [
+    {"header": ["House", "Pet"], "rows": [[str(i + 1), p] for i, p in enumerate(RNG.sample(NAMES, 3))]}
+    for _ in range(80)
+]
+BOX, TAG = r"\boxed{%s}", "<answer>%s</answer>"
 SCORERS = {
-    "math__x": (r"\boxed{%s}", NUMBERS + FORMULAS),
-    "stem_web": (r"\boxed{%s}", NUMBERS[4:] + QUANTITIES),
-    "stem__supergpqa": (r"\boxed{%s}", list("ABCDEFGHIJ")),
+    "math__x": (BOX, NUMBERS + FORMULAS, str),
+    "stem_web": (BOX, NUMBERS[4:] + QUANTITIES, str),
+    "stem__supergpqa": (BOX, list("ABCDEFGHIJ"), str),
+    "table__hitab": (BOX, FIGURES, str),
+    "logic__ordering_puzzle_dataset": (TAG, ORDERS, ", ".join),
+    "logic__graph_logical_dataset": (TAG, NAMES, str),
+    "simulation__arcagi1": (TAG, GRIDS, json.dumps),
+    "logic__zebra_puzzle_dataset": (TAG, TABLES, json.dumps),
 }
 ATOMS = [
     "1e999", "-1e999", "1e-999", "0.000000", "0", r"\infty", r"\frac{0}{0}", r"\frac{1}{0}", r"\emptyset", r"\{\}", "()",
@@ -46,64 +72,122 @@ ATOMS = [
     "\u221e", "\u0660", r"\ldots", r"\mod 7", r"\equiv", "C", "k", "for all", "none", "1,234", "234, 1", "May 29, 2020",
     "dBm/Hz", "m^9^9^9^9", r"\begin{cases}", r"\\", "{", "}",
 ]  # fmt: skip
+ODD = [
+    "", " ", "-0", "0.0", "1e308 billion", "NaN%", "-inf", "∞", "0/0", "1e5000", "9" * 90, "9" * 5000, "0x10", "1_000", "None",
+    "null", "True", "any", "all", "*", ".*", "%", "?", "n", "{}", "[[]]", "[[[]]]", "||", ".", "...", "1|2|3|4", "yes or no",
+    "5 or 7", "≈", "about", "5 million", "5%", "500%", "0.05", "50", "1 200", "1,2", "1 2", "12 or 13", "11|13|17",
+    "11, 13, 17", "11 to 1300", "11-1300", ">10", "<1300", "≥ 11", "11±1300", "11…1300", "2018.5", "101.5", "9.007e15",
+    "9007199254740992.5", "North or South", "North South", "North, South Dakota", "none of the above", "both", "A, B, C, D",
+    "ABCD", "\u200b", "\x00", "\ud800", "é", "９", "１１", "①", "²", "½", "Ⅻ", "٥", "one", "zero", "eleven or thirteen", "twenty",
+    "dozen", "%s", "<answer>", "</answer>", "</think>", "<think>", "Final Decision: Yes", "correct", "the right answer",
+    "as in the table", "see above", "[0-9]+", "\\d+", "^$", "0 0\n0 0", "[[0, 0], [0, 0]]", "[[0,0],[0,0]] or [[1,1],[1,1]]",
+    "0\n0", "[[0-9]]", "[[.5, .5], [.5, .5]]", "[[True]]", "[[1e0]]", "['a', 'b'] or ['b', 'a']", "[['a', 'b'], ['b', 'a']]",
+    "{'a', 'b'}", "a -> a -> a", "a|b", "not a", "{'header': [], 'rows': []}", "{'header': ['House', 'Pet'], 'rows': [[]]}",
+    "{'header': ['House', 'Pet'], 'rows': [['1', ''], ['2', ''], ['3', '']]}", "[0x" + "f" * 5000 + "]", "'" * 99, '"', "`",
+    "{'header': ['House', 'Pet'], 'rows': [['1', None], ['2', None], ['3', None]]}", "**",
+]  # fmt: skip
 INJECTIONS = [
     "__import__('os').system('touch PWNED')", "exec(\"open('PWNED','w')\")", "open('PWNED','w')", "exit()", "1/0",
     "().__class__.__base__.__subclasses__()", "lambda: open('PWNED','w')", "{0.__class__.__init__.__globals__}",
     "%s%s%s%n", "{ground_truth}", "Symbol('x')+open('PWNED','w')", "Function('f')(__import__('os').getpid())",
     "S('open(1)')", "!!python/object/apply:os.system ['touch PWNED']", "cos\nsystem\n(S'touch PWNED'\ntR.",
     r"\input{/etc/passwd}", r"\write18{touch PWNED}", "`touch PWNED`", "$(touch PWNED)", "<script>touch('PWNED')</script>",
-    "9**9**9**9", "5 m**9**9**9**9", "eval(compile('1','','eval'))",
+    "9**9**9**9", "5 m**9**9**9**9", "eval(compile('1','','eval'))", "1 if x else 2", "exec('1')", "{{7*7}}", "${x}",
 ]  # fmt: skip
 
 
-def odd_answers(count: int) -> list[str]:
+def right(name: str, answer: str) -> list:
+    """The truths that an answer is right for."""
+    form, truths, _ = SCORERS[name]
+    rewards = [grade(name, form.replace("%s", answer), truth, {}) for truth in truths]
+    assert not any(r.error or "exception" in r.parts for r in rewards), answer
+    return [truth for truth, reward in zip(truths, rewards, strict=True) if reward.correct]
+
+
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", SCORERS)
+def test_no_answer_is_right_for_two_truths(name, every):
+    _, truths, text = SCORERS[name]
+    spelled = list(map(text, truths))
+    assert len(set(spelled)) == len(spelled)
     rng = random.Random(5)
-    joined = ["".join(rng.choices(ATOMS, k=rng.randint(2, 4))) for _ in range(count)]
-    return [*ATOMS, *joined][:count]
+    joined = ["".join(rng.choices(ATOMS, k=rng.randint(2, 4))) for _ in range(110)]
+    slow = name in ("math__x", "stem_web")
+    for answer in [*ATOMS, *ODD, *joined][:: every if slow else 1]:
+        assert len(right(name, answer)) <= 1, answer
+    if slow:  # and their readers take a list for a set
+        return
+    hedges = [f"{a} or {b}" for a, b in zip(spelled, spelled[7:], strict=False)][:20]
+    for answer in [
+        *hedges,
+        "|".join(spelled),
+        ", ".join(spelled[:9]),
+        " ".join(spelled[:9]),
+        "\n".join(spelled[:9]),
+    ]:
+        assert right(name, answer) == [], answer
 
 
-@pytest.mark.parametrize("count", [50, pytest.param(200, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("source", SCORERS)
-def test_no_answer_is_right_for_two_truths(source, count):
-    form, truths = SCORERS[source]
-    assert len(set(truths)) == len(truths)
-    for answer in odd_answers(count):
-        right = [truth for truth in truths if grade(source, form % answer, truth, {}).correct]
-        assert len(right) <= 1, answer
+@pytest.mark.parametrize("name", SCORERS)
+def test_every_truth_is_right_for_itself_alone(name):
+    _, truths, text = SCORERS[name]
+    for truth in truths[:: 1 if len(truths) < 80 else 7]:
+        assert right(name, text(truth)) == [truth]
 
 
-@pytest.mark.parametrize("source", SCORERS)
-def test_every_truth_is_right_for_itself_alone(source):
-    form, truths = SCORERS[source]
-    for answer in truths:
-        assert [t for t in truths if grade(source, form % answer, t, {}).correct] == [answer]
-
-
-@pytest.mark.parametrize("source", SCORERS)
-def test_a_degenerate_response_is_wrong_and_soon(source):
-    """A quadratic reader takes many seconds for some of these; the bound leaves room for a loaded machine."""
-    rng, (form, truths) = random.Random(11), SCORERS[source]
-    grade(source, form % "3 m", truths[0], {})
-    for _ in range(60):
-        piece = "".join(
-            rng.choices(
-                [*ATOMS, " ", "\n", "`" * 3, "~~~", "Answer:", r"\boxed{", "(", r"\sqrt{"],
-                k=rng.randint(1, 3),
-            )
-        )
-        text = piece * (rng.choice([60, 2000, 20_000]) // len(piece))
-        start = time.process_time()
-        reward = grade(source, rng.choice([form % text, text, "Answer: " + text]), rng.choice(truths), {})
-        assert reward.error is None and not reward.parts.get("killed"), text[:200]
-        assert time.process_time() - start < 2.0, text[:200]
-
-
-@pytest.mark.parametrize("source", SCORERS)
-def test_no_answer_is_executed(source, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", SCORERS)
+def test_no_answer_is_executed(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    form, truths = SCORERS[source]
     for text in INJECTIONS:
-        for truth in truths[::5]:
-            reward = grade(source, form % text, truth, {})
-            assert reward.correct is False and reward.error is None, text
+        assert right(name, text) == [], text
     assert not list(tmp_path.iterdir())
+
+
+PIECES = [
+    *ATOMS, "a", " ", "\n", "[", "]", "(", ")", "```", "~~~", "`", "1", "-", "->", "→", ".", "**", "*", "\\boxed{", "\\text{",
+    "\\frac{", "\\sqrt{", "<answer>", "</answer>", "<think>", "</think>", "\\", "%", "&", "'", '"', "0x", "\u200b", "\x00",
+    "\ud800", "é", "９", "Answer:", "answer is", "####", " and ", " or ", "<<", ">>", "\t", "\r\n", "[[1,0],[0,2]]",
+    "['a', 'b']", "7301.5", "\\left[", "~", "≈", "no. ", "http://", "a@b",
+]  # fmt: skip
+IFEVAL = {
+    "detectable_format:title": {},
+    "length_constraints:number_sentences": {"num_sentences": 3, "relation": "at least"},
+    "detectable_format:json_format": {},
+    "detectable_format:number_bullet_lists": {"num_bullets": 3},
+    "length_constraints:nth_paragraph_first_word": {
+        "num_paragraphs": 3,
+        "nth_paragraph": 1,
+        "first_word": "x",
+    },
+    "change_case:english_lowercase": {},
+    "language:response_language": {"language": "de"},
+    "detectable_format:number_highlighted_sections": {"num_highlights": 2},
+}
+
+
+def degenerate(rng: random.Random) -> str:
+    """A response of up to 300,000 characters such as small policies emit: few pieces, repeated."""
+    piece = "".join(rng.choices(PIECES, k=rng.choice([1, 1, 2, 3])))
+    body = piece * (rng.choice([1, 60, 2000, 20_000, 100_000]) // len(piece) + 1)
+    body = rng.choice(
+        [body, rng.choice(PIECES) + body + rng.choice(PIECES), "".join(rng.choices(PIECES, k=300))]
+    )
+    forms = (body, f"<answer>{body}</answer>", rf"\boxed{{{body}}}", f"```\n{body}\n```", f"Answer: {body}")
+    return rng.choice(forms)[:300_000]
+
+
+@pytest.mark.parametrize("name", [*SCORERS, "ood__ifeval"])
+def test_no_response_makes_an_error_or_takes_long(name):
+    """A quadratic reader takes many seconds for some of these; the bound leaves room for a loaded machine."""
+    truth, info = (
+        SCORERS[name][1][0] if name in SCORERS else list(IFEVAL.values()),
+        {"instruction_id_list": list(IFEVAL)},
+    )
+    rng = random.Random(11)
+    grade(name, r"\boxed{3 m}", truth, info)
+    for _ in range(100):
+        response = degenerate(rng)
+        start = time.process_time()  # of this process: other work on the machine does not count
+        reward = grade(name, response, truth, info)
+        assert reward.error is None and not {"exception", "killed"} & set(reward.parts), response[:200]
+        assert time.process_time() - start < 2, (len(response), response[:100])

@@ -18,7 +18,6 @@ TRUTHS = {
     "logic__zebra_x": {"header": ["House", "Drink"], "rows": [["1", "tea"]]},
     "logic__ordering_x": ["a", "b"],
     "stem__supergpqa": "A",
-    "searchR1_x": {"target": ["Ada"]},
 }
 INFO = {
     "simulation__cruxeval-o": {"input": "1", "output": "1"},

@@ -8,7 +8,7 @@ from test_rewards_attacks import GYM, INFO, TRUTHS
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
 
-SOURCES = ["math__x", "table__x", "stem_web", "stem__supergpqa", "searchR1_x", "logic__zebra_x", "logic__ordering_x",
+SOURCES = ["math__x", "table__x", "stem_web", "stem__supergpqa", "logic__zebra_x", "logic__ordering_x",
            "logic__graph_x", "simulation__arcagi1", "simulation__codeio", "simulation__cruxeval-o",
            "simulation__string_trace", "ifeval", "codegen__x"]  # fmt: skip
 TRUTH = {"math__x": r"\frac{1}{2}", "table__x": "3|4", "stem_web": "3e8 m/s", "logic__graph_x": "qx7"}

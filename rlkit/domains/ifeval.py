@@ -11,14 +11,13 @@ import json
 import re
 import string
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from contextlib import suppress
+from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, literal
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Reward
-
-# words, sentences and paragraphs
 
 _EMOJI = "\u203c-\u3299\U0001f000-\U0001faff"
 _SENTENCE = re.compile(
@@ -44,36 +43,29 @@ def opening_word(text: str) -> str:
 def sentences(text: str) -> list[str]:
     """Pieces that end with . ! or ?, or with a line of their own; abbreviations and decimals do not end one.
     Emoji behind the mark belong to it."""
-    found: list[list[str]] = []
+    found: list[str] = []
     for line in text.splitlines():
         joined = False
         for match in _SENTENCE.finditer(" ".join(line.split())):
             piece = match.group().strip()
             if any(map(str.isalnum, piece)):
-                if not joined:
-                    found.append([])
-                found[-1].append(piece)
+                found.append(f"{found.pop()} {piece}" if joined else piece)
                 joined = _SHORT.search(piece[-6:]) is not None
-    return [" ".join(pieces) for pieces in found]
-
-
-def language(text: str) -> str:
-    """ISO 639-1 code of a text's language (langdetect, seeded); empty where it has none."""
-    import langdetect
-
-    langdetect.DetectorFactory.seed = 0
-    try:
-        return str(langdetect.detect(text[:_ENOUGH]))
-    except langdetect.LangDetectException:
-        return ""
+    return found
 
 
 def in_language(text: str, code: str) -> bool:
-    """Whether a text is in a language; a few words in ASCII letters are English."""
+    """Whether a text is in a language (ISO 639-1), as langdetect says; a few words in ASCII letters are English."""
+    import langdetect
+
     found = words(text)
     if code == "en" and 0 < len(found) <= _FEW and all(c.isascii() for c in text if c.isalpha()):
         return True
-    return bool(found) and language(text) == code
+    langdetect.DetectorFactory.seed = 0
+    try:
+        return bool(found) and langdetect.detect(text[:_ENOUGH]) == code
+    except langdetect.LangDetectException:
+        return False
 
 
 def _count(count: int, relation: str | None, bound: float) -> bool:
@@ -81,14 +73,6 @@ def _count(count: int, relation: str | None, bound: float) -> bool:
     if relation not in ("at least", "less than", None):
         raise UserError(f"An instruction's relation is {relation!r}; it can be 'at least' or 'less than'.")
     return count < bound if relation == "less than" else count >= bound
-
-
-def _occurs(word: str, text: str) -> bool:
-    """Whether a word or phrase stands in a text, as a whole and in any case."""
-    return re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) is not None
-
-
-# the checks that take more than a line
 
 
 def _parts(text: str, separator: str) -> list[str]:
@@ -123,14 +107,12 @@ def _highlights(text: str, num_highlights: int) -> bool:
 
 
 def _json(text: str) -> bool:
-    text = text.strip()
     if text.startswith("```") and text.endswith("```"):
         text = text[3:-3].strip().removeprefix("json").removeprefix("JSON")
-    try:
+    with suppress(ValueError, RecursionError):
         json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+        return True
+    return False
 
 
 def _title(text: str) -> bool:
@@ -150,7 +132,8 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "keywords:existence": lambda text, keywords: all(word.lower() in text.lower() for word in keywords),
     "keywords:frequency": lambda text, keyword, frequency, relation:
         _count(text.lower().count(keyword.strip().lower()), relation, frequency),
-    "keywords:forbidden_words": lambda text, forbidden_words: not any(_occurs(word, text) for word in forbidden_words),
+    "keywords:forbidden_words": lambda text, forbidden_words: not any(
+        re.search(rf"(?<!\w){re.escape(word.strip())}(?!\w)", text, re.IGNORECASE) for word in forbidden_words),
     "keywords:letter_frequency": lambda text, letter, let_frequency, let_relation:
         _count(text.lower().count(letter.lower()), let_relation, let_frequency),
     "language:response_language": lambda text, language: in_language(text, language),
@@ -219,25 +202,14 @@ def _bound(name: Any, arguments: Mapping[str, Any] | None, prompt: Any) -> Calla
         raise UserError(f"Unknown instruction {name!r}.{did_you_mean(str(name), CHECKS)}")
     check = CHECKS[name]
     known = list(inspect.signature(check).parameters)[1:]
-    given = {k: _whole(v) for k, v in (arguments or {}).items() if v is not None and k in known}
+    given = {k: v for k, v in (arguments or {}).items() if v is not None and k in known}
+    for key, value in given.items():
+        if isinstance(value, float) and value.is_integer():  # as in an Arrow column that also has gaps
+            given[key] = int(value)
     if "prompt_to_repeat" in known and prompt is not None:
-        given.setdefault("prompt_to_repeat", prompt if isinstance(prompt, str) else str(prompt))
+        given.setdefault("prompt_to_repeat", str(prompt))
     try:
         check("word", **given)
     except (TypeError, AttributeError) as problem:
         raise UserError(f"The arguments of the instruction {name!r} are {given}: {problem}.") from None
     return lambda text: check(text, **given)
-
-
-def _whole(value: Any) -> Any:
-    """Arrow turns whole numbers into floats when a column also has gaps."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-@scorer("ood__ifbench", "ifbench", "ood__livebench", "livebench")
-def refuse(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> NoReturn:
-    """Numbers of these benchmarks are compared with others' only where their own code gives them."""
-    raise UserError(
-        "IFBench and LiveBench are graded by their official code (github.com/allenai/IFBench, "
-        "github.com/LiveBench/LiveBench): name it in reward.custom_reward_function, as file.py:function."
-    )

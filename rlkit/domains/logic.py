@@ -23,63 +23,52 @@ ATTRIBUTES = {
     "Drink": ("tea", "coffee", "milk", "juice", "water"),
     "Job": ("baker", "doctor", "farmer", "painter", "teacher"),
 }
-_RELATIONS = {
-    "same": "is",
-    "next": "lives next to",
-    "directly": "lives directly to the left of",
-    "left": "lives somewhere to the left of",
+RELATIONS = {
+    "same": ("is", lambda x, y: x == y),
+    "next": ("lives next to", lambda x, y: abs(x - y) == 1),
+    "directly": ("lives directly to the left of", lambda x, y: y - x == 1),
+    "left": ("lives somewhere to the left of", lambda x, y: x < y),
 }
+"""What a clue may say of two houses."""
 Grid = list[tuple[int, ...]]
 """`grid[attribute][value]` is a house."""
 
 
 class Clue(NamedTuple):
-    """`kind` relates the houses of two (attribute, value) pairs; for "at", the second is a house number."""
+    """`kind` relates the houses of two (attribute, value) pairs; for "at", the second is (attribute, house)."""
 
     kind: str
     first: tuple[int, int]
     second: tuple[int, int]
 
     def holds(self, grid: Grid) -> bool:
-        """Whether it is true, or not yet decided by a grid of the first attributes only."""
         (a, v), (b, w) = self.first, self.second
-        if a >= len(grid):
-            return True
-        x = grid[a][v]
-        if self.kind == "at":
-            return x == w
-        if b >= len(grid):
-            return True
-        y = grid[b][w]
-        return {"same": x == y, "next": abs(x - y) == 1, "directly": y - x == 1, "left": x < y}[self.kind]
+        return grid[a][v] == w if self.kind == "at" else RELATIONS[self.kind][1](grid[a][v], grid[b][w])
 
     def text(self, names: list[str]) -> str:
         """The clue as a sentence; `names` are the attributes' names."""
-
-        def person(attribute: int, value: int) -> str:
-            name = names[attribute]
-            return f"the person whose {name.lower()} is {ATTRIBUTES[name][value]}"
-
+        first, second = (
+            f"the person whose {names[a].lower()} is {ATTRIBUTES[names[a]][v]}"
+            for a, v in (self.first, self.second)
+        )
         if self.kind == "at":
-            return f"{person(*self.first)} lives in house {self.second[1] + 1}."
-        return f"{person(*self.first)} {_RELATIONS[self.kind]} {person(*self.second)}."
+            return f"{first} lives in house {self.second[1] + 1}."
+        return f"{first} {RELATIONS[self.kind][0]} {second}."
 
 
 def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
     """Every grid of `size` houses that satisfies the clues, attribute by attribute with backtracking."""
-    clues, orders = list(clues), list(permutations(range(size)))
 
-    def extend(grid: Grid) -> Iterator[Grid]:
-        new = len(grid)
-        if new == attributes:
-            yield grid
-            return
-        decided = [c for c in clues if max(c.first[0], 0 if c.kind == "at" else c.second[0]) == new]
-        for order in orders:
-            if all(c.holds([*grid, order]) for c in decided):
-                yield from extend([*grid, order])
+    def extended(grids: Iterable[Grid], decided: list[Clue]) -> Iterator[Grid]:
+        for grid in grids:
+            for order in permutations(range(size)):
+                if all(clue.holds([*grid, order]) for clue in decided):
+                    yield [*grid, order]
 
-    return extend([])
+    clues, grids = list(clues), iter([Grid()])
+    for new in range(attributes):
+        grids = extended(grids, [c for c in clues if max(c.first[0], c.second[0]) == new])
+    return grids
 
 
 def unique(clues: list[Clue], size: int, attributes: int) -> bool:
@@ -105,20 +94,12 @@ def puzzle(rng: np.random.Generator, size: int, attributes: int) -> tuple[Grid, 
 def _true_clues(grid: Grid, size: int) -> Iterator[Clue]:
     items = [(a, v) for a in range(len(grid)) for v in range(size)]
     for first in items:
-        x = grid[first[0]][first[1]]
-        yield Clue("at", first, (first[0], x))
+        yield Clue("at", first, (first[0], grid[first[0]][first[1]]))
         for second in items:
-            if second == first:
-                continue
-            y = grid[second[0]][second[1]]
-            if x == y and first < second:
-                yield Clue("same", first, second)
-            if abs(x - y) == 1 and first < second:
-                yield Clue("next", first, second)
-            if y - x == 1:
-                yield Clue("directly", first, second)
-            if y > x:
-                yield Clue("left", first, second)
+            for kind in RELATIONS:
+                clue, symmetric = Clue(kind, first, second), kind in ("same", "next")
+                if first != second and (first < second or not symmetric) and clue.holds(grid):
+                    yield clue
 
 
 @sources.register("zebra")
@@ -158,8 +139,6 @@ class Zebra(Source):
 
 
 _LONGEST = 50_000  # characters of an answer that is read
-Table = tuple[list[str], list[list[str]]]
-"""Header and rows, in comparable form."""
 
 
 @scorer("logic__zebra*", "zebra_puzzle_dataset")
@@ -173,28 +152,20 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
-    answer = _table(_mapping(_answer(response)))
+    text = _answer(response)
+    answer = _table(literal(text[text.find("{") : text.rfind("}") + 1])) if len(text) <= _LONGEST else None
     if answer is None:
         return Reward.of(False, cell_accuracy=0.0, reason="no table")
-    exact, ours, theirs = answer == truth, answer[1], truth[1]
-    value = float(exact) if exact else _share([r[1:] for r in ours], [r[1:] for r in theirs])
-    return Reward.of(exact, value, cell_accuracy=_share(ours, theirs))
+    value = 1.0 if answer == truth else _share([r[1:] for r in answer[1:]], [r[1:] for r in truth[1:]])
+    return Reward.of(answer == truth, value, cell_accuracy=_share(answer[1:], truth[1:]))
 
 
-def _mapping(text: str) -> Any:
-    """What the one pair of outer braces in a text holds."""
-    body = text[text.find("{") : text.rfind("}") + 1] if len(text) <= _LONGEST else ""
-    return literal(body) if body else None
-
-
-def _table(value: Any) -> Table | None:
-    """A table in comparable form, or None if the value is none."""
-    header, rows = (value.get("header"), value.get("rows")) if isinstance(value, Mapping) else (None, None)
-    if not isinstance(header, list) or not isinstance(rows, list) or not rows:
-        return None
-    if not all(isinstance(row, list) for row in rows):
-        return None
-    return [_name(cell) for cell in header], [[_name(cell) for cell in row] for row in rows]
+def _table(value: Any) -> list[list[str]] | None:
+    """The header and the rows of a table in comparable form, or None if the value is none."""
+    match value:
+        case {"header": list(header), "rows": list(rows)} if rows and all(isinstance(r, list) for r in rows):
+            return [[_name(cell) for cell in row] for row in (header, *rows)]
+    return None
 
 
 def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
@@ -205,26 +176,16 @@ def _share(ours: list[list[str]], theirs: list[list[str]]) -> float:
     return sum(cells) / len(cells) if cells else 0.0
 
 
-@scorer("logic__ordering*", "ordering_puzzle_dataset")
-def score_ordering(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the list in `<answer>` or else in the last box, the only fence or an answer line is the truth, letter
-    case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
-    truth = [_name(item) for item in parse(ground_truth, list, "an ordering puzzle")]
-    if not truth or not all(truth):
-        raise UserError(f"The ground truth of an ordering puzzle must be a list of names: {ground_truth!r}.")
-    return Reward.of(items(_answer(response)) == truth)
-
-
-@scorer("logic__graph*", "graph_logical_dataset")
-def score_graph(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the node in `<answer>` or else in the last box is the truth, letter case, quotes and a full stop
-    aside; a truth that is a list is a path, which may be written with arrows."""
-    truth = items(ground_truth) if isinstance(ground_truth, str) else None
+@scorer("logic__ordering*", "ordering_puzzle_dataset", "logic__graph*", "graph_logical_dataset")
+def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+    """1 when the list, path or node in `<answer>` or else in the last box, the only fence or an answer line is the
+    truth, letter case aside; quotes, brackets and numbering may be left out, two lists are no answer."""
+    truth = names(ground_truth) if isinstance(ground_truth, str) else None
     if isinstance(ground_truth, list):
         truth = [_name(item) for item in ground_truth]
     if not truth or not all(truth):
-        raise UserError(f"The ground truth of a graph puzzle must be a name or a path: {ground_truth!r}.")
-    return Reward.of(items(_answer(response)) == truth)
+        raise UserError(f"The ground truth of an order or a graph must be names: {ground_truth!r}.")
+    return Reward.of(names(_answer(response)) == truth)
 
 
 def _answer(response: str) -> str:
@@ -246,7 +207,7 @@ _SEPARATOR = re.compile(
 )
 
 
-def items(text: str) -> list[str] | None:
+def names(text: str) -> list[str] | None:
     """The names in a list, in comparable form: `['a', 'b']`, `[a, b]`, `a, b`, `a -> b`, `1. a\\n2. b`."""
     if len(text) > _LONGEST:
         return None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -15,24 +16,20 @@ from rlkit.types import Reward, Task
 
 LISTED = ("acre", "gsm_symbolic", "list_functions")
 """Data sets that draw a list as long as themselves: they are made again for each item."""
+_SEEDED, _UNANSWERED = "its items change with Python's hash seed", "it has no reference answers"
+_ARC = "its entries do not survive JSON; the source 'arc' has these grids"
 REFUSED = {
-    **dict.fromkeys(
-        ("isomorphic_strings", "knight_swap", "polynomial_multiplication", "ransom_note"),
-        "its items change with Python's hash seed",
-    ),
-    "time_intervals": "its items change with the date",
-    **dict.fromkeys(
-        ("boxnet", "graph_color", "propositional_logic", "rubiks_cube", "rush_hour"),
-        "it has no reference answers",
-    ),
-    **dict.fromkeys(
-        ("arc_agi", "rearc"), "its entries do not survive JSON; the source 'arc' has these grids"
-    ),
+    "isomorphic_strings": _SEEDED, "knight_swap": _SEEDED, "polynomial_multiplication": _SEEDED, "ransom_note": _SEEDED,
+    "boxnet": _UNANSWERED, "graph_color": _UNANSWERED, "propositional_logic": _UNANSWERED, "rubiks_cube": _UNANSWERED,
+    "rush_hour": _UNANSWERED, "arc_agi": _ARC, "rearc": _ARC, "time_intervals": "its items change with the date",
     "word_ladder": "its items depend on the data set's size",
     "composite": "a mixture belongs into data.train, one source a data set",
-}
+}  # fmt: skip
 ABILITY = {
-    **dict.fromkeys(("arithmetic", "algebra", "geometry", "probability"), "math"),
+    "arithmetic": "math",
+    "algebra": "math",
+    "geometry": "math",
+    "probability": "math",
     "code": "simulation",
 }
 
@@ -59,56 +56,39 @@ class ReasoningGym(Source):
         listed = self.dataset in LISTED
         options = json.dumps(self.options, sort_keys=True)
         items = _items(self.dataset, self.level, options, index if listed else 0)
-        entry = items[0 if listed else index]
-        return Task.ask(
-            f"reasoning_gym__{self.dataset}",
-            entry["question"].strip() + "\nGive the final answer in <answer> </answer> tags.",
-            entry["answer"],
-            ability=ABILITY.get(items.category, "logic"),
-            extra_info={
-                "index": index,
-                "difficulty": self.level or 0,
-                "entry": {"answer": entry["answer"], "metadata": json.loads(json.dumps(entry["metadata"]))},
-            },
-        )
+        item = items[0 if listed else index]
+        question = item["question"].strip() + "\nGive the final answer in <answer> </answer> tags."
+        entry = {"answer": item["answer"], "metadata": json.loads(json.dumps(item["metadata"]))}
+        info = {"index": index, "difficulty": self.level or 0, "entry": entry}
+        ability = ABILITY.get(items.category, "logic")
+        source = f"reasoning_gym__{self.dataset}"
+        return Task.ask(source, question, item["answer"], ability=ability, extra_info=info)
 
 
 @lru_cache(64)
 def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
+    """The data set, with every attribute at a level of its curriculum where one is given."""
     import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum
 
+    refusal = f"data.train reasoning_gym: dataset {dataset!r} "
     if dataset in REFUSED:
-        raise UserError(
-            f"data.train reasoning_gym: dataset is {dataset!r}, but {REFUSED[dataset]}: use another one."
-        )
+        raise UserError(f"{refusal}cannot be used: {REFUSED[dataset]}.")
     if dataset not in DATASETS:
-        near = did_you_mean(dataset, DATASETS)
-        raise UserError(f"data.train reasoning_gym: unknown dataset {dataset!r}.{near}")
-    size = 1 if dataset in LISTED else 2**62
-    values = {**_at_level(dataset, level), **json.loads(options), "seed": seed, "size": size}
+        raise UserError(f"{refusal}is unknown.{did_you_mean(dataset, DATASETS)}")
+    values: dict[str, Any] = {}
+    if level is not None:
+        if dataset not in CURRICULA:
+            raise UserError(f"{refusal}has no levels: use options instead.")
+        curriculum = create_curriculum(dataset)
+        for name, attribute in curriculum.attributes.items():
+            curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
+        values = asdict(curriculum.generate_configuration())
+    values |= {**json.loads(options), "seed": seed, "size": 1 if dataset in LISTED else 2**62}
     try:
         return reasoning_gym.create_dataset(dataset, **values)
     except (TypeError, AssertionError, ValueError) as error:
-        raise UserError(
-            f"data.train reasoning_gym: dataset {dataset!r} refuses its options: {error}."
-        ) from None
-
-
-def _at_level(dataset: str, level: int | None) -> dict[str, Any]:
-    """The data set's configuration with every attribute at a level of its curriculum."""
-    from dataclasses import asdict
-
-    from reasoning_gym.factory import CURRICULA, create_curriculum
-
-    if level is None:
-        return {}
-    if dataset not in CURRICULA:
-        raise UserError(f"data.train reasoning_gym: dataset {dataset!r} has no levels: use options instead.")
-    curriculum = create_curriculum(dataset)
-    for name, attribute in curriculum.attributes.items():
-        curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
-    return asdict(curriculum.generate_configuration())
+        raise UserError(f"{refusal}refuses its options: {error}.") from None
 
 
 @scorer("reasoning_gym*", "reasoning-gym*")

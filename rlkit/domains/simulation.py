@@ -44,12 +44,10 @@ class StringTrace(Source):
         size = int(rng.integers(2, self.length + 1))
         text = "".join(chr(97 + int(k)) for k in rng.integers(self.letters, size=size))
         name = list(_PROGRAMS)[int(rng.integers(len(_PROGRAMS)))]
+        info = {"index": index, "difficulty": size}
+        truth = _PROGRAMS[name](text)
         return Task.ask(
-            "simulation__string_trace",
-            f"{name} {text}",
-            _PROGRAMS[name](text),
-            ability="simulation",
-            extra_info={"index": index, "difficulty": size},
+            "simulation__string_trace", f"{name} {text}", truth, ability="simulation", extra_info=info
         )
 
 
@@ -75,10 +73,10 @@ class CodeIO(Source):
         value = an_input(rng, program.takes)
         pair = {"input": {name: value}, "output": program.run(value)}
         given = "output" if wanted == "input" else "input"
+        form = f" (a mapping with the key {name})" if wanted == "input" else ""
         question = (
             f"Here is a Python function:\n{program.source()}\n\n"
-            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}"
-            f"{f' (a mapping with the key {name})' if wanted == 'input' else ''}? Please output the final answer "
+            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
             f'within ```json``` as {{"{wanted}": ...}}.'
         )
         truth = f'"{wanted}": {json.dumps(pair[wanted])}'
@@ -87,8 +85,6 @@ class CodeIO(Source):
             "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
         )
 
-
-# --- Scorers ------------------------------------------------------------------------------------------
 
 _LONGEST = 200_000  # characters of an answer that is read
 _CALL_SECONDS = 5.0
@@ -119,28 +115,24 @@ def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
 
 def _pair(ground_truth: Any) -> tuple[str, Any]:
+    text = str(ground_truth).strip()
     value = ground_truth
     if isinstance(value, str):
-        text = value.strip()
         value = _value(text if text.startswith("{") else "{" + text + "}")
-    if isinstance(value, dict):
-        for name in ("output", "input"):
-            if name in value:
-                return name, value[name]
-    raise UserError(
-        f'The ground truth of codeio must be "output": … or "input": …, not {str(ground_truth)[:80]!r}.'
-    )
+    for name in ("output", "input"):
+        if isinstance(value, dict) and name in value:
+            return name, value[name]
+    raise UserError(f'The ground truth of codeio must be "output": … or "input": …, not {text[:80]!r}.')
 
 
 def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
-    candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")]
-    box = last_box(text)
-    candidates = candidates[-1:] + ([box[1], _without_tex(box[1])] if box else []) + _braces(text)
-    for candidate in candidates:
+    candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
+    if box := last_box(text):
+        candidates += [box[1], _without_tex(box[1])]
+    for candidate in [*candidates, _braces(text)]:
         for form in (candidate, "{" + candidate + "}"):
-            value = _value(form)
-            if value is not _MISSING:
+            if candidate and (value := _value(form)) is not _MISSING:
                 return value
     return _MISSING
 
@@ -151,15 +143,14 @@ def _without_tex(text: str) -> str:
     return re.sub(r"\\([{}_$%&#])", r"\1", wrapped[1] if wrapped else text)
 
 
-def _braces(text: str) -> list[str]:
+def _braces(text: str) -> str:
     """The last complete {…} of a text, if any."""
-    end = text.rfind("}")
-    depth = 0
+    end, depth = text.rfind("}"), 0
     for position in range(end, max(-1, end - _LONGEST), -1):
         depth += {"}": 1, "{": -1}.get(text[position], 0)
         if depth == 0:
-            return [text[position : end + 1]]
-    return []
+            return text[position : end + 1]
+    return ""
 
 
 def _value(text: str) -> Any:
@@ -192,70 +183,45 @@ def score_cruxeval(
     (when the input is) must be the given ones; without either, nothing would tell a true assertion about
     another input from the answer, which is an error.
     """
-    code, given, wanted = _cruxeval_truth(ground_truth, extra_info)
-    claim = _claim(fences(response)[-1][1] if fences(response) else after_thinking(response))
+    code = parse(ground_truth, dict, "cruxeval").get("functional")
+    shown = {key: extra_info[key] for key in ("input", "output") if extra_info.get(key) is not None}
+    if not isinstance(code, str) or not shown:
+        raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
+    known = _claim(f"assert f({shown.get('input', '')}) == {str(shown.get('output', 0)).strip()}")
+    if known is None:
+        raise UserError(f"cruxeval: the input or output in extra_info is no literal: {str(shown)[:120]}.")
+    blocks = fences(response)
+    claim = _claim(blocks[-1][1] if blocks else after_thinking(response))
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
-    name, arguments, keywords, value = claim
+    name, given, value = claim
     if not re.search(rf"^(?:async +)?def +{name}\b|^{name} *=", code, re.MULTILINE):
         return Reward.of(False, reason=f"the assertion is about {name}, which the program does not define")
-    if given is not None and not same_literal([*given], [arguments, keywords]):
-        if wanted is _MISSING or not same_literal(wanted, value):
-            return Reward.of(False, reason="the assertion is about something else")
-        if not _asks_for_input(extra_info):
-            return Reward.of(False, reason="the assertion is about another input")
-    elif given is None and not same_literal(wanted, value):
-        return Reward.of(False, reason="the assertion is about another output")
+    mode = str(extra_info.get("task") or extra_info.get("mode") or "")
+    any_input = "input" not in shown or mode.endswith(("input", "-i"))
+    of_input = "input" in shown and same_literal(known[1], given)
+    of_output = "output" in shown and same_literal(known[2], value)
+    if not of_input and not (of_output and any_input):
+        return Reward.of(False, reason="the assertion is about something else")
     runner = f"{code}\n\ndef _called(arguments, keywords):\n    return {name}(*arguments, **keywords)\n"
     seconds = min(_CALL_SECONDS, grading.remaining() - 0.3)
-    call = programs.call_function(grading, runner, "_called", [[list(arguments), keywords]], seconds)[0]
+    call = programs.call_function(grading, runner, "_called", [given], seconds)[0]
     return Reward.of(call.error is None and same_literal(call.value, value))
 
 
-def _cruxeval_truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[str, Any, Any]:
-    """The program, the arguments (None where they are not given), and the value (`_MISSING` where it is not)."""
-    code = parse(ground_truth, dict, "cruxeval").get("functional")
-    if not isinstance(code, str) or not {"input", "output"} & set(extra_info):
-        raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
-    given, wanted = extra_info.get("input"), extra_info.get("output")
-    call = None if given is None else _claim(f"assert f({given}) == 0")
-    if given is not None and call is None:
-        raise UserError(f"cruxeval: the input {str(given)[:80]!r} in extra_info is no list of literals.")
-    return code, call and (call[1], call[2]), _MISSING if wanted is None else _literal(wanted)
-
-
-def _asks_for_input(extra_info: Mapping[str, Any]) -> bool:
-    return str(extra_info.get("task") or extra_info.get("mode") or "").endswith(("input", "-i"))
-
-
-def _claim(text: str) -> tuple[str, tuple[Any, ...], dict[str, Any], Any] | None:
-    """Function, arguments and value of the only assertion in a text."""
+def _claim(text: str) -> tuple[str, list[Any], Any] | None:
+    """Function, arguments (positional and named ones) and value of the only assertion in a text."""
     try:
-        body = ast.parse(text.strip()).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    if len(body) != 1 or not isinstance(body[0], ast.Assert):
-        return None
-    test = body[0].test
-    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
-        return None
-    call, value = test.left, test.comparators[0]
-    if not isinstance(call, ast.Call):
-        call, value = value, call
-    if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Name)):
-        return None
-    try:
-        keywords = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
-        return call.func.id, tuple(map(ast.literal_eval, call.args)), keywords, ast.literal_eval(value)
-    except (ValueError, TypeError, RecursionError, MemoryError):
-        return None
-
-
-def _literal(text: Any) -> Any:
-    try:
-        return ast.literal_eval(str(text).strip())
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise UserError(f"cruxeval: {str(text)[:80]!r} in extra_info is no literal.") from None
+        match ast.parse(text.strip()).body:
+            case [ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]))]:
+                call, value = (left, right) if isinstance(left, ast.Call) else (right, left)
+                if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+                    named = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
+                    given = [list(map(ast.literal_eval, call.args)), named]
+                    return call.func.id, given, ast.literal_eval(value)
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        pass
+    return None
 
 
 def same_literal(a: Any, b: Any) -> bool:

@@ -1,7 +1,7 @@
 """Tables: generated ones with questions, in the format of Guru's table files, and their scorer."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -44,75 +44,51 @@ THEMES = (
 
 Table = dict[str, list[Any]]
 """Columns by name: the rows' names, their categories, and columns of whole numbers that hold no value twice."""
-Answered = tuple[str, list[str]]
-"""A question and its answers."""
-Question = Callable[[Table, Theme, str, np.random.Generator], Answered]
-"""Makes one from a table, its theme, a number column and a generator."""
 
-
-def _ranked(table: Table, theme: Theme, column: str, group: str = "") -> list[tuple[int, str]]:
-    """Values of a column with the rows' names, the lowest first; of one category, where it is given."""
-    rows = zip(table[column], table[theme.row], table[theme.category], strict=True)
-    return sorted((value, name) for value, name, category in rows if group in ("", category))
-
-
-def _cell(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    at = int(rng.integers(len(table[theme.row])))
-    return f"What is the {column} of {table[theme.row][at]}?", [str(table[column][at])]
-
-
-def _extreme(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
-    return f"Which {theme.row} has the {word} {column}?", [_ranked(table, theme, column)[place][1]]
-
-
-def _difference(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    ranked = _ranked(table, theme, column)
-    low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
-    return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [str(high[0] - low[0])]
-
-
-def _count(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    bound = int(np.median(table[column])) + int(rng.integers(-3, 4))
-    above = sum(value > bound for value in table[column])
-    return f"How many rows have a {column} above {bound}?", [str(above)]
-
-
-def _total(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    group = _pick(table[theme.category], rng)
-    total = sum(value for value, _ in _ranked(table, theme, column, group))
-    return f"What is the total {column} of the rows with {theme.category} {group}?", [str(total)]
-
-
-def _mean(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    mean = sum(table[column]) / len(table[column])
-    return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
-
-
-def _top_two(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    first, second = (name for _, name in _ranked(table, theme, column)[:-3:-1])
-    return f"Which two entries of {theme.row} have the highest {column}?", [first, second]
-
-
-def _best_group(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    groups = sorted(set(table[theme.category]))
-    totals = {group: sum(value for value, _ in _ranked(table, theme, column, group)) for group in groups}
-    best = [group for group in groups if totals[group] == max(totals.values())]
-    return f"Which {theme.category} has the largest total {column}?", best
-
-
-def _extreme_in_group(table: Table, theme: Theme, column: str, rng: np.random.Generator) -> Answered:
-    group = _pick(table[theme.category], rng)
-    question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
-    return question, [_ranked(table, theme, column, group)[0][1]]
-
-
-QUESTIONS: dict[str, tuple[int, Question]] = {
-    "cell": (1, _cell), "extreme": (1, _extreme), "difference": (2, _difference), "count": (2, _count),
-    "total": (3, _total), "mean": (3, _mean), "top_two": (4, _top_two), "best_group": (4, _best_group),
-    "extreme_in_group": (4, _extreme_in_group),
+LEVELS = {
+    "cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mean": 3, "top_two": 4, "best_group": 4,
+    "extreme_in_group": 4,
 }  # fmt: skip
-"""Level and maker of each kind of question."""
+"""Level of each kind of question."""
+
+
+def _ask(
+    kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator
+) -> tuple[str, list[str]]:
+    """A question of a kind about a number column, and its answers."""
+    names, categories, values = table[theme.row], table[theme.category], table[column]
+    ranked = sorted(zip(values, names, categories, strict=True))
+    match kind:
+        case "cell":
+            at = int(rng.integers(len(names)))
+            return f"What is the {column} of {names[at]}?", [str(values[at])]
+        case "extreme":
+            word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
+            return f"Which {theme.row} has the {word} {column}?", [ranked[place][1]]
+        case "difference":
+            low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
+            question = f"By how much is the {column} of {high[1]} above that of {low[1]}?"
+            return question, [str(high[0] - low[0])]
+        case "count":
+            bound = int(np.median(values)) + int(rng.integers(-3, 4))
+            return f"How many rows have a {column} above {bound}?", [str(sum(v > bound for v in values))]
+        case "mean":
+            mean = sum(values) / len(values)
+            return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
+        case "top_two":
+            best = [name for _, name, _ in ranked[:-3:-1]]
+            return f"Which two entries of {theme.row} have the highest {column}?", best
+        case "best_group":
+            totals = {g: sum(v for v, _, c in ranked if c == g) for g in sorted(categories)}
+            best = [g for g, total in totals.items() if total == max(totals.values())]
+            return f"Which {theme.category} has the largest total {column}?", best
+    group = _pick(categories, rng)
+    inside = [(value, name) for value, name, category in ranked if category == group]
+    if kind == "total":
+        question = f"What is the total {column} of the rows with {theme.category} {group}?"
+        return question, [str(sum(value for value, _ in inside))]
+    question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
+    return question, [inside[0][1]]
 
 
 @sources.register("tables")
@@ -133,16 +109,15 @@ class Tables(Source):
         theme = THEMES[int(rng.integers(len(THEMES)))]
         rows = int(rng.integers(3, self.rows + 1))
         table = _table(theme, rows, self.columns, rng)
-        name = _pick([name for name, (level, _) in QUESTIONS.items() if level <= self.level], rng)
-        level, ask = QUESTIONS[name]
-        question, answers = ask(table, theme, _pick(list(table)[2:], rng), rng)
+        kind = _pick([kind for kind, level in LEVELS.items() if level <= self.level], rng)
+        question, answers = _ask(kind, table, theme, _pick(list(table)[2:], rng), rng)
         lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
         bars = "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)  # as in Guru's prompts
         text = (
             f"Here is a table:\n{bars}\n{question} Please output the final answer within "
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
-        info = {"index": index, "difficulty": level * rows, "question": question, "family": name}
+        info = {"index": index, "difficulty": LEVELS[kind] * rows, "question": question, "family": kind}
         return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
 
 
@@ -218,12 +193,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     letter case.
     Nothing is evaluated: `2019-2020` is a range of years, not -1.
     """
-    truth = ground_truth
-    if isinstance(truth, int | float) and not isinstance(truth, bool):
-        truth = repr(truth)
-    if isinstance(truth, list) and all(isinstance(item, str | int | float) for item in truth):
-        truth = "|".join(map(str, truth))
-    theirs = members(truth) if isinstance(truth, str) else []
+    truths = ground_truth if isinstance(ground_truth, list) else [ground_truth]
+    known = all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in truths)
+    theirs = members("|".join(map(str, truths))) if known else []
     if not theirs:
         raise UserError(f"The ground truth of a table question must be text: {str(ground_truth)[:80]!r}.")
     answer = given(response)
@@ -245,13 +217,12 @@ def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
         ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
-    left = list(theirs) if len(ours) == len(theirs) else []
+    left = list(theirs)
     for part in ours:
-        found = next((i for i, other in enumerate(left) if same_member(part, other, units)), None)
-        if found is None:
+        if (found := next((other for other in left if same_member(part, other, units)), None)) is None:
             return False
-        del left[found]
-    return bool(ours)
+        left.remove(found)
+    return not left
 
 
 def members(text: str) -> list[str]:
@@ -286,13 +257,19 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
     if ours == theirs:
         return True
     x, y = _number(ours), _number(theirs)
-    if y is None:
-        return False
     if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
         x = None if _NO_UNITS & set(match[2].split()) else _number(match[1])
     if x is None and (match := _LABELLED.fullmatch(ours[:_SHORT])):
         x = _number(match[1])
-    return x is not None and _same_number(x, y)
+    if x is None or y is None:
+        return False
+    if x.percent and not y.percent and not in_percent(y.value):
+        return _near(x.value / 100, y.value)
+    if x.scale != y.scale and _near(x.value * x.scale, y.value * y.scale):
+        return True
+    return (x.scale == y.scale or 1.0 in (x.scale, y.scale)) and _near(
+        x.value, y.value
+    )  # 1: the head may have it
 
 
 _SHORT = 100  # characters of a figure
@@ -309,16 +286,6 @@ def _number(text: str) -> Figure | None:
         text = f"{_NUMBERS[word]} {rest}"
     found = figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
     return found if found is not None and np.isfinite(found.value * found.scale) else None
-
-
-def _same_number(ours: Figure, theirs: Figure) -> bool:
-    scaled = [(ours.value, theirs.value)]
-    if ours.scale != theirs.scale:  # the table's head may have the word
-        both = (ours.value * ours.scale, theirs.value * theirs.scale)
-        scaled = [*scaled, both] if 1.0 in (ours.scale, theirs.scale) else [both]
-    if ours.percent and not theirs.percent and not in_percent(theirs.value):
-        scaled = [(ours.value / 100, theirs.value)]
-    return any(_near(a, b) for a, b in scaled)
 
 
 def _near(ours: float, theirs: float) -> bool:

@@ -33,7 +33,7 @@ from rlkit.types import Reward
 
 LOADING_SECONDS = 120.0  # that the start of a service or an import may take
 NOBODY = 65534  # the user that a custom function runs as where we are root
-SCORER_VERSION = "3"
+SCORER_VERSION = "4"
 """Changes whenever any scorer's verdict changes; stored with every run."""
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 _VERL = "verl.utils.reward_score"
