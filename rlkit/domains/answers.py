@@ -317,12 +317,12 @@ def figure(text: str, abbreviations: bool = True) -> Figure | None:
         match["power"] or "",
         (match["scale"] or "").lower(),
     )
-    value = float(digits + power)
-    if not math.isfinite(value) or (not abbreviations and 1 <= len(scale) <= 2):
+    value, factor = float(digits + power), _SCALES.get(scale, 1.0)
+    if not math.isfinite(value * factor) or (not abbreviations and 1 <= len(scale) <= 2):
         return None
     negative = match["open"] or "-" in match["sign"] + match["sign2"]
     whole = "." not in digits and not power
-    return Figure(-value if negative else value, whole, bool(match["percent"]), _SCALES.get(scale, 1.0))
+    return Figure(-value if negative else value, whole, bool(match["percent"]), factor)
 
 
 def same_figure(a: Figure, b: Figure) -> bool:

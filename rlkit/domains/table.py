@@ -284,8 +284,7 @@ def _number(text: str) -> Figure | None:
         text = str(number)
     elif word in _NUMBERS:
         text = f"{_NUMBERS[word]} {rest}"
-    found = figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
-    return found if found is not None and np.isfinite(found.value * found.scale) else None
+    return figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
 
 
 def _near(ours: float, theirs: float) -> bool:
