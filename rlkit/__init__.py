@@ -22,6 +22,10 @@ _PUBLIC = {
     "launch": "rlkit.panels.launching",
     "attach": "rlkit.panels.launching",
     "study": "rlkit.studies.study",
+    # Act in environments.
+    "BaseEnvironment": "rlkit.environments.base",
+    "ActionResult": "rlkit.environments.base",
+    "BaseAgent": "rlkit.agents.agents",
     "AgenticTrainer": "rlkit.agents.trainer",
     # Read what was run.
     "read": "rlkit.results.read",

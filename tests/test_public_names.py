@@ -33,7 +33,10 @@ def loaded_after(statement: str) -> set[str]:
 
 def test_the_public_names_are_these():
     assert set(rlkit.__all__) == {
+        "ActionResult",
         "AgenticTrainer",
+        "BaseAgent",
+        "BaseEnvironment",
         "__version__",
         "attach",
         "backtest",

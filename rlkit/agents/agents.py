@@ -2,37 +2,51 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
 
-from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem
+from rlkit.environments.base import BaseEnvironment, Params, Problem
+from rlkit.environments.episode import Episode
 from rlkit.environments.trajectory import Trajectory, Transition
 from rlkit.seeds import content_hash, derive
 
-Action = tuple[str, Params]
-_SLOW = ThreadPoolExecutor(1, "environment")  # one thread: a sandbox serves one caller at a time
+Action = tuple[str, str | Params | None]  # its name, and its value or parameters
 
 
 @dataclass(frozen=True)
-class State:
-    """What an agent decides on: the chat so far, whose last message is the current observation.
+class State(Mapping):
+    """What an agent decides on; a mapping of its attributes, too: `state["observation"]`.
 
-    Scripted agents may look at the `environment` itself; a learning agent reads the messages only. `memory` is the
-    agent's own, from turn to turn of one episode.
+    Attributes:
+        observation: what the environment said last.
+        messages: the chat so far, whose last message is the observation.
+        problem: the episode's.
+        environment: for scripted agents; a learning agent reads the messages only.
+        seed: of this turn.
+        memory: the agent's own, from turn to turn of one episode.
     """
 
+    observation: str
     messages: tuple[dict[str, str], ...]
+    problem: Problem
     environment: BaseEnvironment
     seed: int
     memory: dict[str, Any] = field(default_factory=dict)
 
-    @property
-    def observation(self) -> str:
-        return self.messages[-1]["content"]
+    def __getitem__(self, name: str) -> Any:
+        if name not in list(self):
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        return (f.name for f in fields(self))
+
+    def __len__(self) -> int:
+        return len(fields(self))
 
 
 class OutOfRoom(Exception):
@@ -44,12 +58,11 @@ class BaseAgent(ABC):
 
     @abstractmethod
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
-        """The next action and its parameters."""
+        """The next action, and its value or parameters."""
 
-    async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
-        """The action, its text, and the agent's probability of that text where it has one."""
-        action, params = self.select_action(state, valid_actions)
-        return (action, params), state.environment.format_action(action, params), None
+    async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
+        """The action, and of a language model its text and the probability of that text."""
+        return self.select_action(state, valid_actions), None, None
 
     async def run_episode(
         self,
@@ -59,45 +72,31 @@ class BaseAgent(ABC):
         seed: int = 0,
         on_step: Callable[[Transition], Any] | None = None,
     ) -> Trajectory:
-        """Play one episode on a copy of `env`, so that any number can run at once."""
-        env = env.model_copy()
-        problem = env.read(problem) if isinstance(problem, str) else problem
-        observation = env.reset(problem)
-        messages = env.messages(observation)
-        trajectory = Trajectory(env.kind_name, problem, messages, options=env.model_dump(mode="json"))
-        result, memory = ActionResult(observation, 0.0, False), {}
-        while not result.done:
-            draw = derive("agent", seed, content_hash(dict(problem)), len(trajectory))
-            state = State(messages, env, draw, memory)
+        """Play one episode on a copy of `env`, so that any number can run at once. Raises UserError for a problem
+        that makes no sense, BrokenEnvironment where the environment fails."""
+        episode, memory = Episode.begin(env, problem), {}
+        messages, identity = episode.messages, content_hash(dict(episode.problem))
+        while episode.finish is None:
+            draw = derive("agent", seed, identity, len(episode.transitions))
+            state = State(episode.observation, messages, episode.problem, episode.environment, draw, memory)
             try:
-                chosen = await self.choose(state, env.offered_actions())
+                chosen = await self.choose(state, episode.environment.offered_actions())
             except OutOfRoom:
-                result = replace(result, info={"success": False, "truncated": True})
+                episode.finish = "length"
                 break
-            (action, params), text, trajectory.confidence = chosen
-            before = result.observation
-            result = await _step(env, action, params)
-            step = Transition(
-                before, action, dict(params), text, result.reward, result.observation, result.info["valid"]
-            )
-            trajectory.transitions.append(step)
-            messages = (
-                *messages,
-                {"role": "assistant", "content": text},
-                {"role": "user", "content": result.observation},
-            )
-            if on_step:
-                on_step(step)
+            (action, params), text, episode.confidence = chosen
+            if env.slow:
+                await asyncio.to_thread(episode.act, action, params, text)
+            else:
+                episode.act(action, params, text)
+            if episode.finish != "error":
+                step = episode.transitions[-1]
+                said = {"role": "assistant", "content": step.text}
+                messages = (*messages, said, {"role": "user", "content": step.next_state})
+                if on_step:
+                    on_step(step)
             await asyncio.sleep(0)  # let the other episodes have their turn
-        trajectory.success, trajectory.truncated = result.info["success"], result.info["truncated"]
-        trajectory.solution = env.solution()
-        return trajectory
-
-
-async def _step(env: BaseEnvironment, action: str, params: Params) -> ActionResult:
-    if not env.slow:
-        return env.step(action, params)
-    return await asyncio.get_running_loop().run_in_executor(_SLOW, env.step, action, params)
+        return episode.trajectory()
 
 
 class ExpertAgent(BaseAgent):
@@ -122,10 +121,15 @@ class NoisyAgent(BaseAgent):
     def __init__(self, agent: BaseAgent, epsilon: float) -> None:
         self.agent, self.epsilon, self._random = agent, epsilon, RandomAgent()
 
-    def select_action(self, state: State, valid_actions: list[str]) -> Action:
+    def _drawn(self, state: State) -> BaseAgent:
         rng = np.random.default_rng(derive("noise", state.seed))
-        agent = self._random if rng.random() < self.epsilon else self.agent
-        return agent.select_action(state, valid_actions)
+        return self._random if rng.random() < self.epsilon else self.agent
+
+    def select_action(self, state: State, valid_actions: list[str]) -> Action:
+        return self._drawn(state).select_action(state, valid_actions)
+
+    async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
+        return await self._drawn(state).choose(state, valid_actions)
 
 
 async def play(
@@ -143,11 +147,16 @@ async def play(
         async with gate:
             return await agent.run_episode(env, problem, seed=derive("episode", seed, index))
 
-    return await asyncio.gather(*(one(i, p) for i, p in enumerate(problems)))
+    return await asyncio.gather(*(one(i, p) for i, p in enumerate(each(problems))))
+
+
+def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
+    """Problems as a list, also where there is one alone."""
+    return [problems] if isinstance(problems, str | Mapping) else list(problems)
 
 
 def run_episodes(
-    agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Mapping], **options: Any
+    agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Problem], **options: Any
 ) -> list[Trajectory]:
     """`play`, for callers without an event loop; in a notebook (which has one) it runs in a thread."""
     with ThreadPoolExecutor(1) as pool:

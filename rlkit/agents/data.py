@@ -28,11 +28,13 @@ class AgenticConfig(Section):
     filtered: successful episodes alone, equally (filtered behaviour cloning)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
     """Softness of the weights: towards 0 only the best count, large values are plain behaviour cloning."""
-    epochs: Positive = 3
+    epochs: Positive = 4
     """Passes over the episodes."""
-    batch_size: Positive = 64
-    """Episodes an optimizer step."""
-    optim: Optimizer = Optimizer(lr=2e-3, lr_warmup_steps=20, lr_scheduler_type="cosine")
+    batch_size: Positive = 32
+    """Episodes an optimizer step, at most an eighth of them."""
+    optim: Optimizer | None = None
+    """None: cosine from 4e-3 where all weights train and 1e-3 for an adapter, after a warm-up of a fifth of the steps,
+    at most 20."""
     max_length: Positive = 2048
     """Longest episode in tokens, prompt included; longer ones are left out and counted."""
     max_response_length: Positive = 512

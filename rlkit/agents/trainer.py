@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -11,8 +11,9 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from rlkit.agents.agents import each
 from rlkit.agents.data import AgenticConfig, Example, encode, step_weights
-from rlkit.config import Model, RunConfig
+from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.rollout import Limits, environment_task, play_episodes
@@ -31,16 +32,20 @@ from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
-SMALL_ADAPTER = {
+RATES = {"whole": 4e-3, "adapter": 1e-3}  # learning rates unless config.optim says another
+SMALLEST_EPOCH = 8  # optimizer steps: smaller data sets are divided into smaller batches
+SMALL_ADAPTER: dict[str, Any] = {  # 0.11 % of Qwen2.5-0.5B
     "lora_rank": 8,
     "lora_alpha": 16,
+    "lora_dropout": 0.1,
     "target_modules": ("q_proj", "v_proj"),
-}  # 0.11 % of Qwen2.5-0.5B
+}
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training did: the loss of each step, parameters, episodes used and left out, seconds."""
+    """What training did: the loss of each step, parameters, episodes used and left out, seconds. Awaited, it is the
+    losses."""
 
     losses: list[float]
     first_loss: float
@@ -55,6 +60,10 @@ class TrainingResult:
     def loss_reduction(self) -> float:
         """Share of the first loss that is gone; both are measured on the same episodes, before and after."""
         return 1 - self.last_loss / self.first_loss
+
+    def __await__(self) -> Generator[None, None, list[float]]:
+        yield from ()
+        return self.losses
 
 
 class AgenticTrainer:
@@ -99,11 +108,16 @@ class AgenticTrainer:
             )
         return self._environment
 
-    def setup_model(self) -> Policy:
-        """Load the model with its adapter; the first of the four steps, and harmless to repeat."""
+    @property
+    def policy(self) -> Policy:
+        """The model with its adapter and tokenizer, loaded when it is first needed."""
         if self._policy is None:
             self._policy = load_policy(self.model, seed=self.seed, device=self.device)
         return self._policy
+
+    def setup_model(self) -> tuple[torch.nn.Module, Any, torch.device]:
+        """Model, tokenizer and device; the first of the four steps, and harmless to repeat."""
+        return self.policy.model, self.policy.tokenizer, self.policy.device
 
     def release(self) -> None:
         """Drop the model and give its memory back; what was trained and not saved is lost."""
@@ -120,10 +134,10 @@ class AgenticTrainer:
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")
-        if self._environment is None and trajectories[0].options:
-            self._environment = environments.parse(dict(trajectories[0].options))
+        if self._environment is None:
+            self._environment = environment_of(trajectories[0])
         weights = step_weights(trajectories, self.config)
-        chat = ChatTokens(self.setup_model())
+        chat = ChatTokens(self.policy)
         pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w.any()]
         examples = [encode(chat, t, w) for t, w in pairs]
         fitting = [e for e in examples if len(e.prompt_ids) + len(e.response_ids) <= self.config.max_length]
@@ -146,9 +160,10 @@ class AgenticTrainer:
         """
         if not dataset:
             raise UserError("There are no examples to train on: prepare_training_data makes them.")
-        policy, config, began = self.setup_model(), self.config, time.perf_counter()
+        policy, config, began = self.policy, self.config, time.perf_counter()
         counts = parameter_counts(policy.model)
-        steps = config.epochs * -(-len(dataset) // config.batch_size)
+        size = min(config.batch_size, max(1, len(dataset) // SMALLEST_EPOCH))
+        steps = config.epochs * -(-len(dataset) // size)
         trainer = self._trainer(steps)
         probe = [
             dataset[int(i)] for i in generator("agentic probe", self.seed).permutation(len(dataset))[:256]
@@ -156,15 +171,16 @@ class AgenticTrainer:
         first = trainer.loss(*self._batch(probe))
         losses: list[float] = []
         policy.model.train(self.model.lora_dropout > 0)
+        torch.manual_seed(self.seed)  # of dropout
         for epoch in range(config.epochs):
             order = generator("agentic", self.seed, epoch).permutation(len(dataset))
-            for start in range(0, len(dataset), config.batch_size):
-                batch = [dataset[int(i)] for i in order[start : start + config.batch_size]]
+            for start in range(0, len(dataset), size):
+                batch = [dataset[int(i)] for i in order[start : start + size]]
                 losses.append(trainer.step(*self._batch(batch)))
                 if not math.isfinite(losses[-1]):
                     raise UserError(
                         f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr, which is "
-                        f"{config.optim.lr:g}."
+                        f"{self._optimizer(steps).lr:g}."
                     )
                 if on_step:
                     on_step(len(losses), steps, losses[-1])
@@ -184,24 +200,28 @@ class AgenticTrainer:
         """Weighted negative log-likelihood per action token, in nats."""
         return self._trainer(1).loss(*self._batch(dataset))
 
+    def _optimizer(self, steps: int) -> Optimizer:
+        rate = RATES["adapter" if self.model.lora_rank else "whole"]
+        warmup = min(20, steps // 5)
+        return self.config.optim or Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
+
     def _trainer(self, steps: int) -> SupervisedTrainer:
         checkpointing = self.model.enable_gradient_checkpointing
-        return SupervisedTrainer(
-            self.setup_model(), self.config.optim, steps, self._passes, checkpointing=checkpointing
-        )
+        optim = self._optimizer(steps)
+        return SupervisedTrainer(self.policy, optim, steps, self._passes, checkpointing=checkpointing)
 
     def _batch(self, examples: Sequence[Example]) -> tuple[Batch, torch.Tensor]:
         """Episodes as a batch, short ones first so that they share a forward pass, and (B, T) weights."""
         ordered = sorted(examples, key=lambda e: len(e.response_ids))
         ids = [e.prompt_ids for e in ordered], [e.response_ids for e in ordered]
-        batch = text_batch(*ids, self.setup_model().pad_id, self.device)
+        batch = text_batch(*ids, self.policy.pad_id, self.device)
         width = batch.response_ids.shape[1]
         padded = np.stack([np.pad(e.weights, (0, width - len(e.weights))) for e in ordered])
         return batch, torch.from_numpy(padded).float().to(self.device)
 
     def test_inference(
         self,
-        problems: Iterable[str | Mapping[str, Any]],
+        problems: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]],
         *,
         temperature: float = 0.0,
         seed: int = 0,
@@ -209,19 +229,22 @@ class AgenticTrainer:
     ) -> list[Trajectory]:
         """The model's own episodes on `problems`, greedy unless a temperature is given. `on_turn(turn, live)` is
         called before each turn with its number and how many episodes still live."""
-        policy = self.setup_model()
-        tasks = [environment_task(self.environment, p) for p in problems]
+        policy = self.policy
+        tasks = [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
-        episodes = play_episodes(tasks, sampler, policy, limits, seed=seed, on_turn=on_turn)
-        return [e.trajectory() for e in episodes]
+        played = play_episodes(
+            tasks, sampler, policy, limits, seed=seed, environment=self.environment, on_turn=on_turn
+        )
+        return [p.episode.trajectory() for p in played]
 
     def save(self, folder: str | Path) -> Path:
         """A plain Hugging Face folder with the adapter merged in, and the environment beside it (for `rlkit
         serve`)."""
         folder = Path(folder)
-        save_model(self.setup_model(), folder)
-        write_environments(folder, [self.environment])
+        save_model(self.policy, folder)
+        if hasattr(self.environment, "kind"):
+            write_environments(folder, [self.environment])
         return folder
 
 
@@ -230,3 +253,11 @@ def named_model(path: str, device: str) -> Model:
     if is_ladder(path):
         return Model(path=path)
     return Model(path=path, dtype="bfloat16" if device == "cuda" else "float32", **SMALL_ADAPTER)
+
+
+def environment_of(trajectory: Trajectory) -> BaseEnvironment | None:
+    """The environment that an episode was played in: by its kind, or else the last class of its name."""
+    if "kind" in trajectory.options:
+        return environments.parse(dict(trajectory.options))
+    named = [c for c in BaseEnvironment.__subclasses__() if c.__name__ == trajectory.environment]
+    return named[-1].model_validate(dict(trajectory.options)) if named else None

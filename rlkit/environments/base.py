@@ -1,14 +1,17 @@
 """The contract of an environment: discrete actions, an observation in words, a reward for every step."""
 
+import contextlib
+import copy
 import json
 import math
 import numbers
 import re
-from abc import abstractmethod
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Annotated, Any, ClassVar, Literal
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 from pydantic import Field, PrivateAttr
@@ -33,6 +36,10 @@ class InvalidAction(Exception):
     agent observes. It never leaves `step`."""
 
 
+class BrokenEnvironment(UserError):
+    """A defect of the environment itself, whatever was asked of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class ActionResult:
     """What one step gives.
@@ -52,19 +59,23 @@ class ActionResult:
 
 
 class BaseEnvironment(Component):
-    """A world with discrete actions. Subclasses give `actions`, `problem`, `begin` and `act`.
+    """A world with discrete actions.
 
-    `reset` and `step` are final: they count steps, turn invalid actions into a clear observation with the
-    documented penalty, end an episode at `max_steps` and refuse results that break the contract. An
-    environment is a frozen component (its options are its config) whose running episode is private, so it
-    pickles, copies and can be named in YAML. Same problem and same actions, same results: randomness
-    belongs into the problem.
+    The short form writes `get_valid_actions()` and `step(action, params)`, and `reset(problem)` where it needs the
+    problem; its attributes begin every episode as they were before the first. The full form gives `actions`,
+    `problem`, `begin` and `act`. In both, `reset` and `step` as others call them count steps, answer invalid actions
+    with the documented penalty, end an episode at `max_steps`, and refuse results that break the contract.
+
+    An environment is a component (its fields are its options), so it can be named in YAML, pickled and copied. Same
+    problem and same actions, same results: randomness belongs into the problem.
     """
 
     actions: ClassVar[dict[str, str]] = {}
-    """Every action and one line on what it does and which `value` it takes."""
+    """Every action and one line on what it does and which `value` it takes. The short form may leave it empty."""
     purpose: ClassVar[str] = "Solve the task step by step."
     """First line of the instructions that a model reads."""
+    multiline: ClassVar[bool] = False
+    """The value of an action may have several lines; otherwise it ends with its line."""
 
     max_steps: Annotated[int, Field(gt=0)] = 20
     """Steps after which an unfinished episode is ended (truncated, without success)."""
@@ -77,30 +88,49 @@ class BaseEnvironment(Component):
     _state: Any = PrivateAttr(None)
     _steps: int = PrivateAttr(0)
     _over: bool = PrivateAttr(True)
+    _at_start: dict[str, Any] | None = PrivateAttr(None)  # the attributes before the first episode
 
-    @abstractmethod
+    @classmethod
+    def __pydantic_init_subclass__(cls, **options: Any) -> None:
+        """A subclass's own `step` and `reset` are called from those of this class, which keep the contract."""
+        own: Any = vars(cls)
+        if "step" in own:
+            cls._own_step, cls.act, cls.step = own["step"], _act_by_step, BaseEnvironment.step
+        if "reset" in own:
+            cls._own_reset, cls.begin, cls.reset = own["reset"], _begin_by_reset, BaseEnvironment.reset
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Options are frozen; any other attribute belongs to the episode that runs."""
+        if name.startswith("_") or name in type(self).model_fields:
+            super().__setattr__(name, value)
+        else:
+            self.__dict__[name] = value
+
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
+        return {"seed": int(rng.integers(2**31))}
 
-    @abstractmethod
     def begin(self, problem: Problem) -> str:
         """Set up the episode of `problem` and return the first observation. Raises UserError for a problem
         that makes no sense."""
+        return str(problem["problem"]) if list(problem) == ["problem"] else json.dumps(dict(problem))
 
-    @abstractmethod
     def act(self, action: str, params: Params) -> ActionResult:
         """Carry out one of the valid actions. Raises InvalidAction when its parameters make no sense."""
+        raise UserError(f"{self.kind_name!r} does nothing yet: write step(action, params).")
 
     def read(self, text: str) -> Problem:
-        """The problem in a text: here a JSON object; a domain may read words. Raises UserError."""
+        """The problem in a text: a JSON object, or in the short form any text. Raises UserError."""
         try:
             problem = json.loads(text)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             problem = None
-        if not isinstance(problem, dict):
-            example = json.dumps(self.problems("train", 1)[0])
-            raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {example}.")
-        return problem
+        if isinstance(problem, dict):
+            return problem
+        if type(self).problem is BaseEnvironment.problem:
+            return {"problem": text}
+        example = json.dumps(self.problems("train", 1)[0])
+        raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {example}.")
 
     def get_valid_actions(self) -> list[str]:
         """Names of the actions that make sense now; empty once the episode is over."""
@@ -124,13 +154,17 @@ class BaseEnvironment(Component):
 
     @property
     def slow(self) -> bool:
-        """Steps take long (a sandbox, a judge): they run outside the event loop."""
+        """Steps take long (a sandbox): they run outside the event loop, and side by side."""
         return False
 
     @property
     def kind_name(self) -> str:
         """The registered name."""
         return str(getattr(self, "kind", type(self).__name__))
+
+    def own_copy(self) -> Self:
+        """A copy that shares nothing with this one, for an episode beside others."""
+        return self.model_copy(deep=True)
 
     def reset(self, problem: str | Problem) -> str:
         """Begin the episode of a problem, a mapping or a text; returns the first observation.
@@ -139,17 +173,23 @@ class BaseEnvironment(Component):
             UserError: the problem makes no sense here.
         """
         problem = self.read(problem) if isinstance(problem, str) else problem
+        own = {name: value for name, value in self.__dict__.items() if name not in type(self).model_fields}
+        if self._at_start is None:
+            self._at_start = copy.deepcopy(own)
+        for name in own:
+            del self.__dict__[name]
+        self.__dict__.update(copy.deepcopy(self._at_start))
         try:
             observation = self.begin(problem)
         except UserError:
             raise
-        except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        except Exception as error:
             reason = f"{type(error).__name__}: {error}"
             raise UserError(
                 f"This is no {self.kind_name!r} problem ({reason}): {str(problem)[:200]}."
             ) from None
         if not isinstance(observation, str):
-            raise UserError(
+            raise BrokenEnvironment(
                 f"begin() of {self.kind_name!r} returned a {type(observation).__name__}: return the first "
                 "observation, a string."
             )
@@ -157,17 +197,22 @@ class BaseEnvironment(Component):
         return observation
 
     def offered_actions(self) -> list[str]:
-        """`get_valid_actions`, held to the contract while the episode goes on. Raises UserError."""
+        """`get_valid_actions`, held to the contract: empty once the episode is over. Raises BrokenEnvironment."""
+        if self._over:
+            return []
         names = self.get_valid_actions()
-        if not self._over and not (names and all(name in self.actions for name in names)):
-            raise UserError(
+        if not names or (self.actions and not set(names) <= set(self.actions)):
+            raise BrokenEnvironment(
                 f"get_valid_actions() of {self.kind_name!r} returned {names}: return names out of `actions`, at "
                 "least one until the episode is over."
             )
         return names
 
-    def step(self, action: str, params: Params | None = None) -> ActionResult:
-        """Take one step. Nothing an agent does raises; a defect of the environment is a UserError."""
+    def step(self, action: str, params: str | Params | None = None) -> ActionResult:
+        """Take one step; `params` is the action's value, or a mapping with it as `value`.
+
+        Nothing an agent does raises. Raises BrokenEnvironment for a defect of the environment.
+        """
         if self._over:
             return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
         valid = self.offered_actions()
@@ -177,7 +222,7 @@ class BaseEnvironment(Component):
                 raise InvalidAction(
                     f"{str(action)[:40]!r} is not possible here. Valid actions: {', '.join(valid)}."
                 )
-            result = self._sound(action, self.act(action, params or {}))
+            result = self._carried_out(action, as_mapping(params))
             info = {"valid": True, "truncated": False, **result.info}
         except InvalidAction as problem:
             text = "Invalid." if self.instructions == "brief" else str(problem)
@@ -190,20 +235,32 @@ class BaseEnvironment(Component):
             info["success"] = bool(result.done and info.get("success", False))
         return ActionResult(result.observation, float(result.reward), bool(done), info)
 
-    def _sound(self, action: str, result: Any) -> ActionResult:
+    def _carried_out(self, action: str, params: Params) -> ActionResult:
+        """What `act` returns, held to the contract."""
         where = f"The environment {self.kind_name!r} answered {action!r} with"
+        try:
+            result: Any = self.act(action, params)
+        except (InvalidAction, UserError):
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            raise BrokenEnvironment(
+                f"{where} {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})."
+            ) from error
         if not isinstance(result, ActionResult):
-            raise UserError(f"{where} a {type(result).__name__}: act() returns an ActionResult.")
+            raise BrokenEnvironment(f"{where} a {type(result).__name__}: return an ActionResult.")
         if not isinstance(result.observation, str):
-            raise UserError(
+            raise BrokenEnvironment(
                 f"{where} an observation of type {type(result.observation).__name__}: use a string."
             )
         if not isinstance(result.reward, numbers.Real) or not math.isfinite(result.reward):
-            raise UserError(f"{where} the reward {result.reward!r}: a reward is a finite number.")
+            raise BrokenEnvironment(f"{where} the reward {result.reward!r}: a reward is a finite number.")
         if not isinstance(result.done, bool | np.bool_):
-            raise UserError(f"{where} done = {result.done!r}: it is True or False.")
+            raise BrokenEnvironment(f"{where} done = {result.done!r}: it is True or False.")
         if not isinstance(result.info, Mapping):
-            raise UserError(f"{where} an info of type {type(result.info).__name__}: use a dictionary.")
+            raise BrokenEnvironment(
+                f"{where} an info of type {type(result.info).__name__}: use a dictionary."
+            )
         return result
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
@@ -211,8 +268,13 @@ class BaseEnvironment(Component):
         seeds: a problem's content decides its split.
 
         Raises:
-            UserError: the environment's options leave one split (almost) empty, or a problem is no JSON mapping.
+            UserError: no such split, a negative number, the environment's options leave one split (almost) empty, or
+                a problem is no JSON mapping.
         """
+        if split not in ("train", "test") or n < 0:
+            raise UserError(
+                f"problems({split!r}, {n}): the split is 'train' or 'test', the number at least 0."
+            )
         found: list[Problem] = []
         for i in range(100 * max(n, 10)):
             if len(found) == n:
@@ -231,37 +293,71 @@ class BaseEnvironment(Component):
         try:
             return "train" if int(content_hash(dict(problem)), 16) % TEST_ONE_IN else "test"
         except (TypeError, ValueError) as error:
-            raise UserError(f"A problem of {self.kind_name!r} is no JSON mapping: {error}.") from None
+            raise BrokenEnvironment(f"A problem of {self.kind_name!r} is no JSON mapping: {error}.") from None
 
     def messages(self, observation: str) -> tuple[Message, ...]:
         """The chat messages with which a model's episode begins."""
         if self.instructions == "brief":
             return ({"role": "user", "content": observation},)
-        listing = "\n".join(f"- {name}: {line}" for name, line in self.actions.items())
+        lines = [f"- {name}: {line}" for name, line in self.actions.items()]
+        listing = "\n".join(lines or [f"- {name}" for name in self.get_valid_actions()])
         text = f"{self.purpose}\nAnswer with one action a turn, its name first, then its value.\n{listing}"
         return ({"role": "system", "content": text}, {"role": "user", "content": observation})
 
     def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
-        """The first known action in a model's answer; what follows is its value (or a JSON object of
-        parameters). Without one, the first word is taken as the (invalid) action."""
-        match = re.search(rf"(?<![\w])({'|'.join(map(re.escape, self.actions))})\b(.*)", text, re.DOTALL)
-        if match is None:
+        """The action in a model's answer: the first name that begins a line, or else the first name. What follows is
+        its value (or a JSON object of parameters). Markdown around it is no part of it, nor is what comes after its
+        line, unless values are `multiline`. Without a name, the first word is taken as the (invalid) action."""
+        names = list(self.actions) or self.get_valid_actions()
+        name, flags = rf"(?<!\w)({'|'.join(map(re.escape, names))})(?!\w)", re.IGNORECASE | re.MULTILINE
+        found = re.search(rf"^\W*(?:\d+[.)]\W*)?(?:action\W+)?{name}", text, flags) or re.search(
+            name, text, flags
+        )
+        if found is None:
             return (text.split() or [""])[0][:40], {}
-        name, rest = match[1], match[2].lstrip(" :\t").rstrip()
-        if rest.startswith("(") and rest.endswith(")") and _balanced(rest[1:-1]):
-            rest = rest[1:-1]
+        action = next(n for n in names if n.lower() == found[1].lower())
+        rest, mark = text[found.end() :], re.search(r"[*`]*$", text[: found.start(1)])[0]  # type: ignore[index]
+        if mark and mark in rest:
+            inside, _, after = rest.partition(mark)
+            rest = inside if inside.strip(" :") else after
+        rest = rest.lstrip(" :\t").rstrip()
         if rest.startswith("{"):
-            try:
-                return name, json.loads(rest)
-            except (ValueError, RecursionError):
-                pass
-        return name, {"value": rest} if rest.strip() else {}
+            with contextlib.suppress(ValueError, RecursionError):
+                return action, json.JSONDecoder().raw_decode(rest)[0]
+        value = rest.lstrip("\n") if self.multiline else _first_sentence(rest)
+        if value.startswith("(") and value.endswith(")") and _balanced(value[1:-1]):
+            value = value[1:-1]
+        return action, {"value": value} if value else {}
 
     def format_action(self, action: str, params: Params | None = None) -> str:
         """The text of an action, as `parse_action` reads it."""
         if not params:
             return action
         return f"{action} {params['value'] if list(params) == ['value'] else json.dumps(dict(params))}"
+
+
+def as_mapping(params: str | Params | None) -> Params:
+    """An action's parameters as a mapping, however they were given."""
+    return params if isinstance(params, Mapping) else {} if params is None else {"value": params}
+
+
+def _alone(values: Mapping[str, Any], key: str) -> Any:
+    """What the mapping has under `key`, where that is all it has; None for an empty one."""
+    return (values[key] if list(values) == [key] else values) if values else None
+
+
+def _act_by_step(self: Any, action: str, params: Params) -> ActionResult:
+    return self._own_step(action, _alone(params, "value"))
+
+
+def _begin_by_reset(self: Any, problem: Problem) -> str:
+    observation = self._own_reset(_alone(problem, "problem"))
+    return BaseEnvironment.begin(self, problem) if observation is None else observation
+
+
+def _first_sentence(text: str) -> str:
+    line = (text.strip().splitlines() or [""])[0]
+    return re.split(r"(?<=[\w)])[.!;]\s+(?=[A-Z])", line)[0].strip("`*\"'$ ")
 
 
 def _balanced(text: str) -> bool:

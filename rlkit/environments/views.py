@@ -1,76 +1,53 @@
-"""Episodes to look at: curves, a heat map of action transitions, and a widget that steps through them."""
+"""A widget that steps through the episodes of several policies, side by side."""
 
 import html
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from rlkit.environments.metrics import transition_counts
-from rlkit.environments.trajectory import Trajectory, steps_frame
+import ipywidgets
+
+from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 
-if TYPE_CHECKING:
-    from rlkit.figures import Drawing
+Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 
 
-def reward_by_step(groups: Mapping[str, Sequence[Trajectory]], venue: str = "neurips") -> "Drawing":
-    """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
-    its group's mean return."""
-    import pandas as pd
-    from matplotlib.ticker import MaxNLocator
+class Comparison(ipywidgets.VBox):
+    """Sliders for the problem and the step above the page of both. Where no widgets run (a saved notebook, a printed
+    page) the first problem's page stands in its place."""
 
-    from rlkit.figures import Drawing, label_axes, new_axes, styled
+    def __init__(self, groups: Groups) -> None:
+        some = next(iter(groups.values()))
+        longest = max(len(t) for episodes in groups.values() for t in episodes)
+        self.problem = ipywidgets.IntSlider(0, 0, len(some) - 1, description="problem")
+        self.step = ipywidgets.IntSlider(longest, 1, longest, description="step")
+        self.fallback = page_of(groups, 0, longest)
+        self.page = ipywidgets.HTML(self.fallback)
+        super().__init__([ipywidgets.HBox([self.problem, self.step]), self.page])
 
-    tables = []
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for name, episodes in groups.items():
-            sums = steps_frame(episodes).groupby("step")["reward"].sum() / len(episodes)
-            table = pd.DataFrame({"group": name, "step": sums.index, "reward": sums.to_numpy()})
-            ax.plot(table["step"], table["reward"], marker="o", label=f"{name} (return {sums.sum():.2f})")
-            tables.append(table)
-        ax.axhline(0, color="0.7", linewidth=0.6)
-        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-        label_axes(ax, "step of the episode", "reward, mean over episodes")
-        ax.legend()
-    return Drawing(fig, pd.concat(tables, ignore_index=True))
+        def show(_: Any) -> None:
+            self.page.value = page_of(groups, self.problem.value, self.step.value)
 
+        self.problem.observe(show, "value")
+        self.step.observe(show, "value")
 
-def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: str = "neurips") -> "Drawing":
-    """How often each action (row) is followed by each other (column), as shares of the row."""
-    import seaborn
-
-    from rlkit.figures import Drawing, new_axes, styled
-
-    counts = transition_counts(episodes, names)
-    counts = counts.loc[counts.sum(axis=1) > 0, counts.sum(axis=0) > 0]
-    shares = counts.div(counts.sum(axis=1), axis=0)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.8)
-        seaborn.heatmap(
-            shares, ax=ax, cmap="Blues", vmin=0, vmax=1, annot=True, fmt=".2f", annot_kws={"size": 6}
-        )
-        ax.set_xlabel("next action")
-        ax.set_ylabel("action")
-    return Drawing(fig, counts.rename_axis("action").reset_index())
+    def _repr_mimebundle_(self, **options: Any) -> dict[str, Any]:
+        return {**(super()._repr_mimebundle_(**options) or {}), "text/html": self.fallback}
 
 
-def compare_episodes(groups: Mapping[str, Sequence[Trajectory]]) -> Any:
+def compare_episodes(groups: Groups) -> Comparison:
     """A widget: choose a problem, step through it, and see what each group's policy did with it.
-
-    Where no widgets run (a saved notebook, a printed page) the first problem's tables stand in its place.
 
     Raises:
         UserError: the groups did not play the same problems.
     """
-    from rlkit.environments.stepper import Stepper
-
     problems = [[dict(t.problem) for t in episodes] for episodes in groups.values()]
     if not problems or not problems[0] or any(p != problems[0] for p in problems):
         raise UserError("The groups to compare must have played the same problems in the same order.")
-    return Stepper(groups)
+    return Comparison(groups)
 
 
-def page_of(groups: Mapping[str, Sequence[Trajectory]], problem: int, step: int) -> str:
+def page_of(groups: Groups, problem: int, step: int) -> str:
     """The first `step` steps of a problem's episode in every group, side by side, as HTML (texts escaped)."""
     parts = []
     for name, episodes in groups.items():

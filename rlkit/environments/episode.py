@@ -1,0 +1,102 @@
+"""One episode, whoever acts in it: an agent, the sampler of a run, or verl's workers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, Params, Problem, as_mapping
+from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.types import FinishReason, Message, Reward
+
+
+@dataclass
+class Episode:
+    """A running episode.
+
+    Attributes:
+        environment: its own, shared with no other episode.
+        messages: the chat that it began with.
+        observation: what the environment said last.
+        info: of the last step.
+        finish: None while it goes on; "done" (by the environment), "length" (no room for another turn) or "error".
+        error: the environment's defect.
+        confidence: the agent's probability of its last action's text, where it has one.
+    """
+
+    environment: BaseEnvironment
+    problem: Problem
+    messages: tuple[Message, ...]
+    observation: str
+    transitions: list[Transition] = field(default_factory=list)
+    info: Mapping[str, Any] = field(default_factory=dict)
+    finish: FinishReason | None = None
+    error: str | None = None
+    confidence: float | None = None
+
+    @classmethod
+    def begin(cls, environment: BaseEnvironment, problem: str | Problem) -> Self:
+        """An episode on a copy of `environment`. Raises UserError for a problem that makes no sense in it."""
+        environment = environment.own_copy()
+        problem = environment.read(problem) if isinstance(problem, str) else problem
+        observation = environment.reset(problem)
+        return cls(environment, problem, environment.messages(observation), observation)
+
+    def say(self, text: str) -> None:
+        """Take the step that a model's answer names."""
+        action, params = self.environment.parse_action(text)
+        self.act(action, params, text)
+
+    def act(self, action: str, params: str | Params | None, text: str | None = None) -> None:
+        """Take a step; `text` is how it was written. A defect of the environment is the episode's error, never a
+        zero."""
+        params = as_mapping(params)
+        written = self.environment.format_action(action, params)
+        text = written if text is None else text
+        known = not self.environment.actions or action in self.environment.actions
+        formatted = known and text.strip().removeprefix("Action:").strip() == written.strip()
+        try:
+            result = self.environment.step(action, params)
+        except Exception as error:
+            self.finish, self.error = "error", f"{type(error).__name__}: {error}"
+            return
+        before, valid = self.observation, bool(result.info["valid"])
+        self.observation, self.info = result.observation, result.info
+        self.transitions.append(
+            Transition(before, action, params, text, result.reward, self.observation, valid, formatted)
+        )
+        if result.done:
+            self.finish = "done"
+
+    @property
+    def success(self) -> bool:
+        return bool(self.info.get("success", False))
+
+    @property
+    def truncated(self) -> bool:
+        """A limit ended it: the environment's own, or that of the agent's tokens."""
+        return self.finish == "length" or bool(self.info.get("truncated"))
+
+    def reward(self) -> Reward:
+        """The undiscounted return; `correct` is success."""
+        if self.error is not None:
+            return Reward.failed(self.error)
+        steps = len(self.transitions)
+        valid = sum(t.valid for t in self.transitions) / steps
+        total = sum(t.reward for t in self.transitions)
+        return Reward.of(self.success, total, steps=steps, valid_actions=valid, truncated=self.truncated)
+
+    def trajectory(self) -> Trajectory:
+        """The episode as people and offline training read it. Raises BrokenEnvironment if its environment failed."""
+        if self.error is not None:
+            raise BrokenEnvironment(f"An episode of {self.environment.kind_name!r} failed: {self.error}")
+        return Trajectory(
+            self.environment.kind_name,
+            self.problem,
+            self.messages,
+            self.transitions,
+            success=self.success,
+            truncated=self.truncated,
+            confidence=self.confidence,
+            solution=self.environment.solution(),
+            options=self.environment.model_dump(mode="json"),
+        )

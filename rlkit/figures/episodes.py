@@ -1,0 +1,67 @@
+"""Figures of episodes in an environment: rewards by step, their distribution, and which action follows which."""
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+import seaborn
+from matplotlib.ticker import MaxNLocator
+
+from rlkit.environments.metrics import transition_counts
+from rlkit.environments.trajectory import Trajectory, steps_frame
+from rlkit.errors import UserError
+from rlkit.figures.axes import label_axes, new_axes
+from rlkit.figures.drawing import Drawing
+from rlkit.figures.theme import styled
+
+Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
+
+
+def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
+    """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
+    its group's mean return. Raises UserError where there are no groups."""
+    _require(groups)
+    tables = []
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        for name, episodes in groups.items():
+            sums = steps_frame(episodes).groupby("step")["reward"].sum() / len(episodes)
+            table = pd.DataFrame({"group": name, "step": sums.index, "reward": sums.to_numpy()})
+            ax.plot(table["step"], table["reward"], marker="o", label=f"{name} (return {sums.sum():.2f})")
+            tables.append(table)
+        ax.axhline(0, color="0.7", linewidth=0.6)
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+        label_axes(ax, "step of the episode", "reward, mean over episodes")
+        ax.legend()
+    return Drawing(fig, pd.concat(tables, ignore_index=True))
+
+
+def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:
+    """The share of episodes whose return is at most x, a line a group. Raises UserError where there are no groups."""
+    _require(groups)
+    rows = [(name, episode.total_reward) for name, episodes in groups.items() for episode in episodes]
+    table = pd.DataFrame(rows, columns=["group", "return"])
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.5)
+        seaborn.ecdfplot(table, x="return", hue="group", ax=ax)
+        label_axes(ax, "return of the episode", "share of episodes")
+    return Drawing(fig, table)
+
+
+def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: str = "neurips") -> Drawing:
+    """How often each action (row) is followed by each other (column), as shares of the row."""
+    counts = transition_counts(episodes, names)
+    counts = counts.loc[counts.sum(axis=1) > 0, counts.sum(axis=0) > 0]
+    shares = counts.div(counts.sum(axis=1), axis=0)
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.8)
+        seaborn.heatmap(
+            shares, ax=ax, cmap="Blues", vmin=0, vmax=1, annot=True, fmt=".2f", annot_kws={"size": 6}
+        )
+        ax.set_xlabel("next action")
+        ax.set_ylabel("action")
+    return Drawing(fig, counts.rename_axis("action").reset_index())
+
+
+def _require(groups: Groups) -> None:
+    if not groups or not all(groups.values()):
+        raise UserError("There is nothing to draw: give at least one group, and episodes in each.")
