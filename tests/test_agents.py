@@ -20,9 +20,9 @@ from rlkit.environments.metrics import (
     action_table,
     calibration_error,
     episode_metrics,
+    expert_order,
     metrics_text,
     optimality_gap,
-    structure,
     transition_counts,
 )
 from rlkit.environments.trajectory import load_trajectories, save_trajectories
@@ -71,7 +71,7 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
     data = trainer.prepare_training_data(episodes)
     weights = np.concatenate([e.weights for e in data])
     assert weights[weights > 0].mean() == pytest.approx(1.0)
-    tokenizer = trainer.setup_model().tokenizer
+    tokenizer = trainer.policy.tokenizer
     text = tokenizer.decode(data[0].response_ids[data[0].weights > 0])
     assert isinstance(text, str)
     assert text.split("<|im_end|>")[:-1] == [t.text for t in episodes[0].transitions]
@@ -175,7 +175,7 @@ def test_the_loss_is_the_weighted_mean_over_action_tokens_of_the_whole_batch():
     trainer = AgenticTrainer("ladder-30k", ENV)
     episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 6))
     data = trainer.prepare_training_data(episodes)
-    model, total, tokens = trainer.setup_model().model, 0.0, 0
+    model, total, tokens = trainer.policy.model, 0.0, 0
     for e in data:
         ids = torch.from_numpy(np.concatenate([e.prompt_ids, e.response_ids]))[None]
         logits = model(ids).logits[0, len(e.prompt_ids) - 1 : -1]
@@ -217,14 +217,14 @@ def test_every_method_makes_the_experts_moves_likelier_than_the_noise(method):
     losses = {}
     for name, agent in {"expert": ExpertAgent(), "random": RandomAgent()}.items():
         played = run_episodes(agent, ENV, problems)
-        chat = ChatTokens(trainer.setup_model())
+        chat = ChatTokens(trainer.policy)
         losses[name] = trainer.loss([encode(chat, t, np.ones(len(t))) for t in played])
     assert losses["expert"] < losses["random"] - 0.3
 
 
 def test_a_released_model_is_loaded_again_when_needed():
     trainer = AgenticTrainer("ladder-30k", ENV, AgenticConfig(max_response_length=40))
-    before, policy = trainer.test_inference(["3x + 7 = 16"]), weakref.ref(trainer.setup_model().model)
+    before, policy = trainer.test_inference(["3x + 7 = 16"]), weakref.ref(trainer.policy.model)
     trainer.release()
     assert policy() is None
     assert trainer.test_inference(["3x + 7 = 16"]) == before
@@ -234,7 +234,7 @@ def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
     trainer = AgenticTrainer("ladder-30k", ENV)
     folder = trainer.save(tmp_path / "model")
     adapted = AgenticTrainer(str(folder), ENV, AgenticConfig(epochs=1))
-    names = [n for n, p in adapted.setup_model().model.named_parameters() if p.requires_grad]
+    names = [n for n, p in adapted.policy.model.named_parameters() if p.requires_grad]
     assert names and all("lora_" in n and ("q_proj" in n or "v_proj" in n) for n in names)
     # On Qwen2.5-0.5B: 24 layers, q_proj 896 to 896 and v_proj 896 to 128, rank 8, of 494,032,768 weights.
     assert pytest.approx(0.0011, abs=5e-5) == 24 * 8 * ((896 + 896) + (896 + 128)) / 494_032_768
@@ -290,6 +290,30 @@ def test_trajectories_survive_a_file(tmp_path):
         load_trajectories(tmp_path / "none.jsonl")
 
 
+def test_trajectories_with_numpys_numbers_survive_a_file(tmp_path):
+    step = Transition("s", "go", {"value": np.int64(3)}, "go 3", np.float32(1.5), "t", np.bool_(True))  # type: ignore
+    episode = Trajectory("w", {"n": np.int64(1)}, ({"role": "user", "content": "s"},), [step])
+    (read,) = load_trajectories(save_trajectories([episode], tmp_path / "t.jsonl"))
+    assert (
+        read.transitions[0].params == {"value": 3} and read.total_reward == 1.5 and read.problem == {"n": 1}
+    )
+
+
+def test_noise_may_surround_an_agent_that_waits():
+    import asyncio
+
+    class Waiting(ExpertAgent):
+        async def choose(self, state, valid_actions):
+            await asyncio.sleep(0)
+            return state.environment.expert(), "as it was said", 0.25
+
+        def select_action(self, state, valid_actions):
+            raise AssertionError("is asked to choose")
+
+    (calm,) = run_episodes(NoisyAgent(Waiting(), 0.0), ENV, ["3x + 7 = 16"])
+    assert calm.success and calm.confidence == 0.25 and calm.transitions[0].text == "as it was said"
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -322,7 +346,7 @@ def test_episode_metrics_against_hand_computed_ones():
     assert value["success"] == 0.5 and value["return"] == pytest.approx((5 + 0.5) / 2)
     assert value["wasted_actions"] == 1.0 and value["valid_actions"] == pytest.approx((1 + 2 / 3) / 2)
     assert value["optimality_gap"] == pytest.approx((0 + 0.9) / 2)
-    assert value["structure"] == pytest.approx((1 + 2 * 2 / 5) / 2)
+    assert value["expert_order"] == pytest.approx((1 + 2 * 2 / 5) / 2) and value["structure"] == 1.0
     assert value["calibration_error"] == pytest.approx((0.05 + 0.85) / 2)
     assert (table["low"].dropna() <= table["high"].dropna()).all()
     assert "0.500 [" in str(metrics_text(table).loc["success", "model"])
@@ -332,7 +356,7 @@ def test_episode_metrics_against_hand_computed_ones():
     ] == pytest.approx(0.05)
     costly = [episode(-1.0), episode(-1.0, problem=1)]
     measured = episode_metrics({"expert": costly}, costly)["metric"].tolist()
-    assert "structure" in measured and "optimality_gap" not in measured
+    assert "expert_order" in measured and "optimality_gap" not in measured
     with pytest.raises(UserError, match="same list"):
         episode_metrics({"model": [bad, good]}, expert)
 
@@ -360,7 +384,7 @@ def test_a_share_of_none_or_all_is_not_certain():
 def test_measures_at_their_ends():
     assert calibration_error([1.0, 1.0], [True, True]) == 0.0
     assert calibration_error([0.5] * 4, [True, True, False, False]) == 0.0
-    assert structure(episode(1.0), episode(1.0)) == 1.0
+    assert expert_order(episode(1.0), episode(1.0)) == 1.0
     with pytest.raises(UserError, match="no gap"):
         optimality_gap(episode(1.0), episode(-1.0))
 
@@ -417,5 +441,5 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
     }), root=tmp_path, progress=False)  # fmt: skip
     assert run.status == "finished"
     policy = open_saved(run.folder, device).policy
-    assert policy.dtype == trainer.setup_model().dtype == torch.bfloat16
+    assert policy.dtype == trainer.policy.dtype == torch.bfloat16
     assert len(AgenticTrainer(policy, world, config, device=device).test_inference(["3x + 7 = 16"])) == 1

@@ -1,25 +1,30 @@
 """What every environment promises, and that the checker notices when one does not."""
 
+import importlib.util
 import pickle
 import shlex
 import string
+import sys
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 import pytest
+from pydantic import PrivateAttr
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
+from rlkit.environments.base import BrokenEnvironment
 from rlkit.environments.gymnasium_adapter import GymnasiumEnv
+from rlkit.environments.rollout import environment_task
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
 from rlkit.params import parse_overrides
 from rlkit.serving.cli import _online
 from rlkit.studies.file import load_one
 
-KINDS = ("mathematics", "business", "creative_writing")
+KINDS = ("mathematics", "business", "creative_writing", "line_walk")
 
 
 class Count(BaseEnvironment):
@@ -200,11 +205,11 @@ CASE: dict[str, Any] = {
             {"equations": ["x + y = 5"], "solution": {"x": 3, "y": 2}},
             "1 equations in 2 unknowns",
         ),
-        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "a solution for 2"),
+        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "does not solve x = 3"),
         (
             "mathematics",
             {"equations": ["x + y = 5", "2x + 2y = 10"], "solution": {"x": 3, "y": 2}},
-            "leave y open",
+            "more than one solution",
         ),
         ("mathematics", "x = " + "9" * 5000, "longer than 300"),
         ("mathematics", "x = 1e999", "no linear expression"),
@@ -233,6 +238,131 @@ def test_experts_master_problems_that_users_state():
     assert decided.success and decided.solution == "BAKERY"
 
 
+class Board(BaseEnvironment):
+    """Keeps its state in a list that it changes in place."""
+
+    actions: ClassVar[dict[str, str]] = {"add": "one more", "end": "finish"}
+    kind: Literal["board"] = "board"
+    _board: list = PrivateAttr(default_factory=list)
+
+    def problem(self, rng):
+        return {"n": int(rng.integers(1000))}
+
+    def begin(self, problem):
+        self._board[:] = [problem["n"]]
+        return str(self._board)
+
+    def act(self, action, params):
+        self._board.append(1)
+        return ActionResult(str(self._board), 1.0, action == "end", {"success": True})
+
+    def expert(self):
+        return ("add", {}) if len(self._board) < 3 else ("end", {})
+
+
+def test_episodes_beside_each_other_share_nothing():
+    env = Board()
+    check_environment(env, episodes=3)
+    episodes = run_episodes(ExpertAgent(), env, [{"n": 7}, {"n": 8}, {"n": 9}])
+    assert [e.transitions[-1].next_state for e in episodes] == [f"[{n}, 1, 1, 1]" for n in (7, 8, 9)]
+    env.reset({"n": 1})
+    environment_task(env, {"n": 2})
+    assert GymnasiumEnv(env).reset(options={"problem": {"n": 3}})[0] == "[3]"
+    assert env.step("add").observation == "[1, 1]"
+
+
+class Leaky(Board):
+    """Forgets to begin anew."""
+
+    def begin(self, problem):
+        self._board.append(problem["n"])
+        return str(self._board)
+
+
+def test_the_checker_notices_an_episode_that_goes_on_from_the_last_one():
+    with pytest.raises(UserError, match="different results"):
+        check_environment(Leaky(), episodes=2)
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), RuntimeError("x"), OSError("x"), AssertionError("x"), StopIteration()]
+)
+def test_what_an_environment_raises_leaves_step_and_reset_as_one_sentence(monkeypatch, error):
+    def fails(*_):
+        raise error
+
+    env = Count()
+    env.reset({"target": 3})
+    monkeypatch.setattr(Count, "act", fails)
+    with pytest.raises(BrokenEnvironment, match=rf"answered 'add' with {type(error).__name__}.*line \d+"):
+        env.step("add", "1")
+    monkeypatch.setattr(Count, "begin", fails)
+    with pytest.raises(UserError, match=f"no 'count' problem .{type(error).__name__}"):
+        env.reset({"target": 3})
+
+
+@pytest.mark.parametrize("arguments", [("valid", 2), ("train", -1)])
+def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
+    with pytest.raises(UserError, match="the split is 'train' or 'test', the number at least 0"):
+        Count().problems(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "value"),
+    [
+        ("**subtract_terms** 7", "subtract_terms", "7"),
+        ("**subtract_terms 7**", "subtract_terms", "7"),
+        ("`subtract_terms 7`", "subtract_terms", "7"),
+        ("`subtract_terms` `7`", "subtract_terms", "7"),
+        ("```\nsubtract_terms 7\n```", "subtract_terms", "7"),
+        ("Subtract_terms 7", "subtract_terms", "7"),
+        ("Action: subtract_terms 7", "subtract_terms", "7"),
+        ("**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "subtract_terms", "7"),
+        ("1. subtract_terms 7", "subtract_terms", "7"),
+        ("- **subtract_terms**: 7", "subtract_terms", "7"),
+        ("subtract_terms 7\nThat gives 3x = 9", "subtract_terms", "7"),
+        ("subtract_terms 7. That gives 3x = 9.", "subtract_terms", "7"),
+        ("We could distribute, but first:\nsubtract_terms 7", "subtract_terms", "7"),
+        ('subtract_terms {"value": "7"} gives 3x = 9', "subtract_terms", "7"),
+        ("subtract_terms $7$", "subtract_terms", "7"),
+    ],
+)
+def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text, action, value):
+    assert environments.parse("mathematics").parse_action(text) == (action, {"value": value})
+
+
+@pytest.mark.parametrize(
+    ("text", "observation"),
+    [
+        ("subtract_terms 7 from both sides", "3x = 9"),
+        ("subtract_terms(7) to isolate 3x", "3x = 9"),
+        ("identify_operation subtract_terms because 7 is in the way", "Yes. 3x + 7 = 16"),
+        ("state_answer x = 3, which solves it", "Right."),
+        ("**state_answer** the answer is 3.", "Right."),
+    ],
+)
+def test_words_around_algebra_are_no_part_of_it(text, observation):
+    env = environments.parse("mathematics")
+    env.reset("3x + 7 = 16")
+    assert env.step(*env.parse_action(text)).observation == observation
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "write_function\ndef solve(xs):\n    return 1\n",
+        "**write_function**\n```python\ndef solve(xs):\n    return 1\n```\nThis returns 1.",
+        "```\nwrite_function\ndef solve(xs):\n    return 1\n```",
+        "I will write_function now.\n\nwrite_function ```python\ndef solve(xs):\n    return 1\n```",
+    ],
+)
+def test_programs_keep_their_lines_whatever_is_around_them(text):
+    env = environments.parse("code_generation")
+    env.reset({"description": "d", "reference": "", "visible": [[1, 1]], "hidden": [[1, 1]]})
+    assert env.step(*env.parse_action(text)).info["valid"]
+    assert env.render() == "def solve(xs):\n    return 1\n"
+
+
 def test_gymnasium_accepts_our_environments():
     from gymnasium.utils.env_checker import check_env
 
@@ -259,6 +389,29 @@ def test_a_gymnasium_environment_acts_here():
     moves = ["down", "down", "right", "right", "down", "right"]
     results = [env.step(move) for move in moves]
     assert results[-1].reward == 1.0 and results[-1].done and results[-1].info["success"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "moves", "success"),
+    [
+        (
+            {"id": "CartPole-v1", "max_steps": 500},
+            ["action_0"] * 20,
+            False,
+        ),  # the pole falls, at a reward of 1
+        ({"id": "CartPole-v1", "success_return": 5}, ["action_0"] * 20, True),
+        ({"id": "CliffWalking-v1"}, ["up", *["right"] * 11, "down"], True),  # each step costs 1
+        ({"id": "CliffWalking-v1", "success_return": -12}, ["up", *["right"] * 11, "down"], False),
+    ],
+)
+def test_success_in_gymnasium_is_its_threshold_or_reaching_the_end(spec, moves, success):
+    if spec["id"] == "CliffWalking-v1":
+        spec = spec | {"names": ["up", "right", "down", "left"]}
+    env = environments.parse({"kind": "gymnasium", **spec})
+    env.reset({"seed": 0})
+    results = [env.step(move) for move in moves]
+    ended = next(r for r in results if r.done)
+    assert ended.info["success"] is success and not ended.info["truncated"]
 
 
 class Dial(gymnasium.Env):
@@ -325,6 +478,7 @@ def test_a_text_environment_of_gymnasium_acts_here_and_can_be_shown_outside_agai
         ({"id": "Nowhere-v0"}, "Nowhere-v0"),
         ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
         ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
+        ({"id": "FrozenLake-v1", "names": ["a", "a", "b", "c"]}, "names has 3 entries"),
         ({"id": "Pendulum-v1"}, "only Discrete and Text"),
     ],
 )
@@ -339,23 +493,23 @@ def test_a_seed_that_is_none_is_refused(seed):
         environments.parse("gymnasium").reset({"seed": seed})
 
 
-def test_the_template_is_a_working_environment(tmp_path, monkeypatch):
-    import importlib.util
-    import sys
-
-    monkeypatch.setattr(environments, "_entries", dict(environments._entries))
-    source, test = new_environment("line_walk", tmp_path, tmp_path)
+@pytest.mark.parametrize("name", ["my_walk", "state", "action_result", "invalid_action", "base_environment"])
+def test_the_template_is_a_working_environment_under_any_name(tmp_path, monkeypatch, name):
+    source, test = new_environment(name, tmp_path, tmp_path)
     for path in (source, test):
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec is not None and spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         monkeypatch.setitem(sys.modules, path.stem, module)
         spec.loader.exec_module(module)
-    module.test_line_walk_keeps_the_contract()
-    module.test_the_expert_of_line_walk_beats_a_random_agent()
-    for name in ("line_walk", "Not A Name", "mathematics", "class"):
-        with pytest.raises(UserError):
-            new_environment(name, tmp_path, tmp_path)
+    getattr(module, f"test_{name}_keeps_the_contract")()
+    getattr(module, f"test_the_expert_of_{name}_beats_a_random_agent")()
+
+
+@pytest.mark.parametrize("name", ["Not A Name", "mathematics", "class", "line_walk"])
+def test_a_name_that_cannot_be_a_new_environments_is_refused(tmp_path, name):
+    with pytest.raises(UserError, match="The name"):
+        new_environment(name, tmp_path, tmp_path)
 
 
 def test_the_online_run_that_a_new_environment_is_told_of_has_all_keys_it_needs():

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
-from rlkit.environments import text_quality as quality
 from rlkit.environments.business import cvar, expected
-from rlkit.environments.code_generation import same
-from rlkit.environments.code_problems import FAMILIES
-from rlkit.environments.sandboxed import call
+from rlkit.environments.code_generation import FAMILIES, call, same
 from rlkit.errors import UserError
 
 CASE = {
@@ -223,8 +221,8 @@ def test_a_program_that_hangs_is_ended():
 
 def test_counted_instructions_are_deterministic_and_grow_with_the_work():
     source = PROBLEM["reference"]
-    few, many = call(source, "solve", [([1] * 10,), ([1] * 100,)])
-    again = call(source, "solve", [([1] * 10,)])[0]
+    few, many = call(source, [[1] * 10, [1] * 100])
+    again = call(source, [[1] * 10])[0]
     assert few == again and 8 < many.executed / few.executed < 11 and many.value == 100
 
 
@@ -235,9 +233,7 @@ def test_every_reference_program_gives_the_computed_answers():
     assert len(seen) == len(FAMILIES)
     for p in problems[::3]:
         cases = p["visible"] + p["hidden"]
-        assert [c.value for c in call(p["reference"], "solve", [(a,) for a, _ in cases])] == [
-            b for _, b in cases
-        ]
+        assert [c.value for c in call(p["reference"], [a for a, _ in cases])] == [b for _, b in cases]
 
 
 @pytest.mark.parametrize("kind", ["business", "creative_writing", "code_generation"])

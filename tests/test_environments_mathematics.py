@@ -3,13 +3,20 @@
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 import sympy
 
 from rlkit.environments import environments
-from rlkit.environments.algebra import distance, rewrite
-from rlkit.environments.equations import parse_equation, parse_side, render_equation, solve, to_sympy
-from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.mathematics import (
+    Mathematics,
+    distance,
+    parse_equation,
+    parse_side,
+    render,
+    rewrite,
+    solve,
+)
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 
@@ -179,12 +186,26 @@ def test_a_problem_whose_solution_is_wrong_is_refused():
     ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"],
 )
 def test_rendering_is_read_back_as_the_same_state(text):
-    equation = parse_equation(text)
-    assert parse_equation(render_equation(equation)) == equation
-    x = sympy.Symbol("x")
-    left, right = (to_sympy(side, {"x": x}) for side in equation)
-    (value,) = sympy.solve(left - right, x)
-    assert solve((equation,)) == {"x": Fraction(int(value.p), int(value.q))}
+    system = (parse_equation(text),)
+    assert parse_equation(render(system)) == system[0]
+    assert solve(system) == {
+        n: Fraction(int(v.p), int(v.q)) for n, v in sympy_solution(render(system)).items()
+    }
+
+
+def test_systems_have_sympys_solutions_and_without_one_or_with_many_are_refused():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        size = int(rng.integers(1, 5))
+        a, b = rng.integers(-4, 5, (size, size)), rng.integers(-9, 10, size)
+        rows = [" + ".join(f"({c}){'wxyz'[i]}" for i, c in enumerate(row)) for row in a]
+        system = tuple(parse_equation(f"{row} = {c}") for row, c in zip(rows, b, strict=True))
+        if sympy.Matrix(a.tolist()).det():
+            found = sympy.Matrix(a.tolist()).solve(sympy.Matrix(b.tolist()))
+            assert solve(system) == {"wxyz"[i]: Fraction(int(v.p), int(v.q)) for i, v in enumerate(found)}
+        else:
+            with pytest.raises(UserError, match="solution"):
+                solve(system)
 
 
 def test_unusual_writing_is_understood():

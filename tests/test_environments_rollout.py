@@ -56,7 +56,7 @@ def test_appended_turns_are_the_templates_own_rendering(policy):
     task = environment_task(Mathematics(), "3x + 7 = 16")
     (episode,) = play_episodes([task], solve_script(policy), policy, GENEROUS)
     messages = list(task.prompt)
-    for step in episode.transitions:
+    for step in episode.episode.transitions:
         messages += [
             {"role": "assistant", "content": step.text},
             {"role": "user", "content": step.next_state},
@@ -115,7 +115,7 @@ def test_one_sampler_call_a_turn_for_all_that_live(policy):
     assert [c[:2] for c in script.calls] == [(3, 4), (12, 1), (12, 1), (12, 1)]
     assert len({c[2] for c in script.calls}) == 4 and script.calls[1][2] == derive(1, "turn", 1)
     assert [e.task.id for e in episodes] == [t.id for t in tasks for _ in range(4)]
-    assert [e.info["success"] for e in episodes] == [True] * 4 + [False] * 8
+    assert [e.episode.success for e in episodes] == [True] * 4 + [False] * 8
 
 
 def test_a_turn_that_was_cut_is_closed_by_the_template(policy):
@@ -143,7 +143,7 @@ def test_a_failing_environment_is_an_error_and_never_a_zero(policy, monkeypatch)
     assert r.finish_reason == "error" and r.reward is not None and r.reward.value is None
     assert "ZeroDivisionError: division by zero (test_environments_rollout.py, line " in str(r.reward.error)
     with pytest.raises(UserError, match="ZeroDivisionError"):
-        episode.trajectory()
+        episode.episode.trajectory()
 
 
 def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
@@ -162,7 +162,7 @@ def test_a_trajectory_of_a_model_reads_like_one_of_the_expert(policy):
     env = Mathematics()
     (mine,) = play_episodes([environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS)
     (expert,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
-    trajectory = mine.trajectory()
+    trajectory = mine.episode.trajectory()
     assert trajectory.transitions == expert.transitions and isinstance(trajectory.transitions[0], Transition)
     assert trajectory.success and trajectory.solution == "3"
     assert trajectory.confidence == pytest.approx(np.exp(-0.5 * (len("state_answer 3") + 1)))

@@ -30,8 +30,8 @@ class AgenticConfig(Section):
     """Softness of the weights: towards 0 only the best count, large values are plain behaviour cloning."""
     epochs: Positive = 4
     """Passes over the episodes."""
-    batch_size: Positive = 32
-    """Episodes an optimizer step, at most an eighth of them."""
+    batch_size: Positive | None = None
+    """Episodes an optimizer step. None: 32, or an eighth of them where that is fewer."""
     optim: Optimizer | None = None
     """None: cosine from 4e-3 where all weights train and 1e-3 for an adapter, after a warm-up of a fifth of the steps,
     at most 20."""

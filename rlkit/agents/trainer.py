@@ -33,7 +33,6 @@ from rlkit.types import Batch
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
 RATES = {"whole": 4e-3, "adapter": 1e-3}  # learning rates unless config.optim says another
-SMALLEST_EPOCH = 8  # optimizer steps: smaller data sets are divided into smaller batches
 SMALL_ADAPTER: dict[str, Any] = {  # 0.11 % of Qwen2.5-0.5B
     "lora_rank": 8,
     "lora_alpha": 16,
@@ -162,7 +161,7 @@ class AgenticTrainer:
             raise UserError("There are no examples to train on: prepare_training_data makes them.")
         policy, config, began = self.policy, self.config, time.perf_counter()
         counts = parameter_counts(policy.model)
-        size = min(config.batch_size, max(1, len(dataset) // SMALLEST_EPOCH))
+        size = config.batch_size or min(32, max(1, len(dataset) // 8))
         steps = config.epochs * -(-len(dataset) // size)
         trainer = self._trainer(steps)
         probe = [

@@ -11,16 +11,17 @@ fails, is dropped from its group.
 import asyncio
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 from verl.experimental.agent_loop.agent_loop import AgentLoopBase, AgentLoopOutput
 
 from rlkit.data.rows import from_verl
-from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.environments.base import environments
+from rlkit.environments.episode import Episode
 from rlkit.models.prompts import MarkedChat, encode_chats
 from rlkit.samplers.rollouts import ENVIRONMENT
-from rlkit.types import FinishReason, Reward
 from rlkit.verl.answers import Place, record
 from rlkit.verl.reward import PLACE, score_of
 
@@ -50,34 +51,22 @@ class RlkitAgentLoop(AgentLoopBase):
 
     async def _episode(self, sequence: "_Sequence", row: Mapping[str, Any]) -> AgentLoopOutput:
         problem, info = from_verl(row["reward_model"]["ground_truth"], row["extra_info"])
-        environment: BaseEnvironment = environments.parse(dict(info["environment"]))
-        environment.reset(problem)
+        episode = Episode.begin(environments.parse(dict(info["environment"])), problem)
         await sequence.start()
-        rewards: list[float] = []
-        result, valid, finish, error = None, 0, "error", None
-        while True:
+        while episode.finish is None:
             room = self.response_length - len(sequence.mask)
             text = await sequence.turn(min(room, self.max_turn_length or room))
-            try:
-                action, params = environment.parse_action(text)
-                result = await asyncio.to_thread(environment.step, action, params)
-            except Exception as defect:  # of the environment: the episode's error, never a zero
-                error = f"{type(defect).__name__}: {defect}"
-                break
-            rewards.append(float(result.reward))
-            valid += bool(result.info["valid"])
-            if result.done:
-                finish = "done"
-                break
-            if not await sequence.observe(result.observation):
-                finish = "length"  # before the observation: an episode ends on a token of the policy
-                break
-        reward = _episode_reward(rewards, valid, finish, result, error)
-        place = self._place(sequence, row, finish)
+            await asyncio.to_thread(episode.say, text)
+            if episode.finish is None and not await sequence.observe(episode.observation):
+                episode.finish = "length"  # before the observation: an episode ends on a token of the policy
+        rewards = [step.reward for step in episode.transitions]
+        reward = episode.reward()
+        if reward.error is None:
+            reward = replace(reward, parts={**reward.parts, "turn_rewards": rewards})
+        place = self._place(sequence, row, episode.finish)
         if self.answers:
             record(self.answers, place, row["data_source"], sequence.text(), reward)
-        scores = score_of(reward)
-        return sequence.output(place, scores, rewards)
+        return sequence.output(place, score_of(reward), rewards)
 
     def _place(self, sequence: "_Sequence", row: Mapping[str, Any], finish: str) -> Place:
         return {
@@ -92,20 +81,6 @@ class RlkitAgentLoop(AgentLoopBase):
             "finish_reason": finish,
             "turns": sequence.turns,
         }
-
-
-def _episode_reward(
-    rewards: list[float], valid: int, finish: FinishReason | str, result: Any, error: str | None
-) -> Reward:
-    """The undiscounted return; `correct` is success (as rlkit.environments.rollout has it)."""
-    if error is not None:
-        return Reward.failed(error)
-    cut = finish == "length" or bool(result.info.get("truncated"))
-    success = bool(result.info.get("success", False))
-    return Reward.of(
-        success, sum(rewards), steps=len(rewards), valid_actions=valid / len(rewards), truncated=cut,
-        turn_rewards=rewards,
-    )  # fmt: skip
 
 
 class _Sequence:

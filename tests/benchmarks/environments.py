@@ -14,9 +14,7 @@ import time
 import sympy
 
 from rlkit.agents import ExpertAgent, NoisyAgent, run_episodes
-from rlkit.environments.algebra import distance, expert_move, rewrite
-from rlkit.environments.equations import parse_equation, parse_side, render_equation, to_sympy
-from rlkit.environments.mathematics import Mathematics
+from rlkit.environments.mathematics import Mathematics, Side, distance, parse_equation, parse_side
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 
@@ -38,7 +36,7 @@ def with_sympy(episodes: list[Trajectory]) -> float:
     """Steps a second of a plain sympy state: both sides rewritten, and each new state solved to check it."""
     began = time.process_time()
     for episode in episodes:
-        left, right = (to_sympy(side, {"x": X}) for side in parse_equation(episode.problem["equations"][0]))
+        left, right = map(to_sympy, parse_equation(episode.problem["equations"][0]))
         truth = sympy.solve(left - right, X)
         for step in episode.transitions:
             try:
@@ -51,13 +49,21 @@ def with_sympy(episodes: list[Trajectory]) -> float:
     return sum(map(len, episodes)) / (time.process_time() - began)
 
 
+def to_sympy(side: Side) -> sympy.Expr:
+    """The side as a sympy expression."""
+    inner = (to_sympy(i) if isinstance(i, tuple) else X if i else 1 for _, i in side)
+    return sympy.Add(
+        *(sympy.Rational(c.numerator, c.denominator) * i for (c, _), i in zip(side, inner, strict=True))
+    )
+
+
 def move(side: sympy.Expr, action: str, value: str) -> sympy.Expr:
     """One side after an action."""
     if action in ("identify_operation", "state_answer"):
         return side
     if action in ("distribute", "combine_like_terms"):
         return sympy.expand(side)
-    term = to_sympy(parse_side(value), {"x": X})
+    term = to_sympy(parse_side(value))
     if action in ("multiply_terms", "divide_terms"):
         if term in (0, 1) or term.free_symbols:
             return side
@@ -85,8 +91,7 @@ def main(count: int = 2000) -> None:
     Waiting.most, began = 0, time.perf_counter()
     together = run_episodes(Waiting(), env, problems[:1000])
     seconds = time.perf_counter() - began
-    for function in (parse_side, parse_equation, render_equation, rewrite, distance, expert_move):
-        function.cache_clear()
+    distance.cache_clear()
     rates = {"rlkit, new problems": ours(env, episodes), "rlkit, problems seen before": ours(env, episodes)}
     peer = with_sympy(episodes[:50])
     print(f"{'':32} steps/s   ratio to sympy")
