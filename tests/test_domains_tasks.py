@@ -13,7 +13,7 @@ import pytest
 
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.code import PARAMETER, cases, compose
+from rlkit.domains.composed import STEPS, Program, cases, compose
 from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
@@ -113,12 +113,10 @@ def test_programs_are_graded_by_the_sandbox():
     assert [r.value for r in right] == [1] * 6 and [r.value for r in wrong] == [0] * 6
 
 
-def test_steps_say_in_words_code_and_function_the_same_number_of_constants():
-    from rlkit.domains.code import STEPS
-
+def test_steps_say_in_words_and_code_the_same_number_of_constants():
     for step in STEPS:
         assert ("{k}" in step.words) == ("{k}" in step.code), step.words
-        assert re.search(rf"\b{PARAMETER[step.takes]}\b", step.code)
+        assert re.search(rf"\b{Program((step,), (2,)).parameter}\b", step.code)
 
 
 def test_asked_for_inputs_are_the_only_ones():

@@ -1,4 +1,4 @@
-"""Programs: tasks with generated tests, and the scorer that runs a program against its tests in the sandbox."""
+"""Programs: the scorer that runs the program in a response against its tests in the sandbox."""
 
 import ast
 import builtins
@@ -6,239 +6,17 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+from typing import Any
 
-import numpy as np
-from pydantic import Field
-
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, literal
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, Ungradable, parse
 from rlkit.rewards.sandbox import programs
 from rlkit.rewards.sandbox.testing import TestCode
-from rlkit.seeds import generator
-from rlkit.types import Reward, Task
-
-# --- Programs composed of steps -----------------------------------------------------------------------
-# The function and the source of a step say the same thing twice, so that ground truth needs no execution of text;
-# the tests run the sources and compare.
-
-Type = Literal["list", "string", "integer"]
-PARAMETER: dict[Type, str] = {"list": "xs", "string": "s", "integer": "n"}
-HINT: dict[Type, str] = {"list": "list[int]", "string": "str", "integer": "int"}
-
-
-class Step(NamedTuple):
-    """`code` is an expression of the parameter's name; `{k}` stands for a constant from 2 to 5."""
-
-    takes: Type
-    gives: Type
-    words: str
-    code: str
-    run: Callable[[Any, int], Any]
-    invertible: bool = False
-
-
-def _rotated(x: Any, k: int) -> Any:
-    return x[k:] + x[:k]
-
-
-# fmt: off
-STEPS = (
-    Step("list", "list", "sort it in ascending order", "sorted(xs)", lambda x, k: sorted(x)),
-    Step("list", "list", "sort it in descending order", "sorted(xs, reverse=True)", lambda x, k: sorted(x)[::-1]),
-    Step("list", "list", "reverse it", "xs[::-1]", lambda x, k: x[::-1], True),
-    Step("list", "list", "multiply every element by {k}",
-         "[x * {k} for x in xs]", lambda x, k: [v * k for v in x], True),
-    Step("list", "list", "add {k} to every element", "[x + {k} for x in xs]", lambda x, k: [v + k for v in x], True),
-    Step("list", "list", "square every element", "[x * x for x in xs]", lambda x, k: [v * v for v in x]),
-    Step("list", "list", "drop the first element", "xs[1:]", lambda x, k: x[1:]),
-    Step("list", "list", "keep every second element from the first on", "xs[::2]", lambda x, k: x[::2]),
-    Step("list", "list", "keep the elements greater than {k}",
-         "[x for x in xs if x > {k}]", lambda x, k: [v for v in x if v > k]),
-    Step("list", "list", "keep the even elements",
-         "[x for x in xs if x % 2 == 0]", lambda x, k: [v for v in x if v % 2 == 0]),
-    Step("list", "list", "append its length", "xs + [len(xs)]", lambda x, k: [*x, len(x)], True),
-    Step("list", "list", "replace it by its running sums",
-         "[sum(xs[:i + 1]) for i in range(len(xs))]", lambda x, k: [sum(x[: i + 1]) for i in range(len(x))], True),
-    Step("list", "integer", "take the sum of its elements", "sum(xs)", lambda x, k: sum(x)),
-    Step("list", "integer", "take the sum of the squares of its elements",
-         "sum(x * x for x in xs)", lambda x, k: sum(v * v for v in x)),
-    Step("list", "integer", "take its largest element, or 0 if it is empty",
-         "max(xs, default=0)", lambda x, k: max(x, default=0)),
-    Step("list", "integer", "take its largest element minus its smallest, or 0 if it is empty",
-         "max(xs, default=0) - min(xs, default=0)", lambda x, k: max(x, default=0) - min(x, default=0)),
-    Step("list", "string", "join its elements into a string with hyphens",
-         '"-".join(map(str, xs))', lambda x, k: "-".join(map(str, x)), True),
-    Step("string", "string", "reverse it", "s[::-1]", lambda x, k: x[::-1], True),
-    Step("string", "string", "sort its characters", '"".join(sorted(s))', lambda x, k: "".join(sorted(x))),
-    Step("string", "string", "convert it to upper case", "s.upper()", lambda x, k: x.upper()),
-    Step("string", "string", "move its first {k} characters to the end", "s[{k}:] + s[:{k}]", _rotated, True),
-    Step("string", "string", "write every character twice",
-         '"".join(c + c for c in s)', lambda x, k: "".join(c + c for c in x), True),
-    Step("string", "string", "keep every second character from the first on", "s[::2]", lambda x, k: x[::2]),
-    Step("string", "string", "append its first character", "s + s[:1]", lambda x, k: x + x[:1], True),
-    Step("string", "string", "remove its last character", "s[:-1]", lambda x, k: x[:-1]),
-    Step("string", "list", "list its code points", "[ord(c) for c in s]", lambda x, k: [ord(c) for c in x], True),
-    Step("string", "integer", "sum its code points", "sum(ord(c) for c in s)", lambda x, k: sum(map(ord, x))),
-    Step("integer", "integer", "multiply it by {k}", "n * {k}", lambda x, k: x * k, True),
-    Step("integer", "integer", "add {k}", "n + {k}", lambda x, k: x + k, True),
-    Step("integer", "integer", "square it", "n * n", lambda x, k: x * x),
-    Step("integer", "integer", "add the sum of its decimal digits (ignoring a sign)",
-         "n + sum(int(d) for d in str(abs(n)))", lambda x, k: x + sum(map(int, str(abs(x))))),
-    Step("integer", "string", "write it as a decimal string", "str(n)", lambda x, k: str(x), True),
-    Step("integer", "list", "take the list of its decimal digits (ignoring a sign)",
-         "[int(d) for d in str(abs(n))]", lambda x, k: [int(d) for d in str(abs(x))]),
-)
-# fmt: on
-
-
-class Program(NamedTuple):
-    """A chain of steps with their constants, applied to one parameter."""
-
-    steps: tuple[Step, ...]
-    constants: tuple[int, ...]
-
-    @property
-    def takes(self) -> Type:
-        return self.steps[0].takes
-
-    def run(self, value: Any) -> Any:
-        for step, k in zip(self.steps, self.constants, strict=True):
-            value = step.run(value, k)
-        return value
-
-    def source(self, name: str = "solve") -> str:
-        """The function's source: one assignment a step."""
-        lines = [f"def {name}({PARAMETER[self.takes]}: {HINT[self.takes]}) -> {HINT[self.steps[-1].gives]}:"]
-        for step, k in zip(self.steps, self.constants, strict=True):
-            lines.append(f"    {PARAMETER[step.gives]} = {step.code.format(k=k)}")
-        return "\n".join([*lines, f"    return {PARAMETER[self.steps[-1].gives]}"])
-
-    def words(self) -> str:
-        return "; then ".join(s.words.format(k=k) for s, k in zip(self.steps, self.constants, strict=True))
-
-
-def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> Program:
-    """A program of `length` steps whose types fit; no step stands twice."""
-    pool = [s for s in STEPS if s.invertible or not invertible]
-    kinds: list[Type] = ["list", "string", "integer"]
-    at = kinds[int(rng.integers(3))]
-    chosen: list[Step] = []
-    while len(chosen) < length:
-        fitting = [s for s in pool if s.takes == at and s not in chosen]
-        if not fitting:  # a dead end: all steps of this type are used
-            break
-        chosen.append(fitting[int(rng.integers(len(fitting)))])
-        at = chosen[-1].gives
-    return Program(tuple(chosen), tuple(int(k) for k in rng.integers(2, 6, size=len(chosen))))
-
-
-def an_input(rng: np.random.Generator, kind: Type) -> Any:
-    """A random argument: 3 to 8 numbers of -20 … 40, 4 to 9 letters, or a number of -99 … 999."""
-    if kind == "list":
-        return [int(k) for k in rng.integers(-20, 41, size=int(rng.integers(3, 9)))]
-    if kind == "string":
-        return "".join(chr(97 + int(k)) for k in rng.integers(26, size=int(rng.integers(4, 10))))
-    return int(rng.integers(-99, 1000))
-
-
-def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[Any, Any]]:
-    """`count` different inputs with their outputs."""
-    found: dict[str, tuple[Any, Any]] = {}
-    while len(found) < count:
-        value = an_input(rng, program.takes)
-        found[repr(value)] = (value, program.run(value))
-    return list(found.values())
-
-
-# --- Tasks --------------------------------------------------------------------------------------------
-
-READ: dict[Type, str] = {
-    "list": "list(map(int, input().split()))",
-    "string": "input()",
-    "integer": "int(input())",
-}
-SHOWN: dict[Type, str] = {"list": "a list of integers", "string": "a string", "integer": "an integer"}
-LINE: dict[Type, str] = {
-    "list": "integers separated by spaces",
-    "string": "a string",
-    "integer": "an integer",
-}
-
-
-@sources.register("programs")
-class Programs(Source):
-    """Functions of a list, a string or an integer, composed of steps, with generated tests.
-
-    `extra_info["solution"]` is the reference solution in a fence; all tests were computed from it.
-    """
-
-    makes: ClassVar[tuple[str, ...]] = ("codegen__composed",)
-    kind: Literal["programs"] = "programs"
-    steps: Annotated[int, Field(ge=1, le=6)] = 3
-    """Most steps; drawn evenly from 1 up to it."""
-    tests: Annotated[int, Field(ge=3, le=50)] = 8
-    """Hidden tests."""
-    form: Literal["functional", "stdin", "both"] = "both"
-    """functional: assertions on a function. stdin: a whole program that reads and prints."""
-
-    def task(self, index: int) -> Task:
-        rng = generator("programs", self.steps, self.tests, self.form, index)
-        stdin = self.form == "stdin" or (self.form == "both" and bool(rng.integers(2)))
-        program, tests = Program((), ()), []
-        while len({repr(out) for _, out in tests}) < self.tests // 2:  # outputs that tell programs apart
-            program = compose(rng, int(rng.integers(1, self.steps + 1)))
-            tests = cases(rng, program, self.tests + 1)
-        example, tests = tests[0], tests[1:]
-        question, truth, code = (_stdin if stdin else _functional)(program, example, tests)
-        return Task.ask(
-            "codegen__composed",
-            question,
-            json.dumps(truth),
-            ability="codegen",
-            extra_info={
-                "index": index,
-                "difficulty": len(program.steps),
-                "reference": code,
-                "solution": f"```python\n{code}\n```",
-            },
-        )
-
-
-def _functional(
-    program: Program, example: tuple[Any, Any], tests: list[tuple[Any, Any]]
-) -> tuple[str, Any, str]:
-    question = (
-        f"Write a Python function `solve({PARAMETER[program.takes]})` that takes {SHOWN[program.takes]} "
-        f"and does the following: {program.words()}; then return the result.\nFor example, "
-        f"solve({example[0]!r}) returns {example[1]!r}.\nAnswer with the function in a ```python fence."
-    )
-    checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in tests)
-    return question, {"functional": checks}, program.source()
-
-
-def _stdin(program: Program, example: tuple[Any, Any], tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
-    gives = program.steps[-1].gives
-    question = (
-        f"Write a Python program that reads one line with {LINE[program.takes]} and does the following: "
-        f"{program.words()}; then print the result{' separated by spaces' if gives == 'list' else ''}.\n"
-        f"For example, for the input\n{line(example[0])}\nit prints\n{line(example[1])}\n"
-        "Answer with the whole program in a ```python fence."
-    )
-    printed = "print(*result)" if gives == "list" else "print(result)"
-    code = f"{program.source()}\n\nresult = solve({READ[program.takes]})\n{printed}"
-    truth = {"inputs": [line(v) + "\n" for v, _ in tests], "outputs": [line(out) + "\n" for _, out in tests]}
-    return question, truth, code
-
-
-def line(value: Any) -> str:
-    """A value as one line of standard input or output."""
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
-
+from rlkit.types import Reward
 
 # --- The program in a response ------------------------------------------------------------------------
 
@@ -246,10 +24,10 @@ _TAGS = ("python", "python3", "py", "py3", "pypy", "pypy3", "python2", "cpython"
 _MARKED = re.compile(r"\[(?:BEGIN|PYTHON)\]\n?(.*?)(?:\[DONE\]|\[/PYTHON\]|\[END\]|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^(?P<before>.*?)(?:`{3,}|~{3,})[ \t]*(?P<tag>\w*)", re.DOTALL)
 _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=[^=]", re.MULTILINE)
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_BEGUN = re.compile(r"^(?:from|import|def|class|@)\b.*", re.DOTALL | re.MULTILINE)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
-_STATEMENTS = (ast.FunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom, ast.Assign, ast.AugAssign, ast.For,
-               ast.While, ast.If, ast.Return, ast.With, ast.Try)  # fmt: skip
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str | None:
@@ -270,66 +48,61 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
     bodies = _bodies(after_thinking(response).replace("\r\n", "\n"))
     if not bodies:
         return None
-    scores = [len({*_defined(body)} & {*wanted}) if wanted else bool(_READS.search(body)) for body in bodies]
-    best = max(scores)
-    at = [index for index, n in enumerate(scores) if n == best][-1]
-    program = bodies[at].removeprefix("\ufeff")
-    return _continued(start, program) if wanted and not best else _joined(bodies, at, {*wanted})
+    names = [{name for pair in _DEFINED.findall(body) for name in pair} for body in bodies]
+    scores = [
+        len(n & {*wanted}) if wanted else bool(_READS.search(body))
+        for n, body in zip(names, bodies, strict=True)
+    ]
+    at = max(range(len(bodies)), key=lambda index: (scores[index], index))
+    program = bodies.pop(at).removeprefix("\ufeff")
+    if wanted and not scores[at]:
+        return _continued(start, program)
+    for body in [*bodies[:at][::-1], *bodies[at:]]:
+        if _completes(body, program, {*wanted}):
+            program = f"{body}\n{program}"
+    return program
 
 
 def _bodies(text: str) -> list[str]:
     """The fences that may hold Python; the whole text where there is no fence."""
+    before_done, done, _ = text.partition("[DONE]")
     if marked := _MARKED.findall(text):
         text = marked[-1]
-    elif "[DONE]" in text and _is_program(text.partition("[DONE]")[0]):  # the prompt wrote [BEGIN]
-        text = text.partition("[DONE]")[0]
+    elif done and _is_program(before_done):  # the prompt wrote [BEGIN]
+        text = before_done
     first = _FENCE.match(text)
     if first is None:
         return [text]
     if not first["tag"] and _is_program(first["before"]):
         text = "```python\n" + text  # the prompt opened it
-    marks = "~~~" if "```" not in text else "```"
-    found = [
-        (tag.split(" ")[0].split("{")[0], body) for tag, body in fences(f"{text}\n{marks}") if body.strip()
-    ]
-    for tags in (_TAGS, ("",)):
-        if bodies := [body for tag, body in found if tag in tags]:
-            return bodies
-    return []
+    closed = fences(f"{text}\n{'```' if '```' in text else '~~~'}")
+    found = [(tag.split(" ")[0].split("{")[0], body) for tag, body in closed if body.strip()]
+    return [body for tag, body in found if tag in _TAGS] or [body for tag, body in found if not tag]
+
+
+def _statements(text: str) -> list[ast.stmt]:
+    """None where the text is no Python."""
+    try:
+        return ast.parse(text).body
+    except _NO_PYTHON:
+        return []
 
 
 def _is_program(text: str) -> bool:
     """Whether a text is Python, and more than a word of prose that happens to be an expression."""
-    try:
-        body = ast.parse(textwrap.dedent(text)).body
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    calls = [n for n in body if isinstance(n, ast.Expr) and isinstance(n.value, ast.Call)]
-    return bool(calls) or any(isinstance(n, _STATEMENTS) for n in body)
+    body = _statements(textwrap.dedent(text))
+    return any(not isinstance(n, ast.Expr | ast.AnnAssign) or isinstance(n.value, ast.Call) for n in body)
 
 
-def _defined(program: str) -> set[str]:
-    return {name for pair in _DEFINED.findall(program) for name in pair if name}
-
-
-def _joined(bodies: list[str], at: int, wanted: set[str]) -> str:
-    """The fence `at`, behind the fences of definitions only that bind names which it uses, or are wanted, and lacks."""
-    program = bodies[at].removeprefix("\ufeff")
-    for body in [*bodies[:at][::-1], *bodies[at + 1 :]]:
-        try:
-            tree, other = ast.parse(program), ast.parse(body)
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        used = {n.id for n in ast.walk(tree) if isinstance(n, ast.Name) and n.id not in dir(builtins)}
-        lacking = (used | wanted) - {name for node in ast.walk(tree) for name in _binds(node)}
-        kinds = {isinstance(node, _DEFINITIONS) for node in other.body if not isinstance(node, ast.Assign)}
-        if (
-            kinds == {True}
-            and "__future__" not in program
-            and lacking & {name for node in other.body for name in _binds(node)}
-        ):
-            program = f"{body}\n{program}"
-    return program
+def _completes(body: str, program: str, wanted: set[str]) -> bool:
+    """Whether a fence consists of definitions, of which the program uses, or the tests want, one that it lacks."""
+    nodes = [node for statement in _statements(program) for node in ast.walk(statement)]
+    wanted = wanted | {n.id for n in nodes if isinstance(n, ast.Name)} - {*dir(builtins)}
+    lacking = wanted - {name for node in nodes for name in _binds(node)}
+    others = _statements(body)
+    bound = {name for node in others for name in _binds(node)}
+    kinds = {isinstance(node, _DEFINITIONS) for node in others if not isinstance(node, ast.Assign)}
+    return bool(nodes) and kinds == {True} and bool(lacking & bound) and "__future__" not in program
 
 
 def _binds(node: ast.AST) -> set[str]:
@@ -346,9 +119,7 @@ def _binds(node: ast.AST) -> set[str]:
 
 def _continued(start: str, body: str) -> str:
     """A function's body behind the function's beginning, if that makes a program; else the body as it is."""
-    begun = re.search(
-        r"^(?:from|import|def|class|@)\b.*", start.partition("```\n")[0], re.DOTALL | re.MULTILINE
-    )
+    begun = _BEGUN.search(start.partition("```\n")[0])
     code = begun[0].rstrip().removesuffix("```").rstrip() if begun else ""
     for indented in (textwrap.indent(textwrap.dedent(body), "    "), "    " + body.lstrip(" ")):
         if code and _is_program(f"{code}\n{indented}"):
@@ -394,20 +165,15 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     Raises:
         UserError, Ungradable: the truth is broken, or its tests check nothing; the sandbox lacks a package.
     """
-    truth = _truth(ground_truth)
-    prefix = str(extra_info.get("prefix") or "")
-    entry = extra_info.get("entry_point") or extra_info.get("function_name")
-    text = next((truth[kind] for kind in _TESTS if kind in truth), None)
-    _check_python(prefix, "prefix")
-    tests = None if text is None else TestCode(text, prefix, entry, "pytest" in truth)
-    wanted = tests.free | {tests.entry or ""} if tests else {str(truth.get("fn_name") or "")} - {""}
-    program = extract(response, wanted, _start(extra_info))
+    truth, tests = _truth(ground_truth, extra_info)
+    wanted = tests.free | {tests.entry or ""} if tests else {str(truth.get("fn_name") or "")}
+    program = extract(response, wanted - {""}, _start(extra_info))
     if program is None or not program.strip():
         return Reward.of(False, reason="no program")
     try:
         if not ast.parse(program).body:
             return Reward.of(False, reason="the program is empty")
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+    except _NO_PYTHON as error:
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
     grading.extend(grading.settings.total_timeout + _MARGIN)
     if tests is None:
@@ -419,17 +185,22 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     return _result(grading, outcome.passed, outcome.total, outcome.error, **trusted)
 
 
-def _truth(ground_truth: Any) -> dict[str, Any]:
-    """The truth as a mapping. Raises UserError for one that no program can be judged by."""
+def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], TestCode | None]:
+    """The truth, and its test code if it has any. Raises UserError for one that no program can be judged by."""
     if isinstance(ground_truth, str):
         ground_truth = _json(ground_truth, ground_truth)
     truth = parse(ground_truth, dict, "a program")
-    for kind in _TESTS:
-        if kind in truth:
-            if not isinstance(truth[kind], str) or not truth[kind].strip():
-                raise UserError("The test code of a program is empty.")
-            _check_python(truth[kind], "test code")
-            return truth
+    prefix = str(extra_info.get("prefix") or "")
+    entry = extra_info.get("entry_point") or extra_info.get("function_name")
+    for kind in [kind for kind in _TESTS if kind in truth]:
+        if not isinstance(truth[kind], str) or not truth[kind].strip():
+            raise UserError("The test code of a program is empty.")
+        try:
+            return truth, TestCode(truth[kind], prefix, entry, kind == "pytest")
+        except _NO_PYTHON as error:
+            raise UserError(
+                f"The test code of a program, or the prefix before it, is no Python: {error}."
+            ) from None
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise UserError(
@@ -438,21 +209,9 @@ def _truth(ground_truth: Any) -> dict[str, Any]:
         )
     if len(inputs) != len(outputs) or not inputs:
         raise UserError(f"A program has {len(inputs)} inputs and {len(outputs)} outputs.")
-    if truth.get("checker"):
-        _check_python(truth["checker"], "checker")
-    return truth
-
-
-def _check_python(code: Any, what: str) -> None:
-    try:
-        ast.parse(code)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise UserError(f"The {what} of a program is no Python: {error}.") from None
-
-
-def _seconds(grading: Grading) -> float:
-    """For the next test."""
-    return max(0.1, min(grading.settings.timeout, grading.remaining() - _MARGIN))
+    if truth.get("checker") and not _statements(truth["checker"]):
+        raise UserError("The checker of a program is no Python.")
+    return truth, None
 
 
 def _result(grading: Grading, passed: int, total: int, reason: str | None, **parts: Any) -> Reward:
@@ -466,13 +225,19 @@ def _result(grading: Grading, passed: int, total: int, reason: str | None, **par
 
 
 def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
-    """Standard input and output."""
-    passed, reason = 0, None
-    for given, expected in zip(map(_text, truth["inputs"]), map(_text, truth["outputs"]), strict=True):
-        outcome = programs.run_script(grading, program, given, _seconds(grading))
-        failure = _failure(outcome, expected, bool(truth.get("checker")))
-        if failure is None and truth.get("checker"):
-            failure = _rejected(grading, truth["checker"], given, outcome.stdout.decode(), expected)
+    """Standard input and output; lists are lines."""
+    passed, reason, checker = 0, None, truth.get("checker")
+    for test in zip(truth["inputs"], truth["outputs"], strict=True):
+        given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
+        outcome = _script(grading, program, given)
+        failure = _failure(outcome)
+        printed = outcome.stdout.decode(errors="surrogateescape")
+        if failure is None and checker:
+            values = {"checker": checker, "inp": given, "out": printed, "expected": expected}
+            accepts = _script(grading, _CHECKER, json.dumps(values)).stdout == b"ok\n"
+            failure = None if accepts else "the checker rejects the output"
+        elif failure is None and not same_output(printed, expected):
+            failure = "wrong output"
         passed += failure is None
         reason = reason or failure
         if failure and (not grading.settings.partial_credit or failure == "time"):
@@ -480,23 +245,17 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     return _result(grading, passed, len(truth["inputs"]), reason)
 
 
-def _text(value: Any) -> str:
-    """A test's input or output; lists are lines."""
-    return "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+def _script(grading: Grading, program: str, stdin: str) -> programs.Outcome:
+    left = grading.remaining() - _MARGIN
+    return programs.run_script(grading, program, stdin, max(0.1, min(grading.settings.timeout, left)))
 
 
-def _failure(outcome: programs.Outcome, expected: str, has_checker: bool) -> str | None:
-    """Why a test failed, or None."""
-    if outcome.reason:
-        return outcome.reason
-    if outcome.status != 0:
+def _failure(outcome: programs.Outcome) -> str | None:
+    """Why a program did not end well, or None."""
+    if outcome.status != 0 and outcome.reason is None:
         last = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         return f"exit status {outcome.status}: {last}"[:200]
-    try:
-        printed = outcome.stdout.decode("utf-8")
-    except UnicodeDecodeError:
-        return "the output is not UTF-8"
-    return None if has_checker or same_output(printed, expected) else "wrong output"
+    return outcome.reason
 
 
 _CHECKER = """import json, sys
@@ -510,52 +269,42 @@ print("ok" if values.get("ok") is True else "no")
 """
 
 
-def _rejected(grading: Grading, checker: str, given: str, printed: str, expected: str) -> str | None:
-    values = json.dumps({"checker": checker, "inp": given, "out": printed, "expected": expected})
-    outcome = programs.run_script(grading, _CHECKER, values, _seconds(grading))
-    return None if outcome.ok and outcome.stdout.strip() == b"ok" else "the checker rejects the output"
-
-
 def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Arguments and values."""
     calls = [_arguments(given) for given in truth["inputs"]]
-    plain, unwrapped = _values(truth["inputs"], truth["outputs"])
-    right = [
-        [],
-        [],
-    ]  # whether each call gave the value that is written, and the one that is wrapped in a list
+    forms = _values(truth["inputs"], truth["outputs"])
+    right: list[list[bool]] = [[] for _ in forms]  # whether each call gave the value in this form
 
     def enough(call: programs.Call, index: int) -> bool:
-        for values, so_far in ((plain, right[0]), (unwrapped, right[1])):
-            so_far.append(call.error is None and values is not None and same_value(call.value, values[index]))
-        return not grading.settings.partial_credit and not all(right[0]) and not all(right[1])
+        for values, so_far in zip(forms, right, strict=True):
+            so_far.append(call.error is None and same_value(call.value, values[index]))
+        return not grading.settings.partial_credit and not any(map(all, right))
 
     seconds = max(0.1, grading.remaining() - _MARGIN)
     found = programs.call_function(grading, program, truth["fn_name"], calls, seconds, enough)
-    best = max(sum(right[0]), sum(right[1]))
+    best = max(map(sum, right))
     errors = [call.error for call in found if call.error]
-    reason = errors[0] if errors else None if best == len(calls) else "wrong value"
-    return _result(grading, best, len(calls), reason)
+    return _result(
+        grading, best, len(calls), errors[0] if errors else None if best == len(calls) else "wrong value"
+    )
 
 
 def _arguments(given: Any) -> list[Any]:
     """A test's arguments: a list of them, or text with one JSON value a line."""
-    if isinstance(given, list):
-        return given
-    if isinstance(given, dict):
-        return [given]
+    if isinstance(given, list | dict):
+        return given if isinstance(given, list) else [given]
     return [_json(line, line) for line in str(given).split("\n") if line.strip()]
 
 
-def _values(inputs: list[Any], outputs: list[Any]) -> tuple[list[Any] | None, list[Any] | None]:
-    """The expected values as they are written, and as they are where every one is wrapped in a list, as in APPS.
+def _values(inputs: list[Any], outputs: list[Any]) -> list[list[Any]]:
+    """The expected values as they are written, and as they are if every one is wrapped in a list, as in APPS.
 
     Nothing tells the two apart where all outputs are lists of one: then a program may meet either, but in all tests
     the same."""
     if not all(isinstance(given, list) for given in inputs):
-        return [_json(output, output) if isinstance(output, str) else output for output in outputs], None
+        return [[_json(output, output) if isinstance(output, str) else output for output in outputs]]
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
-    return outputs, [output[0] for output in outputs] if wrapped else None
+    return [outputs, [output[0] for output in outputs]] if wrapped else [outputs]
 
 
 def _json(text: str, default: Any) -> Any:

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
-from rlkit.domains.code import PARAMETER, an_input, compose, same_value
+from rlkit.domains.code import same_value
+from rlkit.domains.composed import an_input, compose
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, parse
 from rlkit.rewards.sandbox import programs
@@ -69,7 +70,7 @@ class CodeIO(Source):
         rng = generator("code_io", self.steps, self.predict, index)
         wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
         program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        name = PARAMETER[program.takes]
+        name = program.parameter
         value = an_input(rng, program.takes)
         pair = {"input": {name: value}, "output": program.run(value)}
         given = "output" if wanted == "input" else "input"
