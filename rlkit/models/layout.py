@@ -7,6 +7,7 @@ attention kernels want them otherwise, on padded tiles or with cumulative length
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,25 +29,28 @@ class Layout:
     index: Tensor
     present: Tensor
 
-    @property
+    @cached_property
     def inner(self) -> Tensor:
         """(B, T-1) true where a response token is an input: the last one is predicted only."""
         return self.present[:, 1:]
 
+    def chosen(self, values: Tensor, mask: Tensor) -> Tensor:
+        """Those of padded `values` that are packed, row by row."""
+        return values[mask]
+
     def pack(self, prompts: Tensor, responses: Tensor) -> Tensor:
         """(N,) the inputs of a pass in packed order, from prompts (P, S) and responses (B, T)."""
-        return torch.cat((prompts[self.prompt_mask], responses[:, :-1][self.inner]))
+        return torch.cat((self.chosen(prompts, self.prompt_mask), self.chosen(responses[:, :-1], self.inner)))
 
     def targets(self, responses: Tensor) -> Tensor:
         """(M,) what is predicted: each response's first token, then the others row by row."""
-        return torch.cat((responses[:, 0], responses[:, 1:][self.inner]))
+        return torch.cat((responses[:, 0], self.chosen(responses[:, 1:], self.inner)))
 
     def board(self, values: Tensor) -> Tensor:
         """Values (M,) in the order of `targets` as (B, T), zero where there is no token."""
-        first, rest = values.split((len(self.present), len(values) - len(self.present)))
-        return torch.cat(
-            (first[:, None], rest.new_zeros(self.inner.shape).masked_scatter(self.inner, rest)), 1
-        )
+        first, rest = values.tensor_split([len(self.present)])
+        rest = rest.new_zeros(self.inner.shape).masked_scatter(self.inner, rest)
+        return torch.cat((first[:, None], rest), 1)
 
     @cached_property
     def lengths(self) -> Tensor:
@@ -66,11 +70,10 @@ class Layout:
     @cached_property
     def positions(self) -> Tensor:
         """(N,) position of each packed token in its sequence."""
-        prompts, inner = self.prompt_mask, self.inner
-        of_prompts = torch.arange(prompts.shape[1], device=prompts.device).expand(prompts.shape)[prompts]
-        steps = torch.arange(inner.shape[1], device=inner.device)
-        of_responses = (self.lengths[self.index][:, None] + steps)[inner]
-        return torch.cat((of_prompts, of_responses))
+        prompts, device = self.prompt_mask, self.index.device
+        of_prompts = torch.arange(prompts.shape[1], device=device).expand(prompts.shape)
+        of_responses = self.lengths[self.index][:, None] + torch.arange(self.inner.shape[1], device=device)
+        return torch.cat((self.chosen(of_prompts, prompts), self.chosen(of_responses, self.inner)))
 
     @cached_property
     def tiles(self) -> "Tiles":
@@ -96,17 +99,12 @@ class Layout:
         place = torch.arange(int(keys.sum()), device=ends.device) - (ends - keys)[row]
         inside = place < seen[row]
         keys_at = torch.where(inside, prompt_starts[row] + place, own_starts[row] + place - seen[row])
-        zero = ends.new_zeros(1)
 
-        def cumulative(values: Tensor) -> Tensor:
-            return torch.cat((zero, values.cumsum(0))).int()
+        def cumulative(values: Tensor) -> tuple[Tensor, int]:
+            sums = torch.cat((ends.new_zeros(1), values.cumsum(0))).int()
+            return sums, int(values.max()) if len(values) else 0
 
-        return Ragged(
-            keys_at,
-            (cumulative(lengths), int(lengths.max())),
-            (cumulative(queries), int(queries.max()) if len(used) else 0),
-            (cumulative(keys), int(keys.max()) if len(used) else 0),
-        )
+        return Ragged(keys_at, cumulative(lengths), cumulative(queries), cumulative(keys))
 
 
 class FullLayout(Layout):
@@ -117,21 +115,18 @@ class FullLayout(Layout):
     """
 
     @cached_property
-    def inner(self) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]  # a property that is kept
+    def inner(self) -> Tensor:
         return torch.ones_like(self.present[:, 1:])
 
-    def pack(self, prompts: Tensor, responses: Tensor) -> Tensor:
-        return torch.cat((prompts.flatten(), responses[:, :-1].flatten()))
-
-    def targets(self, responses: Tensor) -> Tensor:
-        return torch.cat((responses[:, 0], responses[:, 1:].flatten()))
+    def chosen(self, values: Tensor, mask: Tensor) -> Tensor:
+        return values.flatten(0, 1)
 
     def board(self, values: Tensor) -> Tensor:
-        first, rest = values.split((len(self.present), len(values) - len(self.present)))
+        first, rest = values.tensor_split([len(self.present)])
         return torch.cat((first[:, None], rest.view(self.inner.shape)), 1)
 
-    @property
-    def prompt_tokens(self) -> int:  # pyright: ignore[reportIncompatibleMethodOverride]
+    @cached_property
+    def prompt_tokens(self) -> int:
         return self.prompt_mask.numel()
 
     @cached_property
@@ -140,21 +135,12 @@ class FullLayout(Layout):
         return torch.arange(0, p * s, s, device=self.lengths.device) + self.lengths - 1
 
     @cached_property
-    def positions(self) -> Tensor:
-        (p, s), steps = self.prompt_mask.shape, self.inner.shape[1]
-        device = self.prompt_mask.device
-        of_prompts = torch.arange(s, device=device).expand(p, s).flatten()
-        of_responses = self.lengths[self.index][:, None] + torch.arange(steps, device=device)
-        return torch.cat((of_prompts, of_responses.flatten()))
-
-    @cached_property
     def tiles(self) -> "Tiles":
         group = len(self.index) // len(self.prompt_mask)
         return Tiles(group, None, None, *biases(self.prompt_mask, self.inner.shape[1]))
 
 
-@dataclass(frozen=True)
-class Tiles:
+class Tiles(NamedTuple):
     """Padded views of packed tokens: prompts (P, S) and responses (P, G, T-1); None where nothing is padded."""
 
     group: int
@@ -164,8 +150,7 @@ class Tiles:
     prompt_bias: Tensor  # (S, S)
 
 
-@dataclass(frozen=True)
-class Ragged:
+class Ragged(NamedTuple):
     """What torch's variable-length kernel takes: places of keys, and (cumulative, longest) lengths."""
 
     keys_at: Tensor

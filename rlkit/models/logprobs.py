@@ -58,28 +58,28 @@ class SelectedLogProbs(torch.autograd.Function):
         whole, wanted = len(hidden) <= rows, any(ctx.needs_input_grad)
         selected, entropy, kept, of_entropy = [], [], [], []
         for h, t in zip(hidden.split(rows), targets.split(rows), strict=True):
-            logits = logits_of(h, weight, temperature)  # (n, V)
+            logits, rest = logits_of(h, weight, temperature), None  # (n, V)
             if whole or entropy_gradient:
                 logprobs, entropies, p = kernels.softmax(logits, t)
             else:
                 logprobs, entropies, p, rest = kernels.others(logits, t, h.dtype)
             selected.append(logprobs)
             entropy.append(entropies)
-            if wanted and whole:
+            if not wanted:
+                continue
+            if whole:
                 kept.append(p)
-            elif wanted and entropy_gradient:
+            elif rest is None:
                 kept.append(to_states(logit_gradient(p, t, torch.ones_like(logprobs), True), weight, h.dtype))
                 of_entropy.append(to_states(entropy_gradient_of(p, entropies), weight, h.dtype))
-            elif (
-                wanted
-            ):  # (onehot − p) · weight, from how far the others' mean weight is from the token's own
+            else:  # (onehot − p) · weight, from how far the others' mean weight is from the token's own
                 kept.append((weight[t].float() - product(p, weight.to(p.dtype))) * rest[:, None])
         selected, entropy = torch.cat(selected), torch.cat(entropy)
         if wanted:
             vectors = torch.cat(of_entropy) if of_entropy else None
             ctx.save_for_backward(hidden, weight, targets, torch.cat(kept), entropy, vectors)
             ctx.whole, ctx.rows, ctx.temperature = whole, rows, temperature
-            ctx.entropy_gradient = entropy_gradient
+        ctx.entropy_gradient = entropy_gradient
         if not entropy_gradient:
             ctx.mark_non_differentiable(entropy)
         return selected, entropy
@@ -93,9 +93,9 @@ class SelectedLogProbs(torch.autograd.Function):
         def of_logits(p: Tensor, rows: slice) -> Tensor:
             """(n, V) from the probabilities of some rows."""
             d = logit_gradient(p, targets[rows], grad[rows], hidden.dtype.itemsize == 2)
-            return (
-                d if bonus is None else d.addcmul_(entropy_gradient_of(p, entropy[rows]), bonus[rows, None])
-            )
+            if bonus is not None:
+                d.addcmul_(entropy_gradient_of(p, entropy[rows]), bonus[rows, None])
+            return d
 
         to_weight = None
         if ctx.whole:

@@ -16,31 +16,29 @@ RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: t
 class Product:
     """The outputs of linear layers on one input, side by side: (N, in) → (N, sum of outputs).
 
-    Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched).
-    Otherwise weights are concatenated inside autograd and cast to `dtype`, and plain LoRA adapters are one
-    more pair of products for all the layers. Adapters of another kind, and dropout, run as peft wrote them.
+    Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched). Otherwise
+    weights are concatenated inside autograd and cast to `dtype`, and plain LoRA adapters are one more pair of products
+    for all the layers. Adapters of another kind, and dropout, run as peft wrote them.
 
     Args:
         modules: linear layers, or peft's layers around them.
-        dtype: that of the products.
-        frozen: see above.
         head_dims: for each layer the size of the heads whose outputs are `interleaved`; 0 leaves them as they are.
     """
 
     def __init__(
         self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool, head_dims: Sequence[int] = ()
     ) -> None:
-        self.head_dims = head_dims or [0] * len(modules)
-        self.dtype, self.adapters = dtype, [] if frozen else [adapter_of(m) for m in modules]
-        self.modules = modules if any(a == "own forward" for a in self.adapters) else None
+        self.head_dims, self.dtype = head_dims or [0] * len(modules), dtype
+        self.adapters = [] if frozen else [adapter_of(m) for m in modules]
+        self.modules = modules if "own forward" in self.adapters else None
         if self.modules:
             return
-        weights = [merged_weight(m) if frozen else getattr(m, "base_layer", m).weight for m in modules]
-        plain = not any(self.head_dims) and not any(w.requires_grad for w in weights)
-        weight = one_storage(weights) if plain and not frozen else self._side_by_side(weights)
-        biases = [getattr(m, "base_layer", m).bias for m in modules]
-        bias = self._side_by_side(biases) if biases[0] is not None else None
+        plain = [getattr(m, "base_layer", m) for m in modules]
+        weights = [merged_weight(m) for m in modules] if frozen else [m.weight for m in plain]
         self.sizes = [len(w) for w in weights]
+        shared = not frozen and not any(self.head_dims) and not any(w.requires_grad for w in weights)
+        weight = one_storage(weights) if shared else self._side_by_side(weights)
+        bias = None if plain[0].bias is None else self._side_by_side([m.bias for m in plain])
         if frozen:
             weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
         self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
@@ -72,9 +70,12 @@ class Product:
         """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
         downs, ups = [], []
         for adapter, size, head_dim in zip(self.adapters, self.sizes, self.head_dims, strict=True):
-            a, b, scaling = adapter or (None, self.weight.new_zeros(size, 0), 1.0)
-            downs += [] if a is None else [a]
-            ups.append((interleaved(b, head_dim) if head_dim and a is not None else b) * scaling)
+            if adapter is None:
+                ups.append(self.weight.new_zeros(size, 0))
+                continue
+            down, up, scaling = adapter
+            downs.append(down)
+            ups.append((interleaved(up, head_dim) if head_dim else up) * scaling)
         down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
         filler = -len(down) % RANKS if down.is_cuda else 0
         return F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))

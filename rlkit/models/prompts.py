@@ -1,8 +1,8 @@
 """Chats as token ids by a tokenizer's own template. Text of a row never becomes a control token."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
@@ -36,17 +36,12 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
     """
     pattern = names_of_control_tokens(tokenizer)
     marked = [MarkedChat(tokenizer, chat, pattern) for chat in chats]
-    options = {"add_generation_prompt": True, **variables}
+    template = partial(tokenizer.apply_chat_template, add_generation_prompt=True, **variables)
+    plain = [chat.messages for chat in marked if not chat.names]
     try:
-        plain = [chat.messages for chat in marked if not chat.names]
-        ids = (
-            tokenizer.apply_chat_template(plain, tokenize=True, return_dict=False, **options) if plain else []
-        )
-        rest = iter(ids)
+        ids = iter(template(plain, tokenize=True, return_dict=False) if plain else [])
         return [
-            chat.encode(tokenizer.apply_chat_template(chat.messages, tokenize=False, **options))
-            if chat.names
-            else next(rest)
+            chat.encode(template(chat.messages, tokenize=False)) if chat.names else next(ids)
             for chat in marked
         ]
     except TemplateError as error:
@@ -89,9 +84,8 @@ class MarkedChat:
 
 def names_of_control_tokens(tokenizer: Any) -> re.Pattern[str]:
     """What finds `control_tokens` in a text."""
-    return re.compile(
-        "|".join(map(re.escape, control_tokens(tokenizer))) or "(?!)"
-    )  # re keeps what it compiled
+    names = "|".join(map(re.escape, control_tokens(tokenizer)))
+    return re.compile(names or "(?!)")  # re keeps what it compiled
 
 
 def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
@@ -99,23 +93,16 @@ def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
 
     They become part of the template, so that a saved model is asked as it was trained.
     """
-    lines = "".join(
-        f"{{%- if {name} is not defined %}}{{%- set {name} = {_literal(value)} %}}{{%- endif %}}"
+    lines = "".join(  # Jinja's literals of JSON values are Python's
+        f"{{%- if {name} is not defined %}}{{%- set {name} = {value!r} %}}{{%- endif %}}"
         for name, value in sorted(values.items())
     )
+
+    def extended(template: str) -> str:
+        return template if template.startswith(lines) else lines + template
+
     template = tokenizer.chat_template
     if isinstance(template, dict):
-        tokenizer.chat_template = {
-            k: text if text.startswith(lines) else lines + text for k, text in template.items()
-        }
-    elif not template.startswith(lines):
-        tokenizer.chat_template = lines + template
-
-
-def _literal(value: Any) -> str:
-    """A JSON value as Jinja writes it."""
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{json.dumps(k)}: {_literal(v)}" for k, v in value.items()) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_literal, value)) + "]"
-    return "none" if value is None else json.dumps(value)
+        tokenizer.chat_template = {name: extended(text) for name, text in template.items()}
+    else:
+        tokenizer.chat_template = extended(template)
