@@ -222,7 +222,7 @@ def test_a_run_asks_as_its_template_variables_say_and_saves_them(tmp_path):
     run = rlkit.train(c, root=tmp_path, progress=False)
     saved = next(run.folder.glob("checkpoints/*/model"))
     policy: Policy = load_policy(c.model, path=saved)
-    assert "enable_thinking = false" in str(policy.tokenizer.chat_template)
+    assert "enable_thinking = False" in str(policy.tokenizer.chat_template)
     assert (
         config({"kind": "arithmetic"}).id
         != config({"kind": "arithmetic"}, apply_chat_template_kwargs={"a": 1}).id

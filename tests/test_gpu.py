@@ -102,19 +102,19 @@ def test_draws_from_a_large_vocabulary_are_those_of_the_cpu():
     torch.testing.assert_close(own[same], other.cpu()[same], rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(("family", "dtype", "rank", "adapter"), [
-    ("qwen2", "float32", 0, False), ("qwen2", "bfloat16", 8, False), ("qwen2", "bfloat16", 8, True),
-    ("llama", "float32", 0, False), ("qwen3", "float16", 8, False),  # vLLM's newer model runner
+@pytest.mark.parametrize(("family", "dtype", "rank"), [
+    ("qwen2", "float32", 0), ("qwen2", "bfloat16", 8),
+    ("llama", "float32", 0), ("qwen3", "float16", 8),  # vLLM's newer model runner
 ])  # fmt: skip
-def test_a_vllm_engine_that_slept_has_the_new_weights(family, dtype, rank, adapter):
+def test_a_vllm_engine_that_slept_has_the_new_weights(family, dtype, rank):
     pytest.importorskip("vllm", reason="pip install 'rlkit[gpu]'")
-    process = get_context("spawn").Process(target=steps_of_vllm, args=(family, dtype, rank, adapter))
+    process = get_context("spawn").Process(target=steps_of_vllm, args=(family, dtype, rank))
     process.start()  # vLLM has one engine that sleeps a process
     process.join()
     assert process.exitcode == 0
 
 
-def steps_of_vllm(family: str, dtype: str, rank: int, adapter: bool) -> None:
+def steps_of_vllm(family: str, dtype: str, rank: int) -> None:
     """Three steps, each with an update that leaves torch's allocator with all of the card; twice the same samples."""
     from rlkit.models.loading import Policy, add_lora
     from rlkit.models.tokenizer import byte_tokenizer
@@ -131,7 +131,7 @@ def steps_of_vllm(family: str, dtype: str, rank: int, adapter: bool) -> None:
     model = model.to(getattr(torch, dtype)).cuda()
     model = add_lora(model, Model(lora_rank=rank), 0) if rank else model
     policy = Policy(model, byte_tokenizer(), (3,), 0)
-    sampler = vllm.VllmSampler(policy, max_num_seqs=1024, max_model_len=512, adapter=adapter)
+    sampler = vllm.VllmSampler(policy, max_num_seqs=1024, max_model_len=512)
     prompts = tiny.prompts(3)
     for step in range(3):
         samples, again = (sampler.sample(prompts, 4, seed=step, max_tokens=12) for _ in range(2))

@@ -5,7 +5,7 @@ import pytest
 import tiny
 import torch
 
-from rlkit.samplers.prefixes import BOARD, PrefixCache, alike, shared
+from rlkit.samplers.prefixes import MOST_CELLS, PrefixCache, alike, shared
 from rlkit.samplers.static import StaticDecoding
 from rlkit.samplers.torch import TorchSampler, pad_right
 
@@ -85,7 +85,7 @@ def test_a_long_prompt_does_not_pad_the_short_ones():
     assert [g.tolist() for g in alike(lengths, 4096, "cpu")] == [[0, 2, 4], [3], [1]]
     assert [g.tolist() for g in alike(lengths, 2, "cpu")] == [[0, 2], [4], [3], [1]]
     many = alike(np.full(100, 4096), 4096, "cuda")
-    assert all(len(g) * 4096**2 <= BOARD for g in many) and sum(map(len, many)) == 100
+    assert all(len(g) * 4096**2 <= MOST_CELLS for g in many) and sum(map(len, many)) == 100
 
 
 def test_shared_ids_are_counted_from_the_front():

@@ -12,9 +12,13 @@ from torch import Tensor
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import spread
 
-# Prompts up to here share a pass, as do longer ones within a factor of two.
-SHORT = {"cpu": 256, "cuda": 2048}
-BOARD = 2**26  # most cells of a pass's longest prompt squared, times its prompts: what masks and scores take
+SHORT = {
+    "cpu": 256,
+    "cuda": 2048,
+}  # prompts up to here share a pass, as do longer ones within a factor of two
+MOST_CELLS = (
+    2**26
+)  # most cells of a pass's longest prompt squared, times its prompts: what masks and scores take
 
 
 def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
@@ -23,7 +27,7 @@ def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
     groups = []
     for kind in np.unique(kinds):
         rows = np.flatnonzero(kinds == kind)
-        size = int(max(1, min(most, BOARD // int(lengths[rows].max()) ** 2)))
+        size = int(max(1, min(most, MOST_CELLS // int(lengths[rows].max()) ** 2)))
         groups += [rows[i : i + size] for i in range(0, len(rows), size)]
     return groups
 
@@ -70,47 +74,50 @@ class PrefixCache:
         return found
 
     def _continued(self, prompts: Sequence[np.ndarray], origins: np.ndarray) -> Prefix:
-        device, decoder = self.decoder.device, self.decoder
-        known, lengths = origins[:, 2], np.array([len(ids) for ids in prompts])
+        decoder, known = self.decoder, origins[:, 2]
+        lengths = np.array([len(ids) for ids in prompts])
         new = lengths - known
-        rows = torch.from_numpy(np.repeat(np.arange(len(prompts)), new)).to(device)  # (N,) of the new tokens
-        places = np.concatenate([np.arange(a, b) for a, b in zip(known, lengths, strict=True)])
-        nth = torch.from_numpy(places - np.repeat(known, new)).to(device)  # (N,) among the new of its prompt
-        places = torch.from_numpy(places).to(device)
-        ids = torch.from_numpy(np.concatenate([p[k:] for p, k in zip(prompts, known, strict=True)])).to(
-            device
-        )
         p, n, w = len(prompts), int(new.max()), int(lengths.max())
+        places = np.concatenate([np.arange(a, b) for a, b in zip(known, lengths, strict=True)])
+        ids = np.concatenate([p[k:] for p, k in zip(prompts, known, strict=True)])
+        rows = np.repeat(np.arange(p), new)  # (N,) of the new tokens
+        cells = rows * n + places - np.repeat(known, new)  # (N,) of p × n
+        arrays = (ids, rows, places, cells, known, lengths, new.cumsum() - 1)
+        ids, rows, places, cells, start, size, last = (self._tensor(x) for x in arrays)
         keys, values = self._recalled(origins, (p, decoder.kv_heads, w, decoder.head_dim))
-        start = torch.from_numpy(known).to(device)
-        reach = start[:, None] + torch.arange(n, device=device)  # (P, n) the last place that a new token sees
-        seen = (torch.arange(w, device=device) <= reach[..., None])[:, None]  # (P, 1, n, W)
-        cells = None if len(rows) == p * n else rows * n + nth
+        at = torch.arange(w, device=decoder.device)
+        reach = start[:, None] + at[:n]  # (P, n) the last place that a new token sees
+        seen = (at <= reach[..., None])[:, None]  # (P, 1, n, W)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             q, k, v = qkv.split((decoder.heads, decoder.kv_heads, decoder.kv_heads), 1)
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
-            board = spread(q, cells, p * n).view(p, n, *q.shape[1:])
-            out = cached_attention(board, keys[layer], values[layer], seen).flatten(0, 1)
-            return out if cells is None else out.index_select(0, cells)
+            padded = spread(q, cells, p * n).view(p, n, *q.shape[1:])
+            return (
+                cached_attention(padded, keys[layer], values[layer], seen)
+                .flatten(0, 1)
+                .index_select(0, cells)
+            )
 
         hidden = decoder.run(ids, decoder.turns(places), attend)  # (N, d)
-        last = torch.from_numpy(new.cumsum() - 1).to(device)
-        size = torch.from_numpy(lengths).to(device)
-        mask = torch.arange(w, device=device) < size[:, None]
-        return Prefix(hidden[last], keys, values, mask, size)
+        return Prefix(hidden[last], keys, values, at < size[:, None], size)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.decoder.device)
 
     def _recalled(self, origins: np.ndarray, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of every layer with what is known filled in: at least as many places as are."""
-        decoder, device = self.decoder, self.decoder.device
-        boards = [torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in range(2 * decoder.layers)]
+        decoder = self.decoder
+        caches = [
+            torch.zeros(shape, dtype=decoder.dtype, device=decoder.device) for _ in range(2 * decoder.layers)
+        ]
         for call in np.unique(origins[origins[:, 2] > 0, 0]):
             to = np.flatnonzero((origins[:, 0] == call) & (origins[:, 2] > 0))
             width, prefix = int(origins[to, 2].max()), self.calls[call][1]
-            into, rows = (torch.from_numpy(x).to(device) for x in (to, origins[to, 1]))
-            for board, source in zip(boards, [*prefix.keys, *prefix.values], strict=True):
-                board[into, :, :width] = source[rows, :, :width]
-        return boards[: decoder.layers], boards[decoder.layers :]
+            into, rows = self._tensor(to), self._tensor(origins[to, 1])
+            for cache, source in zip(caches, [*prefix.keys, *prefix.values], strict=True):
+                cache[into, :, :width] = source[rows, :, :width]
+        return caches[: decoder.layers], caches[decoder.layers :]
 
 
 def cached_attention(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
