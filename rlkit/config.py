@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from rlkit.domains import sources as source_registry
 from rlkit.errors import UserError, did_you_mean
 from rlkit.params import override, read_yaml, validate
+from rlkit.registry import load_plugins
 from rlkit.seeds import content_hash
 
 Positive = Annotated[int, Field(gt=0)]
@@ -620,6 +621,9 @@ class RunConfig(Section):
     reward: RewardConfig = RewardConfig()
     trainer: Trainer = Trainer()
     evaluation: Evaluation = Evaluation()
+    plugins: tuple[str, ...] = ()
+    """Python files of your own, from the project's folder, with sources, scorers, environments or algorithms. They are
+    imported wherever the run is at work and run as you."""
     verl: dict[str, Any] = Field(default_factory=dict)
     """Overrides that go to verl's own configuration as they are, in a verl run: nested, or with dotted keys."""
 
@@ -634,8 +638,9 @@ class RunConfig(Section):
             content["rollout"]["tensor_model_parallel_size"],
             content["actor"]["optimizer_offload"],
         )
-        if not self.verl:
-            del content["verl"]
+        for key in ("verl", "plugins"):
+            if not content[key]:
+                del content[key]
         content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
@@ -653,6 +658,15 @@ class RunConfig(Section):
     def max_logprob_gap(self) -> float:
         """`rollout.max_logprob_gap`, or what it is where it is unset."""
         return self.rollout.max_logprob_gap or (0.05 if self.model.dtype == "bfloat16" else 0.02)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _names_of_plugins(cls, content: Any) -> Any:
+        """Their names are known before the sections that use them are read."""
+        files = content.get("plugins") if isinstance(content, Mapping) else None
+        if isinstance(files, list | tuple) and all(isinstance(file, str) for file in files):
+            load_plugins(files)
+        return content
 
     @model_validator(mode="before")
     @classmethod

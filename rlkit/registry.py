@@ -12,14 +12,21 @@ A *component* is a frozen pydantic class with a `kind`: its options are its fiel
 methods, and YAML is dispatched on `kind` (`Registry.field()`).
 """
 
+import hashlib
 import importlib
+import importlib.util
+import os
 import pkgutil
-from collections.abc import Callable, Iterator
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, SerializeAsAny, WithJsonSchema
 
 from rlkit.errors import UserError, did_you_mean
+from rlkit.seeds import content_hash
 
 T = TypeVar("T")
 
@@ -27,6 +34,62 @@ T = TypeVar("T")
 def _module(thing: Any) -> str:
     """The module that defines a class or function, or the function that an instance wraps."""
     return str(getattr(getattr(thing, "function", thing), "__module__", ""))
+
+
+PLUGINS = "RLKIT_PLUGINS"
+"""The environment variable with the plugins of this process and of those it starts, as PATH has folders."""
+
+
+def load_plugins(files: Iterable[str]) -> None:
+    """Import Python files that register sources, scorers, environments, laws, or algorithms with verl's decorators. The
+    processes that this one starts import them, too (graders, verl's workers). A file is imported again when it changed.
+
+    Raises:
+        UserError: a file that is not there, or that cannot be imported.
+    """
+    for file in files:
+        path = Path(file).expanduser().resolve()
+        if not path.is_file():
+            raise UserError(
+                f"plugins has {str(file)!r}, and there is no such file from {Path.cwd()}: mend the path."
+            )
+        name = f"rlkit_plugin_{path.stem}_{content_hash(str(path), 6)}"
+        code = path.read_bytes()
+        if name in sys.modules and vars(sys.modules[name]).get("__rlkit_code__") == code:
+            continue
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        vars(module)["__rlkit_code__"], before = code, sys.modules.get(name)
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except Exception as error:
+            sys.modules.pop(name) if before is None else sys.modules.update({name: before})
+            if isinstance(error, UserError):
+                raise
+            place = next(
+                (
+                    f.lineno
+                    for f in reversed(traceback.extract_tb(error.__traceback__))
+                    if f.filename == str(path)
+                ),
+                None,
+            )
+            where = f", line {place or getattr(error, 'lineno', '?')}"
+            raise UserError(
+                f"The plugin {path}{where} cannot be imported: {type(error).__name__}: {error}."
+            ) from None
+        known = [known for known in os.environ.get(PLUGINS, "").split(os.pathsep) if known]
+        if str(path) not in known:
+            os.environ[PLUGINS] = os.pathsep.join([*known, str(path)])
+
+
+def plugin_versions(files: Iterable[str]) -> dict[str, str]:
+    """`plugins`: each file's name and the hash of its content; nothing for no files."""
+    paths = [Path(file).expanduser() for file in files]
+    words = [f"{path.name}:{hashlib.sha256(path.read_bytes()).hexdigest()[:12]}" for path in paths]
+    return {"plugins": ", ".join(words)} if words else {}
 
 
 class Component(BaseModel):
@@ -77,6 +140,7 @@ class Registry:
             return
         self._loaded = True  # set first: the modules being imported may themselves look names up
         try:
+            load_plugins(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
             for package in self._packages:
                 module = importlib.import_module(package)
                 for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):

@@ -36,12 +36,12 @@ sources = Registry(
     "source",
     "rlkit.domains",
     "rlkit.environments.tasks",
-    hint="A source is a class in a file under rlkit/domains/.",
+    hint="A source is a class in a file that `plugins` names, or under rlkit/domains/.",
 )
 scorers = Registry(
     "data_source",
     "rlkit.domains",
-    hint="Register a scorer with @scorer(name) in a file under rlkit/domains/.",
+    hint="Register a scorer with @scorer(name) in a file that `plugins` names, or under rlkit/domains/.",
 )
 scorer = scorers.register
 

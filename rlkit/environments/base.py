@@ -22,7 +22,9 @@ from rlkit.seeds import content_hash, generator
 from rlkit.types import Message
 
 environments = Registry(
-    "environment", "rlkit.environments", hint="`rlkit new environment NAME` starts a new one."
+    "environment",
+    "rlkit.environments",
+    hint="`rlkit new environment NAME` starts a new one, in a file that `plugins` names.",
 )
 
 Problem = Mapping[str, Any]  # any JSON mapping

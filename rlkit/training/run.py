@@ -27,6 +27,7 @@ from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
+from rlkit.registry import plugin_versions
 from rlkit.results.store import LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
 from rlkit.samplers import make_sampler
@@ -73,7 +74,11 @@ class TrainingRun:
         if config.actor.use_torch_compile:
             compiled()  # says what is missing before anything is trained
         torch.backends.cuda.matmul.allow_tf32 = config.trainer.tf32
-        store.pin(**scorer_of(config.reward), **content_hashes(self.stream, self.held_out))
+        store.pin(
+            **scorer_of(config.reward),
+            **plugin_versions(config.plugins),
+            **content_hashes(self.stream, self.held_out),
+        )
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")

@@ -18,6 +18,7 @@ from rlkit.data.exporting import export
 from rlkit.data.stream import content_hashes
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.registry import plugin_versions
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
 from rlkit.studies.ray_executor import knock, use_token
@@ -117,7 +118,11 @@ class _VerlRun:
         files = self._prepare()
         done = files.kept_step
         self._check_resume(files, done)
-        self.store.pin(**scorer_of(self.config.reward), **content_hashes(TaskStream(self.config, held), held))
+        self.store.pin(
+            **scorer_of(self.config.reward),
+            **plugin_versions(self.config.plugins),
+            **content_hashes(TaskStream(self.config, held), held),
+        )
         self.store.update(**counts)
         results = Results(self.config, self.store, files, shape, held)
         interrupt.defer()

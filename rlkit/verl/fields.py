@@ -198,6 +198,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "evaluation.top_p": to(f"{ROLLOUT}val_kwargs.top_p"),
     "evaluation.pass_at": By("pass@k is computed from the answers, as locally"),
     "verl": By("passed to verl as it is"),
+    "plugins": By("imported by each of verl's processes"),
 }  # fmt: skip
 
 

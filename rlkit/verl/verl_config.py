@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.config import Optimizer, RunConfig
+from rlkit.registry import PLUGINS
 from rlkit.verl.composing import flatten
 from rlkit.verl.fields import ACTOR, ARR, FIELDS, ROLLOUT, To, value_at
 from rlkit.verl.layout import Files
@@ -136,8 +137,13 @@ def environment(config: RunConfig, files: Files) -> dict[str, str]:
     }
     if Path(files.model).is_dir():  # a hub that cannot be reached is not waited for
         found["HF_HUB_OFFLINE"] = "1"
+    modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES")]
     if config.algorithm.adv_estimator == "gae":
-        modules = [os.environ.get("VERL_USE_EXTERNAL_MODULES"), "rlkit.verl.value_head"]
+        modules.append("rlkit.verl.value_head")
+    if config.plugins:
+        found[PLUGINS] = os.pathsep.join(str(Path(file).expanduser().resolve()) for file in config.plugins)
+        modules.append("rlkit.verl.plugins")
+    if any(modules):
         found["VERL_USE_EXTERNAL_MODULES"] = ",".join(filter(None, modules))
     if config.trainer.num_threads:
         found["OMP_NUM_THREADS"] = str(config.trainer.num_threads)
