@@ -60,7 +60,7 @@ def run(
     if dry_run:
         from rlkit.sizing.doctor import fit_run
         from rlkit.studies.report import run_plan
-        from rlkit.training.preflight import preflight
+        from rlkit.training.checks import preflight
         from rlkit.verl import limits
 
         on_verl = config.trainer.backend == "verl"
@@ -175,23 +175,6 @@ def config(
         given = parse_overrides(overrides or [])
         found = load(params, given)
         typer.echo(open_values(params, given, found) + config_yaml(found), nl=False)
-
-
-@app.command(rich_help_panel="Runs and studies")
-def verify_resume(
-    params: Params,
-    overrides: Overrides = None,
-    kills: Annotated[int, typer.Option(help="How often the run is killed.", min=1)] = 2,
-) -> None:
-    """Run twice, killing one at random moments, and compare both bit for bit."""
-    import rlkit
-    from rlkit.params import parse_overrides
-    from rlkit.training import verify_resume as verify
-
-    result = verify(rlkit.load(params, parse_overrides(overrides or [])), kills=kills, say=typer.echo)
-    if result.differences:
-        raise typer.Exit(_say("Different:\n" + "\n".join(result.differences), 1))
-    typer.echo(f"Bit-identical after {result.kills} kills.")
 
 
 @app.command(rich_help_panel="Runs and studies")

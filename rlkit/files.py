@@ -6,7 +6,7 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 from rlkit.errors import UserError
@@ -18,8 +18,8 @@ _DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPE
 def replacing(path: str | Path) -> Iterator[Path]:
     """A temporary path in `path`'s folder; when the block ends well it becomes `path` in one step.
 
-    The content is flushed to disk before the rename, so after a crash `path` holds the old content or
-    the new. When the block raises, `path` is untouched and the temporary file is gone.
+    The content, a file or a folder, is flushed to disk before the rename, so after a crash `path` holds the old
+    content (of a folder, or none) or the new. When the block raises, `path` is untouched and the temporary is gone.
 
     Raises:
         UserError: the folder cannot be written or the disk is full.
@@ -30,12 +30,16 @@ def replacing(path: str | Path) -> Iterator[Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             yield temporary
-            _sync(temporary)
+            for written in (temporary, *temporary.rglob("*")):
+                _sync(written)
+            if temporary.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
             os.replace(temporary, path)
             _sync(path.parent)
         finally:
-            with suppress(FileNotFoundError):
-                temporary.unlink()
+            if temporary.is_dir():
+                shutil.rmtree(temporary, ignore_errors=True)
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:

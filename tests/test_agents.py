@@ -29,7 +29,7 @@ from rlkit.environments.trajectory import load_trajectories, save_trajectories
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.params import validate
-from rlkit.training import sft
+from rlkit.training import learner
 from rlkit.training.export import open_saved
 
 ENV = Mathematics(instructions="brief", families=("linear",))
@@ -125,7 +125,7 @@ def test_a_pass_that_a_gpu_has_no_memory_for_is_halved_and_trains_the_same(monke
     episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 12))
     trainer, poor = (AgenticTrainer("ladder-30k", ENV, AgenticConfig(epochs=1)) for _ in range(2))
     data = trainer.prepare_training_data(episodes)
-    passes, whole = [], sft.token_logprobs
+    passes, whole = [], learner.token_logprobs
 
     def little_memory(decoder, rows):
         passes.append(int(rows.present.sum()))
@@ -134,12 +134,12 @@ def test_a_pass_that_a_gpu_has_no_memory_for_is_halved_and_trains_the_same(monke
         return whole(decoder, rows)
 
     calm = trainer.train(data)
-    monkeypatch.setattr(sft, "token_logprobs", little_memory)
+    monkeypatch.setattr(learner, "token_logprobs", little_memory)
     with pytest.warns(UserWarning, match="going on with half of it"):
         tight = poor.train(data)
     assert len(passes) > 4 and tight.losses == pytest.approx(calm.losses, rel=1e-5)
     assert tight.last_loss == pytest.approx(calm.last_loss, rel=1e-3)
-    monkeypatch.setattr(sft, "token_logprobs", raises_out_of_memory)
+    monkeypatch.setattr(learner, "token_logprobs", raises_out_of_memory)
     with (
         pytest.warns(UserWarning),
         pytest.raises(RunStopped, match=r"not even for one.* lower config.max_length"),

@@ -22,9 +22,8 @@ from rlkit.params import override, validate
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import captured, train
-from rlkit.training.captured import CapturedPasses
-from rlkit.training.forward import Rows, text_batch, token_logprobs
+from rlkit.training import forward, train
+from rlkit.training.forward import CapturedPasses, Rows, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 
 pytestmark = pytest.mark.gpu
@@ -185,14 +184,13 @@ def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes, tf32, bound)
         max(g["mean"] for g in gaps) < bound
         and max(m.get("policy/logprob_gap", 0.0) for m in metrics(run)) < bound
     )
-    assert len({g["weights"] for g in gaps}) == 6  # every step changed the weights that were synced
 
 
 @pytest.mark.parametrize(("dtype", "rank", "compile_"), [
     ("float32", 0, False), ("float32", 4, False), ("bfloat16", 0, False), ("bfloat16", 4, True),
 ])  # fmt: skip
 def test_replayed_passes_accumulate_the_gradient_of_packed_ones(monkeypatch, dtype, rank, compile_):
-    monkeypatch.setattr(captured, "FEWEST", 2)
+    monkeypatch.setattr(forward, "FEWEST", 2)
     model = (tiny.adapted() if rank else tiny.model()).cuda()
     exact = Decoder(model)
     model.compute_dtype = getattr(torch, dtype)

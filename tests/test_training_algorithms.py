@@ -544,7 +544,7 @@ def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow
     ({"actor/grad_norm": math.inf, "actor/loss_scale": 0.5}, "overflow in float16 even at actor/loss_scale = 0.5"),
 ])  # fmt: skip
 def test_gradients_that_train_nothing_are_told(metrics, words):
-    from rlkit.training.health import problems
+    from rlkit.training.checks import problems
 
     told = [sentence for _, sentence in problems(metrics, config())]
     assert [words in sentence for sentence in told] == [True] if words else told == []

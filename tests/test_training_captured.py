@@ -8,9 +8,8 @@ import torch
 from test_training_algorithms import config, learning
 
 from rlkit.models.decoder import Decoder
-from rlkit.training import captured
-from rlkit.training.captured import CapturedPasses
-from rlkit.training.forward import Rows, token_logprobs
+from rlkit.training import forward
+from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.loop import learn
 
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
@@ -30,9 +29,9 @@ def test_log_probs_entropies_and_gradients_are_those_of_a_packed_pass(family):
     decoder, rows = Decoder(model), Rows.of(batch(), torch.arange(8))
     passes = CapturedPasses(decoder, 0.7)
     results = []
-    for forward in (passes, passes, lambda r: token_logprobs(decoder, r, 0.7)):
+    for pass_over in (passes, passes, lambda r: token_logprobs(decoder, r, 0.7)):
         model.zero_grad()
-        logprobs, entropy = forward(rows)
+        logprobs, entropy = pass_over(rows)
         (logprobs * torch.arange(logprobs.numel()).view_as(logprobs)).sum().backward()
         results.append((logprobs.detach(), entropy, *(p.grad for p in model.parameters())))
     assert passes.captures == 1  # the first pass ran packed, the second padded
@@ -49,13 +48,13 @@ def test_the_size_grows_with_what_comes_and_shrinks_where_most_would_be_padding(
         sizes.append(passes.size[1])
     assert sizes == [0, 8, 16, 16, 64, 8, 8]
     assert passes.captures == 4
-    monkeypatch.setattr(captured, "MOST_CAPTURES", 4)
+    monkeypatch.setattr(forward, "MOST_CAPTURES", 4)
     passes(Rows.of(batch([40] * 8), torch.arange(8)))
     assert passes.run is None  # lengths that jump: no more captures
 
 
 def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypatch):
-    monkeypatch.setattr(captured, "FEWEST", 2)
+    monkeypatch.setattr(forward, "FEWEST", 2)
     passes, whole = CapturedPasses(Decoder(tiny.model()), 1.0), batch()
     rows = torch.arange(8)
     longest = whole.prompt_ids.shape[1] + 2 * whole.response_ids.shape[1]
@@ -75,7 +74,7 @@ def test_a_batch_is_cut_into_equal_passes_of_whole_groups_or_not_at_all(monkeypa
     {"actor__micro_batch_tokens": 60},
 ])  # fmt: skip
 def test_an_update_by_captured_passes_is_the_update(monkeypatch, changes):
-    monkeypatch.setattr(captured, "FEWEST", 2)
+    monkeypatch.setattr(forward, "FEWEST", 2)
     results = []
     for use in (False, True):
         model, made = tiny.model().double(), batch()

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from run_twice import differences
 
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
@@ -15,7 +16,6 @@ from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows
 from rlkit.training.loop import learn
 from rlkit.training.update import Learning
-from rlkit.training.verify import differences
 
 LENGTHS = [1, 9, 2, 7, 3, 3, 8, 1]
 

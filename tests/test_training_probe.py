@@ -39,12 +39,11 @@ def config(**rollout) -> RunConfig:
     })  # fmt: skip
 
 
-def test_the_probe_records_every_sync_with_changing_weights_and_no_gap(tmp_path):
+def test_the_probe_records_every_sync_and_no_gap(tmp_path):
     run = train(config(), root=tmp_path, progress=False)
     lines = [json.loads(line) for line in (run.folder / "sync.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [1, 2, 3]
-    assert max(line["max"] for line in lines) < 1e-4 and len({line["weights"] for line in lines}) == 3
-    assert sum(lines[0]["histogram"]) > 16  # 16 prompts of one token and more
+    assert max(line["max"] for line in lines) < 1e-4 and all(line["max"] >= line["mean"] for line in lines)
 
 
 def test_a_sampler_that_keeps_old_weights_stops_the_run(tmp_path, monkeypatch):
@@ -209,25 +208,9 @@ def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: found)
     for device, made in (("cuda", expected), ("cpu", use is True)):
         there: Any = SimpleNamespace(**vars(policy), base=policy.base, device=torch.device(device))
-        learning = update.make_learning(there, c, Ledger())
-        assert learning.compiled is made and learning.critic is not None
+        learning = update.Learning.of(there, c, Ledger())
+        assert learning.critic is not None
+        assert (learning.actor.decoder.kernels is not EAGER) is made
         assert learning.critic.learner.decoder.kernels is learning.actor.decoder.kernels
         sampler: Any = samplers.make_sampler(there, c)[0]
         assert sampler.decoder.kernels is learning.actor.decoder.kernels
-
-
-def test_the_hash_of_weights_sees_each_bit_and_each_place():
-    from rlkit.training.probe import weights_hash
-
-    layer = torch.nn.Linear(50, 40)
-    hashes = {weights_hash(layer)}
-    with torch.no_grad():
-        for row, column in ((0, 0), (39, 49), (7, 3)):
-            layer.weight[row, column] = torch.nextafter(layer.weight[row, column], torch.tensor(9.0))
-            hashes.add(weights_hash(layer))
-        before = weights_hash(layer)
-        layer.weight[[0, 1]] = layer.weight[[1, 0]]
-        hashes.add(weights_hash(layer))
-        layer.weight[[0, 1]] = layer.weight[[1, 0]]
-    assert len(hashes) == 5 and weights_hash(layer) == before
-    assert weights_hash(layer.bfloat16()) not in hashes

@@ -7,11 +7,11 @@ import signal
 import threading
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from run_twice import differences, killed_run, whole_run
 
 import rlkit
 from rlkit.config import RunConfig
@@ -19,11 +19,10 @@ from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.results.store import RunStore, read_jsonl
-from rlkit.training import checkpoint, warm_start
+from rlkit.training import batches, checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
+from rlkit.training.learner import SupervisedTrainer
 from rlkit.training.run import TrainingRun
-from rlkit.training.sft import SupervisedTrainer
-from rlkit.training.verify import differences, verify_resume
 from rlkit.types import Reward
 from rlkit.verl import backend
 
@@ -248,9 +247,10 @@ def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monk
     """The command that users have: three processes, one of them killed with SIGKILL."""
     monkeypatch.chdir(tmp_path)  # the processes keep their warm start here
     c = config(trainer__total_training_steps=150, trainer__save_freq=1, trainer__test_freq=0)
-    report = verify_resume(c, kills=2, seed=2, say=lambda _: None)
-    assert report.differences == []
-    assert report.kills == 2 and all(0 < step < 150 for step in report.killed_after_steps)
+    whole = whole_run(c, tmp_path / "whole")
+    steps = killed_run(c, tmp_path / "killed", kills=2, seed=2)
+    assert len(steps) == 2 and all(0 < step < 150 for step in steps)
+    assert differences(whole, whole_run(c, tmp_path / "killed")) == []
 
 
 def test_two_processes_cannot_write_one_run(tmp_path):
@@ -335,20 +335,18 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 @pytest.mark.filterwarnings("ignore:step")
 def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch):
     """The judge fails in the fourth step; once it is back, the run goes on to the bits of one without trouble."""
-    from rlkit.training import run as running
-
-    graded, batches = running.grade, []
+    graded, asked = batches.grade, []
 
     def judge_down(rollouts, router, policy):
         graded(rollouts, router, policy)
-        batches.extend([rollouts] if rollouts else [])
-        for rollout in rollouts if len(batches) == 4 else []:
+        asked.append(rollouts)
+        for rollout in rollouts if len(asked) == 4 else []:
             rollout.reward = Reward.failed("the judge is down")
 
     extra = {"algorithm__adv_estimator": "gae", "trainer__save_freq": 0}
     c = config(trainer__test_freq=0, **extra)
     with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
-        patch.setattr(running, "grade", judge_down)
+        patch.setattr(batches, "grade", judge_down)
         rlkit.train(c, root=tmp_path / "cut", progress=False)
     folder = tmp_path / "cut" / "test" / "runs" / c.id
     assert checkpoint.steps(folder / "checkpoints") == [3]
@@ -404,8 +402,8 @@ def test_a_matched_warm_start_stops_at_its_target(tmp_path):
         warm_start.warm_start(config(model__warm_start={**section, "target": 0.9, "steps": 20}))
 
 
-def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatch):
-    told, now, update, step = [], [0.0], RunStore.update, SupervisedTrainer.step
+def test_a_run_says_how_far_its_warm_start_is(tmp_path, monkeypatch):
+    told, update = [], RunStore.update
 
     def listen(store, **fields):
         told.extend([fields["phase"]] if "phase" in fields else [])
@@ -414,13 +412,9 @@ def test_a_run_says_how_far_its_warm_start_is_once_a_second(tmp_path, monkeypatc
     monkeypatch.setattr(RunStore, "update", listen)
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "warm")
     monkeypatch.setattr(warm_start, "CHECK_EVERY", {"fixed": 10})
-    monkeypatch.setattr(warm_start, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    monkeypatch.setattr(
-        SupervisedTrainer, "step", lambda *a: now.__setitem__(0, now[0] + 0.06) or step(*a)
-    )  # 0.6 s between looks
     c = config(model__warm_start__steps=30, trainer__total_training_steps=1)
     with TrainingRun.open(c, tmp_path, progress=False):
-        assert told == ["preparing the model", "warm start 10/30", "warm start 30/30", ""]
+        assert told == ["preparing the model", *(f"warm start {step}/30" for step in (10, 20, 30)), ""]
 
 
 def test_the_warm_start_never_sees_a_held_out_task():
@@ -438,7 +432,7 @@ def test_the_warm_start_never_sees_a_held_out_task():
 
 def test_defaults_for_ladder_models_are_told_where_the_model_is_another(tmp_path):
     from rlkit.models.loading import load_policy, save_model
-    from rlkit.training.preflight import preflight
+    from rlkit.training.checks import preflight
 
     save_model(load_policy(config().model), tmp_path / "own")
     own = {"model__path": str(tmp_path / "own"), "algorithm__adv_estimator": "gae"}

@@ -17,8 +17,8 @@ from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import override, validate
 from rlkit.training import optimizer, train, warm_start
-from rlkit.training.forward import Passes
-from rlkit.training.sft import SupervisedTrainer, worked_answer, worked_batch
+from rlkit.training.learner import Passes, SupervisedTrainer
+from rlkit.training.warm_start import worked_answer, worked_batch
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,6 @@ def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp
     whole, steps, step = weights(warm_start.warm_start(config(**changes))), [], SupervisedTrainer.step
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "other")
     monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
-    monkeypatch.setattr(warm_start, "KEEP_SHARE", 0)
 
     def ends_at_seven(self, batch):
         steps.append(1)
@@ -189,7 +188,7 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
     def run(offload: bool) -> tuple[list[float], dict]:
         policy = load_policy(config().model)
         trainer = SupervisedTrainer(policy, optimizer.Optimizer(lr=1e-2), 5, Passes(0, 4096))
-        stepper = trainer.learner.stepper
+        stepper = trainer.stepper
         if offload:
             stepper.moments = optimizer.HostMoments(stepper.optimizer)
         batch = worked_batch(policy, TaskStream(config(), held_out(config())).batch(1))

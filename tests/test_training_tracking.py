@@ -106,7 +106,7 @@ def test_a_server_that_never_answers_costs_seconds(monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
     monkeypatch.delenv("WANDB_MODE", raising=False)
     began = time.monotonic()
-    assert tracking._mode() == "offline"
+    assert tracking.mode() == "offline"
     assert time.monotonic() - began < 5
     silent.close()
 
@@ -154,8 +154,8 @@ class Server:
 def test_sync_uploads_what_is_missing_once(tmp_path, monkeypatch):
     server = Server()
     monkeypatch.setattr("wandb.init", server.init)
-    monkeypatch.setattr(tracking, "_signed_in", lambda: True)
-    monkeypatch.setattr(tracking, "_reachable", lambda: True)
+    monkeypatch.setattr(tracking, "signed_in", lambda: True)
+    monkeypatch.setattr(tracking, "reachable", lambda: True)
     folder = write_run(tmp_path, config(), 10_000)
     server.history[0] = {}  # was uploaded before
     assert sync(tmp_path / "sizes") == {folder.name: 2}
@@ -170,6 +170,6 @@ def test_sync_uploads_what_is_missing_once(tmp_path, monkeypatch):
 
 def test_sync_without_a_key_says_what_to_do(tmp_path, monkeypatch):
     write_run(tmp_path, config(), 10_000)
-    monkeypatch.setattr(tracking, "_signed_in", lambda: False)
+    monkeypatch.setattr(tracking, "signed_in", lambda: False)
     with pytest.raises(UserError, match="wandb login"):
         sync(tmp_path / "sizes")

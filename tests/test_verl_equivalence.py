@@ -121,12 +121,12 @@ def verl_loss(batch: Batch, logprobs: torch.Tensor, composed: Any) -> torch.Tens
 def local_loss(batch: Batch, logprobs: torch.Tensor, c: RunConfig, parts: int) -> torch.Tensor:
     """The local trainer's, summed over `parts` micro-batches."""
     assert batch.old_logprobs is not None and batch.advantages is not None and batch.ref_logprobs is not None
-    scale = algorithms.Scale.of(batch.mask, c.actor, c.data.max_response_length)
+    scale = algorithms.denominators(batch.mask, c.actor, c.data.max_response_length)
     total = torch.zeros(())
     for rows in torch.arange(len(LENGTHS)).chunk(parts):
         loss, _ = algorithms.policy_loss(
-            c.actor, c.rollout.n, scale, logprobs=logprobs[rows], old_logprobs=batch.old_logprobs[rows],
-            advantages=batch.advantages[rows], mask=batch.mask[rows],
+            c.actor, c.rollout.n, scale, log_prob=logprobs[rows], old_log_prob=batch.old_logprobs[rows],
+            advantages=batch.advantages[rows], response_mask=batch.mask[rows], rollout_is_weights=None,
         )  # fmt: skip
         if c.actor.use_kl_loss:
             kl = algorithms.kl(c.actor.kl_loss_type, logprobs[rows], batch.ref_logprobs[rows])

@@ -26,8 +26,8 @@ from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
 from rlkit.training.export import write_environments
-from rlkit.training.forward import Passes, text_batch
-from rlkit.training.sft import SupervisedTrainer
+from rlkit.training.forward import text_batch
+from rlkit.training.learner import Passes, SupervisedTrainer
 from rlkit.types import Batch
 
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.

@@ -147,7 +147,7 @@ class RunStore:
         self._append("samples.jsonl", [{"step": step, **row} for row in rows])
 
     def log_sync(self, comparison: Mapping[str, Any]) -> None:
-        """Append a comparison of sampler and trainer (training/probe.py) to sync.jsonl."""
+        """Append a comparison of sampler and trainer (rlkit.training.checks) to sync.jsonl."""
         self._append("sync.jsonl", [dict(comparison)])
 
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:

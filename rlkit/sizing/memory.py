@@ -105,7 +105,7 @@ class Pass:
 
     @classmethod
     def of(cls, config: RunConfig, lengths: Lengths, s: Setting) -> "Pass":
-        """The largest micro-batch of an optimizer step, cut as rlkit.training.forward does."""
+        """The largest micro-batch of an optimizer step, cut as rlkit.training.learner does."""
         prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
         total, n = prompts * config.rollout.n, config.rollout.n
         fits = config.actor.pass_tokens(s.on_gpu) // (lengths.prompt + lengths.response)

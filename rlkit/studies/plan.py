@@ -218,7 +218,7 @@ def make_plan(
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
     """Refuse a study with runs that would end at their first step. Seeds, ladder sizes and models of a hub have that in
     common."""
-    from rlkit.training.preflight import preflight  # loads torch
+    from rlkit.training.checks import preflight  # loads torch
 
     seen = set()
     for run in runs:

@@ -1,18 +1,13 @@
-"""Training: the RL loop, supervised and reward-weighted training, checkpoints."""
+"""Training: the RL loop, supervised training, checkpoints."""
 
-import importlib
 from typing import Any
 
-_PUBLIC = {
-    "train": "rlkit.training.loop",
-    "Run": "rlkit.results.store",
-    "verify_resume": "rlkit.training.verify",
-}
-
-__all__ = list(_PUBLIC)
+__all__ = ["train"]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
+    if name != "train":
         raise AttributeError(f"module 'rlkit.training' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PUBLIC[name]), name)
+    from rlkit.training.loop import train  # loads torch
+
+    return train

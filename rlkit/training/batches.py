@@ -1,18 +1,130 @@
-"""From graded rollouts to a training batch: drop what cannot be compared, place rewards, pad, summarise."""
+"""From tasks to a training batch: sample, grade, drop what cannot be compared, place rewards, pad, summarise."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.compute import Work
 from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
+from rlkit.rewards import grading_metrics
+from rlkit.samplers.rollouts import Limits, grade, sample
 from rlkit.samplers.torch import pad_right
 from rlkit.seeds import derive
-from rlkit.types import Batch, Reward, Rollout
+from rlkit.types import Batch, Reward, Rollout, Task
+
+if TYPE_CHECKING:
+    from rlkit.training.run import TrainingRun
+
+
+def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
+    """Graded rollouts of a step's tasks, P·n group by group, and the greedy response's reward of every group where the
+    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ.
+
+    Raises:
+        RunStopped: `max_num_gen_batches` were sampled, and too few groups differ.
+    """
+    c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
+    rollouts: list[Rollout] = []
+    while True:
+        run.batches += 1
+        tasks = run.stream.batch(run.batches)
+        with run.timed("gen"):
+            drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
+            greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
+        baselines = _graded(run, drawn, greedy)
+        rollouts += drawn
+        if not groups.enable:
+            return rollouts, baselines
+        found, sampled = (
+            sum(unequal(rollouts, c.rollout.n, groups.metric)),
+            len(rollouts) // (c.rollout.n * size),
+        )
+        run.metrics["train/num_gen_batches"] = sampled
+        if found >= size:
+            return rollouts, baselines
+        if sampled == groups.max_num_gen_batches:
+            raise RunStopped(
+                f"At step {run.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
+                f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
+                "change the difficulty of the tasks."
+            )
+
+
+def _sampled(
+    run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float
+) -> list[Rollout]:
+    """`n` rollouts of each task, counted."""
+    c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
+    rollouts = sample(
+        tasks, run.sampler, run.policy, n=n, seed=derive(purpose, c.seed, run.step),
+        limits=Limits(c.data.max_response_length, c.rollout.max_turn_length, temperature),
+        prompt_limit=c.data.max_prompt_length,
+    )  # fmt: skip
+    lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
+    prompts, responses = map(sum, zip(*lengths, strict=True))
+    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]], lengths)))
+    ledger.sequences(shape, prompts, responses)
+    ledger.turns += sum(r.turns for r in rollouts)
+    ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
+    tokens = run.metrics.get("perf/total_num_tokens", 0)
+    run.metrics["perf/total_num_tokens"] = tokens + prompts + responses
+    return rollouts
+
+
+def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) -> list[float]:
+    """Set the reward of every rollout; the rewards of the greedy ones. Where a greedy response cannot be graded, its
+    group cannot be either."""
+    section, n = run.config.reward, run.config.rollout.n
+    with run.timed("reward"):
+        grade([*rollouts, *greedy], run.router, run.policy)
+    for i, one in enumerate(greedy):
+        if one.reward and one.reward.error is not None:
+            for r in rollouts[i * n : (i + 1) * n]:
+                r.reward = one.reward
+    if section.custom_reward_function and any(map(_undecided, rollouts)):
+        run.warn(
+            "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
+            "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
+            "undecided",
+        )
+    for r in (*rollouts, *greedy):
+        if r.reward is not None and r.turn_rewards is None:
+            limit = run.config.data.max_response_length
+            r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)
+    return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
+
+
+def _undecided(rollout: Rollout) -> bool:
+    """Whether a score does not tell if the answer is right."""
+    reward = rollout.reward
+    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts
+
+
+def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]) -> Batch | None:
+    """What a step trains on: the rollouts that can be compared, padded. None where there are none."""
+    c, n, groups = run.config, run.config.rollout.n, run.config.algorithm.filter_groups
+    kept, counts = comparable(rollouts, n, c.reward.max_error_rate, run.step)
+    run.metrics |= counts | grading_metrics([r.reward for r in rollouts])
+    if groups.enable:
+        differing = [g for g, differs in enumerate(unequal(rollouts, n, groups.metric)) if differs]
+        kept = [i for i in kept if i // n in differing[: c.data.train_batch_size]]
+    if not kept:
+        run.warn("No group of this step could be compared; nothing was learnt from it.")
+        return None
+    batch = collate(
+        [rollouts[i] for i in kept], [i // n for i in kept], run.policy.pad_id, run.device,
+        cut=c.algorithm.truncated, baselines=baselines or None,
+    )  # fmt: skip
+    if not batch.mask.any():
+        run.warn("All answers of this step were cut; nothing was learnt from it.")
+        return None
+    return batch
 
 
 def comparable(
@@ -38,12 +150,28 @@ def comparable(
         )
     sizes = Counter(i // n for i in graded)
     kept = [i for i in graded if n == 1 or sizes[i // n] >= 2]
-    lone = sum(1 for size in sizes.values() if n > 1 and size < 2) + (len(rollouts) // n - len(sizes))
     return kept, {
         "reward/error_rate": rate,
-        "group/dropped": lone,
+        "group/dropped": len(rollouts) // n - len({i // n for i in kept}),
         "group/dropped_samples": len(rollouts) - len(kept),
     }
+
+
+def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
+    """Whether each group of `n` differs within itself in what was graded: in `metric` "acc" whether answers are right,
+    otherwise in their rewards."""
+    rewards = [r.reward for r in rollouts]
+    values = [None if r is None or r.error else r.correct if metric == "acc" else r.value for r in rewards]
+    return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]
+
+
+def shortened(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -> Reward:
+    """The reward of an answer of `length` tokens less what it loses for going into the last tokens before `limit`."""
+    into = length - (limit - buffer.len)
+    if not buffer.enable or reward.value is None or into <= 0:
+        return reward
+    penalty = into / buffer.len * buffer.penalty_factor
+    return replace(reward, value=reward.value - penalty, parts={**reward.parts, "overlong_penalty": penalty})
 
 
 def collate(
@@ -55,14 +183,12 @@ def collate(
     cut: str = "end",
     baselines: Sequence[float] | None = None,
 ) -> Batch:
-    """A padded Batch of graded rollouts; sequences of one group share the row of their prompt.
-
-    The reward lies on the last sampled token, or on the last sampled token of each turn where turns were
-    rewarded.
+    """A padded Batch of graded rollouts; sequences of one group share the row of their prompt. The reward lies on the
+    last sampled token, or of each turn on its last one where turns were rewarded.
 
     Args:
         cut: `algorithm.truncated`. With "bootstrap" those that a limit cut get one more token, attended to and not
-            sampled, at which the critic values the state after the cut (its own id is never read). With "mask" they
+            sampled, whose value is that of where they were cut (the token's own id is never read). With "mask" they
             keep their reward, which their group is compared with, and count as not sampled.
         baselines: the greedy response's reward of every group, where the estimator asks for it.
     """
@@ -76,9 +202,8 @@ def collate(
             prompts.append(rollout.prompt_ids)
     prompt_ids, prompt_mask = pad_right(prompts, pad_id)
     response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
-    there = present.numpy()
-    mask = _padded([r.mask for r in rollouts], there)
-    logprobs = _padded([r.logprobs for r in rollouts], there)
+    mask = _padded([r.mask for r in rollouts], present.numpy())
+    logprobs = _padded([r.logprobs for r in rollouts], present.numpy())
     rewards = _token_rewards(rollouts, mask)
     if cut == "mask":
         mask[[truncated(r) for r in rollouts]] = 0
@@ -94,31 +219,6 @@ def collate(
         group=np.asarray(groups),
         baselines=None if baselines is None else torch.tensor([baselines[g] for g in groups], device=device),
     )
-
-
-def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Iterator[Tensor]:
-    """Rows (b,) of each optimizer step: whole groups, shuffled anew in every epoch."""
-    count, device = config.actor.mini_batches(config.data.train_batch_size), batch.mask.device
-    for epoch in range(epochs):
-        if count == 1:
-            yield torch.arange(len(batch), device=device)
-            continue
-        groups = torch.unique(batch.prompt_index)
-        order = torch.Generator().manual_seed(derive("mini-batch", config.seed, step, epoch))
-        shuffled = groups[torch.randperm(len(groups), generator=order).to(device)]
-        for chosen in shuffled.chunk(count):
-            yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
-
-
-def advantage_summary(batch: Batch) -> dict[str, float]:
-    """Mean, largest and smallest advantage of the sampled tokens."""
-    assert batch.advantages is not None
-    sampled = batch.advantages[batch.mask > 0]
-    return {
-        "critic/advantages/mean": float(sampled.mean()),
-        "critic/advantages/max": float(sampled.max()),
-        "critic/advantages/min": float(sampled.min()),
-    }
 
 
 def truncated(rollout: Rollout) -> bool:
@@ -137,11 +237,7 @@ def _extended(rollout: Rollout, pad_id: int) -> Rollout:
 
 
 def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:
-    """(B, T) rewards by token: of each turn on its last sampled token, or of the answer on the very last one.
-
-    Args:
-        mask: (B, T) 1 where the policy sampled the token.
-    """
+    """(B, T) rewards by token, of the mask (B, T) of what the policy sampled."""
     values = [r.reward.value if r.reward else None for r in rollouts]
     if None in values:
         raise ValueError("a rollout that was not graded has no reward to train on")
@@ -165,21 +261,25 @@ def _padded(rows: Sequence[np.ndarray], there: np.ndarray) -> np.ndarray:
     return result
 
 
-def unequal(rollouts: Sequence[Rollout], n: int, metric: str) -> list[bool]:
-    """Whether each group of `n` differs within itself in what was graded: in `metric` "acc" whether answers are right,
-    otherwise in their rewards."""
-    rewards = [r.reward for r in rollouts]
-    values = [None if r is None or r.error else r.correct if metric == "acc" else r.value for r in rewards]
-    return [len(set(values[i : i + n]) - {None}) > 1 for i in range(0, len(values), n)]
+def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Iterator[Tensor]:
+    """Rows (b,) of each optimizer step: whole groups, shuffled anew in every epoch."""
+    count, device = config.actor.mini_batches(config.data.train_batch_size), batch.mask.device
+    for epoch in range(epochs):
+        if count == 1:
+            yield torch.arange(len(batch), device=device)
+            continue
+        groups = torch.unique(batch.prompt_index)
+        order = torch.Generator().manual_seed(derive("mini-batch", config.seed, step, epoch))
+        shuffled = groups[torch.randperm(len(groups), generator=order).to(device)]
+        for chosen in shuffled.chunk(count):
+            yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
 
 
-def shortened(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -> Reward:
-    """The reward of an answer of `length` tokens less what it loses for going into the last tokens before `limit`."""
-    into = length - (limit - buffer.len)
-    if not buffer.enable or reward.value is None or into <= 0:
-        return reward
-    penalty = into / buffer.len * buffer.penalty_factor
-    return replace(reward, value=reward.value - penalty, parts={**reward.parts, "overlong_penalty": penalty})
+def advantage_summary(batch: Batch) -> dict[str, float]:
+    """Mean, largest and smallest advantage of the sampled tokens."""
+    assert batch.advantages is not None
+    sampled = batch.advantages[batch.mask > 0]
+    return {f"critic/advantages/{k}": float(getattr(sampled, k)()) for k in ("mean", "max", "min")}
 
 
 def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
@@ -187,12 +287,10 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
     graded = [r for r in rollouts if r.reward is not None and r.reward.error is None]
     if not graded:
         return {}
-    values = np.array([r.reward.value for r in graded if r.reward])
-    sampled = np.cumsum(np.concatenate([np.zeros(1, np.int64), *(r.mask for r in rollouts)]))
-    lengths = np.diff(sampled[np.cumsum([0, *(len(r.mask) for r in rollouts)])])
     table = np.array([r.reward.value if r.reward else None for r in rollouts], float).reshape(-1, n)  # (P, G)
     known = ~np.isnan(table)
     ranges = (np.where(known, table, -np.inf).max(1) - np.where(known, table, np.inf).min(1))[known.any(1)]
+    values, lengths = table[known], np.array([r.mask.sum() for r in rollouts])
     metrics = {
         "critic/score/mean": values.mean(),
         "critic/score/max": values.max(),
@@ -204,7 +302,6 @@ def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:
         "response_length/clip_ratio": np.mean([r.finish_reason == "length" for r in rollouts]),
     }
     for source in sorted({r.task.data_source for r in graded}):
-        of_source = [r.reward for r in graded if r.task.data_source == source]
-        own = [reward.value for reward in of_source if reward and reward.value is not None]
-        metrics[f"score/{source}"] = np.mean(own)
+        own = [r.task.data_source == source for r in rollouts]
+        metrics[f"score/{source}"] = table.flatten()[own & known.flatten()].mean()
     return {name: float(value) for name, value in metrics.items()}

@@ -2,22 +2,21 @@
 
     checkpoints/step_000020/
         model/          a Hugging Face folder (full fine-tuning) or a peft adapter folder (LoRA)
-        state.pt        optimizers, critic, KL coefficient, ledger, data position
-        manifest.json   size and SHA-256 of every other file, written last
+        state.pt        optimizers, critic, KL coefficient, ledger, batches drawn
+        manifest.json   SHA-256 of every other file, written last
 
-A checkpoint is built in a hidden folder beside the others, synced to disk and renamed. A newest one whose
-files do not match its manifest is passed over, and the caller is told.
+A checkpoint is built in a hidden folder beside the others and renamed. A newest one whose files do not match its
+manifest is passed over, and the caller is told.
 """
 
 import hashlib
 import json
-import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rlkit.errors import UserError
+from rlkit.files import replacing
 
 MANIFEST = "manifest.json"
 
@@ -33,26 +32,15 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
     Raises:
         UserError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
     """
-    final, building = folder_of(root, step), root / f".building-{step:06d}-{os.getpid()}"
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        _remove_leftovers(root)
+    final = folder_of(root, step)
+    for leftover in root.glob(".step_*"):  # of processes that were killed: the run's lock keeps others out
+        shutil.rmtree(leftover, ignore_errors=True)
+    with replacing(final) as building:
         building.mkdir()
         write(building)
-        manifest = {
-            str(p.relative_to(building)): _digest(p) for p in sorted(building.rglob("*")) if p.is_file()
-        }
+        files = [path for path in sorted(building.rglob("*")) if path.is_file()]
+        manifest = {str(path.relative_to(building)): _digest(path) for path in files}
         (building / MANIFEST).write_text(json.dumps(manifest))
-        for path in building.rglob("*"):
-            _sync(path)
-        shutil.rmtree(final, ignore_errors=True)
-        os.replace(building, final)
-        _sync(root)
-    except OSError as error:
-        shutil.rmtree(building, ignore_errors=True)
-        raise UserError(
-            f"The checkpoint of step {step} could not be written to {root}: {error.strerror or error}."
-        ) from error
     for old in steps(root)[:-keep]:
         shutil.rmtree(folder_of(root, old), ignore_errors=True)
     return final
@@ -80,28 +68,44 @@ def problem(folder: Path) -> str | None:
     except (OSError, ValueError):
         return "no readable manifest"
     for name, digest in manifest.items():
-        path = folder / name
-        if not path.is_file():
+        if not (folder / name).is_file():
             return f"{name} is missing"
-        if _digest(path) != digest:
+        if _digest(folder / name) != digest:
             return f"{name} does not match its hash"
     return None
+
+
+def write(folder: Path, policy: Any, state: Mapping[str, Any]) -> None:
+    """A policy as a Hugging Face (or peft adapter) folder, and everything else that a run goes on from."""
+    import torch
+
+    policy.model.save_pretrained(folder / "model")
+    policy.tokenizer.save_pretrained(folder / "model")
+    torch.save(dict(state), folder / "state.pt")
+
+
+def load(folder: Path, policy: Any) -> dict[str, Any]:
+    """Give a policy the weights that `write` saved; returns the state that was saved with them."""
+    import torch
+
+    model, device = policy.model, str(policy.device)
+    if hasattr(model, "peft_config"):
+        from peft import load_peft_weights, set_peft_model_state_dict
+
+        set_peft_model_state_dict(model, load_peft_weights(str(folder / "model"), device=device))
+    else:
+        from safetensors.torch import load_file
+
+        weights = load_file(folder / "model" / "model.safetensors", device=device)
+        missing, unexpected = model.load_state_dict(weights, strict=False)
+        if unexpected or not set(missing) <= set(getattr(model, "_tied_weights_keys", None) or {}):
+            raise RuntimeError(
+                f"{folder} does not hold this model: missing {missing}, unexpected {unexpected}"
+            )
+        model.tie_weights()
+    return torch.load(folder / "state.pt", map_location=device, weights_only=True)
 
 
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def _remove_leftovers(root: Path) -> None:
-    """Half-built folders of processes that were killed; the run's lock keeps other writers out."""
-    for path in root.glob(".building-*"):
-        shutil.rmtree(path, ignore_errors=True)

@@ -16,9 +16,8 @@ from rlkit.models.loading import add_lora, base_of
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.batches import mini_batches
-from rlkit.training.forward import Passes, Rows
+from rlkit.training.forward import Rows
 from rlkit.training.learner import Learner
-from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
 
@@ -40,15 +39,10 @@ class Critic(nn.Module):
         self.head = nn.Linear(base.config.hidden_size, 1, device=base.device)
         nn.init.zeros_(self.head.weight)
         nn.init.zeros_(self.head.bias)
-        checkpointing, actor = config.model.enable_gradient_checkpointing, config.actor
+        checkpointing = config.model.enable_gradient_checkpointing
         decoder = Decoder(self.model, checkpointing=checkpointing, kernels=kernels)
         shape = replace(Shape.of(self.model), vocab=1)  # one value for a vocabulary
-        minis = actor.mini_batches(config.data.train_batch_size)
-        steps = config.trainer.total_training_steps * config.critic.ppo_epochs * minis
-        self.learner = Learner(
-            decoder, Stepper.of(self, config, config.critic.optim, shape.non_embedding, steps), shape,
-            Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")), ledger, "critic",
-        )  # fmt: skip
+        self.learner = Learner.of(self, decoder, shape, config, config.critic, ledger, "critic")
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
@@ -82,15 +76,15 @@ class Critic(nn.Module):
     def _loss_of(self, batch: Batch, rows: Tensor) -> Callable[[Rows], tuple[Tensor, Tensor]]:
         """The value loss of a mini-batch, pass by pass."""
         c = self.config
-        scale = algorithms.Scale.of(batch.mask[rows], c.actor, c.data.max_response_length)
+        scale = algorithms.denominators(batch.mask[rows], c.actor, c.data.max_response_length)
 
         def loss(part: Rows) -> tuple[Tensor, Tensor]:
             assert batch.returns is not None and batch.values is not None
-            values, _ = algorithms.value_loss(
-                self.predict(part), part.cut(batch.returns), part.cut(batch.values), part.cut(batch.mask),
-                c.critic.cliprange_value, scale,
+            value = algorithms.value_loss(
+                c.critic.cliprange_value, scale, vpreds=self.predict(part), returns=part.cut(batch.returns),
+                values=part.cut(batch.values), response_mask=part.cut(batch.mask),
             )  # fmt: skip
-            return values, values.detach()
+            return value, value.detach()
 
         return loss
 

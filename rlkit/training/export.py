@@ -1,9 +1,7 @@
 """Trained policies as things others can use: opened for serving, written as a Hugging Face folder."""
 
 import json
-import os
 import shutil
-import tempfile
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -12,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
-from rlkit.files import write_text
+from rlkit.files import replacing, write_text
 from rlkit.results.store import read_json
 
 if TYPE_CHECKING:
@@ -101,18 +99,13 @@ def export(path: str | Path, folder: str | Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"{folder} already exists and is not empty: give a new folder.")
     saved = open_saved(path)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent) as temporary:
-        target = Path(temporary) / "model"
-        save_model(saved.policy, target)
+    with replacing(folder) as building:
+        save_model(saved.policy, building)
         if saved.adapter is not None:
-            shutil.copytree(saved.adapter, target / "adapter")
+            shutil.copytree(saved.adapter, building / "adapter")
         if saved.environments:
-            write_environments(target, saved.environments.values())
-        (target / "README.md").write_text(model_card(str(path), saved))
-        if folder.exists():
-            folder.rmdir()
-        os.replace(target, folder)
+            write_environments(building, saved.environments.values())
+        (building / "README.md").write_text(model_card(str(path), saved))
     return folder
 
 

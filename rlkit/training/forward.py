@@ -1,25 +1,32 @@
-"""Log-probabilities of given tokens under a policy, in micro-batches that share prompts."""
+"""Log-probabilities of given tokens under a policy, by forward passes over some sequences and the prompts they share.
 
-import warnings
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+A pass over a small model is a thousand kernels of a few microseconds, which take longer to launch than to run:
+`CapturedPasses` launches forward and backward as one CUDA graph each. A graph is bound to its shapes, so that prompts
+and responses are padded to a size that grows with what comes, and padding is computed like tokens (`FullLayout`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
 from rlkit.compute import Work
-from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
-from rlkit.models.layout import Layout
+from rlkit.models.layout import FullLayout, Layout
 from rlkit.models.logprobs import SelectedLogProbs
+from rlkit.models.shapes import width_bucket
 from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
 
-T = TypeVar("T")
+STEP = 8  # tokens; the finest step in which prompts and responses are padded
+MOST_WASTE = 2.0  # times the tokens of a pass's own padded size; beyond it a smaller pass is captured
+MOST_CAPTURES = 32  # of a run: lengths that jump so much cost more to capture than to launch
+FEWEST = 8  # prompts of a pass, below which cutting a batch into equal passes is given up
 
 
 @dataclass(frozen=True)
@@ -50,31 +57,21 @@ class Rows:
         prompts = batch.prompt_ids[used, :s]
         return cls(rows, prompts, prompt_mask[:, :s], index, batch.response_ids[rows, :t], present[:, :t])
 
-    @property
-    def width(self) -> int:
-        """t, the longest response among these rows."""
-        return self.response_ids.shape[1]
-
     def cut(self, padded: Tensor) -> Tensor:
         """(b, t) of these rows from (B, T) of the batch."""
-        return padded[self.rows, : self.width]
+        return padded[self.rows, : self.response_ids.shape[1]]
 
     @cached_property
     def layout(self) -> Layout:
         """Where the packed tokens of the pass belong."""
         return Layout(self.prompt_mask, self.index, self.present)
 
-    @property
-    def targets(self) -> Tensor:
-        """(N,) the response tokens in the order of `Decoder.states`."""
-        return self.layout.targets(self.response_ids)
-
     def states(self, decoder: Decoder) -> Tensor:
         """(N, d) the states from which the response tokens are predicted."""
         return decoder.states(self.prompt_ids, self.response_ids, self.layout)
 
     def unpacked(self, values: Tensor) -> Tensor:
-        """Values (N,) in the order of `targets` as (b, t), zero where there is no token."""
+        """Values (N,) in the order of `states` as (b, t), zero where there is no token."""
         return self.layout.board(values)
 
     def work(self) -> Work:
@@ -88,76 +85,6 @@ class Rows:
         return Work.of(used, [(prompts[i], t) for i, t in zip(of, lengths.tolist(), strict=True)])
 
 
-def micro_batches(batch: Batch, rows: Tensor, size: int, tokens: int) -> Iterator[Rows]:
-    """`rows` in order, cut into forward passes of at most `size` sequences, or of `tokens` tokens if size is 0.
-
-    Sequences of a group stand next to each other, so that they meet their prompt in one pass.
-    """
-    if size:
-        for start in range(0, len(rows), size):
-            yield Rows.of(batch, rows[start : start + size])
-        return
-    lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
-    ends, total = [0], 0
-    for i, length in enumerate(lengths.int().tolist()):
-        if total and total + length > tokens:
-            ends, total = [*ends, i], 0
-        total += length
-    for start, end in pairwise([*ends, len(rows)]):
-        if end > start:
-            yield Rows.of(batch, rows[start:end])
-
-
-@dataclass
-class Passes:
-    """How large a model's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller
-    for the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence, to
-    be named where not even one fits."""
-
-    size: int
-    tokens: int
-    limit: str = "data.max_response_length"
-
-    def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
-        """`rows` in passes; `whole` has them in one."""
-        return micro_batches(batch, rows, len(batch) if whole else self.size, self.tokens)
-
-    def retried(
-        self, work: Callable[[], T], batch: Batch, rows: Tensor, freed: Callable[[], bool] = lambda: False
-    ) -> T:
-        """What `work` returns, which makes passes over `rows`: where memory runs out it starts again, in halves.
-
-        Args:
-            freed: called before; whether it could free something else, so that another try is worth it.
-
-        Raises:
-            RunStopped: not even single sequences fit.
-        """
-        while True:
-            try:
-                return work()
-            except torch.cuda.OutOfMemoryError as error:
-                reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory
-            torch.cuda.empty_cache()
-            if freed():
-                continue
-            if next(self.parts(batch, rows)).rows.numel() == 1:
-                raise too_large(reason, self.limit)
-            self.size //= 2  # at 0 the tokens decide
-            self.tokens //= 2
-            warnings.warn(
-                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
-            )
-
-
-def too_large(reason: str, limit: str = Passes.limit) -> RunStopped:
-    """The end of a run whose smallest forward pass does not fit."""
-    return RunStopped(
-        f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
-        f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {limit}."
-    )
-
-
 def token_logprobs(
     decoder: Decoder, rows: Rows, temperature: float = 1.0, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -166,9 +93,9 @@ def token_logprobs(
     Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
     The entropy carries a gradient where `entropy_gradient` asks for it.
     """
-    states, weight, kernels = rows.states(decoder), decoder.head_weight, decoder.kernels
+    states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
     logprobs, entropy = SelectedLogProbs.apply(
-        states, weight, rows.targets, temperature, kernels, entropy_gradient
+        states, decoder.head_weight, targets, temperature, decoder.kernels, entropy_gradient
     )
     return rows.unpacked(logprobs), rows.unpacked(entropy)
 
@@ -191,3 +118,88 @@ def text_batch(
         sampler_logprobs=torch.zeros_like(mask),
         group=np.arange(len(prompts)),
     )
+
+
+class PaddedPass(nn.Module):
+    """Log-probs and entropies (B, T) of responses, padding included, by operations that the shapes alone decide."""
+
+    def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool) -> None:
+        super().__init__()
+        self.model, self.decoder, self.temperature = decoder.base, decoder, temperature
+        self.entropy_gradient = entropy_gradient
+
+    def forward(self, prompts: Tensor, prompt_mask: Tensor, responses: Tensor) -> tuple[Tensor, Tensor]:
+        """Of prompts (P, S) with a bool mask, and responses (B, T), B / P to a prompt, side by side."""
+        p, b = len(prompts), len(responses)
+        index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
+        layout = FullLayout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool))
+        states = self.decoder.states(prompts, responses, layout)
+        weight, targets, kernels = self.decoder.head_weight, layout.targets(responses), self.decoder.kernels
+        logprobs, entropy = SelectedLogProbs.apply(
+            states, weight, targets, self.temperature, kernels, self.entropy_gradient
+        )
+        return layout.board(logprobs), layout.board(entropy)
+
+
+class CapturedPasses:
+    """The update's passes over one policy at the sampling temperature; one shape is captured at a time. With
+    `entropy_gradient`, a gradient flows through the entropies."""
+
+    def __init__(self, decoder: Decoder, temperature: float, entropy_gradient: bool = False) -> None:
+        self.decoder, self.temperature, self.entropy_gradient = decoder, temperature, entropy_gradient
+        self.capture = decoder.device.type == "cuda"  # elsewhere the same pass runs as it is, as tests do
+        self.counts: tuple[int, int] = (0, 0)  # prompts and responses of the last pass
+        self.size: tuple[int, int] = (0, 0)  # tokens of its prompts and responses, padded
+        self.run: Callable[..., Any] | None = None
+        self.captures = 0
+
+    def parts(self, batch: Batch, rows: Tensor, needed: Tensor, tokens: int) -> list[Rows] | None:
+        """`rows` as passes over equally many groups of one size, at most `tokens` tokens each; None where groups
+        differ. All of them are computed, so that shapes stay; those that are `needed` are counted."""
+        index = batch.prompt_index[rows].cpu().numpy()
+        prompts, counts = np.unique(index, return_counts=True)
+        group = int(counts[0])
+        if not np.array_equal(index, np.repeat(prompts, group)):
+            return None
+        longest = batch.prompt_ids.shape[1] + group * batch.response_ids.shape[1]
+        count = max(1, -(-len(prompts) * longest // tokens))
+        while len(prompts) % count:
+            count += 1
+        if count > 1 and len(prompts) // count < FEWEST:
+            return None
+        counted = torch.zeros_like(batch.mask[:, :1]).index_fill_(0, needed, 1.0)
+        return [replace(Rows.of(batch, part), counted=counted[part]) for part in rows.chunk(count)]
+
+    def __call__(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        """`token_logprobs` of one of `parts`: as it is the first time, captured the second, replayed from then on."""
+        (p, s), (b, t) = rows.prompt_ids.shape, rows.response_ids.shape
+        if (p, b) != self.counts or self.captures == MOST_CAPTURES:
+            self.counts, self.size, self.run = (p, b), (0, 0), None
+            return token_logprobs(self.decoder, rows, self.temperature, self.entropy_gradient)
+        own = width_bucket(s, STEP), width_bucket(t, STEP)
+        size = max(own[0], self.size[0]), max(own[1], self.size[1])
+        if p * size[0] + b * size[1] > MOST_WASTE * (p * own[0] + b * own[1]):
+            size = own
+        right, below = (0, size[0] - s), (0, size[1] - t)
+        arguments = (
+            F.pad(rows.prompt_ids, right),
+            F.pad(rows.prompt_mask, right),
+            F.pad(rows.response_ids, below),
+        )
+        if self.run is None or size != self.size:
+            self.run, self.size = self._captured(arguments), size
+        logprobs, entropy = (x[:, :t].where(rows.present, 0.0) for x in self.run(*arguments))
+        return logprobs, entropy
+
+    def _captured(self, arguments: tuple[Tensor, ...]) -> Callable[..., Any]:
+        """A pass bound to the shapes of its arguments."""
+        self.run = None  # its memory is free before the next takes as much
+        self.captures += 1
+        run = PaddedPass(self.decoder, self.temperature, self.entropy_gradient)
+        if not self.capture:
+            return run
+        torch.cuda.empty_cache()
+        # The parameters' gradients were first accumulated on the stream of the capture; the wait that torch warns of
+        # is right, and short.
+        torch.autograd.graph.set_warn_on_accumulate_grad_stream_mismatch(False)
+        return torch.cuda.make_graphed_callables(run, arguments, allow_unused_input=True)

@@ -17,15 +17,12 @@ class Interrupt:
     second SIGINT raises KeyboardInterrupt. Outside the main thread signals cannot be caught, and nothing changes."""
 
     requested = False
-
-    def __init__(self) -> None:
-        self._deferred = False
+    _deferred = False
 
     def __enter__(self) -> "Interrupt":
-        self._previous = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._previous[number] = signal.signal(number, self._handle)
+        here = threading.current_thread() is threading.main_thread()
+        numbers = (signal.SIGINT, signal.SIGTERM) if here else ()
+        self._previous = {number: signal.signal(number, self._handle) for number in numbers}
         return self
 
     def __exit__(self, *_: object) -> None:

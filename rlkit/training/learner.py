@@ -1,17 +1,48 @@
-"""A model in training: its forward passes, its optimizer, and what they cost."""
+"""A model in training: forward passes that fit the GPU's memory, gradients added up pass by pass, their FLOPs."""
 
-from collections.abc import Callable
-from typing import Any
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from rlkit.compute import Ledger, Shape
+from rlkit.config import Actor, Critic, Optimizer, RunConfig
+from rlkit.errors import RunStopped
 from rlkit.models.decoder import Decoder
-from rlkit.training.captured import CapturedPasses
-from rlkit.training.forward import Passes, Rows, too_large
+from rlkit.models.loading import Policy
+from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
+
+T = TypeVar("T")
+
+
+@dataclass
+class Passes:
+    """How large a model's forward passes are: `size` sequences, or where it is 0 `tokens` tokens. They become smaller
+    for the rest of the run where the GPU's memory does not hold one. `limit` is the setting that bounds a sequence."""
+
+    size: int
+    tokens: int
+    limit: str = "data.max_response_length"
+
+    def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
+        """`rows` in order, cut into passes; in one with `whole`. Sequences of a group stand next to each other, so that
+        they meet their prompt in one pass."""
+        lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
+        ends, total = [0], 0
+        for i, length in enumerate(lengths.int().tolist()):
+            full = i - ends[-1] == self.size if self.size else total and total + length > self.tokens
+            if full and not whole:
+                ends, total = [*ends, i], 0
+            total += length
+        for start, end in pairwise([*ends, len(rows)]):
+            if end > start:
+                yield Rows.of(batch, rows[start:end])
 
 
 class Learner:
@@ -19,26 +50,64 @@ class Learner:
 
     Args:
         decoder: the forward pass, with gradients.
-        stepper: the optimizer of what trains.
         shape: what the FLOPs of a pass follow from.
-        passes: how large a pass is.
-        ledger: adds up FLOPs and optimizer steps.
         phase: of the ledger, that training belongs to.
-        captured: passes as CUDA graphs, where the model is so small that they pay.
     """
 
+    captured: CapturedPasses | None = None
+    """Passes as CUDA graphs, where the model is so small that they pay."""
+
     def __init__(
-        self,
-        decoder: Decoder,
-        stepper: Stepper,
-        shape: Shape,
-        passes: Passes,
-        ledger: Ledger,
-        phase: str,
-        captured: CapturedPasses | None = None,
+        self, decoder: Decoder, stepper: Stepper, shape: Shape, passes: Passes, ledger: Ledger, phase: str
     ) -> None:
         self.decoder, self.stepper, self.shape, self.passes = decoder, stepper, shape, passes
-        self.ledger, self.phase, self.captured = ledger, phase, captured
+        self.ledger, self.phase = ledger, phase
+
+    @classmethod
+    def of(
+        cls,
+        module: nn.Module,
+        decoder: Decoder,
+        shape: Shape,
+        config: RunConfig,
+        section: Actor | Critic,
+        ledger: Ledger,
+        phase: str,
+    ) -> "Learner":
+        """The learner of a run's policy or critic, whose `section` of the config it is."""
+        actor = config.actor
+        minis = section.ppo_epochs * actor.mini_batches(config.data.train_batch_size)
+        stepper = Stepper(
+            module, section.optim, shape.non_embedding, config.trainer.total_training_steps * minis,
+            config.model.dtype, actor.optimizer_offload,
+        )  # fmt: skip
+        passes = Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda"))
+        return cls(decoder, stepper, shape, passes, ledger, phase)
+
+    def _retried(self, work: Callable[[], T], batch: Batch, rows: Tensor, whole: bool = False) -> T:
+        """What `work` returns, which makes passes over `rows`: where memory runs out it starts again, in halves."""
+        while True:
+            try:
+                return work()
+            except torch.cuda.OutOfMemoryError as error:
+                reason = str(error).splitlines()[0]  # not the error, which keeps the failed pass in memory
+            self.stepper.optimizer.zero_grad()
+            captured, self.captured = self.captured is not None, None
+            torch.cuda.empty_cache()
+            if captured:
+                continue
+            passes = self.passes
+            if whole or next(passes.parts(batch, rows)).rows.numel() == 1:
+                reason = "the loss needs its mini-batch in one pass" if whole else reason
+                raise RunStopped(
+                    f"The GPU's memory does not hold the smallest forward pass of the update ({reason}): set "
+                    f"model.enable_gradient_checkpointing, use model.lora_rank, or lower {passes.limit}."
+                )
+            passes.size //= 2  # at 0 the tokens decide
+            passes.tokens //= 2
+            warnings.warn(
+                "The GPU's memory does not hold a forward pass: going on with half of it.", stacklevel=2
+            )
 
     @torch.no_grad()
     def padded(self, batch: Batch, of: Callable[[Rows], Tensor], phase: str) -> Tensor:
@@ -53,7 +122,7 @@ class Learner:
                 flops += self.shape.forward(part.work())
             return result, flops
 
-        result, flops = self.passes.retried(work, batch, rows)
+        result, flops = self._retried(work, batch, rows)
         self.ledger.add(phase, flops)
         return result
 
@@ -66,26 +135,19 @@ class Learner:
         needed: Tensor | None = None,
         whole: bool = False,
     ) -> list[Any]:
-        """Form the gradient of a loss over some rows of a batch, pass by pass, for the next `stepper.step`.
-
-        Where the GPU's memory does not do, it starts again in passes of half the size, which have the same gradient.
+        """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`.
 
         Args:
-            rows: (b,) positions in the batch.
-            loss: a pass's share of the loss (a scalar; shares add up), and anything else to hand back.
+            loss: a pass's share of the loss (a scalar; shares add up), and anything else: what is returned of each.
             needed: those of the rows whose loss can have a gradient; default all. Others are not computed.
             whole: the loss must not be split into passes.
 
-        Returns:
-            What `loss` handed back, of each pass.
-
         Raises:
-            RunStopped: not even single sequences fit, or the loss cannot be split.
+            RunStopped: the GPU's memory does not hold single sequences, or a loss that cannot be split.
         """
         needed = rows if needed is None else needed
 
         def work() -> tuple[list[Any], float]:
-            self.stepper.optimizer.zero_grad()  # of a try that did not fit
             results, flops, parts = [], 0.0, self._parts(batch, rows, needed, whole)
             for i, part in enumerate(parts):
                 flops += self.shape.training(part.work(), self.decoder.checkpointing)
@@ -96,17 +158,7 @@ class Learner:
                     self.stepper.keep_gradients()
             return results, flops
 
-        def freed() -> bool:
-            self.stepper.optimizer.zero_grad()
-            if self.captured is not None:
-                self.captured = None
-                torch.cuda.empty_cache()
-                return True
-            if whole:
-                raise too_large("the loss needs its mini-batch in one pass", self.passes.limit)
-            return False
-
-        results, flops = self.passes.retried(work, batch, needed, freed)
+        results, flops = self._retried(work, batch, needed, whole)
         self.ledger.add(self.phase, flops)
         return results
 
@@ -116,3 +168,68 @@ class Learner:
             if captured is not None and not (whole and len(captured) > 1):
                 return captured
         return list(self.passes.parts(batch, needed, whole))
+
+
+class SupervisedTrainer(Learner):
+    """Minimises the negative log-likelihood of given responses, per token and weighted, in `steps` optimizer steps of
+    a policy's trainable weights; `dtype` and `checkpointing` are of the passes."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        optim: Optimizer,
+        steps: int,
+        passes: Passes,
+        *,
+        dtype: str = "float32",
+        checkpointing: bool = False,
+    ) -> None:
+        shape = Shape.of(policy.model)
+        decoder = Decoder(policy.model, checkpointing=checkpointing)
+        stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
+        stepper.step_count = 1  # a warm-up of 20 steps has 20 rates above 0
+        super().__init__(decoder, stepper, shape, passes, Ledger(), "sft")
+        self.policy = policy
+
+    @property
+    def flops(self) -> float:
+        """FLOPs of all steps so far."""
+        return self.ledger.flops["sft"]
+
+    def step(self, batch: Batch, weights: Tensor | None = None) -> float:
+        """An optimizer step on a batch; returns its loss before it, in nats per token. Response tokens of weight 0 in
+        `weights` (B, T; default 1) do not count."""
+        weights = batch.mask if weights is None else weights
+        total = float((weights > 0).sum())
+
+        def loss(part: Rows) -> tuple[Tensor, Tensor]:
+            logprobs, _ = token_logprobs(self.decoder, part)
+            value = -(logprobs * part.cut(weights)).sum() / total
+            return value, value.detach()
+
+        rows = torch.arange(len(batch), device=batch.mask.device)
+        value = sum(map(float, self.accumulate(batch, rows, loss)))
+        self.stepper.step()
+        return value
+
+    def loss(self, batch: Batch, weights: Tensor) -> float:
+        """The loss of `step`, without a step."""
+        weighted = self.logprobs(batch) * weights
+        return -float(weighted.sum()) / float((weights > 0).sum())
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        """(B, T) log-probs of the response tokens, zero where there is none; no part of `flops`."""
+        return self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Trainable weights, optimizer and FLOPs."""
+        trained = {n: p.detach() for n, p in self.policy.model.named_parameters() if p.requires_grad}
+        return {"weights": trained, "stepper": self.stepper.state_dict(), "flops": self.flops}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        parameters = dict(self.policy.model.named_parameters())
+        for name, value in state["weights"].items():
+            parameters[name].copy_(value)
+        self.stepper.load_state_dict(state["stepper"])
+        self.ledger.flops["sft"] = state["flops"]

@@ -9,11 +9,11 @@ from rlkit.results.progress import kept_step
 from rlkit.results.store import Run, say_stopped
 from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.batches import advantage_summary, mini_batches
+from rlkit.training.batches import advantage_summary, batch_of, collect, mini_batches
+from rlkit.training.checks import preflight
 from rlkit.training.interrupt import Interrupt, Interrupted
-from rlkit.training.preflight import preflight
 from rlkit.training.run import TrainingRun
-from rlkit.training.update import Learning, Metrics
+from rlkit.training.update import Learning, averaged
 from rlkit.types import Batch, Rollout
 
 
@@ -21,7 +21,7 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
     """Train one run, or continue it from its newest whole checkpoint; a finished run returns at once.
 
     Every random choice depends on the config and the step alone, so a run that was killed and called again
-    ends as one that was not: with the same bits on a CPU (`rlkit verify-resume` shows it), to rounding on a GPU.
+    ends as one that was not: with the same bits on a CPU, to rounding on a GPU.
 
     Args:
         config: from `rlkit.load`.
@@ -50,8 +50,6 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
 def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
     """The steps that are left, with their evaluations and checkpoints."""
     trainer = run.config.trainer
-    if run.finished:
-        return run.result("finished")
     if run.step == 0:
         run.evaluate()
     interrupt.defer()
@@ -71,12 +69,8 @@ def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
 def rl_step(run: TrainingRun) -> list[Rollout]:
     """One step, from tasks to a sampler with new weights; returns its rollouts."""
     run.begin_step()
-    rollouts: list[Rollout] = []
-    while not run.enough(rollouts):  # once, but for algorithm.filter_groups
-        drawn = run.sample(run.next_tasks())
-        run.grade(drawn)
-        rollouts += drawn
-    batch = run.batch(rollouts)  # less what cannot be compared
+    rollouts, baselines = collect(run)  # sampled and graded
+    batch = batch_of(run, rollouts, baselines)  # less what cannot be compared
     if batch is not None:
         with run.timed("update_actor"):
             run.sampler.release()
@@ -88,7 +82,7 @@ def rl_step(run: TrainingRun) -> list[Rollout]:
 
 def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
     """One step's learning from a graded batch, whose derived fields it fills; returns its metrics."""
-    c, critic, metrics = learning.config, learning.critic, Metrics()
+    c, critic, passes, steps = learning.config, learning.critic, [], []
     torch.manual_seed(derive("update", c.seed, step))  # dropout, and the tokens that clip_cov draws
     batch.old_logprobs = learning.old_logprobs(batch)
     batch.ref_logprobs = learning.ref_logprobs(batch)
@@ -102,6 +96,6 @@ def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
         if step <= c.critic.warmup_steps:
             return told
     for rows in mini_batches(batch, c, step, c.actor.ppo_epochs):
-        metrics.passes += learning.accumulate(batch, rows)
-        metrics.steps.append(learning.step())
-    return told | metrics.result()
+        passes += learning.accumulate(batch, rows)
+        steps.append(learning.step())
+    return told | averaged(passes, steps)

@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from rlkit.config import Optimizer, RunConfig
+from rlkit.config import Optimizer
+
+GROWTH = 400  # steps without overflow after which float16's gradients are scaled by twice as much, as in verl
 
 
 def learning_rate(config: Optimizer, parameters: float) -> float:
@@ -25,9 +27,6 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
     return config.min_lr_ratio + (1 - config.min_lr_ratio) * 0.5 * (1 + math.cos(math.pi * progress))
 
 
-GROWTH = 400  # steps without overflow after which float16's gradients are scaled by twice as much, as in verl
-
-
 class Stepper:
     """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero. A gradient that is not
     finite is dropped, as in verl.
@@ -36,8 +35,6 @@ class Stepper:
     whose gradients then overflow is skipped and the scale halved (arXiv 1710.03740).
 
     Args:
-        model: its parameters with requires_grad are trained.
-        config: the optimizer's section.
         parameters: N for the learning-rate rule.
         total: optimizer steps of the whole run, for the schedule.
         dtype: of the passes.
@@ -63,13 +60,6 @@ class Stepper:
         self.scaler = torch.amp.GradScaler(device, growth_interval=GROWTH, enabled=dtype == "float16")
         self.scaler.scale(torch.zeros((), device=device))  # it has its scale from its first use on
         self.moments = HostMoments(self.optimizer) if offload and device == "cuda" else None
-
-    @classmethod
-    def of(
-        cls, model: torch.nn.Module, config: RunConfig, optim: Optimizer, parameters: float, total: int
-    ) -> "Stepper":
-        """The optimizer `optim` of a run's policy or critic."""
-        return cls(model, optim, parameters, total, config.model.dtype, config.actor.optimizer_offload)
 
     def backward(self, loss: torch.Tensor) -> None:
         """Add the gradient of a loss to those that the next step applies."""
@@ -138,22 +128,20 @@ class HostMoments:
 
     def put_away(self) -> None:
         """Copy the moments to the host and give their memory on the device back to torch's allocator."""
-        moments = self._moments()
-        for parameter, name, moment in moments:
-            host = self._host.get((parameter, name))
-            if host is None:
+        for parameter, name, moment in self._moments():
+            if (parameter, name) not in self._host:
                 pinned = torch.cuda.is_available()
-                host = self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
-            host.copy_(moment, non_blocking=True)
-            self.optimizer.state[parameter][name] = host
-        if any(moment.is_cuda for _, _, moment in moments):
+                self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
+            host = self._host[parameter, name]
+            self.optimizer.state[parameter][name] = host.copy_(moment, non_blocking=True)
+        if torch.cuda.is_available():
             torch.cuda.synchronize()  # before anything else takes the memory that is copied from
 
     def _moments(self) -> list[tuple[torch.Tensor, str, torch.Tensor]]:
         """(parameter, name, moment) of everything that is as large as its parameter."""
+        states = [
+            (p, name, value) for p, state in self.optimizer.state.items() for name, value in state.items()
+        ]
         return [
-            (parameter, name, value)
-            for parameter, state in self.optimizer.state.items()
-            for name, value in state.items()
-            if isinstance(value, torch.Tensor) and value.dim()
+            (p, name, value) for p, name, value in states if isinstance(value, torch.Tensor) and value.dim()
         ]

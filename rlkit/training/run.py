@@ -5,7 +5,7 @@ import math
 import shutil
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
@@ -13,62 +13,49 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from rlkit.compute import Ledger, Work
+from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.environments.rollout import rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
-from rlkit.evaluation.heldout import EvaluationResult, measure
+from rlkit.evaluation.heldout import measure
 from rlkit.files import require_space
 from rlkit.models.device import device_of, keep_to_share
-from rlkit.models.kernels import compiled
+from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
 from rlkit.results.store import LOGS, Run, RunStore, read_json
-from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
+from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers import make_sampler
-from rlkit.samplers.rollouts import ENVIRONMENT, Limits, grade, sample, sample_row
+from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
 from rlkit.seeds import derive
-from rlkit.training import checkpoint, state
-from rlkit.training.batches import collate, comparable, rollout_summary, shortened, unequal
-from rlkit.training.health import problems
-from rlkit.training.preflight import check_window
-from rlkit.training.probe import SyncProbe
+from rlkit.training import checkpoint
+from rlkit.training.batches import rollout_summary
+from rlkit.training.checks import SyncProbe, check_window, problems
 from rlkit.training.tracking import Trackers
-from rlkit.training.update import make_learning
-from rlkit.training.warm_start import progress_shown, warm_start
-from rlkit.types import Batch, Rollout, Task
+from rlkit.training.update import Learning
+from rlkit.training.warm_start import WarmStarted, warm_start
+from rlkit.types import Rollout
 
 SAMPLES_KEPT = 8
-
-
-def acted(rollout: Rollout) -> bool:
-    """Whether it is an episode in an environment."""
-    return rollout.task.data_source.startswith(ENVIRONMENT)
-
-
-def undecided(rollout: Rollout) -> bool:
-    """Whether a score does not tell if the answer is right."""
-    reward = rollout.reward
-    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts
 
 
 class TrainingRun:
     """A run in progress. Made by `TrainingRun.open`, a context manager that releases all it holds."""
 
     def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
-        self.config, self.store, self.progress, self.step = config, store, progress, 0
-        self.batches = 0  # of tasks that were drawn
+        self.config, self.store, self.progress = config, store, progress
+        self.step = self.batches = 0  # steps begun, and batches of tasks drawn
         self.ledger, self.metrics, self._warned = Ledger(), {}, set()
+        self._before: tuple[dict[str, Any], float, int] | None = None  # of the step
+        self.bar: Any = None
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
-        if config.data.filter_overlong_prompts or not at_hand(
-            config.model.path
-        ):  # others: rlkit.training.preflight
+        if config.data.filter_overlong_prompts or not at_hand(config.model.path):  # others: checks.preflight
             self.stream.check_prompts(self.held_out)
         self.device = device_of(config)
         if config.actor.use_torch_compile:
@@ -82,37 +69,46 @@ class TrainingRun:
         keep_to_share()
         torch.set_num_threads(config.trainer.num_threads or torch.get_num_threads())
         store.update(phase="preparing the model")
-        started = warm_start(config, progress_shown(config, store, progress))
+        started = self._warm_start()
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
         check_window(config, self.policy.base.config)
         self.ledger.add("sft", started.flops if started else 0.0)
-        self.learning = make_learning(self.policy, config, self.ledger)
+        self.learning = Learning.of(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
         every = config.rollout.sync_check_freq
         self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
-        self.bar: Any = None
-        if said := isolation(config.reward):
-            self.warn(said, "scorer")
-        self._greedy: list[Rollout] = []
-        self._border = self._books()
         facts = {"warm_start": {k: v for k, v in vars(started).items() if k != "folder"}} if started else {}
         actor = self.learning.actor
         store.update(
-            **parameter_counts(self.policy.model), **facts,
-            learning_rate=actor.stepper.peak, sampler=why, compiled=self.learning.compiled,
+            **parameter_counts(self.policy.model), **facts, learning_rate=actor.stepper.peak, sampler=why,
+            compiled=actor.decoder.kernels is not EAGER,
             micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
         )  # fmt: skip
-        if left_out := self.stream.left_out():
-            counts = ", ".join(f"{count:,} of {name}" for name, count in left_out.items())
-            self.warn(
-                f"data.filter_overlong_prompts left out prompts of more than {config.data.max_prompt_length} tokens: "
-                f"{counts}.",
-                "overlong",
-            )
+        self.warn(isolation(config.reward), "scorer")
+        counts = ", ".join(f"{count:,} of {name}" for name, count in self.stream.left_out().items())
+        self.warn(
+            counts and "data.filter_overlong_prompts left out prompts of more than "
+            f"{config.data.max_prompt_length} tokens: {counts}.", "overlong",
+        )  # fmt: skip
+
+    def _warm_start(self) -> WarmStarted | None:
+        """The run's warm start, whose steps are told in run.json and on a bar while it is made."""
+        what = f"warm start {self.config.model.path}"
+        with tqdm(
+            desc=what, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=not self.progress
+        ) as bar:
+
+            def show(step: int, steps: int, rate: float) -> None:
+                self.store.update(phase=f"warm start {step}/{steps}")
+                bar.total = steps
+                bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
+                bar.update(step - bar.n)
+
+            return warm_start(self.config, show)
 
     @classmethod
     @contextmanager
@@ -143,30 +139,28 @@ class TrainingRun:
                     run.close()
 
     def _restore(self) -> None:
-        root, total = self.store.checkpoints, self.config.trainer.total_training_steps
+        """Go on from the newest whole checkpoint, or from `trainer.resume_from_path`."""
+        root, trainer = self.store.checkpoints, self.config.trainer
         found = checkpoint.newest(root, self.warn)
-        if found is not None and self.config.trainer.resume_mode == "disable":
+        if found is not None and trainer.resume_mode == "disable":
             raise UserError(
                 f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to continue "
                 "it, another study or seed for a new run, or delete the folder."
             )
-        require_space(
-            self.store.folder, state.size_of(self) * (self.config.trainer.max_actor_ckpt_to_keep + 1)
-        )
+        require_space(self.store.folder, self._checkpoint_bytes() * (trainer.max_actor_ckpt_to_keep + 1))
         if found is not None:
-            state.load(self, checkpoint.folder_of(root, found))
-            self.step = found
-            self.sampler.sync(self.policy.model)
-        elif self.config.trainer.resume_from_path is not None:
-            found = self._fork(Path(self.config.trainer.resume_from_path))
-        self.store.truncate(found if found is not None else -1)
+            self._load(checkpoint.folder_of(root, found))
+        elif trainer.resume_from_path is not None:
+            self._fork(Path(trainer.resume_from_path))
+        self.store.truncate(self.step or -1)
         if self.progress and not self.finished:
             self.bar = tqdm(
-                total=total, initial=self.step, desc=self.config.id, unit="step", dynamic_ncols=True
-            )
+                total=trainer.total_training_steps, initial=self.step, desc=self.config.id, unit="step",
+                dynamic_ncols=True,
+            )  # fmt: skip
 
-    def _fork(self, folder: Path) -> int:
-        """Go on from a checkpoint of another run, whose steps until then become this run's; returns its step."""
+    def _fork(self, folder: Path) -> None:
+        """Go on from a checkpoint of another run, whose steps until then become this run's."""
         parent, steps = folder.parents[1], self.config.trainer.total_training_steps
         if (wrong := checkpoint.problem(folder)) is not None:
             raise UserError(
@@ -179,14 +173,12 @@ class TrainingRun:
                 f"{steps}: raise it."
             )
         try:
-            state.load(self, folder)
+            self._load(folder)
         except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
             raise UserError(
                 f"trainer.resume_from_path is {str(folder)!r}, a checkpoint of another model, adapter or critic: only "
                 f"other keys can change ({str(error).splitlines()[0]})."
             ) from error
-        self.step = step
-        self.sampler.sync(self.policy.model)
         for name in (*LOGS, "evals.parquet"):
             if (parent / name).is_file():
                 shutil.copyfile(parent / name, self.store.folder / name)
@@ -195,7 +187,45 @@ class TrainingRun:
             parent={"run": parent.name, "step": step},
             evaluations={k: v for k, v in before.items() if int(k) <= step},
         )
-        return step
+
+    def _load(self, folder: Path) -> None:
+        saved = checkpoint.load(folder, self.policy)
+        self.learning.load_state_dict(saved)
+        self._set_books(saved)
+        self.sampler.sync(self.policy.model)
+
+    def _books(self) -> dict[str, Any]:
+        """What a step changes beside weights and what belongs to them."""
+        return {"step": self.step, "batches": self.batches, "ledger": self.ledger.state_dict()}
+
+    def _set_books(self, books: dict[str, Any]) -> None:
+        self.step, self.batches = books["step"], books.get("batches", books["step"])
+        self.ledger.load_state_dict(books["ledger"])
+
+    def _checkpoint_bytes(self) -> int:
+        """Bytes of a checkpoint, estimated: trained weights of policy and critic with two moments each."""
+        models = [m for m in (self.policy.model, self.learning.critic) if m is not None]
+        sizes = [p.numel() * p.element_size() for m in models for p in m.parameters() if p.requires_grad]
+        return 3 * sum(sizes) + 1_000_000
+
+    def save(self) -> None:
+        """Write a checkpoint of this step."""
+        root, keep = self.store.checkpoints, self.config.trainer.max_actor_ckpt_to_keep
+        if self.step not in checkpoint.steps(root):
+            state = self._books() | self.learning.state_dict()
+            checkpoint.save(
+                root, self.step, lambda folder: checkpoint.write(folder, self.policy, state), keep
+            )
+
+    def _save_last_whole_step(self) -> None:
+        """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
+        if self._before is None:
+            return
+        books, coefficient, taken = self._before
+        if books["step"] > 0 and taken == self.learning.optimizer_steps:
+            self._set_books(books)
+            self.learning.kl.value = coefficient
+            self.save()
 
     @property
     def finished(self) -> bool:
@@ -208,25 +238,10 @@ class TrainingRun:
 
     def begin_step(self) -> None:
         """Count the step; from here on metrics belong to it."""
-        self._border = self._books()
+        self._before = self._books(), self.learning.kl.value, self.learning.optimizer_steps
         self.step += 1
         self.metrics = {}
         self._began = time.perf_counter()
-
-    def _books(self) -> tuple[Any, ...]:
-        """What a step changes besides weights and moments, and the optimizer steps that change those."""
-        learning = self.learning
-        books = self.ledger.state_dict(), self.batches, learning.kl.value
-        return *books, learning.optimizer_steps
-
-    def _save_last_whole_step(self) -> None:
-        """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
-        if self.step < 2 or self._border[-1] != self.learning.optimizer_steps:
-            return
-        ledger, self.batches, self.learning.kl.value, _ = self._border
-        self.ledger.load_state_dict(ledger)
-        self.step -= 1
-        self.save()
 
     @contextmanager
     def timed(self, phase: str) -> Iterator[None]:
@@ -237,106 +252,10 @@ class TrainingRun:
         self.metrics[f"timing_s/{phase}"] = self.metrics.get(f"timing_s/{phase}", 0.0) + seconds
         self.ledger.time(phase, seconds)
 
-    def next_tasks(self) -> list[Task]:
-        """The next batch of P tasks."""
-        self.batches += 1
-        return self.stream.batch(self.batches)
-
-    def enough(self, rollouts: list[Rollout]) -> bool:
-        """Whether a step's rollouts do: they are there, and with `algorithm.filter_groups` P groups of them differ.
-
-        Raises:
-            RunStopped: `max_num_gen_batches` were sampled, and they do not do.
-        """
-        c, section = self.config, self.config.algorithm.filter_groups
-        if not rollouts or not section.enable:
-            return bool(rollouts)
-        found, size = sum(unequal(rollouts, c.rollout.n, section.metric)), c.data.train_batch_size
-        sampled = len(rollouts) // (c.rollout.n * size)
-        self.metrics["train/num_gen_batches"] = sampled
-        if found < size and sampled == section.max_num_gen_batches:
-            raise RunStopped(
-                f"At step {self.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
-                f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
-                "change the difficulty of the tasks."
-            )
-        return found >= size
-
-    def sample(self, tasks: Sequence[Task]) -> list[Rollout]:
-        """P·n rollouts of this step's tasks, group by group; and a greedy one of each where the estimator asks."""
-        c, n = self.config, self.config.rollout.n
-        with self.timed("gen"):
-            rollouts = self._sampled(tasks, "rollout", n, c.rollout.temperature)
-            if c.algorithm.needs.greedy:
-                self._greedy = self._sampled(tasks, "greedy", 1, 0.0)
-        return rollouts
-
-    def _sampled(self, tasks: Sequence[Task], purpose: str, n: int, temperature: float) -> list[Rollout]:
-        """`n` rollouts of each task, counted."""
-        c = self.config
-        limits = Limits(c.data.max_response_length, c.rollout.max_turn_length, temperature)
-        rollouts = sample(
-            tasks, self.sampler, self.policy, n=n, seed=derive(purpose, c.seed, self.step),
-            limits=limits, prompt_limit=c.data.max_prompt_length,
-        )  # fmt: skip
-        prompts = [len(r.prompt_ids) for r in rollouts]
-        lengths = [len(r.response_ids) for r in rollouts]
-        work = Work.of(prompts[::n], list(zip(prompts, lengths, strict=True)))
-        self.ledger.add("rollout", self.learning.actor.shape.forward(work))
-        self.ledger.sequences(self.learning.actor.shape, sum(prompts), sum(lengths))
-        self.ledger.turns += sum(r.turns for r in rollouts)
-        self.ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts if acted(r))
-        tokens = self.metrics.get("perf/total_num_tokens", 0)
-        self.metrics["perf/total_num_tokens"] = tokens + sum(prompts) + sum(lengths)
-        return rollouts
-
-    def grade(self, rollouts: list[Rollout]) -> None:
-        """Set the reward of every rollout. Where a greedy response cannot be graded, its group cannot be either."""
-        n = self.config.rollout.n
-        with self.timed("reward"):
-            grade(rollouts, self.router, self.policy)
-            grade(self._greedy, self.router, self.policy)
-        for i, greedy in enumerate(self._greedy):
-            if greedy.reward and greedy.reward.error is not None:
-                for r in rollouts[i * n : (i + 1) * n]:
-                    r.reward = greedy.reward
-        if self.config.reward.custom_reward_function and any(map(undecided, rollouts)):
-            self.warn(
-                "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
-                "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
-                "undecided",
-            )
-        for r in (*rollouts, *self._greedy):
-            if r.reward is not None and r.turn_rewards is None:
-                limit, buffer = self.config.data.max_response_length, self.config.reward.overlong_buffer
-                r.reward = shortened(r.reward, len(r.response_ids), limit, buffer)
-
-    def batch(self, rollouts: list[Rollout]) -> Batch | None:
-        """What this step trains on: the rollouts that can be compared, padded. None where there are none."""
-        c = self.config
-        kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, self.step)
-        self.metrics |= counts | grading_metrics([r.reward for r in rollouts])
-        if c.algorithm.filter_groups.enable:
-            differing = unequal(rollouts, c.rollout.n, c.algorithm.filter_groups.metric)
-            chosen = set([g for g, differs in enumerate(differing) if differs][: c.data.train_batch_size])
-            kept = [i for i in kept if i // c.rollout.n in chosen]
-        if not kept:
-            self.warn("No group of this step could be compared; nothing was learnt from it.")
-            return None
-        baselines = [float(r.reward.value or 0.0) if r.reward else 0.0 for r in self._greedy]
-        batch = collate(
-            [rollouts[i] for i in kept], [i // c.rollout.n for i in kept], self.policy.pad_id, self.device,
-            cut=c.algorithm.truncated, baselines=baselines or None,
-        )  # fmt: skip
-        if not batch.mask.any():
-            self.warn("All answers of this step were cut; nothing was learnt from it.")
-            return None
-        return batch
-
     def report(self, rollouts: list[Rollout], learnt: bool) -> None:
         """The step's metrics of what was sampled, a few samples, and warnings."""
         n = self.config.rollout.n
-        if episodes := [r for r in rollouts if acted(r)]:
+        if episodes := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
             self.metrics |= rollout_metrics(episodes)
         self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.batches)
         if not learnt:
@@ -349,10 +268,10 @@ class TrainingRun:
         for kind, sentence in problems(self.metrics, self.config):
             self.warn(sentence, kind)
 
-    def warn(self, message: str, kind: str | None = None) -> None:
-        """A warning; one of a kind is given once a run, and the first of each kept in run.json."""
-        kind, sentence = kind or message, f"step {self.step}: {message}"
-        if kind not in self._warned:
+    def warn(self, message: str | None, kind: str | None = None) -> None:
+        """A warning where there is a message; one of a kind is given once a run, and kept in run.json."""
+        kind, sentence = kind or message or "", f"step {self.step}: {message}"
+        if message and kind not in self._warned:
             self._warned.add(kind)
             self.store.update(warnings={kind: sentence, **self.store.info.get("warnings", {})})
             with tqdm.external_write_mode() if self.bar else nullcontext():  # not amid the bar
@@ -365,7 +284,7 @@ class TrainingRun:
         if self.probe is not None and self.due(self.config.rollout.sync_check_freq):
             self.store.log_sync(self.probe.check(self.sampler, self.step))
 
-    def evaluate(self) -> EvaluationResult:
+    def evaluate(self) -> None:
         """Measure pass@1 on the held-out tasks and keep every sample."""
         c = self.config
         with self.timed("testing"):
@@ -376,16 +295,13 @@ class TrainingRun:
             )  # fmt: skip
         self.store.log_evals(self.step, result.rows)
         self.metrics |= result.metrics
-        summary = self.store.info.get("evaluations", {})
+        known = {k: v for k, v in self.store.info.get("evaluations", {}).items() if int(k) <= self.step}
         if result.pass_at_1:
             value, low, high, prompts = result.pass_at_1
-            summary = summary | {
-                str(self.step): {"pass@1": value, "low": low, "high": high, "tasks": prompts}
-            }
-        self.store.update(evaluations={k: v for k, v in summary.items() if int(k) <= self.step})
+            known[str(self.step)] = {"pass@1": value, "low": low, "high": high, "tasks": prompts}
+        self.store.update(evaluations=known)
         if self.step == 0:
-            self._emit()
-        return result
+            self._log()
 
     def end_step(self) -> None:
         """Log the step's metrics."""
@@ -393,27 +309,16 @@ class TrainingRun:
         self.metrics["timing_s/step"] = seconds
         self.ledger.time("step", seconds)
         if self.bar is not None:
-            shown = {
-                "reward": self.metrics.get("critic/score/mean"),
-                "pass@1": self.metrics.get("eval/pass@1"),
-            }
-            self.bar.set_postfix({k: f"{v:.3f}" for k, v in shown.items() if v is not None}, refresh=False)
+            named = {"reward": "critic/score/mean", "pass@1": "eval/pass@1"}
+            shown = {k: f"{self.metrics[name]:.3f}" for k, name in named.items() if name in self.metrics}
+            self.bar.set_postfix(shown, refresh=False)
             self.bar.update()
-        self._emit()
+        self._log()
 
-    def _emit(self) -> None:
+    def _log(self) -> None:
         self.metrics |= self.ledger.metrics()
-        numbers: dict[str, float] = {
-            k: v for k, v in self.metrics.items() if isinstance(v, int | float) and not math.isnan(v)
-        }
         self.store.log(self.step, self.metrics)
-        self.trackers.log(self.step, numbers)
-
-    def save(self) -> None:
-        """Write a checkpoint of this step."""
-        keep = self.config.trainer.max_actor_ckpt_to_keep
-        if self.step not in checkpoint.steps(self.store.checkpoints):
-            checkpoint.save(self.store.checkpoints, self.step, lambda folder: state.write(self, folder), keep)
+        self.trackers.log(self.step, {k: v for k, v in self.metrics.items() if not math.isnan(v)})
 
     def result(self, status: str) -> Run:
         """Close the books: status and summary in run.json, and the Run."""
@@ -427,10 +332,8 @@ class TrainingRun:
             "seconds": self.ledger.seconds.get("step", 0.0),
             **parameter_counts(self.policy.model),
         }
-        if self.device == "cuda":
-            before = self.store.info.get("summary", {}).get(
-                "gpu_memory", 0
-            )  # of a run that is only looked at again
+        if self.device == "cuda":  # or what it was, of a run that is only looked at again
+            before = self.store.info.get("summary", {}).get("gpu_memory", 0)
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())
         self.store.update(status=status, summary=summary, reason=None)
         return Run(self.config.id, self.store.folder, status, summary)

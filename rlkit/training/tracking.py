@@ -7,6 +7,7 @@ again, with the same bits: W&B drops those that it has, TensorBoard replaces the
 import os
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,15 +23,12 @@ _SAMPLE = ("data_source", "prompt", "response", "ground_truth", "value", "correc
 
 
 class Trackers:
-    """The trackers that `trainer.logger` names; `log` takes the same metrics as the run store.
-
-    W&B never asks for anything. Without a key or a network it runs offline, in the run's folder, and `rlkit sync`
-    uploads later.
-    """
+    """The trackers that `trainer.logger` names. W&B never asks for anything: without a key or a network it runs
+    offline, in the run's folder, and `rlkit sync` uploads later."""
 
     def __init__(self, config: RunConfig, folder: Path) -> None:
         self._config, self._folder = config, folder
-        self._wandb = _wandb(config, folder, _mode()) if "wandb" in config.trainer.logger else None
+        self._wandb = _wandb(config, folder, mode()) if "wandb" in config.trainer.logger else None
         self._tensorboard: Any = None  # opened with the first step, which tells a resumed run from a new one
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -38,8 +36,14 @@ class Trackers:
         if self._wandb is not None:
             self._wandb.log(dict(metrics), step=step)
         if "tensorboard" in self._config.trainer.logger:
+            if self._tensorboard is None:
+                from torch.utils.tensorboard import SummaryWriter
+
+                # What an earlier attempt wrote from this step on is not shown.
+                self._tensorboard = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step)
+                self._tensorboard.add_text("config", f"```yaml\n{config_yaml(self._config)}```", step)
             for name, value in metrics.items():
-                self._writer(step).add_scalar(name, value, step)
+                self._tensorboard.add_scalar(name, value, step)
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Send one step's samples: a table to W&B."""
@@ -53,50 +57,32 @@ class Trackers:
         if self._tensorboard is not None:
             self._tensorboard.close()
 
-    def _writer(self, step: int) -> Any:
-        if self._tensorboard is None:
-            from torch.utils.tensorboard import SummaryWriter
-
-            # What an earlier attempt wrote from this step on is not shown.
-            self._tensorboard = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step)
-            self._tensorboard.add_text("config", f"```yaml\n{config_yaml(self._config)}```", step)
-        return self._tensorboard
-
 
 def sync(path: str | Path) -> dict[str, int]:
-    """Upload runs to W&B from the run store: the steps that it does not have yet, each once.
-
-    Works for any run, whether it was tracked or not; calling it again uploads what is new.
-
-    Args:
-        path: a run's folder, outputs/<study> or outputs.
-
-    Returns:
-        How many steps were uploaded of each run.
+    """Upload the runs under `path`, tracked or not, to W&B from the run store: the steps that it does not have yet.
+    Returns how many those are of each run.
 
     Raises:
         UserError: there is no run, no W&B key, or its server does not answer.
     """
     folders = run_folders(path)
-    if not _signed_in():
+    if not signed_in():
         raise UserError("There is no W&B key: run `wandb login`, or set WANDB_API_KEY.")
-    if not _reachable():
+    if not reachable():
         raise UserError(f"{_server()} does not answer: check the network, and call rlkit sync again.")
     return {folder.name: _upload(folder) for folder in folders}
 
 
 def _upload(folder: Path) -> int:
     run = _wandb(load(folder / "config.yaml"), folder, "online")
-    first = run.step  # where W&B's history of a resumed run ends
     rows = {row["step"]: row for row in read_jsonl(folder / "metrics.jsonl")}
-    samples: dict[int, list[dict[str, Any]]] = {}
+    samples = defaultdict[int, list[dict[str, Any]]](list)
     for row in read_jsonl(folder / "samples.jsonl"):
-        samples.setdefault(row["step"], []).append(row)
-    new = sorted(step for step in rows if step >= first)
+        samples[row["step"]].append(row)
+    new = sorted(step for step in rows if step >= run.step)  # where W&B's history of a resumed run ends
     for step in new:
         numbers = {k: v for k, v in rows[step].items() if k not in ("step", "time") and v is not None}
-        tables = {"samples": _table(samples[step])} if step in samples else {}
-        run.log({**numbers, **tables}, step=step)
+        run.log(numbers | ({"samples": _table(samples[step])} if step in samples else {}), step=step)
     run.finish()
     return len(new)
 
@@ -106,34 +92,30 @@ def _wandb(config: RunConfig, folder: Path, mode: str) -> Any:
     import wandb
     from wandb.errors import AuthenticationError, CommError
 
-    def begin(mode: Any) -> Any:
-        return wandb.init(
-            project=os.environ.get("WANDB_PROJECT", "rlkit"),
-            id=config.id,
-            name=config.id,
-            resume="allow",
-            group=config.study,
-            tags=[config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
-            config={**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
-            dir=str(folder),
-            mode=mode,
-            settings=wandb.Settings(init_timeout=30, silent=True),
-        )
-
+    options: dict[str, Any] = {
+        "project": os.environ.get("WANDB_PROJECT", "rlkit"),
+        "id": config.id,
+        "name": config.id,
+        "resume": "allow",
+        "group": config.study,
+        "tags": [config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
+        "config": {**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
+        "dir": str(folder),
+        "settings": wandb.Settings(init_timeout=30, silent=True),
+    }
     try:
-        return begin(mode)
+        return wandb.init(mode=mode, **options)  # pyright: ignore[reportArgumentType]  # one of wandb's modes
     except (CommError, AuthenticationError):
-        return begin("offline")
+        return wandb.init(mode="offline", **options)
 
 
-def _mode() -> str:
+def mode() -> str:
     """WANDB_MODE where it is set; online with a key and a network; else offline."""
-    if mode := os.environ.get("WANDB_MODE"):
-        return mode
-    return "online" if _signed_in() and _reachable() else "offline"
+    return os.environ.get("WANDB_MODE") or ("online" if signed_in() and reachable() else "offline")
 
 
-def _signed_in() -> bool:
+def signed_in() -> bool:
+    """Whether W&B has a key."""
     import wandb
 
     return bool(os.environ.get("WANDB_API_KEY")) or wandb.api.api_key is not None
@@ -143,7 +125,7 @@ def _server() -> str:
     return os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai")
 
 
-def _reachable() -> bool:
+def reachable() -> bool:
     """Whether W&B's server answers at all, with whatever status."""
     try:
         urllib.request.urlopen(urllib.request.Request(_server(), method="HEAD"), timeout=_REACH)
@@ -155,12 +137,7 @@ def _reachable() -> bool:
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Any:
+    """A table of texts."""
     import wandb
 
-    return wandb.Table(
-        columns=list(_SAMPLE), data=[[_cell(row.get(name)) for name in _SAMPLE] for row in rows]
-    )
-
-
-def _cell(value: Any) -> Any:
-    return value if value is None or isinstance(value, int | float | bool) else str(value)
+    return wandb.Table(columns=list(_SAMPLE), data=[[str(row.get(name)) for name in _SAMPLE] for row in rows])

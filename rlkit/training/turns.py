@@ -2,19 +2,7 @@
 
 A turn is a run of sampled tokens between observations, and all its tokens share one advantage. The estimators
 have the signature of verl's registry, where `rlkit.training.algorithms.core` puts them; `algorithm.gamma` and
-`algorithm.lam` count turns here, not tokens. Outcome only, the third way, is any of verl's group estimators
-(`grpo`), which compare the returns of whole episodes.
-
-- `turn_gae`: generalised advantage estimation (Schulman et al., arXiv 1506.02438) with turns as time steps; the
-  critic's value of a turn is its value before the turn's first token.
-- `turn_returns`: the discounted return from a turn on, less the mean of those of the same problem's episodes
-  that reach a turn of that number (the per-turn form of GRPO's group baseline). A turn that one episode alone
-  reaches has nothing to be compared with and advantage 0.
-- `gigpo` (Feng et al., arXiv 2505.10978): the return of the whole episode beside those of the same problem's, plus
-  the discounted return from a turn on beside those of the group's turns that follow the same observation (0 for
-  one that nobody else saw). So an action is compared with other actions in the same situation.
-
-Shapes: B sequences, T response tokens, K turns of the longest episode.
+`algorithm.lam` count turns here, not tokens. Shapes: B sequences, T response tokens, K turns of the longest episode.
 """
 
 from dataclasses import dataclass
@@ -64,10 +52,11 @@ class Turns:
 def turn_gae(
     token_level_rewards: Tensor, values: Tensor, response_mask: Tensor, gamma: float, lam: float, **_: Any
 ) -> tuple[Tensor, Tensor]:
-    """Advantages, whitened over tokens as verl's `gae` does, and the critic's targets, both (B, T).
+    """Generalised advantage estimation (Schulman et al., arXiv 1506.02438) with turns as time steps: advantages,
+    whitened over tokens as verl's `gae` does, and the critic's targets, both (B, T).
 
-    δ_k = r_k + γ·V_{k+1} − V_k and A_k = δ_k + γ·λ·A_{k+1}; the target of every token of turn k is A_k + V_k.
-    Where all turns have one token, this is verl's `gae`.
+    δ_k = r_k + γ·V_{k+1} − V_k and A_k = δ_k + γ·λ·A_{k+1}, where V_k is the value before the turn's first token; the
+    target of every token of turn k is A_k + V_k. Where all turns have one token, this is verl's `gae`.
     """
     from verl.utils.torch_functional import masked_whiten
 
@@ -86,7 +75,8 @@ def turn_gae(
 def turn_returns(
     token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, config: Any, **_: Any
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and discounted returns from each turn on, both (B, T).
+    """Advantages and discounted returns from each turn on, both (B, T): the return less the mean of those of the same
+    problem's episodes that reach a turn of that number. A turn that one episode alone reaches has advantage 0.
 
     Args:
         index: (B,) group of each episode: those with the same problem.
@@ -96,9 +86,8 @@ def turn_returns(
     turns = Turns.of(response_mask)
     returns = discounted(turns.total(token_level_rewards.double()), config.gamma)  # (B, K)
     numbers = torch.arange(returns.shape[1], device=returns.device).expand_as(returns)
-    groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(returns.device)[:, None]
-    situations = groups * returns.shape[1] + numbers
-    advantages = compared(returns, situations, turns.live, config.norm_adv_by_std_in_grpo)
+    places = _groups(index, returns.device) * returns.shape[1] + numbers
+    advantages = compared(returns, places, turns.live, config.norm_adv_by_std_in_grpo)
     return turns.by_token(advantages), turns.by_token(returns)
 
 
@@ -111,7 +100,9 @@ def gigpo(
     situations: Tensor,
     **_: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and discounted returns from each turn on, both (B, T).
+    """GiGPO (Feng et al., arXiv 2505.10978): advantages and discounted returns from each turn on, both (B, T). The
+    return of the whole episode beside those of the same problem's, plus the return from a turn on beside those of the
+    group's turns in the same situation (0 for one that nobody else saw).
 
     Args:
         index, config: as for `turn_returns`.
@@ -120,10 +111,15 @@ def gigpo(
     turns = Turns.of(response_mask)
     rewards = turns.total(token_level_rewards.double())  # (B, K)
     returns, by_std = discounted(rewards, config.gamma), config.norm_adv_by_std_in_grpo
-    groups = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(rewards.device)[:, None]  # (B, 1)
-    whole = compared(rewards.sum(-1, keepdim=True), groups, torch.ones_like(rewards[:, :1]), by_std)
-    advantages = whole + compared(returns, situations, turns.live, by_std)
+    whole = rewards.sum(-1, keepdim=True)
+    advantages = compared(whole, _groups(index, whole.device), torch.ones_like(whole), by_std)
+    advantages = advantages + compared(returns, situations, turns.live, by_std)
     return turns.by_token(advantages), turns.by_token(returns)
+
+
+def _groups(index: np.ndarray, device: torch.device) -> Tensor:
+    """(B, 1) numbers of the groups."""
+    return torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(device)[:, None]
 
 
 def discounted(rewards: Tensor, gamma: float) -> Tensor:
@@ -139,16 +135,13 @@ def compared(values: Tensor, places: Tensor, live: Tensor, by_std: bool) -> Tens
     `by_std` over their standard deviation (n − 1). What stands alone is 0."""
     number = torch.unique(places, return_inverse=True)[1].flatten()  # (B·K,)
     live, flat = live.flatten().double(), values.flatten().double()
-    size = int(number.max()) + 1
-
-    def total(x: Tensor) -> Tensor:
-        return torch.zeros(size, dtype=torch.double, device=x.device).index_add(0, number, x * live)
-
-    count = total(torch.ones_like(flat))
-    centred = (flat - (total(flat) / count.clamp(min=1))[number]) * live
+    zeros = flat.new_zeros(int(number.max()) + 1)
+    count = zeros.index_add(0, number, live)
+    mean = zeros.index_add(0, number, flat * live) / count.clamp(min=1)
+    centred = (flat - mean[number]) * live
     centred = torch.where(centred.abs() > TIE, centred, 0.0)
     if by_std:
-        deviation = (total(centred.square()) / (count - 1).clamp(min=1)).sqrt()
+        deviation = (zeros.index_add(0, number, centred.square()) / (count - 1).clamp(min=1)).sqrt()
         centred = centred / (deviation[number] + 1e-6)
     return centred.view_as(values)
 
@@ -157,20 +150,15 @@ def situations(response_ids: Tensor, response_mask: Tensor, attention: Tensor, i
     """(B, K) a number for every turn: equal where turns of one group follow the same observed tokens. The first
     turns of a group all follow their problem."""
     known: dict[tuple[int, bytes], int] = {}
-    ids, mask, there = (x.cpu().numpy() for x in (response_ids, response_mask > 0, attention > 0))
     turns = Turns.of(response_mask)
     result = np.zeros(turns.live.shape, np.int64)
+    ids, starts = response_ids.cpu().numpy(), turns.starts.cpu().numpy() > 0
+    observed = ((attention > 0) & (response_mask == 0)).cpu().numpy()
     for i, group in enumerate(index):
-        observed, k = [], 0
-        for token, sampled, present, starts in zip(
-            ids[i], mask[i], there[i], turns.starts[i] > 0, strict=True
-        ):
-            if starts:
-                key = (int(group), np.asarray(observed, np.int64).tobytes())
-                result[i, k] = known.setdefault(key, len(known))
-                observed, k = [], k + 1
-            elif present and not sampled:
-                observed.append(int(token))
+        begins = np.flatnonzero(starts[i])
+        for k, (last, first) in enumerate(zip([0, *begins], begins, strict=False)):
+            seen = ids[i, last:first][observed[i, last:first]]
+            result[i, k] = known.setdefault((int(group), seen.tobytes()), len(known))
     return torch.from_numpy(result).to(response_ids.device)
 
 

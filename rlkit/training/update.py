@@ -1,10 +1,10 @@
 """What a run learns with: the policy in training, its reference, its critic, and the parts of a step's learning that
 `loop.learn` calls in order."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,57 +17,33 @@ from rlkit.models.loading import Policy
 from rlkit.models.logprobs import squared_probabilities
 from rlkit.models.shapes import captures
 from rlkit.training import algorithms
-from rlkit.training.captured import CapturedPasses
 from rlkit.training.critic import Critic
-from rlkit.training.forward import Passes, Rows, token_logprobs
+from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.learner import Learner
-from rlkit.training.optimizer import Stepper
 from rlkit.types import Batch
 
 
-@dataclass
-class Measured:
-    """Numbers of one pass, still on their device.
+class Measured(NamedTuple):
+    """Numbers of one pass: its sampled tokens, means over them, and its shares of the mini-batch's losses."""
 
-    Attributes:
-        tokens: sampled tokens that it counts.
-        sums: summed over those tokens.
-        means: averaged over them, as verl's losses return.
-        shares: shares of losses, already divided by the mini-batch's denominators.
-    """
-
-    tokens: Tensor
-    sums: dict[str, Tensor]
+    tokens: float
     means: dict[str, float]
-    shares: dict[str, Tensor]
+    shares: dict[str, float]
 
 
-@dataclass
-class Metrics:
-    """Metrics of an update: token-weighted means over its passes, and losses whose shares add up."""
-
-    passes: list[Measured] = field(default_factory=list)
-    steps: list[dict[str, Any]] = field(default_factory=list)
-
-    def result(self) -> dict[str, float]:
-        """Means over tokens and over optimizer steps; waits for the device."""
-        sums, weights, shares = dict[str, float](), dict[str, float](), dict[str, float]()
-
-        def add(means: dict[str, Any], weight: float) -> None:
-            for name, value in means.items():
-                sums[name] = sums.get(name, 0.0) + float(value) * weight
-                weights[name] = weights.get(name, 0.0) + weight
-
-        for measured in self.passes:
-            tokens = float(measured.tokens)
-            for name, share in measured.shares.items():
-                shares[name] = shares.get(name, 0.0) + float(share)
-            own = {name: float(total) / max(tokens, 1.0) for name, total in measured.sums.items()}
-            add(measured.means | own, tokens)
-        for step in self.steps:
-            add(step, 1.0)
-        means = {name: total / weights[name] for name, total in sums.items() if weights[name]}
-        return means | {name: total / max(1, len(self.steps)) for name, total in shares.items()}
+def averaged(passes: Sequence[Measured], steps: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Metrics of an update: means over the tokens of its passes and over its optimizer steps, and losses."""
+    sums, weights = defaultdict[str, float](float), defaultdict[str, float](float)
+    weighted = [(p.means, p.tokens) for p in passes] + [(step, 1.0) for step in steps]
+    for means, weight in weighted:
+        for name, value in means.items():
+            sums[name] += float(value) * weight
+            weights[name] += weight
+    for measured in passes:
+        for name, share in measured.shares.items():
+            sums[name] += share
+            weights[name] = max(1, len(steps))
+    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
 
 
 class Learning:
@@ -89,18 +65,26 @@ class Learning:
         kernels: Kernels = EAGER,
     ) -> None:
         self.config, self.model, self.reference, self.critic = config, model, reference, critic
-        self.ledger = ledger
-        checkpointing, actor = config.model.enable_gradient_checkpointing, config.actor
-        decoder, shape = Decoder(model, checkpointing=checkpointing, kernels=kernels), Shape.of(model)
-        minis = actor.mini_batches(config.data.train_batch_size)
-        steps = config.trainer.total_training_steps * actor.ppo_epochs * minis
-        small = captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters()))
-        self.actor = Learner(
-            decoder, Stepper.of(model, config, actor.optim, shape.non_embedding, steps), shape,
-            Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda")), ledger, "update",
-            CapturedPasses(decoder, config.rollout.temperature, bool(actor.entropy_coeff)) if small else None,
-        )  # fmt: skip
-        self.kl = algorithms.KLController(config)
+        self.ledger, self.kl = ledger, algorithms.kl_controller(config)
+        decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
+        self.actor = Learner.of(model, decoder, Shape.of(model), config, config.actor, ledger, "update")
+        if captures(config, decoder.device.type == "cuda", sum(p.numel() for p in model.parameters())):
+            bonus = bool(config.actor.entropy_coeff)
+            self.actor.captured = CapturedPasses(decoder, config.rollout.temperature, bonus)
+
+    @classmethod
+    def of(cls, policy: Policy, config: RunConfig, ledger: Ledger) -> "Learning":
+        """What trains a policy, with the reference and the critic that the config needs."""
+        model: Any = policy.model
+        kernels = kernels_for(
+            config, policy.device.type == "cuda", sum(p.numel() for p in model.parameters())
+        )
+        reference = None
+        if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
+            adapted = hasattr(model, "disable_adapter")
+            reference = model.disable_adapter if adapted else Decoder(model, frozen=True, kernels=kernels)
+        critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
+        return cls(config, model, reference, critic, ledger, kernels)
 
     def old_logprobs(self, batch: Batch) -> Tensor | None:
         """(B, T) log-probs of the policy that sampled; None where they are those of the update's own forward pass,
@@ -138,36 +122,30 @@ class Learning:
         return self.actor.padded(batch, squares, "old_log_prob")
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
-        """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics.
-
-        The mean KL is verl's: over the tokens of each sequence first, then over sequences.
-        """
+        """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the
+        mean KL is verl's: over the tokens of each sequence first, then over sequences."""
         if not self.config.algorithm.use_kl_in_reward:
             return batch.rewards, {}
         assert batch.old_logprobs is not None and batch.ref_logprobs is not None
-        kl = (
-            algorithms.kl(self.config.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs)
-            * batch.mask
-        )
+        kl = algorithms.kl(self.config.algorithm.kl_penalty, batch.old_logprobs, batch.ref_logprobs)
+        kl, coefficient = kl * batch.mask, float(self.kl.value)
         mean = float((kl.sum(-1) / (batch.mask.sum(-1) + 1e-8)).mean())
-        metrics = {"actor/reward_kl_penalty": mean, "actor/reward_kl_penalty_coeff": self.kl.value}
-        rewards = batch.rewards - self.kl.value * kl
-        self.kl.update(mean, len(batch))
-        return rewards, metrics
+        self.kl.update(current_kl=mean, n_steps=len(batch))
+        metrics = {"actor/reward_kl_penalty": mean, "actor/reward_kl_penalty_coeff": coefficient}
+        return batch.rewards - coefficient * kl, metrics
 
     def accumulate(self, batch: Batch, rows: Tensor) -> list[Measured]:
         """Form the policy's gradient of a mini-batch, the `rows` of the batch."""
         actor, dropout = self.config.actor, bool(self.config.model.lora_dropout)
-        scale = algorithms.Scale.of(batch.mask[rows], actor, self.config.data.max_response_length)
+        scale = algorithms.denominators(batch.mask[rows], actor, self.config.data.max_response_length)
         weights = torch.ones_like(batch.mask[:, :1])
         if actor.loss_agg_mode == "prompt-mean-token-mean":
             weights[rows] = algorithms.prompt_weights(batch.mask[rows], batch.prompt_index[rows])
-        whole = actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE
         if dropout:  # all that a mode changes here; setting it visits every module
             self.model.train()
         measured = self.actor.accumulate(
             batch, rows, lambda part: self._loss(batch, part, scale, weights),
-            needed=self._needed(batch, rows), whole=whole,
+            needed=self._needed(batch, rows), whole=actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE,
         )  # fmt: skip
         if dropout:
             self.model.eval()
@@ -190,11 +168,11 @@ class Learning:
         return rows[(batch.advantages[rows] != 0).any(-1)]
 
     def _loss(
-        self, batch: Batch, part: Rows, scale: algorithms.Scale, weights: Tensor
+        self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor
     ) -> tuple[Tensor, Measured]:
         """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; `weights` (B, 1) of the
         tokens of each sequence."""
-        c, actor = self.config, self.config.actor
+        c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
         if part.counted is not None and self.actor.captured is not None:
             mask = mask * part.counted
@@ -204,31 +182,26 @@ class Learning:
             logprobs, entropy = token_logprobs(self.actor.decoder, part, c.rollout.temperature, bonus)
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
         assert batch.advantages is not None
-        weight = weights[part.rows]
         loss, means = algorithms.policy_loss(
-            actor, c.rollout.n, scale, logprobs=logprobs, old_logprobs=old,
-            advantages=part.cut(batch.advantages) * weight, mask=mask,
-            correction=algorithms.importance_weights(old, sampled, mask, c.algorithm.rollout_correction),
+            actor, c.rollout.n, scale, log_prob=logprobs, old_log_prob=old,
+            advantages=part.cut(batch.advantages) * weight, response_mask=mask,
+            rollout_is_weights=algorithms.importance_weights(old, sampled, mask, c.algorithm.rollout_correction),
         )  # fmt: skip
-        shares = {"actor/pg_loss": loss.detach()}
+        shares = {"actor/pg_loss": float(loss.detach())}
         if actor.entropy_coeff:
             loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, entropy * weight, mask)
-        summed = {"actor/entropy": entropy.detach(), "policy/logprob_gap": (old - sampled).abs()}
+        by_token = {"actor/entropy": entropy.detach(), "policy/logprob_gap": (old - sampled).abs()}
         if batch.ref_logprobs is not None:
             ref = part.cut(batch.ref_logprobs)
-            summed["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
+            by_token["actor/kl_ref"] = logprobs.detach() - ref  # k1: unbiased, not clamped
             if actor.use_kl_loss:
                 kl = algorithms.kl(actor.kl_loss_type, logprobs, ref) * weight
                 kl = algorithms.aggregate(actor, scale, kl, mask)
-                shares["actor/kl_loss"] = kl.detach()
+                shares["actor/kl_loss"] = float(kl.detach())
                 loss = loss + actor.kl_loss_coef * kl
-        sums = {name: (values * mask).sum() for name, values in summed.items()}
-        return loss, Measured(mask.sum(), sums, means, shares)
-
-    @property
-    def compiled(self) -> bool:
-        """Whether the passes' kernels are."""
-        return self.actor.decoder.kernels is not EAGER
+        tokens = float(mask.sum())
+        own = {name: float((values * mask).sum()) / max(tokens, 1.0) for name, values in by_token.items()}
+        return loss, Measured(tokens, means | own, shares)
 
     @property
     def optimizer_steps(self) -> int:
@@ -236,21 +209,18 @@ class Learning:
         critic = self.critic.learner.stepper.step_count if self.critic else 0
         return self.actor.stepper.step_count + critic
 
-    def state_dict(self) -> dict:
-        return {"actor": self.actor.stepper.state_dict(), "kl_coef": self.kl.value}
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the policy's weights: optimizers, KL coefficient, critic."""
+        policy = {"actor": self.actor.stepper.state_dict(), "kl_coef": float(self.kl.value)}
+        critic = self.critic and {
+            "weights": self.critic.trained(),
+            "stepper": self.critic.learner.stepper.state_dict(),
+        }
+        return {"updater": policy, "critic": critic}
 
-    def load_state_dict(self, state: dict) -> None:
-        self.actor.stepper.load_state_dict(state["actor"])
-        self.kl.value = state["kl_coef"]
-
-
-def make_learning(policy: Policy, config: RunConfig, ledger: Ledger) -> Learning:
-    """What trains a policy, with the reference and the critic that the config needs."""
-    model: Any = policy.model
-    kernels = kernels_for(config, policy.device.type == "cuda", sum(p.numel() for p in model.parameters()))
-    reference = None
-    if config.actor.use_kl_loss or config.algorithm.use_kl_in_reward:
-        adapted = hasattr(model, "disable_adapter")
-        reference = model.disable_adapter if adapted else Decoder(model, frozen=True, kernels=kernels)
-    critic = Critic(model, config, ledger, kernels) if config.algorithm.needs.critic else None
-    return Learning(config, model, reference, critic, ledger, kernels)
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.actor.stepper.load_state_dict(state["updater"]["actor"])
+        self.kl.value = state["updater"]["kl_coef"]
+        if self.critic is not None:
+            self.critic.load(state["critic"]["weights"])
+            self.critic.learner.stepper.load_state_dict(state["critic"]["stepper"])

@@ -339,7 +339,6 @@ def gap(policy: Any, prompts: list, groups: list) -> dict:
 
     from rlkit.models.decoder import Decoder
     from rlkit.training.forward import Rows, text_batch, token_logprobs
-    from rlkit.training.probe import EDGES
 
     flat = [(p, s) for p, g in zip(prompts, groups, strict=True) for s in g]
     batch = text_batch([p for p, _ in flat], [s.ids for _, s in flat], policy.pad_id, device())
@@ -351,8 +350,9 @@ def gap(policy: Any, prompts: list, groups: list) -> dict:
         theirs = np.concatenate([flat[i][1].logprobs for i in rows.tolist()])
         gaps.append(np.abs(ours[part.present].float().cpu().numpy() - theirs))
     gaps = np.concatenate(gaps)
-    counts = np.histogram(gaps, [*EDGES, np.inf])[0].tolist()
-    return {"gap_mean": float(gaps.mean()), "gap_max": float(gaps.max()), "edges": EDGES, "histogram": counts}
+    edges = (0.0, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    counts = np.histogram(gaps, [*edges, np.inf])[0].tolist()
+    return {"gap_mean": float(gaps.mean()), "gap_max": float(gaps.max()), "edges": edges, "histogram": counts}
 
 
 def policy_prompt(policy: Any) -> Any:

@@ -1,0 +1,171 @@
+"""What ends or spoils a run: what can be told before anything is trained, what a step's metrics tell, and a proof that
+the sampler holds the trainer's weights."""
+
+import math
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig
+
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream, held_out
+from rlkit.data.stream import countable
+from rlkit.errors import RunStopped, UserError
+from rlkit.models.decoder import Decoder
+from rlkit.models.ladder import ladder_config
+from rlkit.models.loading import Policy
+from rlkit.models.shapes import LADDER, at_hand, is_ladder
+from rlkit.rewards import scorer_of
+from rlkit.samplers.rollouts import ENVIRONMENT, prompt_ids
+from rlkit.seeds import derive
+from rlkit.training import algorithms
+from rlkit.training.forward import Rows, text_batch, token_logprobs
+from rlkit.types import Sampler, Task
+
+UNDECIDED = 0.05  # share of answers that no scorer decided, above which the verdicts depend on the machine
+CLIPPED = 0.3  # share of cut responses above which the policy learns from cut answers
+PROMPTS, TOKENS = 16, 32  # of the probe
+
+
+def preflight(config: RunConfig) -> None:
+    """Make what can be made of a run without weights: its tasks with their tokens, its reward function.
+
+    Tokens are counted for ladder models and folders; those of a hub's model when the run loads it.
+
+    Raises:
+        UserError: the run would end at its first step, or before.
+    """
+    if config.trainer.backend == "local":
+        algorithms.check(config)
+    for source in (*config.data.train, *(config.evaluation.sources or ()), *config.evaluation.suites):
+        source.check()
+    scorer_of(config.reward)
+    warn_of_defaults(config)
+    made, path = countable(config), config.model.path
+    tests = held_out(made)
+    stream = TaskStream(made, tests)
+    stream.batch(1)
+    if at_hand(path):
+        check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
+        stream.check_prompts(tests)
+
+
+def check_window(config: RunConfig, model: Any) -> None:
+    """Refuse sequences that are longer than the model of this Hugging Face config was made for. Raises UserError."""
+    window, data = getattr(model, "max_position_embeddings", None), config.data
+    longest = data.max_prompt_length + data.max_response_length
+    if window is not None and longest > window:
+        raise UserError(
+            f"data.max_prompt_length {data.max_prompt_length} and data.max_response_length {data.max_response_length} "
+            f"are {longest} tokens, but {config.model.path} has positions for {window} (max_position_embeddings): "
+            f"lower one of them by {longest - window}."
+        )
+
+
+def warn_of_defaults(config: RunConfig) -> None:
+    """Warn of defaults that are made for ladder models, where the model is another; verl's are named."""
+    if is_ladder(config.model.path):
+        return
+    whole, rates = not config.model.lora_rank, (config.actor.optim.lr, config.critic.optim.lr)
+    limit = config.data.max_response_length
+    for key, unfit, value, verls in (
+        ("actor.optim.lr", whole and rates[0] > 1e-5, rates[0], "1e-6"),
+        ("critic.optim.lr", config.algorithm.needs.critic and whole and rates[1] > 1e-4, rates[1], "1e-5"),
+        ("data.max_response_length", limit <= 16, limit, "512"),
+    ):
+        if unfit:
+            warnings.warn(
+                f"{key} is {value:g}, which suits ladder models, and model.path is {config.model.path!r}: set it; "
+                f"verl's default is {verls}.",
+                stacklevel=2,
+            )
+
+
+def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
+    """(kind, sentence) of everything in a step's metrics that a person should look at."""
+    cut, gap = metrics.get("response_length/clip_ratio", 0), metrics.get("policy/logprob_gap", 0)
+    scale, bound = metrics.get("actor/loss_scale"), config.max_logprob_gap
+    if cut > CLIPPED:
+        yield (
+            "cut",
+            f"{cut:.0%} of the responses were cut at data.max_response_length = {config.data.max_response_length}: "
+            "raise it, or the policy learns from cut answers.",
+        )
+    if late := [name for name in ("reward/killed", "reward/timeouts") if metrics.get(name, 0) > UNDECIDED]:
+        yield (
+            "undecided verdicts",
+            f"{metrics[late[0]]:.0%} of the answers are wrong because grading them took too long or broke down "
+            f"({late[0]}): raise reward.timeout, or lower reward.num_workers on a busy machine.",
+        )
+    if metrics.get("reward/grader_exceptions", 0) > 0:
+        yield (
+            "grader exceptions",
+            f"A scorer raised an exception on {metrics['reward/grader_exceptions']:.1%} of the answers, and they count "
+            "as wrong: `rlkit score` shows it in their parts.",
+        )
+    if metrics.get("group/zero_variance") == 1.0 and config.rollout.n > 1:
+        yield (
+            "equal rewards",
+            "Every group got equal rewards, so there is nothing to learn from: change the difficulty.",
+        )
+    if scale is None and not math.isfinite(metrics.get("actor/grad_norm", 0.0)):
+        yield (
+            "gradient",
+            "The gradient is not finite, and the step was skipped: lower actor.optim.lr, or look at the rewards.",
+        )
+    if scale is not None and scale < 1:
+        yield (
+            "overflow",
+            f"Gradients overflow in float16 even at actor/loss_scale = {scale:g}, and those steps are skipped: "
+            "use model.dtype bfloat16.",
+        )
+    if gap > bound:
+        yield (
+            "gap",
+            f"The sampler's and the trainer's log-probs differ by {gap:.3g} nats a token, more than "
+            f"rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
+        )
+
+
+class SyncProbe:
+    """Samples fixed prompts and compares the sampler's log-probs with the trainer's, after a sync.
+
+    Args:
+        tasks: where the prompts come from; the first that are answered in one turn are used.
+    """
+
+    def __init__(self, config: RunConfig, policy: Policy, tasks: Sequence[Task]) -> None:
+        self.config, self.policy = config, policy
+        single = [t for t in tasks if not t.data_source.startswith(ENVIRONMENT)][:PROMPTS]
+        self.prompts = prompt_ids(single, policy, config.data.max_prompt_length)
+
+    def check(self, sampler: Sampler, step: int) -> dict[str, Any]:
+        """{step, mean, max}: |Δ log p| per token, in nats.
+
+        Raises:
+            RunStopped: the mean is above rollout.max_logprob_gap: the sampler has other weights.
+        """
+        c, device = self.config, self.policy.device
+        groups = sampler.sample(
+            self.prompts, 1, seed=derive("probe", c.seed), temperature=c.rollout.temperature,
+            max_tokens=min(TOKENS, c.data.max_response_length),
+        )  # fmt: skip
+        sampler.release()  # a large engine fills the card, where the trainer's pass needs a part
+        samples = [group[0] for group in groups]
+        batch = text_batch(self.prompts, [s.ids for s in samples], self.policy.pad_id, str(device))
+        rows = Rows.of(batch, torch.arange(len(samples), device=device))
+        with torch.no_grad():
+            ours, _ = token_logprobs(Decoder(self.policy.model), rows, c.rollout.temperature)
+        theirs = np.concatenate([s.logprobs for s in samples])
+        gaps = np.abs(ours[rows.present].float().cpu().numpy() - theirs)
+        result = {"step": step, "mean": float(gaps.mean()), "max": float(gaps.max())}
+        if not result["mean"] <= c.max_logprob_gap:  # a NaN is no agreement
+            raise RunStopped(
+                f"At step {step} the sampler and the trainer differ by {result['mean']:.3g} nats a token on the probe "
+                f"(most: {result['max']:.3g}), above rollout.max_logprob_gap = {c.max_logprob_gap:g}: the "
+                "sampler does not hold the trainer's weights, or computes them in another precision."
+            )
+        return result

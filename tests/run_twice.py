@@ -1,0 +1,90 @@
+"""Two runs compared to the last bit, and runs that are killed at random moments."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+from rlkit.config import RunConfig
+from rlkit.results.store import config_yaml, read_jsonl
+from rlkit.training import checkpoint
+
+TIMING = ("timing_s/", "perf/", "compute/seconds", "time")
+
+
+def differences(a: Path, b: Path) -> list[str]:
+    """What differs between two finished runs' folders, timings aside; empty when nothing does."""
+    found = []
+    rows = [list(read_jsonl(folder / "metrics.jsonl")) for folder in (a, b)]
+    kept = [[{k: v for k, v in row.items() if not k.startswith(TIMING)} for row in r] for r in rows]
+    if [r["step"] for r in kept[0]] != [r["step"] for r in kept[1]]:
+        found.append(f"metrics.jsonl: {len(kept[0])} against {len(kept[1])} steps, or other ones")
+    for x, y in zip(*kept, strict=False):
+        if x != y:
+            names = [k for k in x.keys() | y.keys() if x.get(k) != y.get(k)]
+            found.append(f"metrics.jsonl, step {x['step']}: {', '.join(sorted(names)[:5])}")
+    evals = [pd.read_parquet(folder / "evals.parquet") for folder in (a, b)]
+    if not evals[0].equals(evals[1]):
+        found.append("evals.parquet: the samples differ")
+    last = [checkpoint.folder_of(f / "checkpoints", checkpoint.steps(f / "checkpoints")[-1]) for f in (a, b)]
+    for path in sorted(p for p in (last[0] / "model").rglob("*") if p.is_file()):
+        name = path.relative_to(last[0])
+        if not (last[1] / name).is_file() or path.read_bytes() != (last[1] / name).read_bytes():
+            found.append(f"{last[0].name}/{name}: the bytes differ")
+    states = [torch.load(folder / "state.pt", weights_only=True) for folder in last]
+    for state in states:
+        state["ledger"].pop("seconds")
+    if not _equal(*states):
+        found.append(f"{last[0].name}/state.pt: optimizer, ledger or data position differ")
+    return found
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and torch.equal(a, b)
+    if isinstance(a, dict):
+        return isinstance(b, dict) and a.keys() == b.keys() and all(_equal(a[k], b[k]) for k in a)
+    if isinstance(a, list | tuple):
+        return isinstance(b, list | tuple) and len(a) == len(b) and all(map(_equal, a, b))
+    return a == b
+
+
+def whole_run(config: RunConfig, root: Path) -> Path:
+    """The folder of a run that a process of its own does, or goes on with, to its end."""
+    process, folder = _start(config, root)
+    assert process.wait() == 0, (root / "log.txt").read_text(errors="replace")
+    return folder
+
+
+def killed_run(config: RunConfig, root: Path, kills: int, seed: int) -> list[int]:
+    """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then."""
+    moments, after = random.Random(seed), []
+    for target in sorted(moments.sample(range(config.trainer.total_training_steps), kills)):
+        process, folder = _start(config, root)
+        while process.poll() is None and _last_step(folder) < target:
+            time.sleep(0.005)
+        time.sleep(moments.uniform(0, 0.2))
+        assert process.poll() is None, (root / "log.txt").read_text(errors="replace")
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        after.append(_last_step(folder))
+    return after
+
+
+def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
+    root.mkdir(parents=True, exist_ok=True)
+    (root / "config.yaml").write_text(config_yaml(config))
+    command = [sys.executable, "-m", "rlkit", "run", str(root / "config.yaml"), "--root", str(root)]
+    with (root / "log.txt").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+    return process, root / config.study / "runs" / config.id
+
+
+def _last_step(folder: Path) -> int:
+    return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
