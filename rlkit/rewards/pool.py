@@ -3,16 +3,14 @@
     with Router(config.reward) as router:
         rewards = router.grade([(task, response), ...])
 
-Works the same from any thread; from an event loop use `grade_async`. Each worker has a thread here that sends it
-batches of answers and kills it when an answer is late.
+Works the same from any thread; from an event loop, `await asyncio.to_thread(router.grade, answers)`. Each worker has a
+thread here that sends it batches of answers and kills it when an answer is late.
 """
 
-import asyncio
 import os
-import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from functools import lru_cache
@@ -21,7 +19,7 @@ from typing import Any, NamedTuple
 
 from rlkit.config import RewardConfig
 from rlkit.errors import UserError
-from rlkit.rewards.worker import ForkServer, Worker, encode, environment
+from rlkit.rewards.worker import Worker, encode
 from rlkit.types import Reward, Task
 
 _LARGEST_BATCH = 64  # answers sent to a worker at once
@@ -40,14 +38,6 @@ class _Job(NamedTuple):
         self.future.set_result((reward, seconds))
 
 
-@lru_cache
-def _fork_server(
-    process: int, folder: str, path: tuple[str, ...], variables: tuple[tuple[str, str], ...]
-) -> ForkServer:
-    """The fork server of a process (a forked one must not use its parent's) for workers of one environment."""
-    return ForkServer(path, dict(variables))
-
-
 class Router:
     """Grades answers in worker processes; a context manager. It belongs to the process that made it: a forked one has
     none of its threads.
@@ -56,7 +46,7 @@ class Router:
         config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
 
     Raises:
-        UserError: no process can be started, or custom_reward_function is no module:function.
+        UserError: custom_reward_function is no module:function.
     """
 
     def __init__(self, config: RewardConfig | None = None) -> None:
@@ -73,21 +63,12 @@ class Router:
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
-        variables = tuple(sorted(environment(self.config).items()))
-        try:
-            self._server = _fork_server(self._owner, os.getcwd(), tuple(sys.path), variables)
-        except OSError as error:
-            raise UserError(f"No grading process can be started: {error}.") from None
 
     def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
         """The rewards of `answers`, in order. One bad answer never raises: it has an error. The first are graded
         while an iterator makes the next."""
         rows = ((task.data_source, text, task.ground_truth, task.extra_info) for task, text in answers)
         return self.grade_rows(rows, progress)
-
-    async def grade_async(self, answers: Sequence[tuple[Task, str]]) -> list[Reward]:
-        """`grade` for an event loop, which goes on running meanwhile."""
-        return await asyncio.to_thread(self.grade, answers)
 
     def grade_rows(self, rows: Iterable[Row], progress: bool = False) -> list[Reward]:
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
@@ -179,7 +160,7 @@ class Router:
                 raise RuntimeError("the router was closed")
             if self._idle and not new:
                 return self._idle.pop()
-        worker = Worker(self._server, self.config)
+        worker = Worker(self.config)
         with self._lock:
             self._workers.add(worker)
             if self._closed:
