@@ -49,19 +49,18 @@ def chosen(config: "RunConfig", shape: Shape, gpu: float | None, installed: bool
         return config.rollout.name, f"rollout.name is {config.rollout.name}"
     if gpu is None:
         return "torch", "there is no GPU"
-    number, width = 4 if config.model.dtype == "float32" else 2, config.data.max_prompt_length
-    cache = together(config) * (width + config.data.max_response_length) * shape.cache_width
-    held = number * (shape.parameters + cache) / gpu
-    if shape.parameters < VLLM_FROM and held <= HELD:
-        return (
-            "torch",
-            f"{shape.parameters:,} parameters decode faster in CUDA graphs than under vLLM's scheduler",
-        )
-    why = f"{shape.parameters:,} parameters decode as fast in vLLM, which sleeps during the update"
-    if shape.parameters < VLLM_FROM:
+    item, tokens = 4 if config.model.dtype == "float32" else 2, config.data.max_prompt_length
+    tokens = together(config) * (tokens + config.data.max_response_length)
+    held = item * (shape.parameters + tokens * shape.cache_width) / gpu
+    size = f"{shape.parameters:,} parameters decode"
+    if shape.parameters >= VLLM_FROM:
+        why = f"{size} as fast in vLLM, which sleeps during the update"
+    elif held > HELD:
         why = (
             f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
         )
+    else:
+        return "torch", f"{size} faster in CUDA graphs than under vLLM's scheduler"
     if not installed:
         return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
     return "vllm", why
@@ -78,13 +77,11 @@ def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler
 
+        moments = 0 if config.actor.optimizer_offload else 8 * (shape.adapter_weights or shape.parameters)
         sampler = VllmSampler(
-            policy,
-            max_num_seqs=together(config),
-            max_model_len=d.max_prompt_length + d.max_response_length,
-            gpu_memory_utilization=r.gpu_memory_utilization,
-            later=0 if config.actor.optimizer_offload else 8 * (shape.adapter_weights or shape.parameters),
-        )
+            policy, max_num_seqs=together(config), max_model_len=d.max_prompt_length + d.max_response_length,
+            gpu_memory_utilization=r.gpu_memory_utilization, later=moments,
+        )  # fmt: skip
         return sampler, f"vllm: {why}"
     from rlkit.models.kernels import kernels_for
     from rlkit.samplers.torch import TorchSampler

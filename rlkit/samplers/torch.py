@@ -80,14 +80,12 @@ class TorchSampler:
         Log-probs are those of the distribution drawn from (after temperature and top-p); for greedy decoding
         (temperature 0) those at temperature 1.
         """
-        device = self.decoder.device
-        generator = torch.Generator().manual_seed(seed)
-        draws = torch.rand(len(prompts) * n, max_tokens, generator=generator)  # (P·n, T), in [0, 1)
-        draws = draws.view(len(prompts), n, max_tokens)
+        draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
+        draws = draws.view(len(prompts), n, max_tokens)  # in [0, 1)
         settings = Settings(temperature, top_p, max_tokens)
         samples: list[list[Sample]] = [[]] * len(prompts)
         for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
-            uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(device)  # (rows·n, T)
+            uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(self.decoder.device)  # (rows·n, T)
             drawn = self._decode([prompts[row] for row in rows], n, uniform, settings)
             for i, row in enumerate(rows):
                 samples[row] = drawn[i * n : (i + 1) * n]

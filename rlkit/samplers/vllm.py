@@ -1,8 +1,8 @@
 """vLLM in the trainer's process, on the trainer's GPU.
 
-Prompts go in and come out as token ids. Weights are loaded in process: for a LoRA policy the adapted layers
-only, merged in float32 into copies, so that the trainer's base weights are never touched: merged weights decode without
-the adapter's products. Requires vLLM 0.24 or later (pip install 'rlkit[gpu]').
+Prompts go in and come out as token ids. Weights are loaded in process: for a LoRA policy the adapted layers only,
+merged in float32 into copies, so that the trainer's base weights are never touched. Requires vLLM 0.24 or later
+(pip install 'rlkit[gpu]').
 """
 
 import os
@@ -27,8 +27,7 @@ from rlkit.types import Sample
 GIB = 2**30
 
 MEMORY = ("weights", "kv_cache")  # vLLM's names for the parts of an engine that sleep
-WORTH = 256
-"""Sequences of full length below which a cache holds so few that decoding is slow."""
+WORTH = 256  # sequences of full length below which a cache holds so few that decoding is slow
 
 
 class VllmSampler:
@@ -38,9 +37,8 @@ class VllmSampler:
         policy: the trainer's policy; the engine gets a merged copy of its weights.
         max_num_seqs: most sequences decoded together.
         max_model_len: most tokens of a prompt and its response.
-        gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine, beside what the
-            trainer holds; 0 computes it from what is free and what `max_num_seqs` sequences can use (a tenth, on a
-            CPU).
+        gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine; 0 computes it
+            from what is free and what `max_num_seqs` sequences can use (a tenth, on a CPU).
         later: bytes that the trainer will take besides what it holds: an optimizer's moments come with its first step.
 
     Raises:
@@ -63,18 +61,16 @@ class VllmSampler:
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
         self.vllm = import_vllm()
         self.stop_ids, self.device = policy.stop_ids, policy.device
-        self.sleeps, on_gpu = False, self.device.type == "cuda"
         self.asleep: set[str] = set()  # of MEMORY
         options: dict[str, Any] = {"gpu_memory_utilization": gpu_memory_utilization or 0.1}
-        if on_gpu:
-            if not gpu_memory_utilization:
-                shape, item = Shape.of(policy.base), policy.dtype.itemsize
-                beside = beside_cache(item * shape.parameters, max_num_seqs, shape.vocab)
-                options = memory_options(
-                    beside, item * shape.cache_width * max_model_len, max_num_seqs, later
-                )
-            total = torch.cuda.mem_get_info()[1]
-            self.sleeps = options["gpu_memory_utilization"] * total > SLEEPS_ABOVE
+        on_gpu = self.device.type == "cuda"
+        if on_gpu and not gpu_memory_utilization:
+            shape, item = Shape.of(policy.base), policy.dtype.itemsize
+            beside, sequence = item * shape.parameters, item * shape.cache_width * max_model_len
+            beside = beside_cache(beside, max_num_seqs, shape.vocab)
+            options = memory_options(beside, sequence, max_num_seqs, later)
+        total = torch.cuda.mem_get_info()[1] if on_gpu else 0
+        self.sleeps = options["gpu_memory_utilization"] * total > SLEEPS_ABOVE
         with tempfile.TemporaryDirectory() as folder:
             save_model(policy, Path(folder))
             if on_gpu:

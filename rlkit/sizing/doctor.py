@@ -132,9 +132,8 @@ def cuda_problem() -> str:
     """Why torch cannot use the GPU, asked in a process of its own; empty where it can."""
     command = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    return (
-        "" if done.returncode == 0 else (done.stderr.strip() or f"status {done.returncode}").splitlines()[-1]
-    )
+    said = done.stderr.strip() or f"status {done.returncode}"
+    return said.splitlines()[-1] if done.returncode else ""
 
 
 def _sandbox() -> Finding:

@@ -148,7 +148,8 @@ def expected_lengths(config: RunConfig) -> Lengths:
         return limits
     prompt, answer = _mean([_tokens(task, ladder) for task in tasks]), limits.response * MEAN_ANSWER
     if ladder and config.model.warm_start.kind != "none":
-        answer = _mean([len(_worked(task).encode()) + 1 for task in tasks])
+        worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
+        answer = _mean([len(text.encode()) + 1 for text in worked])
     elif ladder:
         answer = 262  # of random tokens, until one ends the answer
     answer = max(1, min(limits.response, round(answer)))
@@ -177,10 +178,6 @@ def _tokens(task: Task, ladder: bool) -> int:
     """Of a task's prompt: exactly for a ladder model's bytes."""
     text = "".join(message["content"] for message in task.prompt)
     return len(text.encode()) + 5 * len(task.prompt) + 3 if ladder else round(len(text) / LETTERS) + FRAME
-
-
-def _worked(task: Task) -> str:
-    return str(task.extra_info.get("solution") or task.ground_truth)
 
 
 def _work(lengths: Lengths, prompts: int, n: int) -> Work:
