@@ -31,18 +31,41 @@ def config_table() -> str:
 
 
 def commands() -> str:
-    """Every command with its help."""
+    """Every command, those of groups included, with what it does, its arguments and its options."""
     import typer
-    from typer.testing import CliRunner
 
     from rlkit.cli import app
 
-    group: Any = typer.main.get_command(app)
-    parts = []
-    for name in group.commands:
-        shown = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "100", "TERM": "dumb"}).output
-        parts.append(f"## rlkit {name}\n\n```text\n{shown.strip()}\n```")
-    return "\n\n".join(parts)
+    return "\n\n".join(_command("rlkit", typer.main.get_command(app)))
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    """The sections of a command, or of each command of a group."""
+    if hasattr(command, "commands"):
+        for word, one in command.commands.items():
+            yield from _command(f"{name} {word}", one)
+        return
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    usage = " ".join([name, *(p.metavar or (p.name or "").upper() for p in arguments)])
+    yield f"## {name}\n\n{_escaped_text(command.help or '')}\n\n```sh\n{usage}\n```"
+    rows = [
+        f"| {_named(p)} | {'' if p.default in (None, False, ()) or callable(p.default) else f'`{p.default}`'} "
+        f"| {_cell(getattr(p, 'help', None) or '')} |"
+        for p in command.params
+        if getattr(p, "help", None) or p not in arguments
+    ]
+    if rows:
+        yield "\n".join(["| argument or option | default | meaning |", "|---|---|---|", *rows])
+
+
+def _named(parameter: Any) -> str:
+    names = parameter.opts if parameter.param_type_name == "option" else [(parameter.name or "").upper()]
+    return ", ".join(f"`{name}`" for name in names)
+
+
+def _escaped_text(text: str) -> str:
+    """Paragraphs of help as Markdown."""
+    return "\n\n".join(_cell(part) for part in text.replace("\b", "").split("\n\n"))
 
 
 TABLES = {"laws": laws_table, "configuration": config_table, "commands": commands}

@@ -8,7 +8,7 @@ import importlib
 import os
 from typing import Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Threads of torch (GNU OpenMP) wait for each other spinning, for milliseconds: where another program wants their core,
 # a step of a small model takes six times as long. A tenth of a millisecond loses nothing. Read when torch is loaded.

@@ -29,7 +29,9 @@ def test_every_law_key_and_command_is_documented(site):
     }
     assert [name for name in laws if f"<code>{name}</code>" not in texts["concepts/laws"]] == []
     assert "<code>actor.optim.lr</code>" in texts["reference/configuration"]
-    assert "rlkit figures" in (site / "reference" / "cli.html").read_text()
+    commands = (site / "reference" / "cli.html").read_text()
+    for command, option in {"rlkit figures": "--venue", "rlkit data check": "--held-out"}.items():
+        assert f">{command}<" in commands and f"<code>{option}</code>" in commands
 
 
 def test_the_reference_has_the_docstrings(site):

@@ -7,7 +7,6 @@ from pathlib import Path
 import nbformat
 import pytest
 import yaml
-from packaging.requirements import Requirement
 
 from rlkit.studies.notebook import parameters_of
 from rlkit.studies.plan import make_plan
@@ -17,30 +16,20 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
-def parsed(lines: list[str]) -> dict[str, tuple[frozenset[str], str]]:
-    """Normalised name to (extras, version range) of each requirement."""
-    requirements = [Requirement(line) for line in lines]
-    return {
-        re.sub(r"[-_.]+", "-", r.name).lower(): (frozenset(r.extras), str(r.specifier)) for r in requirements
-    }
-
-
-def test_conda_and_pip_ask_for_the_same_versions():
+def test_conda_installs_the_project_with_its_tests_on_the_same_python():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     (pip,) = [item["pip"] for item in environment["dependencies"] if isinstance(item, dict)]
     python = next(item for item in environment["dependencies"] if str(item).startswith("python"))
-    assert python.removeprefix("python") == PROJECT["requires-python"].replace(" ", "")
-    wanted = parsed(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["test"])
-    assert len(wanted) > 30
-    given = parsed([line for line in pip if line != "-e ."])
-    assert given == wanted
+    assert python.removeprefix("python") == PROJECT["requires-python"].replace(" ", "") and pip == [
+        "-e .[test]"
+    ]
 
 
-def test_every_conda_dependency_has_its_reason():
-    lines = (ROOT / "environment.yml").read_text().split("dependencies:")[1].splitlines()
-    entries = [line for line in lines if re.match(r"\s+- \S", line) and line.strip() != "- pip:"]
-    assert len(entries) > 30
-    assert [line for line in entries if "  # " not in line] == []
+def test_every_dependency_has_its_reason():
+    lines = re.findall(
+        r'^ +"[\w.\[\],-]+(?:[<>=!][^"]*)?",.*$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    assert len(lines) > 50 and [line for line in lines if "# " not in line] == []
 
 
 def test_there_are_notebooks():
@@ -58,7 +47,7 @@ def test_notebooks_are_clean_thin_and_parameterized(path):
         assert not re.search(r"^\s*(def|class|async def) ", cell.source, re.MULTILINE), (
             "code belongs in rlkit/"
         )
-        assert len(cell.source.splitlines()) <= 15
+        assert len([x for x in cell.source.splitlines() if not x.startswith(("import ", "from "))]) <= 15
     assert parameters_of(path), "one cell is tagged parameters"
     assert notebook.metadata.kernelspec.name == "python3"
     assert set(notebook.metadata) <= {"kernelspec", "language_info"}
