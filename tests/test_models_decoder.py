@@ -23,12 +23,11 @@ from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import grouped_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
-from rlkit.models.layout import Layout
+from rlkit.models.layout import Layout, pad_right
 from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear
 from rlkit.models.shapes import COMPILED_FROM
-from rlkit.samplers.torch import pad_right
 from rlkit.training.forward import Rows, token_logprobs
 from rlkit.types import Task
 from rlkit.verl.models import describe

@@ -5,9 +5,10 @@ import pytest
 import tiny
 import torch
 
+from rlkit.models.layout import pad_right
 from rlkit.samplers.prefixes import MOST_CELLS, PrefixCache, alike, shared
 from rlkit.samplers.static import StaticDecoding
-from rlkit.samplers.torch import TorchSampler, pad_right
+from rlkit.samplers.torch import TorchSampler
 
 
 def longer(prompts, samples, seed):

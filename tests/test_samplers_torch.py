@@ -9,10 +9,11 @@ import tiny
 import torch
 
 from rlkit.models.kernels import EAGER, compiled
+from rlkit.models.layout import pad_right
 from rlkit.samplers import static
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.drawing import Settings, block_size, draw, nucleus
-from rlkit.samplers.torch import TorchSampler, pad_right
+from rlkit.samplers.torch import TorchSampler
 
 
 def eager():

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlkit.models.layout import FullLayout, Layout, spread
+from rlkit.models.layout import FullLayout, Layout, scatter
 
 
 class Scores(torch.autograd.Function):
@@ -60,7 +60,7 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     tiles, kv, d = layout.tiles, (qkv.shape[1] - heads) // 2, qkv.shape[-1]
     g, (p, s), t, group = heads // kv, layout.prompt_mask.shape, layout.inner.shape[1], tiles.group
     prompts, responses = qkv.split((layout.prompt_tokens, len(qkv) - layout.prompt_tokens))
-    q, k, v = spread(prompts, tiles.prompts, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
+    q, k, v = scatter(prompts, tiles.prompts, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
     q = q.reshape(p, s, kv, g, d).permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d)
     prompt_k, prompt_v = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()  # (P, K, S, D)
     weights = AttentionWeights.apply(Scores.apply(q, prompt_k), tiles.prompt_bias, d**-0.5)
@@ -69,7 +69,7 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     if t == 0:
         return out
     q, k, v = (
-        spread(responses, tiles.responses, p * group * t).view(p, group, t, -1, d).split((heads, kv, kv), 3)
+        scatter(responses, tiles.responses, p * group * t).view(p, group, t, -1, d).split((heads, kv, kv), 3)
     )
     q = q.reshape(p, group, t, kv, g, d).permute(0, 3, 1, 4, 2, 5).reshape(p, kv, group, g * t, d)
     k, v = k.permute(0, 3, 1, 2, 4).contiguous(), v.permute(0, 3, 1, 2, 4).contiguous()  # (P, K, G, T, D)

@@ -22,7 +22,7 @@ from torch.utils.checkpoint import checkpoint
 from rlkit.errors import UserError
 from rlkit.models.attention import attention
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
-from rlkit.models.layout import Layout, spread
+from rlkit.models.layout import Layout, scatter
 from rlkit.models.logprobs import logits_of
 from rlkit.models.products import Product, base_of, merged_weight
 
@@ -198,8 +198,8 @@ class Decoder:
         keys, values = [], []
 
         def attend(_, qkv):
-            board = spread(qkv[:, self.heads :], layout.tiles.prompts, p * s).view(p, s, -1, self.head_dim)
-            k, v = board.transpose(1, 2).split(self.kv_heads, 1)  # (P, K, S, D)
+            padded = scatter(qkv[:, self.heads :], layout.tiles.prompts, p * s).view(p, s, -1, self.head_dim)
+            k, v = padded.transpose(1, 2).split(self.kv_heads, 1)  # (P, K, S, D)
             keys.append(k)
             values.append(v)
             return attention(qkv, layout, self.heads)

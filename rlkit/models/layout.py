@@ -1,14 +1,16 @@
 """Where the packed tokens of one forward pass belong: prompts shared by groups, responses without padding.
 
-Tokens stand packed: those of the P distinct prompts first, then the inputs of the B responses, row by row. The
-attention kernels want them otherwise, on padded tiles or with cumulative lengths, and a Layout knows both.
+Tokens are packed: those of the P distinct prompts first, then the inputs of the B responses, row by row. The
+attention kernels take them otherwise, on padded tiles or with cumulative lengths; a Layout knows both.
 `FullLayout` packs padding like tokens, for passes that are captured once and replayed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -46,7 +48,7 @@ class Layout:
         """(M,) what is predicted: each response's first token, then the others row by row."""
         return torch.cat((responses[:, 0], self.chosen(responses[:, 1:], self.inner)))
 
-    def board(self, values: Tensor) -> Tensor:
+    def padded(self, values: Tensor) -> Tensor:
         """Values (M,) in the order of `targets` as (B, T), zero where there is no token."""
         first, rest = values.tensor_split([len(self.present)])
         rest = rest.new_zeros(self.inner.shape).masked_scatter(self.inner, rest)
@@ -121,7 +123,7 @@ class FullLayout(Layout):
     def chosen(self, values: Tensor, mask: Tensor) -> Tensor:
         return values.flatten(0, 1)
 
-    def board(self, values: Tensor) -> Tensor:
+    def padded(self, values: Tensor) -> Tensor:
         first, rest = values.tensor_split([len(self.present)])
         return torch.cat((first[:, None], rest.view(self.inner.shape)), 1)
 
@@ -184,10 +186,19 @@ def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int, bool]:
     return slots, group, len(slots) == prompts * group and bool((slots.diff() == 1).all())
 
 
-def spread(x: Tensor, places: Tensor | None, size: int) -> Tensor:
-    """Packed rows (n, ...) on a board of `size` rows, zero where there is none."""
+def scatter(x: Tensor, places: Tensor | None, size: int) -> Tensor:
+    """Packed rows (n, ...) at `places` among `size` rows, zero elsewhere; None where they fill them all in order."""
     if places is None:
         return x
-    board = x.new_zeros(size, *x.shape[1:])
-    board[places] = x
-    return board
+    rows = x.new_zeros(size, *x.shape[1:])
+    rows[places] = x
+    return rows
+
+
+def pad_right(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:
+    """(n, S) ids and (n, S) mask (1 on real tokens) of 1-d arrays of unequal length."""
+    lengths = np.array([len(s) for s in sequences])
+    ids = np.full((len(sequences), int(lengths.max())), fill, dtype=np.int64)
+    mask = np.arange(ids.shape[1])[None] < lengths[:, None]
+    ids[mask] = np.concatenate(sequences)
+    return torch.from_numpy(ids), torch.from_numpy(mask)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from rlkit.models.decoder import Prefix
-from rlkit.models.layout import HIDDEN_SCORE, slots_of, spread
+from rlkit.models.layout import HIDDEN_SCORE, scatter, slots_of
 
 
 @dataclass
@@ -50,7 +50,7 @@ class Cache:
     def _by_prompt(self, x: Tensor) -> Tensor:
         """Rows (A, K, g, X) of sequences as (P·K, G·g, X)."""
         _, kv, g, size = x.shape
-        slots = spread(x, self.places, self.count * self.group).view(self.count, self.group, kv, g, size)
+        slots = scatter(x, self.places, self.count * self.group).view(self.count, self.group, kv, g, size)
         return slots.transpose(1, 2).reshape(self.count * kv, self.group * g, size)
 
     def _by_sequence(self, x: Tensor, kv: int) -> Tensor:

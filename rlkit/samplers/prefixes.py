@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from rlkit.models.decoder import Decoder, Prefix
-from rlkit.models.layout import spread
+from rlkit.models.layout import scatter
 
 SHORT = {
     "cpu": 256,
@@ -92,7 +92,7 @@ class PrefixCache:
         def attend(layer: int, qkv: Tensor) -> Tensor:
             q, k, v = qkv.split((decoder.heads, decoder.kv_heads, decoder.kv_heads), 1)
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
-            padded = spread(q, cells, p * n).view(p, n, *q.shape[1:])
+            padded = scatter(q, cells, p * n).view(p, n, *q.shape[1:])
             return (
                 cached_attention(padded, keys[layer], values[layer], seen)
                 .flatten(0, 1)

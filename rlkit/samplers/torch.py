@@ -14,6 +14,7 @@ from torch import Tensor
 
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
+from rlkit.models.layout import pad_right
 from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw, require_numbers
 from rlkit.samplers.prefixes import PrefixCache, alike
@@ -155,12 +156,3 @@ class TorchSampler:
             Sample(ids[i, :size], logps[i, :size], "stop" if finished[i] else "length")
             for i, size in enumerate(sizes)
         ]
-
-
-def pad_right(sequences: Sequence[np.ndarray], fill: int) -> tuple[Tensor, Tensor]:
-    """(n, S) ids and (n, S) mask (1 on real tokens) of 1-d arrays of unequal length."""
-    lengths = np.array([len(s) for s in sequences])
-    ids = np.full((len(sequences), int(lengths.max())), fill, dtype=np.int64)
-    mask = np.arange(ids.shape[1])[None] < lengths[:, None]
-    ids[mask] = np.concatenate(sequences)
-    return torch.from_numpy(ids), torch.from_numpy(mask)

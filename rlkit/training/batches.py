@@ -12,9 +12,9 @@ from torch import Tensor
 from rlkit.compute import Work
 from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
+from rlkit.models.layout import pad_right
 from rlkit.rewards import grading_metrics
 from rlkit.samplers.rollouts import Limits, grade, sample
-from rlkit.samplers.torch import pad_right
 from rlkit.seeds import derive
 from rlkit.types import Batch, Reward, Rollout, Task
 

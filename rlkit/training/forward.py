@@ -17,10 +17,9 @@ from torch import Tensor, nn
 
 from rlkit.compute import Work
 from rlkit.models.decoder import Decoder
-from rlkit.models.layout import FullLayout, Layout
+from rlkit.models.layout import FullLayout, Layout, pad_right
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import width_bucket
-from rlkit.samplers.torch import pad_right
 from rlkit.types import Batch
 
 STEP = 8  # tokens; the finest step in which prompts and responses are padded
@@ -72,7 +71,7 @@ class Rows:
 
     def unpacked(self, values: Tensor) -> Tensor:
         """Values (N,) in the order of `states` as (b, t), zero where there is no token."""
-        return self.layout.board(values)
+        return self.layout.padded(values)
 
     def work(self) -> Work:
         """Token counts of a forward pass over these rows, those that are not counted left out."""
@@ -138,7 +137,7 @@ class PaddedPass(nn.Module):
         logprobs, entropy = SelectedLogProbs.apply(
             states, weight, targets, self.temperature, kernels, self.entropy_gradient
         )
-        return layout.board(logprobs), layout.board(entropy)
+        return layout.padded(logprobs), layout.padded(entropy)
 
 
 class CapturedPasses:

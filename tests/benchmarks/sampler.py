@@ -19,9 +19,10 @@ import torch
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
+from rlkit.models.layout import pad_right
 from rlkit.models.loading import load_policy
 from rlkit.params import validate
-from rlkit.samplers.torch import TorchSampler, pad_right
+from rlkit.samplers.torch import TorchSampler
 
 PROMPTS, SAMPLES = 64, 8
 SIZES = ["ladder-30k", "ladder-100k", "ladder-300k", "ladder-1m", "ladder-3m"]
