@@ -521,6 +521,8 @@ class RewardConfig(Section):
     def _in_one(cls, value: Any) -> Any:
         if isinstance(value, Mapping):  # verl's own form
             raise ValueError(f"write {value.get('path', 'file.py')}:{value.get('name', 'function')} in one")
+        if value is not None and not re.fullmatch(r".+:[^:]+", str(value)):
+            raise ValueError(f"it is {value!r}: write module:function or file.py:function")
         return value
 
 

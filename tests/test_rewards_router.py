@@ -471,8 +471,9 @@ def test_an_async_custom_function_and_one_that_returns_no_number(custom_file):
 
 
 def test_a_custom_function_without_a_name_is_refused_at_once():
-    with pytest.raises(UserError, match="module:function"):
-        Router(RewardConfig(custom_reward_function="some_module"))
+    for value in ("some_module", ":function", "module:"):
+        with pytest.raises(ValueError, match="module:function"):
+            RewardConfig(custom_reward_function=value)
 
 
 def test_a_forked_process_is_told_to_make_its_own_router_and_leaves_the_parents_alone(router):
@@ -517,15 +518,16 @@ def test_importing_the_router_imports_no_torch():
 
 
 def test_the_version_of_a_reward_function_is_its_files(tmp_path):
-    from rlkit.rewards.grading import version_of
+    def version(name):
+        return scorer_of(RewardConfig(custom_reward_function=name))["scorer_version"]
 
     versions = []
     for text in ("score = print", "score = print  # another"):
         (file := tmp_path / f"own{len(versions)}.py").write_text(text)
-        versions.append(version_of(f"{file}:score"))
+        versions.append(version(f"{file}:score"))
     assert len(set(versions)) == 2 and all(len(v) == 12 for v in versions)
-    assert len(version_of("json:loads")) == 12
-    assert version_of("time:sleep") == "unknown"  # built in
+    assert len(version("json:loads")) == 12
+    assert version("time:sleep") == "unknown"  # built in
 
 
 RETURNS = """

@@ -282,9 +282,7 @@ def load_function(name: str) -> Callable[..., Any]:
     Raises:
         UserError: the module or file cannot be imported, or has no such function.
     """
-    place, colon, attribute = name.rpartition(":")
-    if not colon or not place:
-        raise UserError(f"custom_reward_function is {name!r}: write module:function or file.py:function.")
+    place, _, attribute = name.rpartition(":")
     try:
         if place.endswith(".py"):
             spec = importlib.util.spec_from_file_location("rlkit_custom_reward", place)
@@ -305,29 +303,26 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
         UserError: reward.custom_reward_function cannot be loaded.
     """
     if (own := config.custom_reward_function) is not None:
-        return {"scorer": own, "scorer_version": version_of(own)}
+        load_function(own)
+        place = own.rpartition(":")[0]
+        spec = None if place.endswith(".py") else importlib.util.find_spec(place)
+        file = Path(spec.origin or "" if spec else place)
+        version = (
+            hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"
+        )  # built in
+        return {"scorer": own, "scorer_version": version}
     if config.scorer == "verl":
         version = importlib.metadata.version("verl")
         return {"scorer": f"{_VERL}:default_compute_score", "scorer_version": version}
     return {"scorer": config.scorer, "scorer_version": SCORER_VERSION}
 
 
-def version_of(name: str) -> str:
-    """A hash of the file that `load_function` takes its function from. Raises UserError as that does."""
-    load_function(name)
-    place = name.rpartition(":")[0]
-    spec = None if place.endswith(".py") else importlib.util.find_spec(place)
-    file = Path(spec.origin or "" if spec else place)
-    return hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"  # built in
-
-
 def isolation(config: RewardConfig) -> str | None:
     """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
     if config.custom_reward_function is not None:
-        # A trainer that is not dumpable hides its own environment, but not those of the shell and of the processes that
-        # it starts, nor any file.
-        own = "you, and can read your files and your processes' keys and tokens"
-        user = "nobody" if os.geteuid() == 0 else own
+        user = (
+            "you, and can read your files and your processes' keys and tokens" if os.geteuid() else "nobody"
+        )
         return (
             f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
             "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."

@@ -10,15 +10,14 @@ thread here that sends it batches of answers and kills it when an answer is late
 import os
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 from rlkit.config import RewardConfig
-from rlkit.errors import UserError
 from rlkit.rewards.worker import Worker, encode
 from rlkit.types import Reward, Task
 
@@ -44,18 +43,10 @@ class Router:
 
     Args:
         config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
-
-    Raises:
-        UserError: custom_reward_function is no module:function.
     """
 
     def __init__(self, config: RewardConfig | None = None) -> None:
         self.config = config or RewardConfig()
-        if self.config.custom_reward_function and ":" not in self.config.custom_reward_function:
-            raise UserError(
-                f"reward.custom_reward_function is {self.config.custom_reward_function!r}: "
-                "write module:function or file.py:function."
-            )
         self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
         self._owner, self._closed = os.getpid(), False
         self._jobs: deque[_Job] = deque()
@@ -75,11 +66,10 @@ class Router:
         from tqdm.auto import tqdm
 
         futures = self.submit(rows)
-        with _cancelling(futures):
-            done = as_completed(futures) if progress else ()
-            for _ in tqdm(done, total=len(futures), desc="grading", unit="answer", disable=not progress):
-                pass
-            return [future.result()[0] for future in futures]
+        done = as_completed(futures) if progress else ()
+        for _ in tqdm(done, total=len(futures), desc="grading", unit="answer", disable=not progress):
+            pass
+        return [future.result()[0] for future in futures]
 
     def submit(self, rows: Iterable[Row | str]) -> list[Graded]:
         """`grade_rows` without waiting: rows are graded while the caller goes on. A text in place of a
@@ -95,7 +85,7 @@ class Router:
             )
         futures: list[Graded] = []
         left = iter(rows)
-        with _cancelling(futures):
+        try:
             while part := [_job(row) for row in islice(left, _LARGEST_BATCH)]:
                 if self._closed:
                     raise RuntimeError("This Router is closed.")
@@ -103,6 +93,10 @@ class Router:
                 self._jobs.extend(job for job in part if not job.future.done())
                 for _ in range(self._size):
                     self._threads.submit(self._grade_batches)
+        except BaseException:  # of the iterator
+            for future in futures:
+                future.cancel()
+            raise
         return futures
 
     def _grade_batches(self) -> None:
@@ -198,17 +192,6 @@ class Router:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-@contextmanager
-def _cancelling(futures: list[Graded]) -> Iterator[None]:
-    """Cancel the futures where the block raises."""
-    try:
-        yield
-    except BaseException:
-        for future in futures:
-            future.cancel()
-        raise
 
 
 def _job(row: Row | str) -> _Job:

@@ -51,7 +51,10 @@ def environment(config: RewardConfig) -> dict[str, str]:
         return name in named or (plain and "@" not in value)  # a proxy's address may hold a password
 
     found = {name: value for name, value in os.environ.items() if passed(name, value)}
-    return {"OPENBLAS_NUM_THREADS": "1", **found}  # its threads would not survive a fork
+    return {
+        "OPENBLAS_NUM_THREADS": "1",
+        **found,
+    }  # each thread takes address space, of which there is a limit
 
 
 # In the router's process
