@@ -162,22 +162,24 @@ def test_values_that_json_has_no_form_for(tmp_path):
 def test_a_file_that_was_made_again_is_read_again(tmp_path, form):
     path = tmp_path / f"rows.{form}"
 
-    def asked(words: str) -> set[str]:
+    def asked(words: str, c: RunConfig) -> set[str]:
         tasks = [Task.ask("math__x", f"{words} {k}?", str(k)) for k in range(40)]
         if form == "parquet":
             rows.write(path, tasks, progress=False)
         else:
             path.write_text("\n".join(json.dumps(t.to_row()) for t in tasks))
-        c = config(path)
         return {t.prompt[0]["content"].split()[0] for t in TaskStream(c, held_out(c)).batch(1)}
 
-    assert asked("old") == {"old"} and asked("new") == {"new"} and asked("newer") == {"newer"}
+    same = config(path)
+    for words, c in (("old", same), ("new", same), ("newer", config(path))):
+        assert asked(words, c) == {words}
 
 
-def test_a_run_that_has_begun_keeps_its_rows_when_the_file_changes(tmp_path):
+@pytest.mark.parametrize("unique", [-1, 20])
+def test_a_run_that_has_begun_keeps_its_rows_when_the_file_changes(tmp_path, unique):
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(json.dumps(Task.ask("math__x", f"{k}?", str(k)).to_row()) for k in range(40)))
-    c = config(path)
+    c = config(path, train_max_samples=unique)
     tests = held_out(c)
     stream, alone = TaskStream(c, tests), TaskStream(c, tests)
     wanted = [[t.id for t in alone.batch(step)] for step in range(1, 4)]

@@ -233,6 +233,14 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
         TaskStream(config("math_problems", order="curriculum", difficulty_field="hardness"), []).batch(1)
 
 
+def test_a_curriculum_makes_a_task_once_to_sort_it(monkeypatch):
+    made, kind = [], sources["math_problems"]
+    make = kind.task
+    monkeypatch.setattr(kind, "task", lambda self, index: made.append(index) or make(self, index))
+    TaskStream(config("math_problems", order="curriculum", steps=20), []).batch(1)
+    assert len(made) - len(set(made)) == 16, "those of the batch are made again"
+
+
 def test_sequential_shows_one_source_after_another_with_the_same_totals():
     sources = ({"kind": "arithmetic", "weight": 3}, "lookup", "string_trace")
     shown = [t.data_source for b in TaskStream(config(*sources, order="sequential", steps=10), []) for t in b]

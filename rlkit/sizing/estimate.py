@@ -164,6 +164,8 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     from rlkit.data.stream import countable
 
     config = countable(config)
+    if config.data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
+        config = config.model_copy(update={"data": config.data.model_copy(update={"order": "mixed"})})
     key = config.model_dump_json(include={"data", "evaluation", "seed", "trainer"})
     if key not in _TASKS:
         _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]

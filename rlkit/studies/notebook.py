@@ -18,8 +18,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
     import nbformat
 
     source, target = Path(source), Path(target)
-    notebook = _read(source)
+    notebook = _read(source, partial(nbformat.reads, as_version=4))
     values = check_parameters(source, parameters or {})
     token = f"all cells ran {uuid.uuid4().hex}"
     notebook.cells.append(nbformat.v4.new_code_cell(f"print({token!r})"))
@@ -75,7 +76,10 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
 
 def results(executed: str | Path) -> list[str]:
     """What the cells tagged `result` of an executed notebook show, as text."""
-    cells = [c for c in _read(Path(executed)).cells if "result" in c.metadata.get("tags", [])]
+    import nbformat
+
+    notebook = _read(Path(executed), partial(nbformat.reads, as_version=4))
+    cells = [c for c in notebook.cells if "result" in c.metadata.get("tags", [])]
     return [out["data"]["text/plain"] for cell in cells for out in cell.outputs if "data" in out]
 
 
@@ -85,11 +89,12 @@ def parameters_of(source: str | Path) -> dict[str, Any]:
     Raises:
         UserError: there is no such notebook, or no single cell is tagged `parameters`.
     """
-    cells = [c for c in _read(Path(source)).cells if "parameters" in c.metadata.get("tags", [])]
+    stored = _read(Path(source), lambda text: json.loads(text)["cells"])  # nbformat takes seconds to import
+    cells = [c for c in stored if "parameters" in c["metadata"].get("tags", [])]
     if len(cells) != 1:
         raise UserError(f"{source} has {len(cells)} cells tagged 'parameters' and needs one: tag the cell.")
     defaults: dict[str, Any] = {}
-    for node in ast.parse(cells[0].source).body:
+    for node in ast.parse("".join(cells[0]["source"])).body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for name in (t.id for t in targets if isinstance(t, ast.Name)):
             try:
@@ -131,11 +136,9 @@ def at_project_root() -> Path:
     return Path.cwd()
 
 
-def _read(source: Path) -> Any:
-    import nbformat
-
+def _read(source: Path, parse: Callable[[str], Any]) -> Any:
     try:
-        return nbformat.read(source, as_version=4)
+        return parse(source.read_text(encoding="utf-8"))
     except FileNotFoundError:
         near = did_you_mean(source.name, [p.name for p in source.parent.glob("*.ipynb")])
         raise UserError(f"There is no notebook {source}.{near}") from None

@@ -110,10 +110,9 @@ class Plan:
         from rlkit.sizing.estimate import estimate
 
         threads = {"trainer.num_threads": self.threads}
+        cells = {run.name: run for run in self.runs if not self.is_finished(run)}
         found = {
-            run.name: estimate(load(self.params, {**threads, **run.overrides}))
-            for run in self.runs
-            if not self.is_finished(run)
+            name: estimate(load(self.params, {**threads, **run.overrides})) for name, run in cells.items()
         }
         unknown = {"flops": math.nan, "seconds": math.nan}
         return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
