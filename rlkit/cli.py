@@ -272,7 +272,7 @@ def fit(
 
 @laws_app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
-    """Plan a study: the best use of a budget, what a design would show, which runs to add; or how many GPUs a
+    """Plan a study: the best use of a budget, what a design would show; or how many GPUs a
     model needs (a file with `sizing`)."""
     from rlkit.laws.planning import plan as make
     from rlkit.params import override, parse_overrides, read_yaml

@@ -5,13 +5,12 @@ from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare
 from rlkit.laws.fitting import GroupedFit, LawFit, fit, fit_coverage, fit_pass_rates
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
-from rlkit.laws.planning import Design, allocate, design, plan
+from rlkit.laws.planning import allocate, design, plan
 from rlkit.laws.solver import Loss
 
 __all__ = [
     "Backtest",
     "Comparison",
-    "Design",
     "GroupedFit",
     "Law",
     "LawFit",

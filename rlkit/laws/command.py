@@ -11,98 +11,10 @@ import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.fitting import fit
-from rlkit.laws.law import Law, resolve
+from rlkit.laws.law import resolve
 from rlkit.laws.rules import as_rules
 from rlkit.laws.table import numbers
 from rlkit.params import parse_overrides
-
-READERS = {
-    ".csv": lambda path: _separated(path),
-    ".tsv": lambda path: pd.read_csv(path, sep="\t", encoding="utf-8-sig"),
-    ".parquet": pd.read_parquet,
-    ".jsonl": lambda path: pd.read_json(path, lines=True),
-}
-
-
-def _separated(path: Path) -> pd.DataFrame:
-    """A file with commas or semicolons between its columns; where semicolons are, commas may be decimal ones."""
-    with path.open(encoding="utf-8-sig") as file:
-        head = [line for _, line in zip(range(50), file, strict=False)]
-    if not head or head[0].count(";") <= head[0].count(","):
-        return pd.read_csv(path, encoding="utf-8-sig")
-    decimal = any(re.search(r"(^|;)\s*-?\d*,(\d{1,2}|\d{4,})\s*(;|$)", line) for line in head[1:])
-    return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
-
-
-def load_table(path: str | Path) -> pd.DataFrame:
-    """A CSV, TSV, Parquet or JSON-lines file, or the final points of the runs in a results folder. The columns __MIN
-    and __MAX of a W&B export, which repeat others, are dropped.
-
-    Raises:
-        UserError: no such file, a kind that is not read, or a folder without evaluated runs.
-    """
-    path = Path(path)
-    if path.is_dir():
-        from rlkit.measures.summary import final
-        from rlkit.results.read import read
-
-        return final(read(path)).reset_index(drop=True)
-    if not path.is_file():
-        raise UserError(f"There is no file {path}.")
-    if path.suffix not in READERS:
-        raise UserError(f"{path} is not read: give one of {', '.join(READERS)}, or a results folder.")
-    try:
-        table = READERS[path.suffix](path)
-    except (ValueError, OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
-    table.columns = [str(name).strip() for name in table.columns]
-    return table.loc[:, [not name.endswith(("__MIN", "__MAX")) for name in table.columns]]
-
-
-def one_row_a_value(table: pd.DataFrame, y: str) -> pd.DataFrame:
-    """A wide table, with a column "run - y" for each run, as rows with the columns run and y; others stay as they
-    are."""
-    wide = [name for name in table.columns if name.endswith(f" - {y}")]
-    if y in table.columns or not wide:
-        return table
-    kept = [name for name in table.columns if " - " not in name]
-    long = table.melt(kept, wide, "run", y)
-    return long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)
-
-
-def derived(table: pd.DataFrame, column: str) -> str:
-    """The name of a column; "C / 6 / N" or "epochs * rows" is added to the table as a column of that name.
-
-    Raises:
-        UserError: a factor that is neither a number nor a column.
-    """
-    if column in table.columns:
-        return column
-    parts = re.split(r"\s+([*/])\s+", column)
-    if len(parts) > 1:
-        value = _factor(table, parts[0])
-        for sign, factor in zip(parts[1::2], parts[2::2], strict=True):
-            value = value * _factor(table, factor) if sign == "*" else value / _factor(table, factor)
-        table[column] = value
-    return column
-
-
-def _factor(table: pd.DataFrame, text: str) -> Any:
-    try:
-        return float(text)
-    except ValueError:
-        return numbers(table, text, "--map")
-
-
-def _check_mapped(law: Law, x: dict[str, str], table: pd.DataFrame) -> None:
-    for name in law.columns:
-        if name != law.target and name not in x and name not in table.columns:
-            varied = [c for c in table.select_dtypes("number") if table[c].nunique() > 1]
-            shown = ", ".join(map(str, varied[:12])) + (", …" if len(varied) > 12 else "")
-            raise UserError(
-                f"The law {law.name!r} has a column {name}, and the table has none of that name: say which of its "
-                f"columns that is, --map {name}=COLUMN. Numbers that vary are in: {shown}."
-            )
 
 
 def fit_file(
@@ -131,17 +43,23 @@ def fit_file(
     for key in chosen:
         if key not in known:
             raise UserError(f"Unknown option {key!r}.{did_you_mean(key, known)} Options: {', '.join(known)}.")
-    read = load_table(data)
+    read, form = load_table(data), resolve(law)
     table = one_row_a_value(read, y)
     if table is not read and table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
         chosen["group"] = "run"
     x = {name: derived(table, column.strip()) for name, _, column in pairs}
-    _check_mapped(resolve(law), x, table)
-    used = [
-        c for c in (y, *(x.get(c, c) for c in resolve(law).columns)) if c in table and table[c].isna().any()
-    ]
-    chosen["exclude"] = [*as_rules(chosen.get("exclude")), *(f"missing {c}" for c in dict.fromkeys(used))]
-    result = fit(table, law, y=y, x=x or None, **chosen)
+    for name in form.columns:
+        if name != form.target and name not in x and name not in table.columns:
+            varied = [c for c in table.select_dtypes("number") if table[c].nunique() > 1]
+            shown = ", ".join(map(str, varied[:12])) + (", …" if len(varied) > 12 else "")
+            raise UserError(
+                f"The law {law!r} has a column {name}, and the table has none of that name: say which of its columns "
+                f"that is, --map {name}=COLUMN. Numbers that vary are in: {shown}."
+            )
+    used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
+    gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
+    chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
+    result = fit(table, form, y=y, x=x or None, **chosen)
     if out is not None:
         result.to_json(out)
     if figure is not None:
@@ -150,3 +68,79 @@ def fit_file(
         figure.parent.mkdir(parents=True, exist_ok=True)
         figures.law(result).figure.savefig(figure, dpi=200)
     return result.summary()
+
+
+def load_table(path: str | Path) -> pd.DataFrame:
+    """A CSV, TSV, Parquet or JSON-lines file, or the final points of the runs in a results folder. The columns __MIN
+    and __MAX of a W&B export, which repeat others, are dropped.
+
+    Raises:
+        UserError: no such file, a kind that is not read, or a folder without evaluated runs.
+    """
+    path = Path(path)
+    if path.is_dir():
+        from rlkit.measures.summary import final
+        from rlkit.results.read import read
+
+        return final(read(path)).reset_index(drop=True)
+    if not path.is_file():
+        raise UserError(f"There is no file {path}.")
+    try:
+        match path.suffix:
+            case ".csv":
+                table = _separated(path)
+            case ".tsv":
+                table = pd.read_csv(path, sep="\t", encoding="utf-8-sig")
+            case ".parquet":
+                table = pd.read_parquet(path)
+            case ".jsonl":
+                table = pd.read_json(path, lines=True)
+            case _:
+                known = ".csv, .tsv, .parquet, .jsonl, or a results folder"
+                raise UserError(f"{path} is not read: give one of {known}.")
+    except (ValueError, OSError) as error:
+        raise UserError(f"{path} cannot be read as {path.suffix[1:]}: {error}") from None
+    table.columns = [str(name).strip() for name in table.columns]
+    return table.loc[:, [not name.endswith(("__MIN", "__MAX")) for name in table.columns]]
+
+
+def _separated(path: Path) -> pd.DataFrame:
+    """A file with commas or semicolons between its columns; where semicolons are, commas may be decimal ones."""
+    with path.open(encoding="utf-8-sig") as file:
+        head = [line for _, line in zip(range(50), file, strict=False)]
+    if not head or head[0].count(";") <= head[0].count(","):
+        return pd.read_csv(path, encoding="utf-8-sig")
+    decimal = any(re.search(r"(^|;)\s*-?\d*,(\d{1,2}|\d{4,})\s*(;|$)", line) for line in head[1:])
+    return pd.read_csv(path, sep=";", decimal="," if decimal else ".", encoding="utf-8-sig")
+
+
+def one_row_a_value(table: pd.DataFrame, y: str) -> pd.DataFrame:
+    """A wide table, with a column "run - y" for each run, as rows with the columns run and y; others stay as they
+    are."""
+    wide = [name for name in table.columns if name.endswith(f" - {y}")]
+    if y in table.columns or not wide:
+        return table
+    long = table.melt([name for name in table.columns if " - " not in name], wide, "run", y)
+    return long.assign(run=long["run"].str.removesuffix(f" - {y}")).dropna(subset=y, ignore_index=True)
+
+
+def derived(table: pd.DataFrame, column: str) -> str:
+    """The name of a column; "C / 6 / N" or "epochs * rows" is added to the table as a column of that name.
+
+    Raises:
+        UserError: a factor that is neither a number nor a column.
+    """
+    first, *rest = re.split(r"\s+([*/])\s+", column)
+    if column not in table.columns and rest:
+        value = _factor(table, first)
+        for sign, text in zip(rest[::2], rest[1::2], strict=True):
+            value = value * _factor(table, text) if sign == "*" else value / _factor(table, text)
+        table[column] = value
+    return column
+
+
+def _factor(table: pd.DataFrame, text: str) -> Any:
+    try:
+        return float(text)
+    except ValueError:
+        return numbers(table, text, "--map")

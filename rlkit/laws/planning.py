@@ -1,4 +1,4 @@
-"""Planning: the best use of a budget under a law, what a design would show, and which runs to add.
+"""Planning: the best use of a budget under a law, and what a design would show.
 
 `rlkit plan params/plan.yaml` reads them from a file:
 
@@ -8,7 +8,6 @@ budget: [1.0e+21, 1.0e+22]      # FLOPs: the best N and D of each
 design: {N: [1.0e+8, 1.0e+9], D: [1.0e+9, 1.0e+10, 1.0e+11]}      # every combination; or a CSV file
 seeds: 3
 noise: 0.008                    # standard deviation of one measurement, in residual space
-candidates: {N: [3.0e+9], D: [1.0e+10, 1.0e+11]}
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from rlkit.laws.table import numbers
 from rlkit.params import override, read_yaml, validate
 from rlkit.sizing.devices import Device
 
-Grid = dict[str, list[float]] | str
 DATA = ("D", "X", "E")  # columns that a law may call its data
 
 
@@ -124,24 +122,6 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool)
 # --- what a design would show -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Design:
-    """What a study would show.
-
-    Attributes:
-        intervals: one row a parameter: truth, low and high (where its estimate is expected), width; infinite where
-            the design cannot tell the parameter from others.
-        additions: one row a candidate run, most gained a FLOP first: its columns, flops, the factor by which it
-            multiplies each parameter's width (0 where an infinite one becomes finite), and gain_per_flop, the mean fall
-            in ln width a FLOP relative to the largest finite one.
-        flops: of the design.
-    """
-
-    intervals: pd.DataFrame
-    additions: pd.DataFrame
-    flops: float
-
-
 def design(
     law: str | Law | LawFit,
     runs: pd.DataFrame,
@@ -149,26 +129,25 @@ def design(
     params: Mapping[str, float] | None = None,
     noise: float,
     run_noise: float = 0.0,
-    candidates: pd.DataFrame | None = None,
-    flops: str = "6ND",
     level: float = 0.95,
-) -> Design:
-    """The intervals to expect of a least-squares fit before a study is run, and the best runs to add.
+) -> pd.DataFrame:
+    """The intervals to expect of a least-squares fit before a study is run.
 
-    Intervals are those of the information matrix at the parameters assumed, taken of the logarithm of a positive
-    parameter: they are true to first order in the noise.
+    They are those of the information matrix at the parameters assumed, taken of the logarithm of a positive parameter,
+    and true to first order in the noise. Compare designs by the width: of more seeds, sizes or steps.
 
     Args:
         law, params: the truth assumed; a LawFit brings its own parameters.
         runs: one row a measurement under the law's column names; a column `run` names rows that share an
             offset.
         noise, run_noise: standard deviation of one measurement and of a run's offset, in residual space.
-        candidates: rows that could be added, one at a time.
-        flops: "6ND" or the name of a column. A row is charged for itself, so give only the last evaluation of a run.
+
+    Returns:
+        One row a parameter: parameter, truth, low and high (where its estimate is expected), width; infinite where
+        the design cannot tell it from others.
 
     Raises:
-        UserError: columns or parameters missing, a column of costs missing, noise that is not positive, fewer rows
-            than parameters.
+        UserError: columns or parameters missing, noise that is not positive, fewer rows than parameters.
     """
     form, values, _ = _known(law, params)
     if not noise > 0:
@@ -177,63 +156,24 @@ def design(
         raise UserError(
             f"{len(runs)} rows cannot determine the {len(form.free)} parameters of {form.name!r}."
         )
-    quantile = float(stats.norm.ppf((1 + level) / 2))
-
-    def expected(rows: pd.DataFrame) -> pd.DataFrame:
-        ends = _ends(form, values, rows, (noise, run_noise), quantile)
-        table = pd.DataFrame(ends, columns=["parameter", "truth", "low", "high"])
-        return table.assign(width=(table["high"] - table["low"]).fillna(np.inf))
-
-    intervals = expected(runs)
-    base, rows = intervals["width"].to_numpy(), []
-    for i in range(0 if candidates is None else len(candidates)):
-        one = candidates.iloc[[i]]  # type: ignore[union-attr]
-        own = one.assign(run=f"candidate {i}") if "run" in runs.columns else one  # with an offset of its own
-        more = expected(pd.concat([runs, own], ignore_index=True))["width"].to_numpy()
-        with np.errstate(invalid="ignore", divide="ignore"):
-            ratio = np.nan_to_num(more / base, nan=1.0)  # infinite both times: no change
-            gain = -np.log(ratio).mean() / _flops(one, flops)
-        shrink = dict(zip((f"{p} width" for p in form.free), ratio, strict=True))
-        rows.append({**one.iloc[0].to_dict(), "flops": _flops(one, flops), **shrink, "gain_per_flop": gain})
-    additions = pd.DataFrame(rows)
-    if rows:
-        additions["gain_per_flop"] /= additions["gain_per_flop"].abs().replace(np.inf, 0.0).max() or 1.0
-        additions = additions.sort_values(
-            ["gain_per_flop", "flops"], ascending=[False, True], ignore_index=True
-        )
-    return Design(intervals, additions, _flops(runs, flops))
-
-
-def _ends(
-    law: Law, values: np.ndarray, rows: pd.DataFrame, noise: tuple[float, float], quantile: float
-) -> list[tuple[str, float, float, float]]:
-    """Name, truth, low and high of each free parameter, ends infinite where the rows leave it undetermined."""
-    columns = {c: numbers(rows, c, f"design column {c!r}") for c in law.columns}
-    problem, z = Problem(law, columns, law.space, central=True), law.to_z(values[None])
-    free = np.array([p not in law.pinned for p in law.parameters])
-    run = rows["run"].to_numpy() if "run" in rows.columns else np.arange(len(rows))
-    errors = noise[0] ** 2 * np.eye(len(rows)) + noise[1] ** 2 * np.equal.outer(run, run)
-    J = problem.jacobian(z)[1][0][free]
+    columns = {c: numbers(runs, c, f"design column {c!r}") for c in form.columns}
+    problem, z = Problem(form, columns, form.space, central=True), form.to_z(values[None])
+    run = runs["run"].to_numpy() if "run" in runs.columns else np.arange(len(runs))
+    errors = noise**2 * np.eye(len(runs)) + run_noise**2 * np.equal.outer(run, run)
+    where = [j for j, p in enumerate(form.parameters) if p not in form.pinned]
+    J = problem.jacobian(z)[1][0][where]
     information = J @ np.linalg.solve(errors, J.T)
     unit = np.sqrt(np.maximum(np.diagonal(information), 1e-300))
     size, vectors = np.linalg.eigh(information / np.outer(unit, unit))
     seen = size > 1e-9 * size[-1]
-    blind = np.any(np.abs(vectors[:, ~seen]) > 1e-3, axis=1).tolist()
-    half, found = quantile * np.sqrt((vectors[:, seen] ** 2 / size[seen]).sum(axis=1)) / unit, []
-    for i, j in enumerate(np.flatnonzero(free).tolist()):
-        low, high = (float(law.natural(j, z[0, j] + sign * half[i])[0]) for sign in (-1, 1))
-        low, high = (-np.inf, np.inf) if blind[i] else (low, high)
-        found.append((law.parameters[j], float(values[j]), low, high))
-    return found
-
-
-def _flops(rows: pd.DataFrame, rule: str) -> float:
-    if rule in rows.columns:
-        return float(rows[rule].sum())
-    if rule == "6ND" and {"N", "D"} <= set(rows.columns):
-        return float((6.0 * rows["N"] * rows["D"]).sum())
-    told = "there are no columns N and D for '6ND', and no column of that name. Name one"
-    raise UserError(f"flops is {rule!r}: {told}.")
+    half = stats.norm.ppf((1 + level) / 2) * np.sqrt((vectors[:, seen] ** 2 / size[seen]).sum(axis=1)) / unit
+    half[np.any(np.abs(vectors[:, ~seen]) > 1e-3, axis=1)] = np.inf
+    low, high = (
+        [float(form.natural(j, z[0, j] + sign * h)[0]) for j, h in zip(where, half, strict=True)]
+        for sign in (-1, 1)
+    )
+    table = pd.DataFrame({"parameter": form.free, "truth": values[where], "low": low, "high": high})
+    return table.assign(width=np.where(np.isinf(half), np.inf, table["high"] - table["low"]))
 
 
 # --- a plan as a file -------------------------------------------------------------------------------------
@@ -254,13 +194,11 @@ class PlanConfig(Section):
     """FLOPs a parameter and token."""
     maximise: bool = False
     """True where a higher y is better."""
-    design: Grid | None = None
+    design: dict[str, list[float]] | str | None = None
     """The study: values of each column of the law (every combination is a cell), or a CSV file with the
     columns."""
     seeds: PositiveInt = 1
     """Runs a cell."""
-    candidates: Grid | None = None
-    """Runs that could be added, in the same forms."""
     noise: PositiveFloat | None = None
     """Standard deviation of one measurement in residual space; default the fit's."""
     run_noise: NonNegativeFloat = 0.0
@@ -278,6 +216,7 @@ class PlanResult:
     """What was planned: `allocation` (None without a budget) and `design` (None without a design).
 
     Attributes:
+        flops: what the design costs.
         columns: the table's column behind each of the law's, and y, where the law came from a fit.
         cautions: what that fit's data do not show, and where the plan leaves them.
     """
@@ -286,7 +225,8 @@ class PlanResult:
     law: str
     params: dict[str, float]
     allocation: pd.DataFrame | None
-    design: Design | None
+    design: pd.DataFrame | None
+    flops: float
     columns: Mapping[str, str]
     cautions: list[str]
 
@@ -301,23 +241,18 @@ class PlanResult:
             lines += ["", f"Best use of each budget, where a run costs {cost} FLOPs"]
             lines.append(self.allocation.to_string(index=False, float_format=number))
         if self.design is not None:
-            spent = _cost(self.design.flops, self.config.price)
-            cost = ", ".join(f"{k} {number(v)}" for k, v in {"flops": self.design.flops, **spent}.items())
-            lines += ["", f"The design: {cost}. Expected estimates:"]
-            lines.append(self.design.intervals.to_string(index=False, float_format=number))
-            if len(self.design.additions):
-                lines += [
-                    "",
-                    "Runs to add, most gained a FLOP first, with the factor that each puts on a width (0 where an "
-                    "infinite one becomes finite)",
-                    self.design.additions.to_string(index=False, float_format=number),
-                ]
+            spent = {"flops": self.flops, **_cost(self.flops, self.config.price)}
+            lines += [
+                "",
+                f"The design: {', '.join(f'{k} {number(v)}' for k, v in spent.items())}. Expected estimates:",
+            ]
+            lines.append(self.design.to_string(index=False, float_format=number))
         lines += ["", *(f"! {text}" for text in self.cautions)] if self.cautions else []
         return "\n".join(lines)
 
 
 def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> PlanResult:
-    """Carry out a plan file (or its content): allocate budgets, foretell the design's intervals, rank candidate runs.
+    """Carry out a plan file (or its content): allocate budgets, and say which intervals a design would give.
 
     Raises:
         UserError: anything wrong in the file; neither a budget nor a design.
@@ -331,20 +266,31 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     params = {**fitted.get("params", {}), **config.params}
     if not config.budget and config.design is None:
         raise UserError("The plan has neither a budget nor a design: give at least one.")
-    allocation = designed = None
+    allocation, designed, flops = None, None, 0.0
     if config.budget:
         options = config.model_dump(include={"flops_per_cell", "maximise", "level"})
         allocation = allocate(law, config.budget, params=params, **options)
         allocation = allocation.assign(**_cost(allocation["budget"], config.price))
     if config.design is not None:
-        candidates = None if config.candidates is None else _rows(config.candidates, "candidates", 1)
-        options = config.model_dump(include={"run_noise", "flops", "level"})
+        rows, noise = _rows(config), config.noise or record.get("residual_sd") or _refuse("noise")
         designed = design(
-            law, _rows(config.design, "design", config.seeds), params=params, candidates=candidates,
-            noise=config.noise or record.get("residual_sd") or _refuse("noise"), **options,
-        )  # fmt: skip
+            law, rows, params=params, noise=noise, run_noise=config.run_noise, level=config.level
+        )
+        flops = _flops(rows, config.flops)
     shown, cautions = {p: params[p] for p in law.parameters if p in params}, _cautions(fitted, allocation)
-    return PlanResult(config, law.name, shown, allocation, designed, fitted.get("columns", {}), cautions)
+    return PlanResult(
+        config, law.name, shown, allocation, designed, flops, fitted.get("columns", {}), cautions
+    )
+
+
+def _flops(rows: pd.DataFrame, rule: str) -> float:
+    """What a design costs; a row is charged for itself, so it should be the last evaluation of a run."""
+    if rule in rows.columns:
+        return float(rows[rule].sum())
+    if rule == "6ND" and {"N", "D"} <= set(rows.columns):
+        return float((6.0 * rows["N"] * rows["D"]).sum())
+    told = "there are no columns N and D for '6ND', and no column of that name. Name one"
+    raise UserError(f"flops is {rule!r}: {told}.")
 
 
 def _cost(flops: Any, price: Device) -> dict[str, Any]:
@@ -384,13 +330,14 @@ def _record(path: str | None) -> dict[str, Any]:
     return record
 
 
-def _rows(grid: Grid, key: str, seeds: int) -> pd.DataFrame:
-    """One row a run: every combination of the grid's values, or the rows of a CSV file, `seeds` times."""
+def _rows(config: PlanConfig) -> pd.DataFrame:
+    """One row a run: every combination of the design's values, or the rows of its CSV file, for each seed."""
+    grid, seeds = config.design, config.seeds
     if isinstance(grid, str):
         if not Path(grid).is_file():
-            raise UserError(f"{key} is {grid!r}: there is no such file.")
+            raise UserError(f"design is {grid!r}: there is no such file.")
         cells = pd.read_csv(grid)
     else:
-        cells = pd.DataFrame(itertools.product(*grid.values()), columns=list(grid))
+        cells = pd.DataFrame(itertools.product(*(grid or {}).values()), columns=list(grid or {}))
     rows = pd.concat([cells] * seeds, ignore_index=True)
     return rows if "run" in rows.columns and seeds == 1 else rows.assign(run=range(len(rows)))
