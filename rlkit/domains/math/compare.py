@@ -7,12 +7,20 @@ part; an order matters where the notation says so.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import units
-from rlkit.domains.math.parse import Unreadable, is_wrapped, normalize, parse, split, squeeze, start_work
+from rlkit.domains.math.parse import (
+    Unreadable,
+    is_wrapped,
+    normalize,
+    parse,
+    rational,
+    split,
+    squeeze,
+    start_work,
+)
 from rlkit.domains.math.units import Amount
 from rlkit.domains.math.values import (
     RELATIONS,
@@ -22,8 +30,6 @@ from rlkit.domains.math.values import (
     same_antiderivative,
     same_expression,
     same_set,
-    symbols,
-    value,
 )  # fmt: skip
 
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
@@ -41,7 +47,7 @@ def equivalent(answer: str, truth: str) -> bool:
     for read in (read_forms, real_set):
         read(b)  # the truth first, alone
     try:
-        return _same_choice(a, b) or _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
+        return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
     except _BROKEN:
         return False
 
@@ -141,9 +147,6 @@ _MONTH = re.compile(
     r"\b(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?\b",
     re.IGNORECASE,
 )
-_NOT_IN_DATES = re.compile(
-    r"\b(?:of|the|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b|[{}\\~,.]", re.IGNORECASE
-)
 _LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
 
 
@@ -208,15 +211,11 @@ def _date(text: str) -> Words | None:
     month = _MONTH.search(text) if len(text) < 100 else None
     if month is None:
         return None
-    rest = _NOT_IN_DATES.sub(" ", _FONT.sub("", text[: month.start()] + " " + text[month.end() :])).split()
-    numbers = [re.fullmatch(r"([12]?\d|3[01]|\d{3,4})(?:st|nd|rd|th)?", word, re.IGNORECASE) for word in rest]
-    if not all(numbers) or sorted(len(n[1]) > 2 for n in numbers if n) not in (
-        [False],
-        [True],
-        [False, True],
-    ):
-        return None
-    return Words(" ".join(sorted(n[1] for n in numbers if n)) + " " + month[1].lower())
+    rest = _FONT.sub("", text[: month.start()] + " " + text[month.end() :]).casefold()
+    found = re.sub(r"[{}\\~,.]|\b(?:of|the|[a-z]{3,6}day)\b|(?<=\d)(?:st|nd|rd|th)\b", " ", rest).split()
+    numbers = "".join("d" if len(word) < 3 else "y" for word in sorted(found, key=len) if word.isdecimal())
+    valid = len(numbers) == len(found) and numbers in ("d", "y", "dy")
+    return Words(" ".join([*sorted(found), month[1].lower()])) if valid else None
 
 
 def _congruence(text: str) -> Form | None:
@@ -365,20 +364,16 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
 
 def _same_residue(a: Amount, b: Amount) -> bool:
     """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
-    modulus = re.fullmatch(r"mod ([1-9]\d{0,99})", a.unit)
+    modulus, letters = re.fullmatch(r"mod ([1-9]\d{0,99})", a.unit), _letters(b.number)
     if modulus is None or b.unit not in ("", a.unit):
         return False
-    try:
-        node, residue = parse(b.number), parse(a.number)
-        names = symbols(node)
-        if names > _PARAMETERS or len(names) != (b.unit == ""):
-            return False
-        at = [Fraction(value(node, dict.fromkeys(names, Fraction(k)))) for k in range(3)]
-        step, whole = at[1] - at[0], int(modulus[1])
-        steady = step == at[2] - at[1] and abs(step) == (0 if b.unit else whole)
-        return steady and (at[0] - value(residue, {})) % whole == 0
-    except (Unreadable, *_BROKEN):
-        return False
+    if b.unit:
+        x, y = rational(a.number), rational(b.number)
+        return x is not None and y is not None and (x - y) % int(modulus[1]) == 0
+    forms = (f"{a.number}+{modulus[1]}*{shift}" for shift in ("{0}", "(-{0})", *_SHIFTS))
+    return len(letters & _PARAMETERS) == 1 and any(
+        same_expression(form.format(*letters), b.number) for form in forms
+    )
 
 
 def _matching(a: list[str], b: list[str]) -> bool:
@@ -517,35 +512,22 @@ _OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
-def _option(text: str) -> tuple[str, str] | None:
-    """(letter, value) of `(C) 15`; None for a letter or a value alone."""
-    match = _OPTION.fullmatch(text)
-    if match is None:
-        return None
-    value = match["value"].strip()
-    if text.startswith("\\") and not match["close"]:
+def _option(text: str) -> tuple[str, str]:
+    """(letter, value) of `(C) 15`; one of them is "" for a letter or a value alone."""
+    letter, match = choice_letter(text), _OPTION.fullmatch(text)
+    value = match["value"].strip() if match else ""
+    if match and text.startswith("\\") and not match["close"]:
         value = value[:-1].strip() if value.endswith("}") else ""
-    return (match["a"] or match["b"], value) if value else None
+    return (letter, value) if letter else ("", text)
 
 
-def _same_choice(answer: str, truth: str) -> bool:
-    """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
-    right, ours = choice_letter(truth), choice_letter(answer)
-    if right is None or ours is None or not "A" <= right.upper() <= "J":
-        return False
-    if _option(truth) and _option(answer):
-        return False  # both have a value too, which must agree
-    return right == ours or (right.upper() == ours.upper() and _MARKED.search(truth) is not None)
-
-
-def _same_option(a: str, b: str) -> bool:
-    """`(C) 15` against `15`; of two options both letter and value must agree."""
-    x, y = _option(a), _option(b)
-    if x and y:
-        return x[0] == y[0] and _same(x[1], y[1])
-    if x:
-        return choice_letter(b) is None and _same(x[1], b)
-    return y is not None and choice_letter(a) is None and _same(a, y[1])
+def _same_option(answer: str, truth: str) -> bool:
+    """`(C) 15` against `15` or `(C)`; of two options both letter and value must agree."""
+    (ours, p), (right, q) = _option(answer), _option(truth)
+    if not ours or not right:
+        return bool((ours or right) and p and q) and _same(p, q)
+    same_letter = ours == right or (ours.upper() == right.upper() and _MARKED.search(truth) is not None)
+    return same_letter and "A" <= right.upper() <= "J" and (not (p and q) or _same(p, q))
 
 
 # Qualifiers, whole parameters and constants of integration.
@@ -565,25 +547,26 @@ _SHIFTS = ("({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
 
 
 def _same_qualified(a: str, b: str) -> bool:
-    """Without "for all n" and the like, and with a parameter or constant of integration under another letter."""
-    a, b = _CONSTANT_WORD.sub("C", a), _CONSTANT_WORD.sub("C", b)
-    (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
-    whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
+    """Without "for all n" and the like, and with a whole parameter or constant of integration under another letter."""
+    (x, x_condition), (y, y_condition) = (_unqualified(_CONSTANT_WORD.sub("C", text)) for text in (a, b))
     x, y = _without_name(x, y)
-    both_pi, constant = "\\pi" in x and "\\pi" in y, "C"
-    if renamed := _renamed(x, y, whole, both_pi):
-        constant, y = renamed
-        y_condition = ""
-    if constant in _CONSTANTS & _letters(x) & _letters(y) and same_antiderivative(
-        x.rpartition("=")[2], y.rpartition("=")[2], constant
-    ):
+    angles = "\\pi" in x and "\\pi" in y
+    if _agree(x_condition, y_condition) and (x, y) != (a, b) and _same(x, y):
         return True
-    if not _agree(x_condition, y_condition):
+    if units.split_unit(x).unit or units.split_unit(y).unit:
+        return False  # 25 K is not 25 C
+    ours, theirs = _letters(x), _letters(y)
+    if (pair := _renamed(ours, theirs, _CONSTANTS)) and pair[1] not in ("A", "k", squeeze(y)):
+        renamed = _substituted(y, pair[1], pair[0])
+        sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
+        return same_antiderivative(*sides, pair[0]) or (pair[0] != pair[1] and _same(x, renamed))
+    pair = _renamed(ours, theirs, _PARAMETERS)
+    whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
+    if pair is None or not (whole or (angles and ours == {pair[0]})):
         return False
-    shared = _letters(x) & _letters(y) & _PARAMETERS
-    shifts = _SHIFTS if both_pi and len(shared) == 1 else ()
-    shifted = (_substituted(x, next(iter(shared)), shift) for shift in shifts)
-    return ((x, y) != (a, b) and _same(x, y)) or any(_same(text, y) for text in shifted)
+    renamed = _substituted(y, pair[1], pair[0])
+    shifts = ("{}", *_SHIFTS) if angles and _agree(x_condition, y_condition) else ("{}",)
+    return any(_same(_substituted(x, pair[0], shift), renamed) for shift in shifts)
 
 
 def _without_name(x: str, y: str) -> tuple[str, str]:
@@ -630,17 +613,9 @@ def _substituted(text: str, name: str, template: str) -> str:
     return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else replacement, text)
 
 
-def _renamed(a: str, b: str, whole: bool, both_pi: bool) -> tuple[str, str] | None:
-    """(letter, the truth with that letter) where each has one letter that the other has not, and both may differ."""
-    ours, theirs = _letters(a), _letters(b)
-    if (
-        len(ours - theirs) != 1
-        or len(theirs - ours) != 1
-        or units.split_unit(a).unit
-        or units.split_unit(b).unit
-    ):
-        return None  # 25 K is not 25 C
-    (mine,), (other,) = ours - theirs, theirs - ours
-    parameters = {mine, other} <= _PARAMETERS and (whole or (both_pi and not ours & theirs))
-    constants = {mine, other} <= _CONSTANTS and other not in ("A", "k") and squeeze(b) != other
-    return (mine, _substituted(b, other, mine)) if parameters or constants else None
+def _renamed(ours: set[str], theirs: set[str], letters: set[str]) -> tuple[str, str] | None:
+    """The one of some letters that each formula has, if the formulas have the same letters but for it."""
+    mine, other = ours & letters, theirs & letters
+    if len(mine) != 1 or len(other) != 1 or ours - mine != theirs - other:
+        return None
+    return next(iter(mine)), next(iter(other))
