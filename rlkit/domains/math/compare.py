@@ -67,13 +67,6 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Words:
-    """Plain text in lower case, without typography."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Group:
     """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "cup" for a union, ":" for a ratio, and "matrix",
     "determinant" and "cases", whose parts are rows such as (1,2)."""
@@ -90,7 +83,8 @@ class Relation:
     operators: list[str]
 
 
-Form = Amount | Words | Group | Relation
+Form = Amount | str | Group | Relation
+"""A text is plain words in lower case, without typography."""
 
 _FONT = re.compile(r"\\(?:text|mathrm)(?![A-Za-z])\s*")
 _IN_FONT = re.compile(_FONT.pattern + r"\{([^{}]*)\}")
@@ -119,10 +113,6 @@ _CONGRUENCE = re.compile(
     r"(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
-_CHOOSE = re.compile(
-    r"C\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\{\s*\}\s*)?[_^]\s*\{?(\d{1,4})\}?\s*C\s*_\s*\{?(\d{1,4})\}?"
-    r"|C\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?"
-)  # C(5,2), {}_5C_2, C_5^2
 _NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
@@ -147,7 +137,7 @@ _MONTH = re.compile(
     r"\b(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?\b",
     re.IGNORECASE,
 )
-_LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
+_UNKNOWNS = re.compile(r"[A-Za-z](?:\^\d)?(?: [A-Za-z](?:\^\d)?)*")
 
 
 def read_forms(text: str) -> list[Form]:
@@ -206,7 +196,7 @@ def _condition(cell: str) -> str:
     return re.sub(r"^\s*(?:if|for|when|where)\b", "", cell).strip(" ,;.")
 
 
-def _date(text: str) -> Words | None:
+def _date(text: str) -> str | None:
     """`5th of May 2020` as `2020 5 may`; None without a month in letters and a day or year."""
     month = _MONTH.search(text) if len(text) < 100 else None
     if month is None:
@@ -215,7 +205,7 @@ def _date(text: str) -> Words | None:
     found = re.sub(r"[{}\\~,.]|\b(?:of|the|[a-z]{3,6}day)\b|(?<=\d)(?:st|nd|rd|th)\b", " ", rest).split()
     numbers = "".join("d" if len(word) < 3 else "y" for word in sorted(found, key=len) if word.isdecimal())
     valid = len(numbers) == len(found) and numbers in ("d", "y", "dy")
-    return Words(" ".join([*sorted(found), month[1].lower()])) if valid else None
+    return " ".join([*sorted(found), month[1].lower()]) if valid else None
 
 
 def _congruence(text: str) -> Form | None:
@@ -248,9 +238,7 @@ def _list(text: str) -> list[str]:
 
 
 def _bracketed(text: str) -> Group | None:
-    """(a, b), [a, b), ]a, b[, \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
-    if text[:1] in ("[", "]") and text[-1:] in ("[", "]") and (text[0] == "]" or text[-1] == "["):
-        text = ("[" if text[0] == "[" else "(") + text[1:-1] + ("]" if text[-1] == "]" else ")")
+    """(a, b), [a, b), \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
     match = _BRACKETS.fullmatch(text)
     if match is None or not is_wrapped(text):
         return None
@@ -269,13 +257,13 @@ def _single(text: str) -> Iterator[Form]:
     """Readings of what has no parts."""
     plain = _FONT.sub("", text)
     if match := _TIME.fullmatch(re.sub(r"[{}~]", "", plain)):  # without a.m. or p.m. it is either
-        yield from (Words(f"{match[1]} {half}m") for half in (match[2] or "ap").lower())
+        yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
     if text == "\\emptyset":
         yield Group("{}", [])
     if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
         digits, base = match["digits"].lower(), match["base"]
         base = f"base {base if base.isdigit() else _COUNTED[base]}"
-        yield Amount(digits, base) if digits.isdigit() else Words(f"{digits} {base}")
+        yield Amount(digits, base) if digits.isdigit() else f"{digits} {base}"
         return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
@@ -285,9 +273,6 @@ def _single(text: str) -> Iterator[Form]:
         ):  # 2:1 is no way to write 2
             yield Amount(ratio)
         return
-    if match := _CHOOSE.fullmatch(text):
-        n, k = (group for group in match.groups() if group)
-        yield Amount(rf"\binom{{{n}}}{{{k}}}")
     words = _words(text)
     if words in _COUNTED:
         yield Amount(_COUNTED[words])
@@ -296,16 +281,12 @@ def _single(text: str) -> Iterator[Form]:
     if words is not None and _NOTHING.fullmatch(words):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):
-        yield Words(_SYNONYMS.get(words, words))
-    else:
-        yield from _amounts(text)
-
-
-def _amounts(text: str) -> Iterator[Amount]:
+        yield _SYNONYMS.get(words, words)
+        return
     amount = units.split_unit(text)
     yield Amount(amount.number, "" if units.is_generic(amount.unit) else amount.unit)
     formula = units.is_percent(amount.unit) and re.search(r"[\d)}]\s*[-+*/]", amount.number)
-    if formula or _LETTERS.fullmatch(amount.unit):  # 3 m is also 3 times m
+    if formula or _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
         yield Amount(text)
 
 
@@ -353,13 +334,14 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
     if isinstance(x, Group) or isinstance(y, Group):
         group, other, text = (x, y, b) if isinstance(x, Group) else (y, x, a)
         one = isinstance(group, Group) and group.brackets in ("", "{}") and len(group.parts) == 1
-        return one and not isinstance(other, Words) and _same(group.parts[0], text)  # type: ignore[union-attr]
+        return one and not isinstance(other, str) and _same(group.parts[0], text)  # type: ignore[union-attr]
     if isinstance(x, Amount) and isinstance(y, Amount):
         return units.same_amount(x, y) or _same_residue(x, y) or _same_residue(y, x)
-    if isinstance(x, Words) and isinstance(y, Words):
-        return x == y
-    words, text = (x, b) if isinstance(x, Words) else (y, a)
-    return words.text == (squeeze(text).casefold() if len(text) > 1 else text)  # type: ignore[union-attr]
+    return _spoken(x, a) == _spoken(y, b)
+
+
+def _spoken(form: Form, text: str) -> str:
+    return form if isinstance(form, str) else squeeze(text).casefold() if len(text) > 1 else text
 
 
 def _same_residue(a: Amount, b: Amount) -> bool:
@@ -447,10 +429,9 @@ def _filled(parts: list[str]) -> list[str]:
         or not all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
     ):
         return parts
-    first, step = int(shown[0]), int(shown[1]) - int(shown[0])
-    steps, rest = divmod(int(last) - first, step) if step else (0, 1)
-    every = [str(first + k * step) for k in range(min(steps, _MOST_ITEMS) + 1)]
-    return every if not rest and steps < _MOST_ITEMS and every[: len(shown)] == shown else parts
+    first, step, end = int(shown[0]), int(shown[1]) - int(shown[0]), int(last)
+    every = list(map(str, range(first, end + step, step))) if step and abs(end - first) < 1000 else []
+    return every if every[: len(shown)] == shown and every[-1] == last else parts
 
 
 def _values_by_name(parts: list[str]) -> list[str]:
