@@ -229,9 +229,7 @@ def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
     separators = {",", ";", "\\and", "\\or"}
     parts, found = split(text, separators)
-    if "," in found and (
-        ", " in text or len(set(found)) > 1
-    ):  # 1,000, 2,000: a comma within a number is no separator
+    if "," in found and (", " in text or len(set(found)) > 1):  # in 1,000, 2,000 a comma is part of a number
         hidden = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "\0", text)
         parts = [part.replace("\0", "") for part in split(hidden, separators)[0]]
     return [part for part in parts if part] if found else [text]
@@ -268,9 +266,8 @@ def _single(text: str) -> Iterator[Form]:
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
         ratio = f"({parts[0]})/({parts[1]})"
-        if len(parts) == 2 and not same_expression(
-            ratio, rf"\lfloor {ratio} \rfloor"
-        ):  # 2:1 is no way to write 2
+        whole = same_expression(ratio, rf"\lfloor {ratio} \rfloor")
+        if len(parts) == 2 and not whole:  # 2:1 is no way to write 2
             yield Amount(ratio)
         return
     words = _words(text)
@@ -284,8 +281,8 @@ def _single(text: str) -> Iterator[Form]:
         yield _SYNONYMS.get(words, words)
         return
     amount = units.split_unit(text)
-    yield Amount(amount.number, "" if units.is_generic(amount.unit) else amount.unit)
-    formula = units.is_percent(amount.unit) and re.search(r"[\d)}]\s*[-+*/]", amount.number)
+    yield amount
+    formula = amount.unit == "%" and re.search(r"[\d)}]\s*[-+*/]", amount.number)
     if formula or _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
         yield Amount(text)
 
@@ -346,29 +343,25 @@ def _spoken(form: Form, text: str) -> str:
 
 def _same_residue(a: Amount, b: Amount) -> bool:
     """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
-    modulus, letters = re.fullmatch(r"mod ([1-9]\d{0,99})", a.unit), _letters(b.number)
-    if modulus is None or b.unit not in ("", a.unit):
-        return False
-    if b.unit:
-        x, y = rational(a.number), rational(b.number)
-        return x is not None and y is not None and (x - y) % int(modulus[1]) == 0
-    forms = (f"{a.number}+{modulus[1]}*{shift}" for shift in ("{0}", "(-{0})", *_SHIFTS))
-    return len(letters & _PARAMETERS) == 1 and any(
-        same_expression(form.format(*letters), b.number) for form in forms
+    modulus, residue, letters = (
+        re.fullmatch(r"mod ([1-9]\d*)", a.unit),
+        rational(a.number),
+        _letters(b.number),
     )
+    if modulus is None or residue is None or b.unit not in ("", a.unit):
+        return False
+    if other := rational(b.number):
+        return bool(b.unit) and (residue - other) % int(modulus[1]) == 0
+    shifts = (f"{residue}+{modulus[1]}*{shift}".format(*letters) for shift in _SHIFTS if len(letters) == 1)
+    return letters <= _PARAMETERS and any(same_expression(shift, b.number) for shift in shifts)
 
 
 def _matching(a: list[str], b: list[str]) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    values = [[number(x) for x in items] for items in (a, b)]
-    if not any(v is None for items in values for v in items):  # numbers in order: 200 need 200 comparisons
-        a, b = (
-            [part for _, part in sorted(zip(v, items, strict=True))]
-            for v, items in zip(values, (a, b), strict=True)
-        )
-        return _pairwise(a, b)
+    if None not in map(number, a + b):  # numbers in order: 200 need 200 comparisons
+        return _pairwise(sorted(a, key=number), sorted(b, key=number))
     left = list(b)
     for part in a:
         found = next((i for i, other in enumerate(left) if _same(part, other)), None)
@@ -423,11 +416,8 @@ def _same_sequence(a: list[str], b: list[str]) -> bool:
 def _filled(parts: list[str]) -> list[str]:
     """`2, 4, …, 10` written out, where the members are whole numbers of one step."""
     *shown, dots, last = parts
-    if (
-        dots != "\\ldots"
-        or len(shown) < 2
-        or not all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
-    ):
+    whole = all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
+    if dots != "\\ldots" or len(shown) < 2 or not whole:
         return parts
     first, step, end = int(shown[0]), int(shown[1]) - int(shown[0]), int(last)
     every = list(map(str, range(first, end + step, step))) if step and abs(end - first) < 1000 else []
@@ -524,7 +514,7 @@ _NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
 _CONSTANT_WORD = re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
-_SHIFTS = ("({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
+_SHIFTS = ("({})", "({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
 
 
 def _same_qualified(a: str, b: str) -> bool:
@@ -540,24 +530,23 @@ def _same_qualified(a: str, b: str) -> bool:
     if (pair := _renamed(ours, theirs, _CONSTANTS)) and pair[1] not in ("A", "k", squeeze(y)):
         renamed = _substituted(y, pair[1], pair[0])
         sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
-        return same_antiderivative(*sides, pair[0]) or (pair[0] != pair[1] and _same(x, renamed))
+        constant = pair[0] != pair[1] or "C" in pair
+        return (constant and same_antiderivative(*sides, pair[0])) or _same(x, renamed)
     pair = _renamed(ours, theirs, _PARAMETERS)
     whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     if pair is None or not (whole or (angles and ours == {pair[0]})):
         return False
     renamed = _substituted(y, pair[1], pair[0])
-    shifts = ("{}", *_SHIFTS) if angles and _agree(x_condition, y_condition) else ("{}",)
+    shifts = _SHIFTS if angles and _agree(x_condition, y_condition) else _SHIFTS[:1]
     return any(_same(_substituted(x, pair[0], shift), renamed) for shift in shifts)
 
 
 def _without_name(x: str, y: str) -> tuple[str, str]:
     """Both without a name in front (`x =`) that only one has, or that both families of angles have."""
-    left, right = _NAMED.match(x), _NAMED.match(y)
-    if left and right and left[0] == right[0] and "\\pi" in x and "\\pi" in y:
-        return x[left.end() :], y[right.end() :]
-    if left and "=" not in y and "," not in x:
-        return x[left.end() :], y
-    return (x, y[right.end() :]) if right and "=" not in x and "," not in y else (x, y)
+    ours, theirs = (match[0] if (match := _NAMED.match(text)) else "" for text in (x, y))
+    angles = ours == theirs and "\\pi" in x and "\\pi" in y
+    alone = "" in (ours, theirs) and "=" not in (y if ours else x) and "," not in x + y
+    return (x.removeprefix(ours), y.removeprefix(theirs)) if angles or alone else (x, y)
 
 
 def _unqualified(text: str) -> tuple[str, str]:

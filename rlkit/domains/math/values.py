@@ -77,9 +77,11 @@ def _checked(number: Any) -> Any:
 
 
 def _float(number: Any) -> Any:
-    if isinstance(number, Fraction) and _bits(number) > _MAX_FRACTION_BITS:
+    if not isinstance(number, Fraction):
+        return number
+    if _bits(number) > _MAX_FRACTION_BITS:
         raise TooBig  # mpmath takes the square of the length
-    return mpmath.mpmathify(number)
+    return mpmath.mpf(number.numerator) / number.denominator
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -288,6 +290,7 @@ _HOLDS: dict[str, Callable[[int], bool]] = {
     "<": lambda sign: sign < 0, ">": lambda sign: sign > 0, "\\ne": lambda sign: sign != 0,
     "\\le": lambda sign: sign <= 0, "\\ge": lambda sign: sign >= 0,
 }  # fmt: skip
+_VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
     r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
 )
@@ -400,8 +403,8 @@ def _single(text: str) -> RealSet | None:
         return RealSet(lambda x: True)
     operands, operators = split(text, RELATIONS)
     if operators == ["\\in"]:
-        found, name = _read(operands[1]), _symbol(operands[0])
-        return replace(found, name=name, bare=False) if found and name else None
+        found, name = _read(operands[1]), operands[0].removeprefix("\\")
+        return replace(found, name=name, bare=False) if found and _VARIABLE.fullmatch(name) else None
     if operators:
         pairs = zip(operands, operators, operands[1:], strict=False)
         return (
@@ -428,15 +431,6 @@ def _single(text: str) -> RealSet | None:
         return _among(closed, x) or bool(low < x < high and not _among(points, x))
 
     return RealSet(contains, (low, high), bare=text[0] != "]" and text[-1] != "[")
-
-
-def _symbol(text: str) -> str:
-    """The name of a variable, "" for anything else."""
-    try:
-        node = parse(text)
-    except Unreadable:
-        return ""
-    return node[1] if node[0] == "sym" and symbols(node) else ""
 
 
 def _inequality(left: str, operator: str, right: str) -> RealSet | None:
