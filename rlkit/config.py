@@ -37,31 +37,37 @@ class Section(BaseModel):
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""
 WHOLE_ONLY = ("lm_head", "embed_tokens")
+OLD_TARGET = {"target": 0.25, "tolerance": 0.02}
+"""Keys that a warm start had once, of a kind that there is no more; hashes still hold them."""
 
 
 class WarmStart(Section):
     """Supervised steps before reinforcement learning, on problems with worked answers."""
 
-    kind: Literal["fixed", "matched", "sft", "none"] = "fixed"
-    """fixed: a ladder model's stand-in for pretraining, the same number of steps for every size. matched: the same,
-    until held-out pass@1 reaches `target`. sft: any model, all weights or an adapter as `model` says, on the rows that
-    data.sft_ratio sets aside or on `sources`. fixed and matched do nothing for a model that is not a ladder's."""
+    kind: Literal["fixed", "sft", "none"] = "fixed"
+    """fixed: a ladder model's stand-in for pretraining, the same number of steps for every size; nothing for a model
+    that is not a ladder's. sft: any model, all weights or an adapter as `model` says, on the rows that data.sft_ratio
+    sets aside or on `sources`."""
     sources: tuple[Source, ...] | None = None
     """Where worked problems come from, e.g. {kind: file, path: worked.parquet}, whose extra_info.solution, or else the
     ground truth, is the answer. Unset is data.train."""
     steps: Positive = 400
-    """Steps of a fixed warm start; the most that a matched one may take."""
+    """Optimizer steps."""
     batch_size: Positive = 256
     """Worked problems a step."""
     lr: NonNegative = 2e-3
-    """Peak learning rate, cosine to zero (fixed, sft) or constant after warm-up (matched)."""
-    target: Share = 0.25
-    """Held-out pass@1 at which a matched warm start stops."""
-    tolerance: Share = 0.02
-    """How near `target` a matched warm start must end."""
+    """Peak learning rate, cosine to zero."""
     seed: int = 0
     """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so that
     what seeds show includes the luck of the start."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _older(cls, value: Any) -> Any:
+        """Configs of older runs have the target and tolerance of a kind that there is no more."""
+        return (
+            {k: v for k, v in value.items() if k not in OLD_TARGET} if isinstance(value, Mapping) else value
+        )
 
 
 class Model(Section):
@@ -644,6 +650,7 @@ class RunConfig(Section):
             if not content[key]:
                 del content[key]
         content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
+        content["model"]["warm_start"] |= OLD_TARGET
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
             content["algorithm"]["rollout_correction"] = (

@@ -114,11 +114,6 @@ RULES = (
         "the model has no warm start",
     ),
     Rule(
-        ("model.warm_start.target", "model.warm_start.tolerance"),
-        lambda c: c.model.warm_start.kind != "matched" or c.model.path not in LADDER,
-        "only a matched warm start has it",
-    ),
-    Rule(
         ("data.difficulty_field",),
         lambda c: c.data.order != "curriculum",
         "only data.order curriculum sorts by it",

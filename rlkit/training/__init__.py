@@ -2,7 +2,7 @@
 
 from typing import Any
 
-__all__ = ["train"]
+__all__ = ["train"]  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:

@@ -4,13 +4,8 @@ Every advantage estimator and policy loss is the function that verl 0.9.1 regist
 run here and a run on verl's own trainer compute the same numbers, and an algorithm added with verl's
 decorators (`verl.trainer.ppo.core_algos.register_adv_est`, `register_policy_loss`) works in both.
 
-The adapter guards four borders (each has a test):
-- token-mean losses are divided by the tokens of the whole mini-batch, not of the micro-batch;
-- losses that choose tokens or normalise within a micro-batch (geo_mean, kl_cov, clip_cov) refuse to be split;
-- masks are float, groups are numpy, and advantages are zeroed where the mask is;
-- a sequence that is masked everywhere counts in no denominator.
-
-Importing verl takes seconds and loads ray, so it happens inside functions.
+Denominators are counted over the whole mini-batch, in which a sequence that is masked everywhere counts for nothing;
+advantages are zero where the mask is. Importing verl takes seconds and loads ray, so it happens inside functions.
 """
 
 from __future__ import annotations

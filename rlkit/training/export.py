@@ -112,8 +112,8 @@ def export(path: str | Path, folder: str | Path) -> Path:
 def model_card(name: str, saved: SavedPolicy) -> str:
     """What was trained, on what, and how well it did, from the run's own record."""
     facts = saved.facts
-    lines = ["---", "library_name: transformers", "tags: [reinforcement-learning, rlkit]", "---", ""]
-    lines += [f"# {facts.get('id') or Path(name).name}", "", "Trained with rlkit.", ""]
+    head = "---\nlibrary_name: transformers\ntags: [reinforcement-learning, rlkit]\n---\n"
+    lines = [head, f"# {facts.get('id') or Path(name).name}", "", "Trained with rlkit.", ""]
     rows = {
         "steps": facts.get("step"),
         "parameters": facts.get("parameters_total"),

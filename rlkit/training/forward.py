@@ -92,11 +92,17 @@ def token_logprobs(
     Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
     The entropy carries a gradient where `entropy_gradient` asks for it.
     """
-    states, targets = rows.states(decoder), rows.layout.targets(rows.response_ids)
+    return _priced(decoder, rows.prompt_ids, rows.response_ids, rows.layout, temperature, entropy_gradient)
+
+
+def _priced(
+    decoder: Decoder, prompts: Tensor, responses: Tensor, layout: Layout, temperature: float, gradient: bool
+) -> tuple[Tensor, Tensor]:
+    states, targets = decoder.states(prompts, responses, layout), layout.targets(responses)
     logprobs, entropy = SelectedLogProbs.apply(
-        states, decoder.head_weight, targets, temperature, decoder.kernels, entropy_gradient
+        states, decoder.head_weight, targets, temperature, decoder.kernels, gradient
     )
-    return rows.unpacked(logprobs), rows.unpacked(entropy)
+    return layout.padded(logprobs), layout.padded(entropy)
 
 
 def text_batch(
@@ -132,12 +138,7 @@ class PaddedPass(nn.Module):
         p, b = len(prompts), len(responses)
         index = torch.arange(p, device=prompts.device)[:, None].expand(p, b // p).flatten()
         layout = FullLayout(prompt_mask, index, torch.ones_like(responses, dtype=torch.bool))
-        states = self.decoder.states(prompts, responses, layout)
-        weight, targets, kernels = self.decoder.head_weight, layout.targets(responses), self.decoder.kernels
-        logprobs, entropy = SelectedLogProbs.apply(
-            states, weight, targets, self.temperature, kernels, self.entropy_gradient
-        )
-        return layout.padded(logprobs), layout.padded(entropy)
+        return _priced(self.decoder, prompts, responses, layout, self.temperature, self.entropy_gradient)
 
 
 class CapturedPasses:

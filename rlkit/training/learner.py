@@ -214,12 +214,10 @@ class SupervisedTrainer(Learner):
 
     def loss(self, batch: Batch, weights: Tensor) -> float:
         """The loss of `step`, without a step."""
-        weighted = self.logprobs(batch) * weights
-        return -float(weighted.sum()) / float((weights > 0).sum())
-
-    def logprobs(self, batch: Batch) -> Tensor:
-        """(B, T) log-probs of the response tokens, zero where there is none; no part of `flops`."""
-        return self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
+        logprobs = self.padded(
+            batch, lambda part: token_logprobs(self.decoder, part)[0], "ref"
+        )  # not of `flops`
+        return -float((logprobs * weights).sum()) / float((weights > 0).sum())
 
     def state_dict(self) -> dict[str, Any]:
         """Trainable weights, optimizer and FLOPs."""

@@ -102,10 +102,10 @@ class TrainingRun:
             desc=what, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=not self.progress
         ) as bar:
 
-            def show(step: int, steps: int, rate: float) -> None:
+            def show(step: int, steps: int, loss: float) -> None:
                 self.store.update(phase=f"warm start {step}/{steps}")
                 bar.total = steps
-                bar.set_postfix({"pass@1": f"{rate:.3f}"}, refresh=False)
+                bar.set_postfix({"loss": f"{loss:.3f}"}, refresh=False)
                 bar.update(step - bar.n)
 
             return warm_start(self.config, show)

@@ -1,12 +1,9 @@
 """Warm starts: supervised steps on worked answers before reinforcement learning.
 
-`fixed` and `matched` warm starts stand in for a ladder model's pretraining: the same tokens for every size, or steps
-until every size has the same held-out pass@1, so that what a law sees afterwards is what reinforcement learning added.
-`sft` trains any model on worked answers. All are deterministic on a CPU, go on where they were interrupted, and are
-cached by content.
+`fixed` stands in for a ladder model's pretraining, with the same tokens for every size; `sft` trains any model. Both
+are deterministic on a CPU, go on where they were interrupted, and are cached by content.
 """
 
-import copy
 import errno
 import json
 import math
@@ -20,7 +17,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from rlkit.config import Optimizer, RunConfig
+from rlkit.config import OLD_TARGET, Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
@@ -36,8 +33,7 @@ from rlkit.types import Batch, Task
 CACHE = Path("data/models/warm")
 FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
-VALIDATION = 512  # tasks that `matched` stops on; none of them is in the held-out set
-CHECK_EVERY = {"fixed": 50, "matched": 10, "sft": 10}  # steps between looks at the pass rate
+LOOK_EVERY = 10  # steps between those that are shown
 KEEP_EVERY = 300.0  # seconds between states that a killed start goes on from
 
 
@@ -64,14 +60,12 @@ def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch
 
 @dataclass(frozen=True)
 class WarmStarted:
-    """Where the weights are, and what it took: steps, tokens, FLOPs, CPU threads (on which the last bits depend), and
-    the pass rate on the validation tasks; of `sft`, the mean probability of a token."""
+    """Where the weights are, and what it took; on the number of CPU threads the last bits depend."""
 
     folder: Path
     steps: int
     tokens: int
-    pass_rate: float
-    flops: float = 0.0
+    flops: float
     threads: int = 0
 
 
@@ -80,10 +74,10 @@ def warm_start(
 ) -> WarmStarted | None:
     """The warm-started model of a run, from the cache or trained now; None for a run without.
 
-    `progress(step, steps, pass rate)` is called at every look.
+    `progress(step, steps, loss)` is called every LOOK_EVERY steps.
 
     Raises:
-        RunStopped: a matched warm start did not reach its target within `model.warm_start.steps`.
+        RunStopped: the loss is no longer finite.
         UserError: there is nothing to train on, or the cache cannot be written.
         Interrupted: Ctrl-C came; the next call goes on from there.
     """
@@ -103,7 +97,8 @@ def warm_start(
                 f"The warm start of {config.model.path} is to be kept in {CACHE}, which cannot be written "
                 f"({error.strerror}): make the folder writable, or work in one that is."
             ) from None
-    return WarmStarted(folder, **json.loads((folder / FACTS).read_text()))
+    facts = json.loads((folder / FACTS).read_text())
+    return WarmStarted(folder, facts["steps"], facts["tokens"], facts["flops"], facts.get("threads", 0))
 
 
 def place(config: RunConfig) -> Path | None:
@@ -130,6 +125,7 @@ def cache_key(config: RunConfig) -> str:
     """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
     content, held = config.model_dump(mode="json"), held_out(config)
     section = content["model"]["warm_start"]
+    section |= OLD_TARGET
     if section["sources"] is None:
         del section["sources"]
     parts = [content["model"]["path"], section, content["data"]["train"]]
@@ -162,139 +158,68 @@ def supervised(config: RunConfig, seed: int) -> RunConfig:
     return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})
 
 
-def validation_tasks(config: RunConfig, held: list[Task]) -> list[Task]:
-    """Tasks to stop on: spread over the sources like the held-out set that results are reported on, and
-    disjoint from it. Fewer than VALIDATION where a source is small."""
-    reported, seed = {t.problem for t in held}, derive("warm start validation") % 2**31
-    size = VALIDATION
-    while True:
-        section = config.evaluation.model_copy(update={"size": size, "seed": seed})
-        try:
-            chosen = held_out(config.model_copy(update={"evaluation": section}))
-            return [t for t in chosen if t.problem not in reported]
-        except UserError:
-            if size < 2 * config.evaluation.size:
-                raise
-            size //= 2
-
-
 def _train_into(folder: Path, config: RunConfig, progress: Callable[[int, int, float], None] | None) -> None:
-    start = _WarmStart(config)
+    """Make the warm start in `folder`; a state beside it, from which a killed one goes on, is gone when it is whole."""
     partial = CACHE / f".{folder.name}.partial.pt"
     with Interrupt() as interrupt:
         interrupt.defer()
-        facts = start.run(progress, partial, interrupt)
+        policy, facts = _trained(config, progress, partial, interrupt)
     with replacing(folder) as building:
-        save_model(start.policy, building)
+        save_model(policy, building)
         (building / FACTS).write_text(json.dumps(facts))
     partial.unlink(missing_ok=True)
 
 
-class _WarmStart:
-    """A warm start being made."""
-
-    def __init__(self, config: RunConfig) -> None:
-        self.config, self.section = config, config.model.warm_start
-        kind, steps, sft = self.section.kind, self.section.steps, self.section.kind == "sft"
-        model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
-        device = device_of(config) if sft else "cpu"
-        self.policy = load_policy(model, seed=self.section.seed, device=device)
-        schedule = "constant" if kind == "matched" else "cosine"
-        optim = Optimizer(lr=self.section.lr, lr_warmup_steps=min(20, steps // 4), lr_scheduler_type=schedule)
-        self.trainer = SupervisedTrainer(
-            self.policy, optim, steps, Passes(0, config.actor.pass_tokens(device == "cuda")),
-            dtype=model.dtype, checkpointing=model.enable_gradient_checkpointing,
-        )  # fmt: skip
-        held, data = held_out(config), config.data
-        stream = supervised(config, derive("warm start", self.section.seed))
-        self.stream = TaskStream(stream, held, side="sft" if sft and data.sft_ratio else "rl")
-        self.limit = data.max_prompt_length + data.max_response_length if sft else 0
-        self.validation = None if sft else worked_batch(self.policy, validation_tasks(config, held))
-        self.steps = self.tokens = 0
-        self.rate, self.fine, self.snapshot = 0.0, False, None
-        self._losses: list[float] = []
-
-    def run(
-        self, progress: Callable[[int, int, float], None] | None, partial: Path, interrupt: Interrupt
-    ) -> dict[str, float]:
-        """Train, from where `partial` says that an earlier call was; the facts of what it took."""
-        section, matched, every = self.section, self.section.kind == "matched", CHECK_EVERY[self.section.kind]
-        if partial.exists():
-            self._load(torch.load(partial, map_location=self.policy.device, weights_only=True))
-        due = time.monotonic() + KEEP_EVERY
-        while self.steps < section.steps:
-            if interrupt.requested or time.monotonic() > due:
-                self._keep(partial)
-                if interrupt.requested:
-                    raise Interrupted("interrupted during the warm start")
-                due = time.monotonic() + KEEP_EVERY
-            if matched and not self.fine and self.steps % every == 0:
-                self.snapshot = copy.deepcopy(self._state())
-            self.steps += 1
-            self._step()
-            if not self.fine and self.steps % every and self.steps < section.steps:
-                continue
-            self.rate = self.pass_rate()
-            if progress:
-                progress(self.steps, section.steps, self.rate)
-            if matched and self.rate >= section.target - section.tolerance / 2:
-                if self.rate <= section.target + section.tolerance or self.fine:
-                    break
-                assert self.snapshot is not None  # overshot: look at every step
-                self._load(self.snapshot)
-                self.rate, self.fine = self.pass_rate(), True
-        if matched and abs(self.rate - section.target) > section.tolerance:
-            raise RunStopped(
-                f"The warm start of {self.config.model.path} ended at pass@1 {self.rate:.3f}, not within "
-                f"{section.tolerance} of model.warm_start.target {section.target}: raise model.warm_start.steps or "
-                "change the target or the sources."
-            )
-        return {
-            "steps": self.steps, "tokens": self.tokens, "pass_rate": self.rate, "flops": self.trainer.flops,
-            "threads": torch.get_num_threads(),
-        }  # fmt: skip
-
-    def _step(self) -> None:
-        batch = worked_batch(self.policy, self.stream.batch(self.steps), self.limit)
+def _trained(
+    config: RunConfig,
+    progress: Callable[[int, int, float], None] | None,
+    partial: Path,
+    interrupt: Interrupt,
+) -> tuple[Policy, dict[str, float]]:
+    """The trained policy, from where `partial` says that an earlier call was, and the facts of what it took."""
+    section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
+    model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
+    device = device_of(config) if sft else "cpu"
+    policy = load_policy(model, seed=section.seed, device=device)
+    warmup = min(20, section.steps // 4)
+    trainer = SupervisedTrainer(
+        policy, Optimizer(lr=section.lr, lr_warmup_steps=warmup, lr_scheduler_type="cosine"), section.steps,
+        Passes(0, config.actor.pass_tokens(device == "cuda")), dtype=model.dtype,
+        checkpointing=model.enable_gradient_checkpointing,
+    )  # fmt: skip
+    own = supervised(config, derive("warm start", section.seed))
+    stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
+    limit = data.max_prompt_length + data.max_response_length if sft else 0
+    done = tokens = 0
+    if partial.exists():
+        state = torch.load(partial, map_location=policy.device, weights_only=True)
+        done, tokens = state["steps"], state["tokens"]
+        trainer.load_state_dict(state["trainer"])
+    due = time.monotonic() + KEEP_EVERY
+    for step in range(done + 1, section.steps + 1):
+        batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
             raise UserError(
-                f"No worked answer of step {self.steps} of the warm start fits data.max_prompt_length + "
-                f"data.max_response_length = {self.limit} tokens: raise them."
+                f"No worked answer of step {step} of the warm start fits data.max_prompt_length + "
+                f"data.max_response_length = {limit} tokens: raise them."
             )
-        torch.manual_seed(derive("sft", self.section.seed, self.steps))  # an adapter's dropout
-        self.policy.model.train(self.section.kind == "sft" and self.config.model.lora_dropout > 0)
-        self._losses.append(self.trainer.step(batch))
-        self.policy.model.eval()
-        if not math.isfinite(self._losses[-1]):
+        torch.manual_seed(derive("sft", section.seed, step))  # an adapter's dropout
+        policy.model.train(model.lora_rank > 0 and model.lora_dropout > 0)
+        loss = trainer.step(batch)
+        policy.model.eval()
+        if not math.isfinite(loss):
             raise RunStopped(
-                f"The loss of the warm start is {self._losses[-1]} at step {self.steps}: lower model.warm_start.lr, "
-                f"which is {self.section.lr:g}."
+                f"The loss of the warm start is {loss} at step {step}: lower model.warm_start.lr, which is "
+                f"{section.lr:g}."
             )
-        self.tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
-
-    def pass_rate(self) -> float:
-        """Mean probability of drawing the worked answer at temperature 1: pass@1 without sampling noise. Of `sft` the
-        mean probability of a token, over the steps since the last look.
-
-        Exact where one text alone is correct, as in the ladder's sources; a lower bound elsewhere.
-        """
-        if self.validation is None:
-            recent, self._losses = self._losses, []
-            return math.exp(-sum(recent) / len(recent)) if recent else self.rate
-        return float(self.trainer.logprobs(self.validation).double().sum(-1).exp().mean())
-
-    def _state(self) -> dict[str, Any]:
-        return {"steps": self.steps, "tokens": self.tokens, "trainer": self.trainer.state_dict()}
-
-    def _keep(self, partial: Path) -> None:
-        """Write what a later call goes on from."""
-        looks = {"rate": self.rate, "fine": self.fine, "snapshot": self.snapshot, "losses": self._losses}
-        with replacing(partial) as building:
-            torch.save(self._state() | looks, building)
-
-    def _load(self, state: dict[str, Any]) -> None:
-        self.steps, self.tokens = state["steps"], state["tokens"]
-        self.trainer.load_state_dict(state["trainer"])
-        if "fine" in state:
-            self.rate, self.fine, self.snapshot = state["rate"], state["fine"], state["snapshot"]
-            self._losses = state["losses"]
+        tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
+        if progress and (step % LOOK_EVERY == 0 or step == section.steps):
+            progress(step, section.steps, loss)
+        if interrupt.requested or time.monotonic() > due:
+            with replacing(partial) as building:
+                torch.save({"steps": step, "tokens": tokens, "trainer": trainer.state_dict()}, building)
+            if interrupt.requested:
+                raise Interrupted("interrupted during the warm start")
+            due = time.monotonic() + KEEP_EVERY
+    threads = torch.get_num_threads()
+    return policy, {"steps": section.steps, "tokens": tokens, "flops": trainer.flops, "threads": threads}

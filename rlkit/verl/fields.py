@@ -99,7 +99,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "model.target_modules": to(f"{ARR}model.target_modules", value=_by_name),
     **{
         f"model.warm_start.{k}": _WARM
-        for k in ("kind", "sources", "steps", "batch_size", "lr", "target", "tolerance", "seed")
+        for k in ("kind", "sources", "steps", "batch_size", "lr", "seed")
     },
     "data.train": _DATA,
     "data.train_batch_size": to("data.train_batch_size"),

@@ -44,7 +44,7 @@ def steps(changes: dict[str, Any]) -> dict[str, Any]:
     cost = estimate(config, name, lengths)
     assert cost is not None
     shape = shape_of(config.model.path)
-    memory = memory_of(config, shape, device_named(name), lengths)
+    memory = memory_of(config, shape, device_named(name), device() == "cuda", lengths)
     peak = torch.cuda.max_memory_allocated() if device() == "cuda" else 1
     torch.cuda.empty_cache()
     if device() == "cuda":
@@ -73,11 +73,11 @@ def supervised() -> dict[str, Any]:
         "model": {"path": path, "dtype": "bfloat16", "lora_rank": 16, "warm_start": section},
         "data": {"sft_ratio": 0.5, "train_batch_size": 16}, "trainer": {"device": device()},
     })  # fmt: skip
-    rates, ended = [], 0.0
+    losses, ended = [], 0.0
 
-    def at_ten(step: int, _: int, rate: float) -> None:
+    def at_ten(step: int, _: int, loss: float) -> None:
         nonlocal ended
-        rates.append(rate)
+        losses.append(loss)
         if step == 10:
             ended = time.perf_counter()
             os.kill(os.getpid(), signal.SIGINT)
@@ -87,10 +87,10 @@ def supervised() -> dict[str, Any]:
     except KeyboardInterrupt:
         ended = time.perf_counter() - ended
     began = time.perf_counter()
-    started = warm_start.warm_start(config, lambda step, steps, rate: rates.append(rate))
+    started = warm_start.warm_start(config, lambda step, steps, loss: losses.append(loss))
     assert started is not None
     facts = {k: v for k, v in vars(started).items() if k != "folder"}
-    return {"ended_in_s": ended, "rest_s": time.perf_counter() - began, "rates": rates, **facts}
+    return {"ended_in_s": ended, "rest_s": time.perf_counter() - began, "losses": losses, **facts}
 
 
 if __name__ == "__main__":
