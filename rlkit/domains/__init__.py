@@ -32,17 +32,11 @@ Scorer = Callable[..., Reward]
 those that need the settings or the time left. The reward's value is the share that is right: it is paid where
 `reward.partial_credit` is set, and all or nothing otherwise."""
 
+_WHERE = "a file that `plugins` names, or under rlkit/domains/."
 sources = Registry(
-    "source",
-    "rlkit.domains",
-    "rlkit.environments.tasks",
-    hint="A source is a class in a file that `plugins` names, or under rlkit/domains/.",
+    "source", "rlkit.domains", "rlkit.environments.tasks", hint=f"A source is a class in {_WHERE}"
 )
-scorers = Registry(
-    "data_source",
-    "rlkit.domains",
-    hint="Register a scorer with @scorer(name) in a file that `plugins` names, or under rlkit/domains/.",
-)
+scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")
 scorer = scorers.register
 
 

@@ -81,29 +81,12 @@ def _parts(text: str, separator: str) -> list[str]:
     return parts[not parts[0] : len(parts) - (not parts[-1])]
 
 
-def _paragraphs(text: str, num_paragraphs: int) -> bool:
-    """Paragraphs are separated by `***`."""
-    parts = _parts(text, "***")
-    return all(parts) and len(parts) == num_paragraphs
-
-
 def _first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
     """Paragraphs are separated by blank lines."""
     parts = [p for p in re.split(r"\n\s*\n", text) if p.strip()]
     if len(parts) != num_paragraphs or not 1 <= nth_paragraph <= num_paragraphs:
         return False
     return opening_word(parts[nth_paragraph - 1]) == opening_word(first_word)
-
-
-def _postscript(text: str, postscript_marker: str) -> bool:
-    markers = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
-    marker = markers.get(postscript_marker, re.escape(postscript_marker))
-    return re.search(marker, text, re.IGNORECASE) is not None
-
-
-def _highlights(text: str, num_highlights: int) -> bool:
-    found = re.findall(r"\*\*[^\n*]*\*\*|\*[^\n*]*\*", text)
-    return sum(bool(piece.strip("* ")) for piece in found) >= num_highlights
 
 
 def _json(text: str) -> bool:
@@ -115,17 +98,7 @@ def _json(text: str) -> bool:
     return False
 
 
-def _title(text: str) -> bool:
-    lines = (line.partition("<<")[2].rpartition(">>")[0] for line in text.splitlines())
-    return any(line.strip("<> ") for line in lines)
-
-
-def _two(text: str) -> bool:
-    """Two different responses, separated by six asterisks."""
-    parts = _parts(text, "******")
-    return len(parts) == 2 and all(parts) and parts[0] != parts[1]
-
-
+_MARKERS = {"P.S.": r"p\.\s?s\.", "P.P.S": r"p\.\s?p\.\s?s"}
 _ANSWERS = ("My answer is yes.", "My answer is no.", "My answer is maybe.")
 # fmt: off
 CHECKS: dict[str, Callable[..., bool]] = {
@@ -140,20 +113,25 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "length_constraints:number_sentences": lambda text, num_sentences, relation:
         _count(len(sentences(text)), relation, num_sentences),
     "length_constraints:number_words": lambda text, num_words, relation: _count(len(words(text)), relation, num_words),
-    "length_constraints:number_paragraphs": _paragraphs,
+    "length_constraints:number_paragraphs": lambda text, num_paragraphs:
+        all(parts := _parts(text, "***")) and len(parts) == num_paragraphs,
     "length_constraints:nth_paragraph_first_word": _first_word,
     "detectable_content:number_placeholders": lambda text, num_placeholders:
         sum(bool(name.strip()) for name in re.findall(r"\[([^\[\]]*)\]", text)) >= num_placeholders,
-    "detectable_content:postscript": _postscript,
+    "detectable_content:postscript": lambda text, postscript_marker:
+        re.search(_MARKERS.get(postscript_marker, re.escape(postscript_marker)), text, re.IGNORECASE) is not None,
     "detectable_format:number_bullet_lists": lambda text, num_bullets:
         len(re.findall(r"^[^\S\n]*(?:\*(?!\*)|-(?!-))[^\S\n]*\S", text, re.MULTILINE)) == num_bullets,
     "detectable_format:constrained_response": lambda text: sum(answer in text for answer in _ANSWERS) == 1,
-    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:number_highlighted_sections": lambda text, num_highlights:
+        sum(bool(p.strip("* ")) for p in re.findall(r"\*\*[^\n*]*\*\*|\*[^\n*]*\*", text)) >= num_highlights,
     "detectable_format:multiple_sections": lambda text, section_spliter, num_sections:
         len(re.findall(rf"{re.escape(section_spliter.strip())}\s?\d+", text)) >= num_sections,
     "detectable_format:json_format": _json,
-    "detectable_format:title": _title,
-    "combination:two_responses": _two,
+    "detectable_format:title": lambda text:
+        any(line.partition("<<")[2].rpartition(">>")[0].strip("<> ") for line in text.splitlines()),
+    "combination:two_responses": lambda text:
+        len(parts := _parts(text, "******")) == 2 and all(parts) and parts[0] != parts[1],
     "combination:repeat_prompt": lambda text, prompt_to_repeat:
         text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
     "startend:end_checker": lambda text, end_phrase:

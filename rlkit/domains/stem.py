@@ -17,22 +17,20 @@ from rlkit.rewards.grading import Grading
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
-Quantity = Any  # pint.Quantity; pint is imported where a task is made
-
 
 class Formula(NamedTuple):
     """A question with a blank for each variable.
 
     Attributes:
         variables: of each, the lowest and highest whole number, its unit, and others that it may be given in.
-        compute: takes pint quantities in that order.
+        compute: takes pint quantities in that order and returns one.
         units: the answer's, and another.
     """
 
     subject: str
     text: str
     variables: tuple[tuple[Any, ...], ...]
-    compute: Callable[..., Quantity]
+    compute: Callable[..., Any]
     units: tuple[str, ...]
     equation: str
 
@@ -81,7 +79,7 @@ FORMULAS = (
 # fmt: on
 
 
-def _unit(like: Quantity, unit: str) -> Quantity:
+def _unit(like: Any, unit: str) -> Any:
     """One of a unit, in the registry of another quantity."""
     return like._REGISTRY(unit)
 
@@ -211,9 +209,10 @@ def same_answer(answer: str, truth: str) -> bool:
 _FONTS = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|operatorname|rm|ce|emph)\s*(?=\{)")
 _ARTICLES = {"the", "a", "an", "it"}
 _ENDINGS = (
-    ("ies", "y"), ("ves", "f"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"),
+    ("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"),
     ("ia", "ion"), ("a", "um"), ("a", "on"), ("ae", "a"), ("i", "us"), ("ses", "sis"), ("ices", "ix"),
 )  # fmt: skip
+"""Of plurals and their singulars."""
 
 
 def same_text(answer: str, truth: str) -> bool:
@@ -248,15 +247,9 @@ def _same_word(a: str, b: str) -> bool:
 
 
 def _singulars(word: str) -> set[str]:
-    found = {word}
-    if word.endswith("s") and not word.endswith(("ss", "us", "is")):
-        found.add(word[:-1])
-        if word.endswith("es"):
-            found.add(word[:-2])
-    for plural, singular in _ENDINGS:
-        if word.endswith(plural) and len(word) > len(plural) + 2:
-            found.add(word[: -len(plural)] + singular)
-    return found
+    endings = _ENDINGS[1:] if word.endswith(("ss", "us", "is")) else _ENDINGS
+    stems = [(word.removesuffix(plural), singular) for plural, singular in endings]
+    return {word} | {stem + singular for stem, singular in stems if stem != word and len(stem) > 2}
 
 
 def formula(text: str) -> str:

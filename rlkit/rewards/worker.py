@@ -149,7 +149,7 @@ def _serve(connection: Connection) -> None:
     while True:
         for row in json.loads(connection.recv_bytes()):
             start = time.perf_counter()
-            reward = grade(*row, Grading(config, lambda wait: connection.send_bytes(encode(wait))))
+            reward = grade(*row, grading=Grading(config, lambda wait: connection.send_bytes(encode(wait))))
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
             connection.send_bytes(_outcome(number, reward, time.perf_counter() - start))
