@@ -265,7 +265,7 @@ def fit(
     figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
 ) -> None:
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""
-    from rlkit.laws.command import fit_file
+    from rlkit.studies.fit_file import fit_file
 
     typer.echo(fit_file(data, law, y, columns or [], options or [], out, figure))
 

@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from rlkit.config import RunConfig
+from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import config_yaml, read_jsonl
 from rlkit.training import checkpoint
 
@@ -32,7 +33,7 @@ def differences(a: Path, b: Path) -> list[str]:
     evals = [pd.read_parquet(folder / "evals.parquet") for folder in (a, b)]
     if not evals[0].equals(evals[1]):
         found.append("evals.parquet: the samples differ")
-    last = [checkpoint.folder_of(f / "checkpoints", checkpoint.steps(f / "checkpoints")[-1]) for f in (a, b)]
+    last = [checkpoint.folder_of(f / "checkpoints", checkpoint_steps(f / "checkpoints")[-1]) for f in (a, b)]
     for path in sorted(p for p in (last[0] / "model").rglob("*") if p.is_file()):
         name = path.relative_to(last[0])
         if not (last[1] / name).is_file() or path.read_bytes() != (last[1] / name).read_bytes():

@@ -12,8 +12,9 @@ from rlkit.cli import app
 from rlkit.config import RunConfig, load
 from rlkit.figures.study import StudyData, drawn
 from rlkit.measures.summary import before_after, final, write
+from rlkit.measures.tables import equal_cells
 from rlkit.results.read import read
-from rlkit.studies.inert import RULES, equal_cells, inert_keys, set_keys
+from rlkit.studies.inert import RULES, inert_keys, set_keys
 
 
 def made(**sections) -> RunConfig:

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from rlkit.errors import UserError
+from rlkit.results.progress import checkpoint_steps
 from rlkit.training import checkpoint
 
 
@@ -21,7 +22,7 @@ def write(content: str):
 def test_the_newest_k_are_kept_and_found(tmp_path):
     for step in (5, 10, 15):
         checkpoint.save(tmp_path, step, write(str(step)), keep=2)
-    assert checkpoint.steps(tmp_path) == [10, 15]
+    assert checkpoint_steps(tmp_path) == [10, 15]
     assert checkpoint.newest(tmp_path, pytest.fail) == 15
     assert (checkpoint.folder_of(tmp_path, 15) / "state.pt").read_text() == "15"
 
@@ -53,7 +54,7 @@ def test_a_writer_that_dies_leaves_the_others_and_no_half(tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         checkpoint.save(tmp_path, 10, dies, keep=2)
-    assert checkpoint.steps(tmp_path) == [5]
+    assert checkpoint_steps(tmp_path) == [5]
     checkpoint.save(tmp_path, 15, write("y"), keep=2)  # and the next save sweeps the half away
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step_000005", "step_000015"]
 

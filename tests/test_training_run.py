@@ -18,6 +18,7 @@ from rlkit.config import RunConfig
 from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
+from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_jsonl
 from rlkit.training import batches, checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
@@ -96,7 +97,7 @@ def test_a_run_leaves_all_its_parts(tmp_path):
         assert np.isfinite(logged[name]), name
     assert logged["policy/logprob_gap"] < 1e-4
     assert rows[6]["compute/total_flops"] > rows[3]["compute/total_flops"] > 0
-    assert checkpoint.steps(run.folder / "checkpoints") == [4, 6]
+    assert checkpoint_steps(run.folder / "checkpoints") == [4, 6]
     info = json.loads((run.folder / "run.json").read_text())
     assert info["status"] == "finished" and info["scorer_version"] and len(info["held_out_hash"]) == 16
     assert info["parameters_non_embedding"] == 10_432
@@ -236,7 +237,7 @@ def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path):
     whole = rlkit.train(config(), root=tmp_path / "whole", progress=False)
     _train_until(config(), tmp_path / "hurt", 5)
     folder = tmp_path / "hurt" / "test" / "runs" / config().id / "checkpoints"
-    newest = checkpoint.folder_of(folder, checkpoint.steps(folder)[-1])
+    newest = checkpoint.folder_of(folder, checkpoint_steps(folder)[-1])
     os.truncate(newest / "model" / "model.safetensors", 100)
     with pytest.warns(UserWarning, match="step 5 is broken"):
         resumed = rlkit.train(config(), root=tmp_path / "hurt", progress=False)
@@ -349,7 +350,7 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
         patch.setattr(batches, "grade", judge_down)
         rlkit.train(c, root=tmp_path / "cut", progress=False)
     folder = tmp_path / "cut" / "test" / "runs" / c.id
-    assert checkpoint.steps(folder / "checkpoints") == [3]
+    assert checkpoint_steps(folder / "checkpoints") == [3]
     cut = rlkit.train(c, root=tmp_path / "cut", progress=False)
     whole = rlkit.train(c, root=tmp_path / "whole", progress=False)
     assert differences(whole.folder, cut.folder) == []

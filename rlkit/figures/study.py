@@ -27,9 +27,9 @@ from rlkit.measures.summary import (
     unequal_steps,
     ungraded,
 )
+from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read, read_evals
 from rlkit.results.store import read_json
-from rlkit.studies.inert import equal_cells_sentence
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,9 @@ import pandas as pd
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_rate
 from rlkit.files import write_text
-from rlkit.measures.tables import ends, in_order, runs_behind
+from rlkit.measures.tables import ends, equal_cells, equal_cells_sentence, in_order, runs_behind
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
-from rlkit.studies.inert import equal_cells, equal_cells_sentence
 
 if TYPE_CHECKING:
     from rlkit.laws import LawFit

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
+from rlkit.results.progress import ENDING
 from rlkit.results.store import plain
 
 FACTS = (
@@ -99,3 +100,26 @@ def first_at(x: np.ndarray, y: np.ndarray, level: float) -> float:
         return np.nan
     part = slice(max(place - 1, 0), place + 1)
     return float(np.interp(level, best[part], x[part]))
+
+
+def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
+    """Groups of cells whose runs ended with the same gradient, score and pass@1 to the last bit, seed for seed: what
+    tells the cells apart had no effect on them.
+
+    Args:
+        points: from `rlkit.measures.summary.final`.
+    """
+    told = [c for c in ENDING if c in points]
+    if "actor/grad_norm" not in told or "seed" not in points:
+        return []
+    found: dict[tuple[Any, ...], list[str]] = {}
+    for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
+        content = tuple(part[["seed", *told]].itertuples(index=False, name=None))
+        found.setdefault(content, []).append(str(cell))
+    return [sorted(cells) for cells in found.values() if len(cells) > 1]
+
+
+def equal_cells_sentence(points: "pd.DataFrame") -> str:
+    """A caution that names the cells of `equal_cells`; empty where there are none."""
+    groups = "; ".join(", ".join(cells) for cells in equal_cells(points))
+    return f"Caution: the runs of these cells are identical, step for step: {groups}." if groups else ""

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rlkit.errors import UserError
 from rlkit.params import read_yaml
 from rlkit.results.store import read_json, read_jsonl
-from rlkit.training import checkpoint
-from rlkit.verl.layout import Files
 
 if TYPE_CHECKING:
     import psutil
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
 LOG = "run.log"
 START = "[rlkit] started:"  # begins the log of each attempt
 ACTIVE = ("starting", "running")
+ENDING = ("actor/grad_norm", "critic/score/mean", "eval/pass@1")
+"""Metrics that tell two trainings apart to the last bit."""
 _RECENT = 20  # steps that the time left is estimated from
 _CLOCKS = 60.0  # seconds that two clocks of one machine may differ
 
@@ -45,6 +45,8 @@ class RunState:
         device: what it trains on.
         reason: why it failed or stopped by itself, a sentence.
         phase: what is being prepared or started; empty once it samples.
+        ending: of the last step that has them its gradient norm, score and pass@1; runs of one seed that agree to the
+            last bit were the same training.
     """
 
     status: str = "waiting"
@@ -59,6 +61,7 @@ class RunState:
     device: str = ""
     reason: str = ""
     phase: str = ""
+    ending: tuple[float, ...] = ()
 
     @property
     def active(self) -> bool:
@@ -96,6 +99,7 @@ def run_state(folder: Path) -> RunState:
         device=_device(info, trainer),
         reason=_reason(info, status, folder),
         phase=str(info.get("phase") or "") if status == "running" else "",
+        ending=_ending(rows),
     )
 
 
@@ -107,7 +111,20 @@ def pace_of(folder: Path) -> float | None:
 def kept_step(folder: Path) -> int:
     """The step of the newest checkpoint of the run in `folder`, verl's own included, from which it continues; 0 where
     there is none."""
-    return max([*checkpoint.steps(folder / "checkpoints"), Files.of(folder, "").kept_step])
+    return max([*checkpoint_steps(folder / "checkpoints"), verl_step(folder / "verl" / "checkpoints")])
+
+
+def checkpoint_steps(root: Path) -> list[int]:
+    """Steps that have a checkpoint, ascending; whole or not."""
+    return sorted(int(p.name.removeprefix("step_")) for p in root.glob("step_*") if p.name[5:].isdigit())
+
+
+def verl_step(root: Path) -> int:
+    """The step of verl's newest whole checkpoint; 0 without one."""
+    try:
+        return int((root / "latest_checkpointed_iteration.txt").read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
@@ -159,6 +176,11 @@ def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
     if status == "failed" and info.get("status") == "starting":
         return last_lines(folder / LOG, 1).removeprefix("Error: ") or "it ended before its first step"
     return str(info.get("reason") or "") if status in ("stopped", "failed") else ""
+
+
+def _ending(rows: list[dict[str, Any]]) -> tuple[float, ...]:
+    last = [next((row[k] for row in rows[::-1] if row.get(k) is not None), None) for k in ENDING]
+    return tuple(last) if None not in last else ()
 
 
 def _pace(rows: list[dict[str, Any]]) -> float | None:

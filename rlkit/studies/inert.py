@@ -1,4 +1,4 @@
-"""Keys that change nothing: those that a configuration leaves without a use, and cells whose runs came out equal."""
+"""Keys that change nothing: those that a configuration leaves without a use."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -7,8 +7,6 @@ from rlkit.config import RunConfig
 from rlkit.models.shapes import LADDER
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from rlkit.studies.plan import PlannedRun
 
 
@@ -169,26 +167,3 @@ def inert_sentences(reasons: Mapping[str, str]) -> list[str]:
     for key, why in reasons.items():
         keys.setdefault(why, []).append(key)
     return [f"Caution: {', '.join(own)} changes nothing here: {why}." for why, own in keys.items()]
-
-
-def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
-    """Groups of cells whose runs ended with the same gradient, score and pass@1 to the last bit, seed for seed: what
-    tells the cells apart had no effect on them.
-
-    Args:
-        points: from `rlkit.measures.summary.final`.
-    """
-    told = [c for c in ("actor/grad_norm", "critic/score/mean", "eval/pass@1") if c in points]
-    if "actor/grad_norm" not in told or "seed" not in points:
-        return []
-    found: dict[tuple[Any, ...], list[str]] = {}
-    for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
-        content = tuple(part[["seed", *told]].itertuples(index=False, name=None))
-        found.setdefault(content, []).append(str(cell))
-    return [sorted(cells) for cells in found.values() if len(cells) > 1]
-
-
-def equal_cells_sentence(points: "pd.DataFrame") -> str:
-    """A caution that names the cells of `equal_cells`; empty where there are none."""
-    groups = "; ".join(", ".join(cells) for cells in equal_cells(points))
-    return f"Caution: the runs of these cells are identical, step for step: {groups}." if groups else ""

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from rlkit.config import RunConfig
 from rlkit.results.labels import labels
-from rlkit.results.progress import ACTIVE, config_of, kept_step, pace_of, run_state
+from rlkit.results.progress import ACTIVE, RunState, config_of, kept_step, pace_of, run_state
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
 from rlkit.studies.inert import inert_keys, inert_sentences, set_keys
@@ -67,7 +67,19 @@ def status_table(path: str | Path) -> Table:
     counts = Counter(state.status for state in states.values())
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
+    if same := _identical(states, names):
+        table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
     return table
+
+
+def _identical(states: Mapping[Path, RunState], names: Sequence[Text]) -> list[str]:
+    """Finished runs of one study and seed that ended alike to the last bit: what tells them apart had no effect."""
+    found: dict[Any, list[str]] = {}
+    for (folder, state), name in zip(states.items(), names, strict=True):
+        if state.status == "finished" and state.ending:
+            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
+            found.setdefault(key, []).append(name.plain.partition("\n")[0])
+    return [", ".join(group) for group in found.values() if len(group) > 1]
 
 
 def run_plan(config: RunConfig, root: Path) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.files import replacing
+from rlkit.results.progress import checkpoint_steps
 
 MANIFEST = "manifest.json"
 
@@ -41,19 +42,14 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
         files = [path for path in sorted(building.rglob("*")) if path.is_file()]
         manifest = {str(path.relative_to(building)): _digest(path) for path in files}
         (building / MANIFEST).write_text(json.dumps(manifest))
-    for old in steps(root)[:-keep]:
+    for old in checkpoint_steps(root)[:-keep]:
         shutil.rmtree(folder_of(root, old), ignore_errors=True)
     return final
 
 
-def steps(root: Path) -> list[int]:
-    """Steps that have a checkpoint, ascending; whole or not."""
-    return sorted(int(p.name.removeprefix("step_")) for p in root.glob("step_*") if p.name[5:].isdigit())
-
-
 def newest(root: Path, warn: Callable[[str], None]) -> int | None:
     """The newest step whose checkpoint is whole; `warn` hears of each broken one that is passed over."""
-    for step in reversed(steps(root)):
+    for step in reversed(checkpoint_steps(root)):
         broken = problem(folder_of(root, step))
         if broken is None:
             return step

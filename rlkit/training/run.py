@@ -28,6 +28,7 @@ from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
+from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers import make_sampler
@@ -211,7 +212,7 @@ class TrainingRun:
     def save(self) -> None:
         """Write a checkpoint of this step."""
         root, keep = self.store.checkpoints, self.config.trainer.max_actor_ckpt_to_keep
-        if self.step not in checkpoint.steps(root):
+        if self.step not in checkpoint_steps(root):
             state = self._books() | self.learning.state_dict()
             checkpoint.save(
                 root, self.step, lambda folder: checkpoint.write(folder, self.policy, state), keep

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from rlkit.results.progress import verl_step
+
 
 @dataclass(frozen=True)
 class Files:
@@ -36,10 +38,7 @@ class Files:
     @property
     def kept_step(self) -> int:
         """The step of verl's newest whole checkpoint; 0 without one."""
-        try:
-            return int((self.checkpoints / "latest_checkpointed_iteration.txt").read_text())
-        except (OSError, ValueError):
-            return 0
+        return verl_step(self.checkpoints)
 
     @property
     def loops(self) -> Path:

@@ -10,6 +10,7 @@ from rlkit.compute import Shape
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models import packaged
+from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore
 from rlkit.training import checkpoint
 from rlkit.verl.layout import Files
@@ -73,7 +74,7 @@ def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
 
 def merged_step(store: RunStore) -> int:
     """The step of the newest merged checkpoint; 0 without one."""
-    return max(checkpoint.steps(store.checkpoints), default=0)
+    return max(checkpoint_steps(store.checkpoints), default=0)
 
 
 def merge(config: RunConfig, store: RunStore, files: Files) -> None:
