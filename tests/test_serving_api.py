@@ -103,6 +103,9 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
         ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
         ({"domain": "business", "problem": "{}"}, 422, "no 'business' problem"),
         ({"domain": "mathematics"}, 422, "problem: Field required"),
+        ({**GOOD, "temperature": 3}, 422, "temperature: Extra inputs are not permitted"),
+        ("[" * 3000 + "]" * 3000, 422, "nested too deep"),
+        ('{"problem": ' + '{"a":' * 3000 + "1" + "}" * 3000 + "}", 422, "nested too deep"),
         ({"domain": "mathematics", "problem": ""}, 422, "problem: String should have at least 1 character."),
         ({"domain": "mathematics", "problem": "x" * 9000}, 422, "problem"),
         ("{broken", 422, "The body is no JSON: Expecting property name"),
@@ -318,12 +321,13 @@ def test_the_key_is_asked_for_where_one_is_set(policy, monkeypatch):
 
     async def go():
         _, _, client = server(policy)
-        tries = [{}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer secret"}]
-        posts = [await client.post("/solve", json=GOOD, headers=h) for h in tries]
-        return posts, await client.get("/healthz")
+        tries = ["", "Bearer wrong", "secret", "Basic secret", "Bearer", "Bearer secret", "bearer secret"]
+        posts = [await client.post("/solve", json=GOOD, headers={"authorization": t}) for t in tries]
+        return posts, await client.post("/solve", content="{broken"), await client.get("/healthz")
 
-    posts, health = run(go())
-    assert [p.status_code for p in posts] == [401, 401, 200] and "error" in posts[0].json()
+    posts, broken, health = run(go())
+    assert [p.status_code for p in posts] == [401] * 5 + [200] * 2 and "error" in posts[0].json()
+    assert posts[0].headers["www-authenticate"] == "Bearer" and broken.status_code == 401
     assert health.json()["status"] == "ok"
 
 
@@ -338,8 +342,86 @@ def test_metrics_and_the_schema_are_served(policy):
     assert 'rlkit_requests_total{path="/solve",status="200"} 1.0' in metrics.text
     assert 'rlkit_requests_total{path="/solve",status="404"} 1.0' in metrics.text
     assert "rlkit_active_episodes 0.0" in metrics.text
-    assert {"/solve", "/solve/batch", "/solve/stream", "/healthz", "/metrics"} <= set(schema.json()["paths"])
+    assert 'rlkit_episodes_total{domain="mathematics",success="true"} 1.0' in metrics.text
+    assert 'rlkit_actions_total{domain="mathematics",valid="true"} 4.0' in metrics.text
+    assert "rlkit_reward_sum 8.5" in metrics.text
+    assert {"/solve", "/solve/batch", "/solve/stream", "/feedback", "/healthz", "/metrics"} <= set(
+        schema.json()["paths"]
+    )
+    assert schema.json()["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert nowhere.status_code == 404
+
+
+def test_a_problem_may_be_part_of_the_address(policy):
+    async def go():
+        _, _, client = server(policy)
+        return [
+            await client.post("/solve", params={"problem": "Solve for x: 3x + 7 = 16"}),
+            await client.post("/solve", params={"problem": "3x + 7 = 16", "domain": "none"}),
+            await client.post("/solve", params={"problem": ""}),
+            await client.post("/solve"),
+            await client.post("/solve/stream", params={"problem": "3x + 7 = 16"}),
+        ]
+
+    solved, unknown, short, empty, streamed = run(go())
+    assert solved.status_code == 200 and solved.json()["solution"] == "3"
+    assert unknown.status_code == 404 and "Unknown domain" in unknown.json()["error"]
+    assert short.status_code == 422 and short.json()["error"].startswith("problem: String should have")
+    assert empty.status_code == 422 and "?problem=" in empty.json()["error"]
+    assert "event: solution" in streamed.text
+
+
+def test_the_verdict_of_users_and_what_fails_are_counted(policy):
+    async def go():
+        _, app, client = server(policy)
+        app.state.solver.domains["faulty"] = Faulty(max_steps=3)
+        await client.post("/solve", json={"domain": "faulty", "problem": {"n": 3}})
+        bodies = [{"satisfied": True}, {"satisfied": False}, {"satisfied": True, "domain": "business"}]
+        bodies += [{"satisfied": True, "domain": "none"}, {"satisfied": "perhaps"}, {}]
+        posts = [await client.post("/feedback", json=body) for body in bodies]
+        return posts, (await client.get("/metrics")).text
+
+    posts, metrics = run(go())
+    assert [p.status_code for p in posts] == [204, 204, 204, 404, 422, 422]
+    assert 'rlkit_feedback_total{domain="mathematics",satisfied="true"} 1.0' in metrics
+    assert 'rlkit_feedback_total{domain="mathematics",satisfied="false"} 1.0' in metrics
+    assert 'rlkit_feedback_total{domain="business",satisfied="true"} 1.0' in metrics
+    assert 'rlkit_episodes_total{domain="faulty",success="false"} 1.0' in metrics
+
+
+@pytest.mark.parametrize(
+    "limits", [{"max_batch": 0}, {"cache": -1}, {"timeout": 0}, {"max_turn_length": 0}, {"nothing": 1}]
+)
+def test_limits_that_make_no_sense_are_refused(limits):
+    with pytest.raises(ValueError, match=next(iter(limits))):
+        Settings(**limits)
+
+
+def test_turns_are_as_long_as_asked_or_as_the_domains_need(policy):
+    def lengths(domains, **limits):
+        sampler = ExpertSampler(policy)
+        seen = []
+        say = sampler.sample
+
+        def sample(prompts, n, **options):
+            seen.append(options["max_tokens"])
+            return say(prompts, n, **options)
+
+        sampler.sample = sample
+        app = create_app(policy, domains, sampler, Settings(**limits))
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+
+        async def go():
+            async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+                await client.post("/solve", json=GOOD)
+
+        run(go())
+        return set(seen)
+
+    mathematics = {"mathematics": Mathematics(instructions="brief")}
+    both = mathematics | {"code_generation": environments.parse("code_generation")}
+    assert lengths(mathematics) == {64} and lengths(both) == {512}
+    assert lengths(both, max_turn_length=30) == {30}
 
 
 class Faulty(BaseEnvironment):
@@ -368,9 +450,9 @@ class Faulty(BaseEnvironment):
 @pytest.mark.parametrize(
     ("fault", "status", "words"),
     [
-        ("nan", 422, "the reward nan: a reward is a finite number."),
-        ("type", 422, "the reward 'one'"),
-        ("raises", 500, "The server failed: ZeroDivisionError."),
+        ("nan", 500, "the reward nan: a reward is a finite number."),
+        ("type", 500, "the reward 'one'"),
+        ("raises", 500, "answered 'go' with ZeroDivisionError"),
         ("never", 200, ""),
     ],
 )
@@ -501,7 +583,7 @@ def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
 
 def test_an_open_host_needs_a_key(monkeypatch):
     from rlkit.errors import UserError
-    from rlkit.serving import serve
+    from rlkit.serving.server import serve
 
     monkeypatch.delenv("RLKIT_API_KEY", raising=False)
     with pytest.raises(UserError, match="RLKIT_API_KEY"):

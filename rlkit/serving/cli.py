@@ -71,15 +71,23 @@ def serve(
     constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
     max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
     timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
+    max_turn_length: Annotated[
+        int | None, typer.Option(help="Tokens of a turn; default what the run was trained with.", min=1)
+    ] = None,
 ) -> None:
     """Answer problems over HTTP with a trained policy: POST /solve, /docs for the rest.
 
     Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
     """
-    from rlkit.serving import Settings
-    from rlkit.serving import serve as run_server
+    from rlkit.serving.server import serve as run_server
+    from rlkit.serving.solver import Settings
 
-    settings = Settings(constrained=constrained, max_concurrent=max_concurrent, timeout=timeout)
+    settings = Settings(
+        constrained=constrained,
+        max_concurrent=max_concurrent,
+        timeout=timeout,
+        max_turn_length=max_turn_length,
+    )
     run_server(path, host, port, settings, typer.echo)
 
 

@@ -14,21 +14,17 @@ import uvicorn
 from fastapi import FastAPI
 
 from rlkit.errors import UserError
-from rlkit.serving.app import create_app
-from rlkit.serving.http import API_KEY
+from rlkit.serving.app import API_KEY, create_app
 from rlkit.serving.solver import Settings, Solver
 
 # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
 # the moment of the next request, resets that request.
 KEEP_ALIVE = 75
-LINGER = (
-    1.0  # seconds in which a server that stops still answers (503) what was sent before anyone could know
-)
 
 
 class Server(uvicorn.Server):
-    """uvicorn, which when told to stop answers what is new with 503 and after a second takes no more connections;
-    what runs has `grace` seconds, and is then answered with 503, too."""
+    """uvicorn, which when told to stop takes no more connections; what runs has `grace` seconds, and is then answered
+    with 503."""
 
     def __init__(self, app: FastAPI, settings: Settings, say: Callable[[str], Any] = print) -> None:
         config = uvicorn.Config(
@@ -50,9 +46,7 @@ class Server(uvicorn.Server):
         )
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self.solver.stopping = True
         asyncio.get_running_loop().call_later(self.solver.settings.grace, self.solver.stop)
-        await asyncio.sleep(LINGER)
         await super().shutdown(sockets)
 
 
@@ -77,24 +71,28 @@ def serve(
     settings: Settings | None = None,
     say: Callable[[str], Any] = print,
 ) -> None:
-    """Serve a run's policy until Ctrl-C or SIGTERM. New requests are then refused, running ones have
-    `settings.grace` seconds to finish, and those that have not are answered with 503.
+    """Serve a run's policy until Ctrl-C or SIGTERM. Running requests then have `settings.grace` seconds to finish, and
+    those that have not are answered with 503.
 
     Raises:
         UserError: the policy cannot be opened, the address is taken, or a non-loopback host without an API key.
     """
+    if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
+        raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
+    bound, settings = listen(host, port), settings or Settings()
+    say(f"Loading {path} …")
+
     import torch
 
     from rlkit.samplers.torch import TorchSampler
     from rlkit.training.export import open_saved
 
-    if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
-        raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
-    bound, settings = listen(host, port), settings or Settings()
     # One core is for requests: torch's threads wait for each other spinning, and would wait for them.
     torch.set_num_threads(max(1, torch.get_num_threads() - 1))
     saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
     policy = saved.policy
+    turn = settings.max_turn_length or saved.facts.get("max_turn_length") or None
+    settings = settings.model_copy(update={"max_turn_length": turn})
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     server = Server(create_app(policy, saved.environments, sampler, settings), settings, say)
     if threading.current_thread() is threading.main_thread():

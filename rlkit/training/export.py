@@ -69,7 +69,11 @@ def _open_run(folder: Path, device: str) -> SavedPolicy:
     if step is None:
         raise UserError(f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq).")
     model = checkpoint.folder_of(folder / "checkpoints", step) / "model"
-    facts = {**read_json(folder / "run.json"), "step": step}
+    facts = {
+        **read_json(folder / "run.json"),
+        "step": step,
+        "max_turn_length": config.rollout.max_turn_length,
+    }
     acted_in: list[BaseEnvironment] = [s.environment for s in config.data.train if s.kind == "environment"]
     found = {e.kind_name: e for e in acted_in}
     if not config.model.lora_rank:
