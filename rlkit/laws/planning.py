@@ -134,7 +134,7 @@ def design(
     """The intervals to expect of a least-squares fit before a study is run.
 
     They are those of the information matrix at the parameters assumed, taken of the logarithm of a positive parameter,
-    and true to first order in the noise. Compare designs by the width: of more seeds, sizes or steps.
+    and true to first order in the noise: one as wide as its parameter says no more than that the design is too small.
 
     Args:
         law, params: the truth assumed; a LawFit brings its own parameters.
