@@ -113,7 +113,7 @@ class Autoregression:
         self.order = table.order
         self.series = np.zeros(n, dtype=int) if table.cluster is None else table.cluster[table.order]
         sizes = found.sizes[table.order]
-        J = found.problem.jacobian(found.z[None])[1][0][found.free][:, table.order] / sizes
+        J = found.problem.jacobian(found.z[None])[1][0][found.law.estimated][:, table.order] / sizes
         if self.series.max() > 0:  # each series has an offset of its own
             J = np.vstack([J, np.eye(self.series.max() + 1)[:, self.series]])
         unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
@@ -242,7 +242,7 @@ def _pool(found: Optimum, ends: Solution | None, losses: Sequence[Loss]) -> np.n
     law, problem = found.law, found.problem
     if not found.at_bound:
         return found.z[None] if ends is None else ends.z[np.argsort(ends.objective)][:8]
-    start, free = np.repeat(found.z[None], 3, axis=0), found.free.copy()
+    start, free = np.repeat(found.z[None], 3, axis=0), found.law.estimated
     for name, bound in found.at_bound.items():
         j, (low, high) = law.parameters.index(name), law.limits(name)
         away = np.array([0.02, 0.1, 0.3]) * min(problem.unit(found.z, name), high - low)

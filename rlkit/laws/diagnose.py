@@ -9,6 +9,7 @@ import numpy as np
 from scipy import stats
 
 from rlkit.laws.estimate import Estimate
+from rlkit.laws.optimum import scaled_curvature
 from rlkit.laws.solver import Loss, minimise
 
 STRAIGHT = {
@@ -181,7 +182,8 @@ def _identified(fit: Estimate) -> Iterator[str]:
 
 def _flat(fit: Estimate) -> Iterator[str]:
     if fit.condition > 1e7:
-        values, vectors = np.linalg.eigh(fit.curvature)
+        H = scaled_curvature(fit.problem, fit.z, fit.loss, fit.observed, fit.table.weights)
+        values, vectors = np.linalg.eigh(H)
         heavy = np.abs(vectors[:, np.argmin(values)])
         together = [n for n, h in zip(fit.law.free, heavy, strict=True) if h > 0.3 * heavy.max()]
         yield (

@@ -91,6 +91,11 @@ class Law:
         return tuple(p for p in self.parameters if p not in self.pinned)
 
     @property
+    def estimated(self) -> np.ndarray:
+        """(p,) bool: the parameters that are free."""
+        return np.array([p not in self.pinned for p in self.parameters])
+
+    @property
     def of_shares(self) -> bool:
         """Whether y is a share of 0 to 1: the law's value is one, or a parameter in which it is linear."""
         return self.returns in ("loglog", "logit") or any(self.limits(p) == SHARE for p in self.linear)

@@ -74,11 +74,6 @@ class Optimum:
         return {**dict(zip(self.law.parameters, values, strict=True)), **self.at_bound}
 
     @property
-    def free(self) -> np.ndarray:
-        """(p,) bool: estimated, not pinned."""
-        return _free(self.law)
-
-    @property
     def freedom(self) -> int:
         """Rows less free parameters."""
         return len(self.table) - len(self.law.free)
@@ -118,18 +113,13 @@ class Optimum:
         """Standard deviation of y in residual space."""
         return float(np.std(self.observed)) or 1.0
 
-    @property
-    def curvature(self) -> np.ndarray:
-        """(q, q) `scaled_curvature` at the optimum."""
-        return scaled_curvature(self.problem, self.z, self.loss, self.observed, self.table.weights)
-
 
 def scaled_curvature(
     problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
     """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the loss."""
     with np.errstate(all="ignore"):
-        J = problem.jacobian(z[None])[1][0][_free(problem.law)]
+        J = problem.jacobian(z[None])[1][0][problem.law.estimated]
         own = loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0
         H = (J * weights * np.broadcast_to(own, (1, len(weights)))[0]) @ J.T
     d = np.sqrt(np.maximum(np.nan_to_num(np.diagonal(H)), 1e-300))
@@ -161,7 +151,7 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     z, at_bound = _settle(problem, found.z[i])
     exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
-    slope = problem.quadratic(found.z[[i]], path[-1], y[None], w[None]).gradient[0][_free(law)]
+    slope = problem.quadratic(found.z[[i]], path[-1], y[None], w[None]).gradient[0][law.estimated]
     gradient = float(np.abs(slope).max() / max(abs(least), 1e-300))
     values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
     condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
@@ -170,10 +160,6 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
         law, path[-1], rows, problem, z, objective, least, gradient, condition, agreement, at_bound
     )
     return best, found
-
-
-def _free(law: Law) -> np.ndarray:
-    return np.array([p not in law.pinned for p in law.parameters])
 
 
 # --- starts -----------------------------------------------------------------------------------------------
@@ -295,7 +281,7 @@ def _check_determined(problem: Problem, begin: np.ndarray, rows: Table) -> None:
     """
     law = problem.law
     with np.errstate(all="ignore"):
-        J = replace(problem, central=True).jacobian(begin)[1][:, _free(law)]
+        J = replace(problem, central=True).jacobian(begin)[1][:, law.estimated]
         J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
     rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
     if rank < len(law.free):

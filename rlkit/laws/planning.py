@@ -160,7 +160,7 @@ def design(
     problem, z = Problem(form, columns, form.space, central=True), form.to_z(values[None])
     run = runs["run"].to_numpy() if "run" in runs.columns else np.arange(len(runs))
     errors = noise**2 * np.eye(len(runs)) + run_noise**2 * np.equal.outer(run, run)
-    where = [j for j, p in enumerate(form.parameters) if p not in form.pinned]
+    where = np.flatnonzero(form.estimated).tolist()
     J = problem.jacobian(z)[1][0][where]
     information = J @ np.linalg.solve(errors, J.T)
     unit = np.sqrt(np.maximum(np.diagonal(information), 1e-300))

@@ -140,7 +140,7 @@ def _number(value: float) -> str:
 
 def _correlations(fit: Estimate) -> list[str]:
     r, names = fit.correlation, fit.law.parameters
-    free = np.flatnonzero(fit.free)
+    free = np.flatnonzero(fit.law.estimated)
     pairs = [(abs(r[i, j]), f"{names[i]}, {names[j]} {r[i, j]:+.3f}") for i in free for j in free if j < i]
     strong = [text for size, text in sorted(pairs, reverse=True) if size > 0.1]
     return [f"correlations above 0.1: {'; '.join(strong)}"] if strong else []
