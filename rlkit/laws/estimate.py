@@ -289,9 +289,7 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     unit[[law.parameters[j] in fit.at_bound for j in index]] = 2.0  # no slope there, so no error either
     bounded = np.array([np.isfinite(law.limits(law.parameters[j])).any() for j in index])
     upper = (1 + level) / 2
-    t = float(
-        stats.norm.ppf(upper) if fit.loss.name == "likelihood" else stats.t.ppf(upper, fit.freedom)
-    )
+    t = float(stats.norm.ppf(upper) if fit.loss.name == "likelihood" else stats.t.ppf(upper, fit.freedom))
     limit = fit.minimum + 0.5 * t * t * _scale(fit)
     reach = np.where(bounded, FAR, 1e4 * unit)
     offsets, heights = [np.zeros(len(index))], [np.full(len(index), fit.minimum)]
