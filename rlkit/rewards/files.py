@@ -17,11 +17,10 @@ from rlkit.config import RewardConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.rewards.grading import scorer_of
-from rlkit.rewards.pool import Graded, Router
+from rlkit.rewards.pool import Router
 from rlkit.seeds import content_hash
-from rlkit.types import Reward
 
-_WINDOW = 256  # rows written together; two windows are under way at a time
+_WINDOW = 1024  # rows that are read and graded together
 AUDIT_SECONDS = 5.0  # that an answer of the audit may take
 _FIELDS = ("data_source", "response", "ground_truth")
 
@@ -60,16 +59,17 @@ def score_file(
     total, done = sum(1 for _ in _lines(path)), len(verdicts)
     bar = tqdm(total=total, initial=done, desc="grading", unit="answer", disable=not progress)
     with bar, Router(config) as router, out.open("ab") as target:
-        for line, reward, seconds in _graded(router, islice(_lines(path), done, None)):
-            verdicts.append((reward.correct, reward.error))
-            row = asdict(reward) | {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
-            target.write(json.dumps(row).encode() + b"\n")
-            target.flush()
-            bar.update()
-    correct, errors = (
-        sum(right is True for right, _ in verdicts),
-        sum(error is not None for _, error in verdicts),
-    )
+        left = islice(_lines(path), done, None)
+        while window := list(islice(left, _WINDOW)):
+            for line, future in zip(window, router.submit(map(_row, window)), strict=True):
+                reward, seconds = future.result()
+                verdicts.append((reward.correct, reward.error))
+                row = asdict(reward) | {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
+                target.write(json.dumps(row).encode() + b"\n")
+                target.flush()
+                bar.update()
+    correct = sum(right is True for right, _ in verdicts)
+    errors = sum(error is not None for _, error in verdicts)
     return {"rows": total, "correct": correct, "errors": errors, "out": str(out)}
 
 
@@ -91,19 +91,6 @@ def _lines(path: Path) -> Iterator[bytes]:
 
 def _identity(line: bytes) -> str:
     return content_hash(line.strip().decode("utf-8", "backslashreplace"))
-
-
-def _graded(router: Router, lines: Iterator[bytes]) -> Iterator[tuple[bytes, Reward, float]]:
-    """Each line with its reward and its seconds, in order. The next window is graded while one is written."""
-    before: list[tuple[bytes, Graded]] = []
-    while True:
-        window = list(islice(lines, _WINDOW))
-        futures = router.submit(map(_row, window))
-        for line, future in before:
-            yield line, *future.result()
-        if not window:
-            return
-        before = list(zip(window, futures, strict=True))
 
 
 def _row(line: bytes) -> tuple[Any, Any, Any, Any] | str:
@@ -162,20 +149,17 @@ class Audit:
             if case["kind"] != "answer":
                 result = {True: "ACCEPTED", False: "refused", None: "error"}[case["verdict"]]
                 lines.append(f"{case['note']:<47}{case['domain']:<15}{result:<9}{case['seconds']:>9.2f}")
-        lines += [
-            "",
-            f"{'domain':<15}{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}{'seconds':>9}",
-        ]
+        heads = f"{'cases':>7}{'false pos.':>12}{'false neg.':>12}{'errors':>8}{'seconds':>9}"
+        lines += ["", f"{'domain':<15}{heads}"]
         for domain in dict.fromkeys(case["domain"] for case in self.cases):
             own = [case for case in self.cases if case["domain"] == domain]
             wrong = {v: sum(c["verdict"] is v is not c["correct"] for c in own) for v in (True, False, None)}
             seconds = sum(c["seconds"] for c in own)
             counts = f"{len(own):>7}{wrong[True]:>12}{wrong[False]:>12}{wrong[None]:>8}{seconds:>9.2f}"
             lines.append(f"{domain:<15}{counts}")
-        wrong = (
-            f"{len(self.failures)} of {len(self.cases)}, {100 * self.rate:.2f} % of the verdicts are wrong"
-        )
-        return "\n".join([*lines, "", f"Scorer {self.scorer}, sandbox {self.sandbox}: {wrong}."])
+        share = f"{len(self.failures)} of {len(self.cases)}, {100 * self.rate:.2f} %"
+        lines += ["", f"Scorer {self.scorer}, sandbox {self.sandbox}: {share} of the verdicts are wrong."]
+        return "\n".join(lines)
 
 
 def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> Audit:

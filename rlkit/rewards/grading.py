@@ -200,29 +200,22 @@ def score_in_sandbox(
     raise Ungradable(f"{whose} failed in the sandbox: {call.error}.")
 
 
-FORMATS: dict[str, Callable[[str], bool]] = {
-    "answer": lambda text: _count(text, "answer") == 1 and text.rstrip().endswith("</answer>"),
-    "boxed": lambda text: "\\boxed{" in text.rpartition("</think>")[2],
-    "think": lambda text: (
-        _count(text, "think") == 1
-        and text.lstrip().startswith("<think>")
-        and text.partition("</think>")[2].strip() != ""
-    ),
-}
-"""What `reward.format` may ask of a response."""
-
-
-def _count(text: str, tag: str) -> int:
-    """How many pairs of a tag a text has; 0 where tags are not in pairs."""
-    opened, closed = text.count(f"<{tag}>"), text.count(f"</{tag}>")
-    return opened if opened == closed and text.find(f"<{tag}>") < text.find(f"</{tag}>") else 0
+def _has_format(response: str, form: str) -> bool:
+    """Whether a response has one of the forms that `reward.format` may ask for."""
+    if form == "boxed":
+        return "\\boxed{" in response.rpartition("</think>")[2]
+    before, _, rest = response.partition(f"<{form}>")
+    _, closed, after = rest.partition(f"</{form}>")
+    if not closed or f"<{form}>" in rest or f"</{form}>" in before or f"</{form}>" in after:
+        return False  # not one pair
+    return not after.strip() if form == "answer" else not before.strip() and bool(after.strip())
 
 
 def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:
     """The weighted sum of a reward and of whether the response has the format; both are in the parts."""
     if reward.value is None or not (weight := settings.format_weight):
         return reward
-    form = float(FORMATS[settings.format](response))
+    form = float(_has_format(response, settings.format))
     parts = {**reward.parts, "verdict": reward.value, "format": form}
     return replace(reward, value=(1 - weight) * reward.value + weight * form, parts=parts)
 
