@@ -17,7 +17,7 @@ from typing import Any
 Node = tuple[Any, ...]
 
 _STEPS = 30_000  # operations that one pair of answers may take
-_MAX_TOKENS, _MAX_DEPTH = 30_000, 100
+_MAX_TOKENS, _MAX_DEPTH = 5_000, 100
 _LONGEST_NUMBER = 4000  # characters; Python refuses to convert longer digit strings
 _LARGEST_EXPONENT = 5000  # power of ten of a number such as 1e9
 
@@ -312,7 +312,7 @@ def _parsed(text: str) -> Node | str:
     try:
         text = _MIXED.sub(lambda m: f"({m[1]}+{m[2] or m[4]}/{m[3] or m[5]})", text)  # 3\frac{1}{2}, 3 1/2
         parser = _Parser(_tokens(text.strip()))
-        node = parser.sum()
+        node = parser.expression()
     except Unreadable as error:
         return str(error)
     except RecursionError:
@@ -353,8 +353,13 @@ def _periodic(text: str) -> Node:
     return ("num", int(whole or 0) + value / 10 ** len(fixed))
 
 
+_SUM, _PRODUCT, _POWER = range(3)  # how tightly operations bind
+_PERCENT = ("num", Fraction(1, 100))
+_MARKS = {"%": _PERCENT, "\\%": _PERCENT, "\\degree": ("mul", ("sym", "pi"), ("num", Fraction(1, 180)))}
+
+
 class _Parser:
-    """Recursive descent with the usual precedences; juxtaposition is multiplication."""
+    """Precedence climbing (Pratt 1973); juxtaposition is multiplication."""
 
     def __init__(self, tokens: list[tuple[str, str]]) -> None:
         self.tokens = [*tokens, ("end", "")]
@@ -384,35 +389,28 @@ class _Parser:
         if not self.accept(value):
             raise Unreadable(f"{value!r} is missing")
 
-    def sum(self) -> Node:
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise Unreadable("nested too deep")
-        terms = [self.term()]
-        while sign := self.accept("+", "-"):
-            terms.append(_signed(sign, self.term()))
-        self.depth -= 1
-        return terms[0] if len(terms) == 1 else ("add", *terms)
-
-    def term(self) -> Node:
+    def expression(self, floor: int = _SUM) -> Node:
+        """The longest expression from here whose operations bind at least as tightly as `floor`."""
         if sign := self.accept("+", "-"):
             if self.peek() in ("+", "-"):
                 raise Unreadable("two signs in a row")  # --3 is 3 or a dash before 3
-            return _signed(sign, self.term())
-        factors = [self.power()]
+            node = _signed(sign, self.expression(max(floor, _PRODUCT)))
+        else:
+            node = self.atom()
         while True:
-            if self.accept("*"):
-                factors.append(self.factor())
-            elif self.accept("/", "\\div"):
-                factors.append(("inv", self.factor()))
-            elif self.starts_factor():
-                factors.append(self.power())
+            if mark := self.accept("!", "\\%", "%", "\\degree"):
+                node = ("fact", node) if mark == "!" else ("mul", node, _MARKS[mark])
+            elif self.accept("^"):
+                node = ("pow", node, self.exponent())
+            elif floor <= _PRODUCT and (mark := self.accept("*", "/", "\\div")):
+                right = self.expression(_POWER)
+                node = _joined("mul", node, right if mark == "*" else ("inv", right))
+            elif floor <= _PRODUCT and self.starts_factor():
+                node = _joined("mul", node, self.expression(_POWER))
+            elif floor <= _SUM and (sign := self.accept("+", "-")):
+                node = _joined("add", node, _signed(sign, self.expression(_PRODUCT)))
             else:
-                return _product(factors)
-
-    def factor(self) -> Node:
-        sign = self.accept("+", "-")
-        return _signed(sign, self.factor()) if sign else self.power()
+                return node
 
     def starts_factor(self) -> bool:
         kind, value = self.kind(), self.peek()
@@ -426,18 +424,13 @@ class _Parser:
             or (value == "|" and not self.bars)
         )
 
-    def power(self) -> Node:
-        base = self.postfix(self.atom())
-        return self.postfix(("pow", base, self.exponent())) if self.accept("^") else base
-
-    def postfix(self, node: Node) -> Node:
-        while mark := self.accept("!", "\\%", "%", "\\degree"):
-            if mark == "!":
-                node = ("fact", node)
-            elif mark == "\\degree":
-                node = ("mul", node, ("sym", "pi"), ("num", Fraction(1, 180)))
-            else:
-                node = ("mul", node, ("num", Fraction(1, 100)))
+    def group(self) -> Node:
+        """An expression in brackets."""
+        self.depth += 1
+        if self.depth > _MAX_DEPTH:
+            raise Unreadable("nested too deep")
+        node = self.expression()
+        self.depth -= 1
         return node
 
     def exponent(self) -> Node:
@@ -471,12 +464,12 @@ class _Parser:
             return self.named(value)
         if value == "|":
             self.bars += 1
-            node = self.sum()
+            node = self.group()
             self.expect("|")
             self.bars -= 1
             return ("fn", "abs", node)
         if value in _CLOSING:
-            node = self.sum()
+            node = self.group()
             self.expect(_CLOSING[value])
             name = {"\\lfloor": "floor", "\\lceil": "ceil"}.get(value)
             return ("fn", name, node) if name else node
@@ -524,7 +517,7 @@ class _Parser:
         if name in ("sqrt", "cbrt"):
             degree: Node = ("num", Fraction(2 if name == "sqrt" else 3))
             if self.accept("["):
-                degree = self.sum()
+                degree = self.group()
                 self.expect("]")
             return ("pow", self.argument(), ("inv", degree))
         if name in _FUNCTIONS:
@@ -560,18 +553,18 @@ class _Parser:
     def arguments(self, name: str) -> list[Node]:
         """(a, b), or what follows without brackets up to the next sign or function: sin 2x cos y."""
         if opening := self.accept("(", "[", "{", *(["\\{"] if name in ("max", "min", "gcd", "lcm") else [])):
-            found = [self.sum()]
+            found = [self.group()]
             while self.accept(","):
-                found.append(self.sum())
+                found.append(self.group())
             self.expect(_CLOSING[opening])
             return found
-        factors = [self.factor()]
+        node = self.expression(_POWER)
         while self.starts_factor() and not self.starts_function() and self.peek() not in ("(", "[", "{"):
-            factors.append(self.power())
+            node = _joined("mul", node, self.expression(_POWER))
         while self.peek() == "/" and self.tokens[self.position + 1][0] == "num":
             self.next()
-            factors.append(("inv", self.power()))
-        return [_product(factors)]
+            node = _joined("mul", node, ("inv", self.expression(_POWER)))
+        return [node]
 
     def starts_function(self) -> bool:
         name = self.peek().lstrip("\\")
@@ -582,5 +575,5 @@ def _signed(sign: str, node: Node) -> Node:
     return ("neg", node) if sign == "-" else node
 
 
-def _product(factors: list[Node]) -> Node:
-    return factors[0] if len(factors) == 1 else ("mul", *factors)
+def _joined(kind: str, node: Node, part: Node) -> Node:
+    return (*node, part) if node[0] == kind else (kind, node, part)
