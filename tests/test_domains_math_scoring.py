@@ -194,8 +194,7 @@ RIGHT = [
     (r"(10^6)!", r"(10^6)!"),
     (r"99^{99}", r"99^{98}\cdot 99"),
     (r"x^{100}", r"x^{99}\cdot x"),
-    (r"\sum_{k=1}^{100} k", r"5050"),
-    (r"\prod_{k=1}^{5} k", r"120"),
+    (r"\sum_{k=1}^{n} a_k", r"\sum_{k=1}^n a_k"),
     (r"\overline{AB}", r"\overline{AB}"),
     (r"\angle A", r"\angle A"),
     (r"5", r"\text{five}"),
@@ -822,6 +821,11 @@ RIGHT += [
     (r"18000000", r"\$18\text{ million}"),
     (r"\max(a,b)", r"\operatorname{max}(a,b)"),
     (r"2\sqrt{3}", r"2\sqrt{3} \text{ (approximately 3.46)}"),
+    (r"(1,-2)", r"\begin{pmatrix}1\\-2\end{pmatrix}"),
+    (r"\begin{pmatrix}1\\-2\end{pmatrix}", r"(1,-2)"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"[[1,2],[3,4]]"),
+    (r"1875", r"x = 1,875"),
+    (r"[3,4]", r"\{[3,4]\}"),
 ]
 WRONG += [
     (r"3", r"--3"),
@@ -854,6 +858,11 @@ WRONG += [
     (r"25^\circ\text{C}", r"25\text{ K}"),
     (r"5 C", r"5 K"),
     (r"x=\frac{\pi}{4}+k\pi", r"x=\frac{\pi}{3}+n\pi"),
+    (r"(1,-2)", r"\begin{pmatrix}1&-2\end{pmatrix}"),
+    (r"(1,-2)", r"\begin{pmatrix}-2\\1\end{pmatrix}"),
+    (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"[[1,3],[2,4]]"),
+    (r"7", r"\int_0^7 1\,dx"),
+    (r"11:00", r"3:00"),
 ]
 
 

@@ -7,12 +7,20 @@ part; an order matters where the notation says so.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from itertools import product
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import units
-from rlkit.domains.math.parse import Unreadable, is_wrapped, normalize, parse, split, squeeze, start_work
+from rlkit.domains.math.parse import (
+    Unreadable,
+    is_wrapped,
+    normalize,
+    parse,
+    rational,
+    split,
+    squeeze,
+    start_work,
+)
 from rlkit.domains.math.units import Amount
 from rlkit.domains.math.values import (
     RELATIONS,
@@ -22,8 +30,6 @@ from rlkit.domains.math.values import (
     same_antiderivative,
     same_expression,
     same_set,
-    symbols,
-    value,
 )  # fmt: skip
 
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
@@ -41,7 +47,7 @@ def equivalent(answer: str, truth: str) -> bool:
     for read in (read_forms, real_set):
         read(b)  # the truth first, alone
     try:
-        return _same_choice(a, b) or _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
+        return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
     except _BROKEN:
         return False
 
@@ -61,13 +67,6 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Words:
-    """Plain text in lower case, without typography."""
-
-    text: str
-
-
-@dataclass(frozen=True)
 class Group:
     """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "cup" for a union, ":" for a ratio, and "matrix",
     "determinant" and "cases", whose parts are rows such as (1,2)."""
@@ -84,7 +83,8 @@ class Relation:
     operators: list[str]
 
 
-Form = Amount | Words | Group | Relation
+Form = Amount | str | Group | Relation
+"""A text is plain words in lower case, without typography."""
 
 _FONT = re.compile(r"\\(?:text|mathrm)(?![A-Za-z])\s*")
 _IN_FONT = re.compile(_FONT.pattern + r"\{([^{}]*)\}")
@@ -113,10 +113,6 @@ _CONGRUENCE = re.compile(
     r"(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
-_CHOOSE = re.compile(
-    r"C\s*\(\s*(\d{1,4})\s*,\s*(\d{1,4})\s*\)|(?:\{\s*\}\s*)?[_^]\s*\{?(\d{1,4})\}?\s*C\s*_\s*\{?(\d{1,4})\}?"
-    r"|C\s*_\s*\{?(\d{1,4})\}?\s*\^\s*\{?(\d{1,4})\}?"
-)  # C(5,2), {}_5C_2, C_5^2
 _NUMBER_WORDS = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
     "eighteen nineteen twenty"
@@ -141,10 +137,7 @@ _MONTH = re.compile(
     r"\b(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?\b",
     re.IGNORECASE,
 )
-_NOT_IN_DATES = re.compile(
-    r"\b(?:of|the|(?:mon|tues|wednes|thurs|fri|satur|sun)day)\b|[{}\\~,.]", re.IGNORECASE
-)
-_LETTERS = re.compile(r"(?:[A-Za-z](?:\^\d)?\s*)(?:\s[A-Za-z](?:\^\d)?)*")  # units, or unknowns multiplied
+_UNKNOWNS = re.compile(r"[A-Za-z](?:\^\d)?(?: [A-Za-z](?:\^\d)?)*")
 
 
 def read_forms(text: str) -> list[Form]:
@@ -203,20 +196,16 @@ def _condition(cell: str) -> str:
     return re.sub(r"^\s*(?:if|for|when|where)\b", "", cell).strip(" ,;.")
 
 
-def _date(text: str) -> Words | None:
+def _date(text: str) -> str | None:
     """`5th of May 2020` as `2020 5 may`; None without a month in letters and a day or year."""
     month = _MONTH.search(text) if len(text) < 100 else None
     if month is None:
         return None
-    rest = _NOT_IN_DATES.sub(" ", _FONT.sub("", text[: month.start()] + " " + text[month.end() :])).split()
-    numbers = [re.fullmatch(r"([12]?\d|3[01]|\d{3,4})(?:st|nd|rd|th)?", word, re.IGNORECASE) for word in rest]
-    if not all(numbers) or sorted(len(n[1]) > 2 for n in numbers if n) not in (
-        [False],
-        [True],
-        [False, True],
-    ):
-        return None
-    return Words(" ".join(sorted(n[1] for n in numbers if n)) + " " + month[1].lower())
+    rest = _FONT.sub("", text[: month.start()] + " " + text[month.end() :]).casefold()
+    found = re.sub(r"[{}\\~,.]|\b(?:of|the|[a-z]{3,6}day)\b|(?<=\d)(?:st|nd|rd|th)\b", " ", rest).split()
+    numbers = "".join("d" if len(word) < 3 else "y" for word in sorted(found, key=len) if word.isdecimal())
+    valid = len(numbers) == len(found) and numbers in ("d", "y", "dy")
+    return " ".join([*sorted(found), month[1].lower()]) if valid else None
 
 
 def _congruence(text: str) -> Form | None:
@@ -240,18 +229,14 @@ def _list(text: str) -> list[str]:
     """The parts of a bare list: at commas, semicolons, "and", "or"."""
     separators = {",", ";", "\\and", "\\or"}
     parts, found = split(text, separators)
-    if "," in found and (
-        ", " in text or len(set(found)) > 1
-    ):  # 1,000, 2,000: a comma within a number is no separator
+    if "," in found and (", " in text or len(set(found)) > 1):  # in 1,000, 2,000 a comma is part of a number
         hidden = re.sub(r"(?<=\d),(?=\d{3}(?!\d))", "\0", text)
         parts = [part.replace("\0", "") for part in split(hidden, separators)[0]]
     return [part for part in parts if part] if found else [text]
 
 
 def _bracketed(text: str) -> Group | None:
-    """(a, b), [a, b), ]a, b[, \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
-    if text[:1] in ("[", "]") and text[-1:] in ("[", "]") and (text[0] == "]" or text[-1] == "["):
-        text = ("[" if text[0] == "[" else "(") + text[1:-1] + ("]" if text[-1] == "]" else ")")
+    """(a, b), [a, b), \\{a, b\\}, \\langle a, b\\rangle as a whole; all but a set's need a comma."""
     match = _BRACKETS.fullmatch(text)
     if match is None or not is_wrapped(text):
         return None
@@ -270,25 +255,21 @@ def _single(text: str) -> Iterator[Form]:
     """Readings of what has no parts."""
     plain = _FONT.sub("", text)
     if match := _TIME.fullmatch(re.sub(r"[{}~]", "", plain)):  # without a.m. or p.m. it is either
-        yield from (Words(f"{match[1]} {half}m") for half in (match[2] or "ap").lower())
+        yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
     if text == "\\emptyset":
         yield Group("{}", [])
     if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
         digits, base = match["digits"].lower(), match["base"]
         base = f"base {base if base.isdigit() else _COUNTED[base]}"
-        yield Amount(digits, base) if digits.isdigit() else Words(f"{digits} {base}")
+        yield Amount(digits, base) if digits.isdigit() else f"{digits} {base}"
         return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
         ratio = f"({parts[0]})/({parts[1]})"
-        if len(parts) == 2 and not same_expression(
-            ratio, rf"\lfloor {ratio} \rfloor"
-        ):  # 2:1 is no way to write 2
+        whole = same_expression(ratio, rf"\lfloor {ratio} \rfloor")
+        if len(parts) == 2 and not whole:  # 2:1 is no way to write 2
             yield Amount(ratio)
         return
-    if match := _CHOOSE.fullmatch(text):
-        n, k = (group for group in match.groups() if group)
-        yield Amount(rf"\binom{{{n}}}{{{k}}}")
     words = _words(text)
     if words in _COUNTED:
         yield Amount(_COUNTED[words])
@@ -297,16 +278,12 @@ def _single(text: str) -> Iterator[Form]:
     if words is not None and _NOTHING.fullmatch(words):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):
-        yield Words(_SYNONYMS.get(words, words))
-    else:
-        yield from _amounts(text)
-
-
-def _amounts(text: str) -> Iterator[Amount]:
+        yield _SYNONYMS.get(words, words)
+        return
     amount = units.split_unit(text)
-    yield Amount(amount.number, "" if units.is_generic(amount.unit) else amount.unit)
-    formula = units.is_percent(amount.unit) and re.search(r"[\d)}]\s*[-+*/]", amount.number)
-    if formula or _LETTERS.fullmatch(amount.unit):  # 3 m is also 3 times m
+    yield amount
+    formula = amount.unit == "%" and re.search(r"[\d)}]\s*[-+*/]", amount.number)
+    if formula or _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
         yield Amount(text)
 
 
@@ -354,44 +331,37 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
     if isinstance(x, Group) or isinstance(y, Group):
         group, other, text = (x, y, b) if isinstance(x, Group) else (y, x, a)
         one = isinstance(group, Group) and group.brackets in ("", "{}") and len(group.parts) == 1
-        return one and not isinstance(other, Words) and _same(group.parts[0], text)  # type: ignore[union-attr]
+        return one and not isinstance(other, str) and _same(group.parts[0], text)  # type: ignore[union-attr]
     if isinstance(x, Amount) and isinstance(y, Amount):
         return units.same_amount(x, y) or _same_residue(x, y) or _same_residue(y, x)
-    if isinstance(x, Words) and isinstance(y, Words):
-        return x == y
-    words, text = (x, b) if isinstance(x, Words) else (y, a)
-    return words.text == (squeeze(text).casefold() if len(text) > 1 else text)  # type: ignore[union-attr]
+    return _spoken(x, a) == _spoken(y, b)
+
+
+def _spoken(form: Form, text: str) -> str:
+    return form if isinstance(form, str) else squeeze(text).casefold() if len(text) > 1 else text
 
 
 def _same_residue(a: Amount, b: Amount) -> bool:
     """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
-    modulus = re.fullmatch(r"mod ([1-9]\d{0,99})", a.unit)
-    if modulus is None or b.unit not in ("", a.unit):
+    modulus, residue, letters = (
+        re.fullmatch(r"mod ([1-9]\d*)", a.unit),
+        rational(a.number),
+        _letters(b.number),
+    )
+    if modulus is None or residue is None or b.unit not in ("", a.unit):
         return False
-    try:
-        node, residue = parse(b.number), parse(a.number)
-        names = symbols(node)
-        if names > _PARAMETERS or len(names) != (b.unit == ""):
-            return False
-        at = [Fraction(value(node, dict.fromkeys(names, Fraction(k)))) for k in range(3)]
-        step, whole = at[1] - at[0], int(modulus[1])
-        steady = step == at[2] - at[1] and abs(step) == (0 if b.unit else whole)
-        return steady and (at[0] - value(residue, {})) % whole == 0
-    except (Unreadable, *_BROKEN):
-        return False
+    if other := rational(b.number):
+        return bool(b.unit) and (residue - other) % int(modulus[1]) == 0
+    shifts = (f"{residue}+{modulus[1]}*{shift}".format(*letters) for shift in _SHIFTS if len(letters) == 1)
+    return letters <= _PARAMETERS and any(same_expression(shift, b.number) for shift in shifts)
 
 
 def _matching(a: list[str], b: list[str]) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    values = [[number(x) for x in items] for items in (a, b)]
-    if not any(v is None for items in values for v in items):  # numbers in order: 200 need 200 comparisons
-        a, b = (
-            [part for _, part in sorted(zip(v, items, strict=True))]
-            for v, items in zip(values, (a, b), strict=True)
-        )
-        return _pairwise(a, b)
+    if None not in map(number, a + b):  # numbers in order: 200 need 200 comparisons
+        return _pairwise(sorted(a, key=number), sorted(b, key=number))
     left = list(b)
     for part in a:
         found = next((i for i, other in enumerate(left) if _same(part, other)), None)
@@ -446,16 +416,12 @@ def _same_sequence(a: list[str], b: list[str]) -> bool:
 def _filled(parts: list[str]) -> list[str]:
     """`2, 4, …, 10` written out, where the members are whole numbers of one step."""
     *shown, dots, last = parts
-    if (
-        dots != "\\ldots"
-        or len(shown) < 2
-        or not all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
-    ):
+    whole = all(re.fullmatch(r"-?\d{1,6}", part) for part in (*shown, last))
+    if dots != "\\ldots" or len(shown) < 2 or not whole:
         return parts
-    first, step = int(shown[0]), int(shown[1]) - int(shown[0])
-    steps, rest = divmod(int(last) - first, step) if step else (0, 1)
-    every = [str(first + k * step) for k in range(min(steps, _MOST_ITEMS) + 1)]
-    return every if not rest and steps < _MOST_ITEMS and every[: len(shown)] == shown else parts
+    first, step, end = int(shown[0]), int(shown[1]) - int(shown[0]), int(last)
+    every = list(map(str, range(first, end + step, step))) if step and abs(end - first) < 1000 else []
+    return every if every[: len(shown)] == shown and every[-1] == last else parts
 
 
 def _values_by_name(parts: list[str]) -> list[str]:
@@ -517,35 +483,22 @@ _OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
 
-def _option(text: str) -> tuple[str, str] | None:
-    """(letter, value) of `(C) 15`; None for a letter or a value alone."""
-    match = _OPTION.fullmatch(text)
-    if match is None:
-        return None
-    value = match["value"].strip()
-    if text.startswith("\\") and not match["close"]:
+def _option(text: str) -> tuple[str, str]:
+    """(letter, value) of `(C) 15`; one of them is "" for a letter or a value alone."""
+    letter, match = choice_letter(text), _OPTION.fullmatch(text)
+    value = match["value"].strip() if match else ""
+    if match and text.startswith("\\") and not match["close"]:
         value = value[:-1].strip() if value.endswith("}") else ""
-    return (match["a"] or match["b"], value) if value else None
+    return (letter, value) if letter else ("", text)
 
 
-def _same_choice(answer: str, truth: str) -> bool:
-    """A letter of a multiple choice, alone or in front of the option's text: `(B)`, `B. 12`."""
-    right, ours = choice_letter(truth), choice_letter(answer)
-    if right is None or ours is None or not "A" <= right.upper() <= "J":
-        return False
-    if _option(truth) and _option(answer):
-        return False  # both have a value too, which must agree
-    return right == ours or (right.upper() == ours.upper() and _MARKED.search(truth) is not None)
-
-
-def _same_option(a: str, b: str) -> bool:
-    """`(C) 15` against `15`; of two options both letter and value must agree."""
-    x, y = _option(a), _option(b)
-    if x and y:
-        return x[0] == y[0] and _same(x[1], y[1])
-    if x:
-        return choice_letter(b) is None and _same(x[1], b)
-    return y is not None and choice_letter(a) is None and _same(a, y[1])
+def _same_option(answer: str, truth: str) -> bool:
+    """`(C) 15` against `15` or `(C)`; of two options both letter and value must agree."""
+    (ours, p), (right, q) = _option(answer), _option(truth)
+    if not ours or not right:
+        return bool((ours or right) and p and q) and _same(p, q)
+    same_letter = ours == right or (ours.upper() == right.upper() and _MARKED.search(truth) is not None)
+    return same_letter and "A" <= right.upper() <= "J" and (not (p and q) or _same(p, q))
 
 
 # Qualifiers, whole parameters and constants of integration.
@@ -561,39 +514,39 @@ _NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
 _PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
 _CONSTANT_WORD = re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
-_SHIFTS = ("({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
+_SHIFTS = ("({})", "({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
 
 
 def _same_qualified(a: str, b: str) -> bool:
-    """Without "for all n" and the like, and with a parameter or constant of integration under another letter."""
-    a, b = _CONSTANT_WORD.sub("C", a), _CONSTANT_WORD.sub("C", b)
-    (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
-    whole = bool(_WHOLE.search(x_condition) or _WHOLE.search(y_condition))
+    """Without "for all n" and the like, and with a whole parameter or constant of integration under another letter."""
+    (x, x_condition), (y, y_condition) = (_unqualified(_CONSTANT_WORD.sub("C", text)) for text in (a, b))
     x, y = _without_name(x, y)
-    both_pi, constant = "\\pi" in x and "\\pi" in y, "C"
-    if renamed := _renamed(x, y, whole, both_pi):
-        constant, y = renamed
-        y_condition = ""
-    if constant in _CONSTANTS & _letters(x) & _letters(y) and same_antiderivative(
-        x.rpartition("=")[2], y.rpartition("=")[2], constant
-    ):
+    angles = "\\pi" in x and "\\pi" in y
+    if _agree(x_condition, y_condition) and (x, y) != (a, b) and _same(x, y):
         return True
-    if not _agree(x_condition, y_condition):
+    if units.split_unit(x).unit or units.split_unit(y).unit:
+        return False  # 25 K is not 25 C
+    ours, theirs = _letters(x), _letters(y)
+    if (pair := _renamed(ours, theirs, _CONSTANTS)) and pair[1] not in ("A", "k", squeeze(y)):
+        renamed = _substituted(y, pair[1], pair[0])
+        sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
+        constant = pair[0] != pair[1] or "C" in pair
+        return (constant and same_antiderivative(*sides, pair[0])) or _same(x, renamed)
+    pair = _renamed(ours, theirs, _PARAMETERS)
+    whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
+    if pair is None or not (whole or (angles and ours == {pair[0]})):
         return False
-    shared = _letters(x) & _letters(y) & _PARAMETERS
-    shifts = _SHIFTS if both_pi and len(shared) == 1 else ()
-    shifted = (_substituted(x, next(iter(shared)), shift) for shift in shifts)
-    return ((x, y) != (a, b) and _same(x, y)) or any(_same(text, y) for text in shifted)
+    renamed = _substituted(y, pair[1], pair[0])
+    shifts = _SHIFTS if angles and _agree(x_condition, y_condition) else _SHIFTS[:1]
+    return any(_same(_substituted(x, pair[0], shift), renamed) for shift in shifts)
 
 
 def _without_name(x: str, y: str) -> tuple[str, str]:
     """Both without a name in front (`x =`) that only one has, or that both families of angles have."""
-    left, right = _NAMED.match(x), _NAMED.match(y)
-    if left and right and left[0] == right[0] and "\\pi" in x and "\\pi" in y:
-        return x[left.end() :], y[right.end() :]
-    if left and "=" not in y and "," not in x:
-        return x[left.end() :], y
-    return (x, y[right.end() :]) if right and "=" not in x and "," not in y else (x, y)
+    ours, theirs = (match[0] if (match := _NAMED.match(text)) else "" for text in (x, y))
+    angles = ours == theirs and "\\pi" in x and "\\pi" in y
+    alone = "" in (ours, theirs) and "=" not in (y if ours else x) and "," not in x + y
+    return (x.removeprefix(ours), y.removeprefix(theirs)) if angles or alone else (x, y)
 
 
 def _unqualified(text: str) -> tuple[str, str]:
@@ -630,17 +583,9 @@ def _substituted(text: str, name: str, template: str) -> str:
     return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else replacement, text)
 
 
-def _renamed(a: str, b: str, whole: bool, both_pi: bool) -> tuple[str, str] | None:
-    """(letter, the truth with that letter) where each has one letter that the other has not, and both may differ."""
-    ours, theirs = _letters(a), _letters(b)
-    if (
-        len(ours - theirs) != 1
-        or len(theirs - ours) != 1
-        or units.split_unit(a).unit
-        or units.split_unit(b).unit
-    ):
-        return None  # 25 K is not 25 C
-    (mine,), (other,) = ours - theirs, theirs - ours
-    parameters = {mine, other} <= _PARAMETERS and (whole or (both_pi and not ours & theirs))
-    constants = {mine, other} <= _CONSTANTS and other not in ("A", "k") and squeeze(b) != other
-    return (mine, _substituted(b, other, mine)) if parameters or constants else None
+def _renamed(ours: set[str], theirs: set[str], letters: set[str]) -> tuple[str, str] | None:
+    """The one of some letters that each formula has, if the formulas have the same letters but for it."""
+    mine, other = ours & letters, theirs & letters
+    if len(mine) != 1 or len(other) != 1 or ours - mine != theirs - other:
+        return None
+    return next(iter(mine)), next(iter(other))

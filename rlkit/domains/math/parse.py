@@ -3,13 +3,12 @@
 Nothing is evaluated while reading, and depth and length are bounded. An expression is a nested tuple:
 
     ("num", Fraction)  ("sym", name)  ("add", …)  ("mul", …)  ("neg", a)  ("inv", a)  ("pow", a, b)  ("fact", a)
-    ("fn", name, …)  ("sum" | "prod", name, low, high, body)
+    ("fn", name, …)
 """
 
 import re
 import unicodedata
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any
@@ -30,31 +29,19 @@ class TooBig(ArithmeticError):
     """The value is not computed because of its size."""
 
 
-@dataclass
-class Work:
-    """What the comparison of one pair of answers has left, and the numbers that it has found."""
-
-    steps: int = _STEPS
-    numbers: dict[str, Any] = field(default_factory=dict)
-
-    def take(self, steps: int = 1) -> None:
-        self.steps -= steps
-        if self.steps < 0:
-            raise TooBig
-
-
-_work: ContextVar[Work] = ContextVar("work")
+_left: ContextVar[int] = ContextVar("left", default=_STEPS)
 
 
 def start_work() -> None:
     """Before a pair of answers is compared: its operations are counted from here."""
-    _work.set(Work())
+    _left.set(_STEPS)
 
 
-def work() -> Work:
-    if _work.get(None) is None:
-        start_work()
-    return _work.get()
+def take_steps(count: int = 1) -> None:
+    """Count operations of the pair that is compared. TooBig: it has taken too many."""
+    if (left := _left.get() - count) < 0:
+        raise TooBig
+    _left.set(left)
 
 
 _RATIONAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/[0-9]+)")
@@ -149,30 +136,19 @@ _MATH_MODE = re.compile(r"\s*(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\])\s*\.?
 
 def _latex(char: str) -> str:
     """A Unicode character as LaTeX or ASCII; "" for one without width."""
-    if char < "\x80":
-        return char if char >= " " or char in "\n\t" else " "
-    if char in _SYMBOLS:
-        return _SYMBOLS[char]
-    if (digit := unicodedata.decimal(char, None)) is not None:
-        return str(digit)
-    category = unicodedata.category(char)
-    if category == "Cf" or "\ufe00" <= char <= "\ufe0f":  # without width, or a variant of the sign before
-        return ""
-    if category == "Zs":
-        return " "
-    if unicodedata.decomposition(char).startswith("<fraction>"):
-        top, _, bottom = unicodedata.normalize("NFKC", char).partition("⁄")
-        return rf"\frac{{{top}}}{{{bottom}}}"
-    char = unicodedata.normalize("NFKC", char)
+    if char in _SYMBOLS or unicodedata.category(char) in ("Cf", "Mn"):
+        return _SYMBOLS.get(char, "")
+    plain = unicodedata.normalize("NFKC", char)
+    if "⁄" in plain:
+        return rf"\frac{{{plain.replace('⁄', '}{')}}}"
     greek = (
-        re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(char, ""))
-        if len(char) == 1
+        re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(plain, ""))
+        if len(plain) == 1
         else None
     )
     if greek is None:
-        return _SYMBOLS.get(char, char)
-    name = greek[2].lower().replace("lamda", "lambda")
-    return f"\\{name if greek[1] == 'SMALL' else name.capitalize()} "
+        return _SYMBOLS.get(plain, plain)
+    return f"\\{greek[2].lower() if greek[1] == 'SMALL' else greek[2].capitalize()} "
 
 
 def from_unicode(text: str) -> str:
@@ -182,8 +158,6 @@ def from_unicode(text: str) -> str:
     text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
     text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
-    text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
-    text = re.sub(r"(?<=\d)[\u00a0\u202f\u2009](?=\d{3}(?!\d))", ",", text)  # thousands
     return "".join(map(_latex, text))
 
 
@@ -221,7 +195,8 @@ def normalize(text: str) -> str:
 
 
 def squeeze(text: str) -> str:
-    """Without the blanks that mean nothing: those not between two digits or letters."""
+    """Without what means nothing: blanks that are not between two digits or letters, braces around one character."""
+    text = re.sub(r"(?<=[\^_])\s*\{\s*(\w)\s*\}", r"\1", text)
     text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
     return text.replace(" ", "").replace("\0", " ")
 
@@ -235,7 +210,7 @@ _CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 
 def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
     """Parts and the separators between them, outside all brackets. Brackets of intervals need not match."""
-    work().take(len(text) // 30)
+    take_steps(len(text) // 30)
     parts, found, depth, start = [], [], 0, 0
     for match in _PIECE.finditer(text):
         piece = match.group()
@@ -275,7 +250,7 @@ _GREEK = (
 )
 _LETTERS = set(_GREEK.split())
 _ACCENTS = {"vec", "hat", "overline"}
-_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "sum", "prod", "mathrm"} | _ACCENTS | _LETTERS
+_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "mathrm"} | _ACCENTS | _LETTERS
 _STARTS |= _FUNCTIONS | _CONSTANTS.keys() | _ALIASES.keys()
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 _TOKEN = re.compile(
@@ -482,8 +457,6 @@ class _Parser:
             return ("mul", self.argument(), ("inv", self.argument()))
         if name == "binom":
             return ("fn", "binom", self.argument(), self.argument())
-        if name in ("sum", "prod"):
-            return self.series(name)
         if name in _LETTERS:
             return self.subscripted(name)
         if name == "mathrm" or name in _ACCENTS:
@@ -523,16 +496,6 @@ class _Parser:
         if name in _FUNCTIONS:
             return self.function(name)
         raise Unreadable(f"\\{name} is not known")
-
-    def series(self, name: str) -> Node:
-        self.expect("_")
-        self.expect("{")
-        variable = self.next()[1]
-        self.expect("=")
-        low = self.sum()
-        self.expect("}")
-        self.expect("^")
-        return (name, variable, low, self.exponent(), self.term())
 
     def function(self, name: str) -> Node:
         power: Node | None = None

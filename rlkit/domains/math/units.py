@@ -45,78 +45,63 @@ _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50
 _SCALE = re.compile(
     r"(?P<money>\$ ?)?(?P<word>hundred|thousand|million|billion|trillion|dozen)s?\b\s*(?P<unit>.*)"
 )
-_SCALES = {
-    "hundred": 100,
-    "dozen": 12,
-    "thousand": 10**3,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
+_SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "billion": 10**9,
+           "trillion": 10**12}  # fmt: skip
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
 _UNIT_NAME = r"[A-Za-z]+(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
-_UNIT_TEXT = re.compile(
-    rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+"
-)  # of powers below 10, none of a power
+_UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+")  # no powers of powers
 _PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
 _NUMERAL = re.compile(r"[-+]?[\d.,]+(?:e[-+]?\d+)?")
 
 
 def split_unit(text: str) -> Amount:
-    """The number and its unit of an answer that has been normalised; `18 million dollars` is 18*10^6 dollars."""
-    amount = _split_money(text) or _split_words(text)
-    match = _SCALE.fullmatch(amount.unit)
-    if match is None:
-        return amount
-    return Amount(f"({amount.number})*{_SCALES[match['word']]}", match["money"] or match["unit"])
+    """The number and its unit of an answer that has been normalised; `18 million dollars` is 18*10^6 dollars.
+
+    The unit is "%" for every percentage, and "" for words of no particular unit: "square units", a measure word of
+    another language.
+    """
+    number, unit = _split_money(text) or _split_words(text)
+    if match := _SCALE.fullmatch(unit):
+        number, unit = f"({number})*{_SCALES[match['word']]}", match["money"] or match["unit"]
+    if unit.lower() in _PERCENT:
+        unit = "%"
+    return Amount(number, "" if _GENERIC.fullmatch(unit.lower()) else unit)
 
 
-def _split_money(text: str) -> Amount | None:
+def _split_money(text: str) -> tuple[str, str] | None:
     if not (text.startswith("$") or text.endswith("$")):
         return None
     bare = text.strip("$ ")
     money = re.fullmatch(r"(-?[\d.,]+)(?:\s+|\s*\\text\s*\{\s*)([A-Za-z][A-Za-z ]{2,40}?)\}?", bare)
-    return Amount(money[1], f"$ {money[2]}") if money else Amount(bare, "$")  # $18 per day
+    return (money[1], f"$ {money[2]}") if money else (bare, "$")  # $18 per day
 
 
-def _split_words(text: str) -> Amount:
+def _split_words(text: str) -> tuple[str, str]:
     for match in _START.finditer(text):
-        number, unit = text[: match.start()], text[match.start() :]
-        if number.strip() and number.count("{") == number.count("}"):
-            unit = _clean(unit)
+        number = text[: match.start()].strip()
+        if number and number.count("{") == number.count("}"):
+            unit = _clean(text[match.start() :])
             angle = "degree" in match.group() and _ANGLE_OF.search(number)
-            none = angle or unit in _NO_UNITS or _NO_UNIT.search(unit)
-            return Amount(text) if none else Amount(number.strip(), unit)
+            return (text, "") if angle or unit in _NO_UNITS or _NO_UNIT.search(unit) else (number, unit)
     if (match := _PLAIN.match(text)) and not _NO_UNIT.search(unit := _clean(match["unit"])):
         first = re.split(r"[\s^/*.({]", match["unit"], maxsplit=1)[0]
         letter = first in _LETTERS and match["gap"] and _NUMERAL.fullmatch(match["number"])
         word = match["gap"] and len(first) >= 3 and first not in _FUNCTIONS
         if letter or word or first in _SHORT:
-            return Amount(match["number"].strip(), unit)
-    return Amount(text)
+            return match["number"].strip(), unit
+    return text, ""
 
 
 def _clean(unit: str) -> str:
     """A unit's text without fonts and braces: `\\mathrm{cm/s^2}` is `cm/s^2`."""
     unit = re.sub(_FONT + r"\s*", "", unit)
-    unit = re.sub(
-        r"(?<![A-Za-z])degrees?\s+([cCfFK])(?:elsius|ahrenheit)?\b", lambda m: f"deg{m[1].upper()}", unit
-    )
-    unit = re.sub(r"\\degree\s*\{?\s*([CFK])\b\}?", r" deg\1", unit)
+    degree = re.compile(r"(?:\\degree\s*\{?\s*|(?<![A-Za-z])degrees?\s+)([cCfFK])(?:elsius|ahrenheit)?\b\}?")
+    unit = degree.sub(lambda m: f" deg{m[1].upper()}", unit)
     for command, name in (("\\degree", "degree"), ("\\Omega", "ohm"), ("\\mu", "micro"), ("\\%", "%")):
         unit = unit.replace(command, name)
     unit = re.sub(r"\s+", " ", re.sub(r"[{}~$]|\\[,;:! ]?", " ", unit))
     return unit.replace("^ ", "^").replace(" ^", "^").strip(" .,")
-
-
-def is_percent(unit: str) -> bool:
-    return unit.lower() in _PERCENT
-
-
-def is_generic(unit: str) -> bool:
-    """Words that stand for no particular unit: "square units", a measure word of another language."""
-    return _GENERIC.fullmatch(unit.lower()) is not None
 
 
 def _conversion(unit: str, other: str) -> tuple[float, float] | None:
@@ -170,9 +155,9 @@ def _pint(unit: str) -> Any:
 
 def same_amount(a: Amount, b: Amount) -> bool:
     """Whether two numbers with or without units are equal; a unit that one leaves out is the other's."""
-    if is_percent(a.unit) or is_percent(b.unit):
+    if "%" in (a.unit, b.unit):
         return _same_percent(a, b)
-    if is_generic(a.unit) or is_generic(b.unit) or a.unit == b.unit:
+    if not a.unit or not b.unit or a.unit == b.unit:
         return same_expression(a.number, b.number) or _same_angle(a, b) or _same_angle(b, a)
     conversion = _conversion(a.unit, b.unit)
     if conversion == (1.0, 0.0):
@@ -181,9 +166,9 @@ def same_amount(a: Amount, b: Amount) -> bool:
 
 
 def _same_percent(a: Amount, b: Amount) -> bool:
-    if is_percent(a.unit) and is_percent(b.unit):
+    if a.unit == b.unit:
         return same_expression(a.number, b.number)
-    share, bare = (a, b) if is_percent(a.unit) else (b, a)
+    share, bare = (a, b) if a.unit == "%" else (b, a)
     value = number(bare.number) if _NUMERAL.fullmatch(bare.number) else None
     scale = 1 if value is not None and in_percent(value) else 100
     return not bare.unit and same_expression(f"({share.number})/{scale}", bare.number)
@@ -198,9 +183,9 @@ def _same_angle(degrees: Amount, other: Amount) -> bool:
 
 def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
     """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do."""
-    if is_percent(a.unit) != is_percent(b.unit):
+    if (a.unit == "%") != (b.unit == "%"):
         return False
-    conversion = (1.0, 0.0) if is_generic(a.unit) or is_generic(b.unit) else _conversion(a.unit, b.unit)
+    conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
     if conversion is None or (a.number.isdigit() and b.number.isdigit() and conversion == (1.0, 0.0)):
         return False
     if _converted(a.number, conversion, b.number, tolerance):

@@ -18,17 +18,15 @@ from typing import Any
 
 import mpmath
 
-from rlkit.domains.math.parse import Node, TooBig, Unreadable, parse, split, work
+from rlkit.domains.math.parse import Node, TooBig, Unreadable, parse, split, take_steps
 
 _DIGITS = 40
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
-_RESOLVED = 10**40  # above this, 40 digits do not tell a number from its neighbour
 _DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
 _SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
-_MAX_EXPONENT = 10**15
-_MAX_TERMS = 2_000  # of a sum or product
+_LARGEST = 10**15  # argument of a function
 _POINTS = 4
 _WHOLE = ("n", "k", "m")  # symbols that stand for whole numbers by convention
 _UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
@@ -41,70 +39,60 @@ def value(node: Node, point: Point) -> Any:
     """The value at a point: a Fraction where arithmetic is exact, else mpmath's number.
 
     Raises:
-        TooBig: a power, factorial or sum beyond what is computed.
+        TooBig: a value with more digits than are computed.
         ArithmeticError, ValueError, KeyError: undefined at this point.
     """
     kind, *parts = node
-    work().take()
+    take_steps()
     if kind == "num":
         return parts[0]
     if kind == "sym":
         return _CONSTANTS[parts[0]]() if parts[0] in _CONSTANTS else point[parts[0]]
-    if kind in ("sum", "prod"):
-        name, low, high, body = parts
-        start, end = (int(mpmath.nint(value(bound, point))) for bound in (low, high))
-        if end - start > _MAX_TERMS:
-            raise TooBig
-        values = [value(body, {**point, name: Fraction(i)}) for i in range(start, end + 1)]
-        kind = {"sum": "add", "prod": "mul"}[kind]
-    else:
-        values = [value(part, point) for part in parts if isinstance(part, tuple)]
-    if kind == "fn":
-        work().take(10)
-        name, values = parts[0], [_float(v) for v in values]
-        if name not in _OF_LARGE and any(abs(v) > _MAX_EXPONENT for v in values):
-            raise TooBig
-        return point["log"](*values) if name == "log" and "log" in point else _FUNCTIONS[name](*values)
-    if not all(isinstance(v, Fraction) for v in values):
+    values = [value(part, point) for part in parts if isinstance(part, tuple)]
+    if kind == "fn" or not all(isinstance(v, Fraction) for v in values):
         values = [_float(v) for v in values]
+    if kind == "fn":
+        take_steps(10)
+        if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
+            raise TooBig
+        return (
+            point["log"](*values) if parts[0] == "log" and "log" in point else _FUNCTIONS[parts[0]](*values)
+        )
     if kind in _UNARY:
-        return _sized(_UNARY[kind](values[0]))
-    return reduce(lambda a, b: _sized(_BINARY[kind](a, b)), values)
-
-
-def _sized(number: Any) -> Any:
-    """A fraction with many digits as mpmath's number, which has 40."""
-    if not isinstance(number, Fraction):
-        return number
-    work().take(_bits(number) // 100)
-    return number if _bits(number) <= _most_bits(number) else _float(number)
-
-
-def _float(number: Any) -> Any:
-    """As mpmath's number; of a long integer the first digits alone, since mpmath takes the square of its length."""
-    if not isinstance(number, Fraction):
-        return number
-    shift = max(0, number.numerator.bit_length() - 2000)
-    return mpmath.ldexp(mpmath.mpf(number.numerator >> shift), shift) / number.denominator
+        return _UNARY[kind](values[0])
+    return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
 
 
 def _bits(number: Fraction) -> int:
     return max(number.numerator.bit_length(), number.denominator.bit_length())
 
 
-def _most_bits(number: Fraction) -> int:
-    return _MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS
+def _checked(number: Any) -> Any:
+    if isinstance(number, Fraction):
+        bits = _bits(number)
+        take_steps(bits // 100)
+        if bits > (_MAX_BITS if number.denominator == 1 else _MAX_FRACTION_BITS):
+            raise TooBig
+    return number
+
+
+def _float(number: Any) -> Any:
+    if not isinstance(number, Fraction):
+        return number
+    if _bits(number) > _MAX_FRACTION_BITS:
+        raise TooBig  # mpmath takes the square of the length
+    return mpmath.mpf(number.numerator) / number.denominator
 
 
 def _power(base: Any, exponent: Any) -> Any:
     if base == 0 and mpmath.re(exponent) <= 0:
         raise ZeroDivisionError
     if isinstance(base, Fraction) and exponent.denominator == 1:
-        most = _most_bits(base) if exponent >= 0 else _MAX_FRACTION_BITS
-        if abs(exponent) * _bits(base) <= most:
-            return base ** int(exponent)
+        if abs(exponent) * _bits(base) > _MAX_BITS:
+            raise TooBig
+        return base ** int(exponent)
     base, exponent = _float(base), _float(exponent)
-    if abs(exponent) > _MAX_EXPONENT or abs(mpmath.log(abs(base) or 1)) > _MAX_EXPONENT:
+    if abs(exponent) > _LARGEST or abs(mpmath.log(abs(base) or 1)) > _LARGEST:
         raise TooBig
     if base.imag == 0 and base.real < 0 and exponent.imag == 0:
         root = mpmath.nint(1 / exponent.real)
@@ -114,12 +102,10 @@ def _power(base: Any, exponent: Any) -> Any:
 
 
 def _factorial(n: Any) -> Any:
-    if isinstance(n, Fraction) and n.denominator == 1 and 0 <= n <= 2000:
-        return Fraction(math.factorial(int(n)))
-    work().take(10)
-    if abs(n) > 10**9:
+    take_steps(10)
+    if abs(n) > 2000:
         raise TooBig
-    return mpmath.factorial(_float(n))
+    return Fraction(math.factorial(int(n))) if n == int(n) else mpmath.factorial(_float(n))
 
 
 def _whole(function: Callable[..., int]) -> Callable[..., Any]:
@@ -129,8 +115,8 @@ def _whole(function: Callable[..., int]) -> Callable[..., Any]:
 _CONSTANTS: dict[str, Callable[[], Any]] = {
     "pi": lambda: +mpmath.pi, "e": lambda: +mpmath.e, "i": lambda: mpmath.mpc(0, 1), "infty": lambda: mpmath.inf,
 }  # fmt: skip
-_BINARY: dict[str, Callable[..., Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
-_UNARY: dict[str, Callable[..., Any]] = {"neg": operator.neg, "inv": lambda x: 1 / x, "fact": _factorial}
+_UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "inv": lambda x: 1 / x, "fact": _factorial}
+_BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "cot": mpmath.cot, "sec": mpmath.sec,
     "csc": mpmath.csc, "arcsin": mpmath.asin, "arccos": mpmath.acos, "arctan": mpmath.atan,
@@ -142,26 +128,19 @@ _OF_LARGE = {"abs", "ln", "log", "lg", "max", "min", "gcd", "lcm"}  # functions 
 
 
 def symbols(*nodes: Node) -> set[str]:
-    """Names of the unknowns of expressions (not pi, e, i, infinity and the index of a sum)."""
+    """Names of the unknowns of expressions (not pi, e, i and infinity)."""
     found: set[str] = set()
-    for node in nodes:
-        kind, *parts = node
-        if kind == "sym":
-            found |= {parts[0]} - _CONSTANTS.keys()
-        elif kind in ("sum", "prod"):
-            found |= symbols(parts[1], parts[2]) | (symbols(parts[3]) - {parts[0]})
-        else:
-            found |= symbols(*(part for part in parts if isinstance(part, tuple)))
+    for kind, *parts in nodes:
+        found |= (
+            {parts[0]} - _CONSTANTS.keys()
+            if kind == "sym"
+            else symbols(*(p for p in parts if isinstance(p, tuple)))
+        )
     return found
 
 
-def _points(names: set[str]) -> Iterator[dict[str, Any]]:
-    """Fixed sample points, one if there are no names; the first is all positive, later ones have mixed signs."""
-    for index in range(100 if names else 1):
-        yield {name: _coordinate(name, index) for name in sorted(names)}
-
-
 def _coordinate(name: str, index: int) -> Fraction:
+    """A symbol's value at a fixed sample point; all are positive at the first, later points have mixed signs."""
     digest = hashlib.sha256(f"{name}/{index}".encode()).digest()
     if name in _WHOLE:
         return Fraction(1 + index + digest[0] % 3)
@@ -170,11 +149,12 @@ def _coordinate(name: str, index: int) -> Fraction:
 
 
 def _samples(nodes: tuple[Node, ...], extra: Point | None = None) -> Iterator[list[Any]]:
-    """The expressions' values at the points where all are defined; real ones are preferred."""
-    complex_ones = []
-    for point in _points(symbols(*nodes)):
+    """The expressions' values at up to 100 points where all are defined, at one without symbols; real ones first."""
+    complex_ones, names = [], symbols(*nodes)
+    for index in range(100 if names else 1):
+        point = {name: _coordinate(name, index) for name in names} | dict(extra or {})
         try:
-            found = [value(node, {**point, **(extra or {})}) for node in nodes]
+            found = [value(node, point) for node in nodes]
         except TooBig:
             raise
         except _UNDEFINED:
@@ -208,13 +188,6 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
                 found = list(islice(_samples((a, b), extra), _POINTS))
                 if not found or not all(close(x, y) or _tiny(x, y, digits) for x, y in found):
                     return False
-            x, y = found[0]
-            if (
-                not (isinstance(x, Fraction) and isinstance(y, Fraction))
-                and abs(x) > _RESOLVED
-                and not symbols(a, b)
-            ):
-                return _same_parts(a, b)
             if all(close(x, y) for x, y in found):
                 return True
         return True
@@ -236,16 +209,12 @@ def _same_parts(a: Node, b: Node) -> bool:
 
 def number(text: str) -> Any:
     """The real value of an expression without unknowns, as mpmath's number; None for anything else."""
-    known = work().numbers
-    if text not in known:
-        try:
-            with mpmath.workdps(_DIGITS):
-                found = _float(value(parse(text), {}))
-                real = found == found and abs(found.imag) <= _EQUAL * abs(found)
-                known[text] = found.real if real else None
-        except (*_UNDEFINED, RecursionError):
-            known[text] = None
-    return known[text]
+    try:
+        with mpmath.workdps(_DIGITS):
+            found = _float(value(parse(text), {}))
+            return found.real if found == found and abs(found.imag) <= _EQUAL * abs(found) else None
+    except (*_UNDEFINED, RecursionError):
+        return None
 
 
 def same_expression(a: str, b: str) -> bool:
@@ -301,15 +270,10 @@ def same_antiderivative(a: str, b: str, constant: str) -> bool:
             return False
         with mpmath.workdps(_DIGITS):
             zero, one = (list(islice(_samples((left, right), {constant: Fraction(c)}), 5)) for c in (0, 1))
-            added = [
-                y - x for at_0, at_1 in zip(zero, one, strict=True) for x, y in zip(at_0, at_1, strict=True)
-            ]
-            apart = [_float(x - y) for x, y in zero]
-            return (
-                len(apart) > 2
-                and all(close(step, 1) for step in added)
-                and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(apart[0])) for d in apart)
-            )
+            rows = [(x, y, x1 - x, y1 - y) for (x, y), (x1, y1) in zip(zero, one, strict=True)]
+            apart = [_float(x - y) for x, y, _, _ in rows]
+            added = all(close(step, 1) for row in rows for step in row[2:])
+            return added and len(rows) > 2 and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(d)) for d in apart)
     except (Unreadable, *_UNDEFINED):
         return False
 
@@ -319,8 +283,9 @@ def same_antiderivative(a: str, b: str, constant: str) -> bool:
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _HOLDS: dict[str, Callable[[int], bool]] = {
     "<": lambda sign: sign < 0, ">": lambda sign: sign > 0, "\\ne": lambda sign: sign != 0,
-    "\\le": lambda sign: sign <= 0, "\\ge": lambda sign: sign >= 0,
+    "\\le": lambda sign: sign <= 0, "\\ge": lambda sign: sign >= 0, "=": lambda sign: sign == 0,
 }  # fmt: skip
+_VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
     r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
 )
@@ -335,6 +300,7 @@ _ALL = re.compile(
 )
 _EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|besides|excluding|but not|but|without)\b")
 _BOTH_SIGNS = re.compile(r"(\\?[A-Za-z]+\s*\\ne)\s*\\pm\s*([^,;<>=]+)$")
+_MEMBER = "\\omicron"  # the variable of a set that names none
 _LONGEST, _MOST = 2000, 60  # characters of a set; parts of it
 
 
@@ -394,7 +360,10 @@ def _read(text: str) -> RealSet | None:
         if signs:
             return _combined([_read(part) for part in parts], combine)
     if match := _MINUS.search(text):
-        return _without(_read(text[: match.start()]), text[match.end() :])
+        points = re.sub(r"\\?[A-Za-z]\s*(?:=|\\ne)", "", text[match.end() :])
+        left_out = _read(points if points.startswith("\\{") else f"\\{{{points}\\}}")
+        whole = _read(text[: match.start()])
+        return _combined([whole, left_out], lambda inside: next(inside) and not next(inside))
     parts, signs = split(text, {",", ";", "\\and"})
     return _conditions([part for part in parts if part]) if signs else _single(text)
 
@@ -420,69 +389,40 @@ def _conditions(parts: list[str]) -> RealSet | None:
     return _combined(found, any)
 
 
-def _points_listed(text: str) -> tuple[Any, ...] | None:
-    """The numbers of `1, 2`, `\\{1, 2\\}` or `x = 1`; None for anything else."""
-    text = text.strip(" .").removeprefix("\\{").removesuffix("\\}")
-    parts = [p for p in split(text, {",", ";", "\\and", "\\or"})[0] if p]
-    found = tuple(number(re.sub(r"^\\?[A-Za-z]\s*(?:=|\\ne)\s*", "", part)) for part in parts)
-    return None if not found or None in found else found
-
-
-def _listed(points: tuple[Any, ...], x: Any) -> bool:
-    return any(close(x, point) for point in points)
-
-
-def _without(whole: RealSet | None, text: str) -> RealSet | None:
-    points = _points_listed(text)
-    if whole is None or points is None:
-        return None
-    return RealSet(lambda x: whole.contains(x) and not _listed(points, x), whole.ends + points, whole.name)
-
-
 def _single(text: str) -> RealSet | None:
     if re.fullmatch(r"\\mathbb ?\{R\}", text):
         return RealSet(lambda x: True)
     operands, operators = split(text, RELATIONS)
     if operators == ["\\in"]:
-        found, name = _read(operands[1]), _symbol(operands[0])
-        return replace(found, name=name, bare=False) if found and name else None
+        found, name = _read(operands[1]), operands[0].removeprefix("\\")
+        return replace(found, name=name, bare=False) if found and _VARIABLE.fullmatch(name) else None
     if operators:
-        pairs = zip(operands, operators, operands[1:], strict=False)
-        return (
-            _combined([_inequality(*pair) for pair in pairs], all)
-            if set(operators) <= _HOLDS.keys()
-            else None
-        )
-    if text.startswith("\\{") and text.endswith("\\}") and (points := _points_listed(text)):
-        return RealSet(lambda x: _listed(points, x), points, bare=True)
-    if len(text) > 2 and text[0] in "[(]" and text[-1] in "])[":
-        bounds = [number(re.sub(r"^\+\s*(?=\\infty)", "", part)) for part in split(text[1:-1], {",", ";"})[0]]
-        if len(bounds) == 2 and None not in bounds and bounds[0] <= bounds[1]:  # (3, 2) is a point
-            low, high = bounds
-            closed = [
-                bound for bound, sign in zip(bounds, (text[0] == "[", text[-1] == "]"), strict=True) if sign
-            ]
-            return RealSet(
-                lambda x: _listed(tuple(closed), x) or (low < x < high and not _listed((low, high), x)),
-                (low, high),
-                bare=True,
-            )
-    return None
+        return None if "=" in operators else _chain(operands, operators)
+    if text.startswith("\\{") and text.endswith("\\}"):
+        points = [part for part in split(text[2:-2], {",", ";", "\\and"})[0] if part]
+        found = _combined([_inequality(_MEMBER, "=", point) for point in points], any)
+        return replace(found, name="", bare=True) if found else None
+    bounds = split(text[1:-1], {",", ";"})[0]
+    if not re.fullmatch(r"[\[(\]].+[\])\[]", text) or len(bounds) != 2:
+        return None
+    found = _chain(
+        [bounds[0], _MEMBER, bounds[1].removeprefix("+")],
+        ["\\le" if text[0] == "[" else "<", "\\le" if text[-1] == "]" else "<"],
+    )
+    if found is None or not any(map(found.contains, _probes(found.ends))):
+        return None  # (3, 2) is a point
+    return replace(found, name="", bare=text[0] != "]" and text[-1] != "[")
 
 
-def _symbol(text: str) -> str:
-    """The name of a variable, "" for anything else."""
-    try:
-        node = parse(text)
-    except Unreadable:
-        return ""
-    return node[1] if node[0] == "sym" and symbols(node) else ""
+def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
+    pairs = zip(operands, operators, operands[1:], strict=False)
+    return _combined([_inequality(*pair) for pair in pairs], all)
 
 
 def _inequality(left: str, operator: str, right: str) -> RealSet | None:
     """One condition on one variable, linear but for an absolute value on either side."""
     try:
-        nodes = parse(left), parse(right)
+        holds, nodes = _HOLDS[operator], (parse(left), parse(right))
         (name,) = symbols(*nodes)
         sides = [[n[2], ("neg", n[2])] if n[:2] == ("fn", "abs") else [n] for n in nodes]
         ends = tuple(x for a, b in product(*sides) for x in _roots(("add", a, ("neg", b)), name))
@@ -491,7 +431,7 @@ def _inequality(left: str, operator: str, right: str) -> RealSet | None:
 
     def contains(x: Any) -> bool:
         a, b = (_float(value(node, {name: x})) for node in nodes)
-        return _HOLDS[operator](0 if close(a, b) else 1 if a > b else -1)
+        return holds(0 if close(a, b) else 1 if a > b else -1)
 
     return RealSet(contains, ends, name)
 
