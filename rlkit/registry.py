@@ -95,7 +95,7 @@ def plugin_versions(files: Iterable[str]) -> dict[str, str]:
 class Component(BaseModel):
     """A frozen, strict pydantic class; subclasses add `kind: Literal["name"] = "name"` and fields."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), allow_inf_nan=False)
 
 
 class Registry:

@@ -10,7 +10,7 @@ from scipy.stats import binomtest, norm
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.evaluation.passk import bootstrap_mean, counts, pass_at_k, pass_rate
+from rlkit.evaluation.passk import bootstrap_mean, pass_at_k, pass_rate
 from rlkit.laws import fit_coverage
 
 
@@ -69,11 +69,6 @@ def test_what_is_not_defined_is_refused(case, message):
         pass_at_k(*case)
 
 
-def test_undefined_values_can_be_missing_but_never_one():
-    found = pass_at_k(np.array([2, 10]), np.array([0, 1]), 5, undefined="nan")
-    assert np.isnan(found[0]) and found[1] == 0.5
-
-
 def test_the_bootstrap_obeys_its_generator_and_no_other():
     x = np.random.default_rng(0).random(50)
     np.random.seed(0)
@@ -118,13 +113,6 @@ def test_no_success_and_no_failure_are_no_certainty(problems):
 def test_missing_outcomes_are_not_zeros():
     with pytest.raises(UserError, match="1 of 3 values are missing"):
         bootstrap_mean([1.0, np.nan, 0.0], rng=np.random.default_rng(0))
-
-
-def test_counts_leave_ungraded_samples_out_and_count_them():
-    rows = pd.DataFrame({"task_id": ["a"] * 4 + ["b"] * 2, "correct": [True, False, None, True, None, None]})
-    found = counts(rows).set_index("task_id")
-    assert found.loc["a"].to_dict() == {"n": 3, "c": 2, "ungraded": 1}
-    assert found.loc["b"].to_dict() == {"n": 0, "c": 0, "ungraded": 2}
 
 
 def problems(seed=0, count=300, n=500):

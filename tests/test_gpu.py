@@ -334,7 +334,7 @@ def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
             phases.append({k: v for k, v in session.metrics.items() if k.startswith("timing_s/")})
     shape, device = shape_of(c.model.path), device_named("here")
     lengths = Lengths(longest, 128)
-    predicted = memory_of(c, shape, device, True, lengths).peak
+    predicted = memory_of(c, shape, device, lengths).peak
     measured = torch.cuda.max_memory_allocated()
     predicted_time = estimate(c, "here", lengths)
     assert predicted_time is not None

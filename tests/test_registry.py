@@ -35,3 +35,12 @@ def test_a_kind_that_is_no_text_is_one_sentence(kind):
     things.register("a")(Component)
     with pytest.raises(ValueError, match="its kind is .*: write one of a"):
         things.parse({"kind": kind})
+
+
+@pytest.mark.parametrize("weight", [float("inf"), float("nan")])
+def test_a_component_has_finite_numbers(weight):
+    from rlkit.config import RunConfig
+    from rlkit.params import validate
+
+    with pytest.raises(UserError, match=r"data\.train.*weight.*finite"):
+        validate(RunConfig, {"data": {"train": [{"kind": "string_trace", "weight": weight}]}})

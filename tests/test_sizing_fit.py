@@ -109,7 +109,7 @@ def test_time_follows_bandwidth_speed_and_work():
 
 def test_the_ladder_fits_a_cpu():
     found = fit("params/quickstart.yaml", {}, "cpu")
-    assert found.fits and not found.on_gpu and "sampler: torch" in found.summary()
+    assert found.fits and not found.device.gpu and "sampler: torch" in found.summary()
 
 
 @pytest.mark.parametrize(("line", "name", "gib"), [

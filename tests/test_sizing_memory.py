@@ -68,7 +68,7 @@ def measured_update(c: RunConfig, lengths: Lengths) -> int:
 def test_the_update_of_a_ladder_model_takes_the_predicted_bytes(changes, micro_batch):
     c = config(actor__micro_batch_tokens=micro_batch, **{f"model__{k}": v for k, v in changes.items()})
     lengths = Lengths(12, 32)
-    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), False, lengths)
+    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), lengths)
     held = predicted.update_bytes - predicted.held["sampler's weights"]
     assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
 
@@ -77,7 +77,7 @@ def test_the_update_of_a_ladder_model_takes_the_predicted_bytes(changes, micro_b
 def test_with_a_critic_too(rank):
     c = config(algorithm__adv_estimator="gae", model__lora_rank=rank)
     lengths = Lengths(12, 32)
-    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), False, lengths)
+    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), lengths)
     held = predicted.update_bytes - predicted.held["sampler's weights"]
     assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
 

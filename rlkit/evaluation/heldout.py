@@ -151,34 +151,28 @@ def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationR
     """Metrics of evaluation rows. Samples that could not be graded are in no pass rate; a task left with
     fewer than k graded samples is in no pass@k."""
     held_out = [r for r in rows if r.get("suite") is None]
-    groups = {"": held_out}
-    groups |= {
-        f"/{s}": [r for r in held_out if r["data_source"] == s] for s in _names(held_out, "data_source")
-    }
-    suites = _names([r for r in rows if r.get("suite") is not None], "suite")
-    groups |= {f"/{suite}": [r for r in rows if r.get("suite") == suite] for suite in suites}
-    metrics: dict[str, float] = {
+    suites = _groups([r for r in rows if r.get("suite") is not None], "suite")
+    metrics = {
         "eval/response_length/mean": float(np.mean([r["tokens"] for r in held_out])),
         "eval/response_length/clip_ratio": float(np.mean([r["finish_reason"] == "length" for r in held_out])),
     }
-    for suffix in ("", *(f"/{suite}" for suite in suites)):
-        metrics[f"eval/error_rate{suffix}"] = float(np.mean([r["error"] is not None for r in groups[suffix]]))
-    for suffix, part in groups.items():
-        counts: dict[str, list[int]] = {}
+    for suffix, part in {"": held_out, **suites}.items():
+        metrics[f"eval/error_rate{suffix}"] = float(np.mean([r["error"] is not None for r in part]))
+    for suffix, part in {"": held_out, **_groups(held_out, "data_source"), **suites}.items():
+        tasks: dict[str, list[bool]] = {}
         for r in part:
             if r["correct"] is not None:
-                entry = counts.setdefault(r["task_id"], [0, 0])
-                entry[0] += 1
-                entry[1] += bool(r["correct"])
+                tasks.setdefault(r["task_id"], []).append(bool(r["correct"]))
         for k in pass_at:
-            rates = [pass_at_k(n, c, k) for n, c in counts.values() if n >= k]
+            rates = [pass_at_k(len(right), sum(right), k) for right in tasks.values() if len(right) >= k]
             metrics[f"eval/pass@{k}{suffix}"] = float(np.mean(rates)) if rates else float("nan")
     graded = [r for r in held_out if r["correct"] is not None]
-    interval = None
-    if graded:
-        interval = pass_rate([float(r["correct"]) for r in graded], [r["task_id"] for r in graded])
+    interval = pass_rate([r["correct"] for r in graded], [r["task_id"] for r in graded]) if graded else None
     return EvaluationResult(rows, metrics, interval)
 
 
-def _names(rows: Sequence[Mapping[str, Any]], column: str) -> list[str]:
-    return sorted({r[column] for r in rows})
+def _groups(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
+    """Rows of each value of a column, by "/value"."""
+    return {
+        f"/{value}": [r for r in rows if r[column] == value] for value in sorted({r[column] for r in rows})
+    }

@@ -1,7 +1,5 @@
 """pass@k without bias, and intervals that resample prompts instead of samples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -9,6 +7,8 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
+
+Average = Literal["macro", "micro"]
 
 
 class Interval(NamedTuple):
@@ -20,55 +20,40 @@ class Interval(NamedTuple):
     prompts: int
 
 
-def pass_at_k(n: Any, c: Any, k: Any, *, undefined: Literal["refuse", "nan"] = "refuse") -> Any:
+def pass_at_k(n: Any, c: Any, k: Any) -> Any:
     """The chance that at least one of k samples is correct, from c correct among n: 1 - C(n-c, k)/C(n, k).
 
-    Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv
-    2107.03374); stopping at the first success biases it. It is a number of one problem: average over problems
-    afterwards.
+    Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv 2107.03374);
+    stopping at the first success biases it. It is a number of one problem: average over problems afterwards.
 
     Args:
         n, c, k: integers or integer arrays that broadcast.
-        undefined: what to do where k > n: refuse, or give NaN there.
 
     Raises:
         UserError: k > n (pass@k is not defined there), c > n, k < 1, negative or fractional counts.
     """
     from scipy.special import gammaln
 
-    scalar = np.ndim(n) == np.ndim(c) == np.ndim(k) == 0
-    n, c, k = np.broadcast_arrays(*(_counts(v, name) for v, name in ((n, "n"), (c, "c"), (k, "k"))))
-    _refuse(c > n, f"c (correct) exceeds n (samples), e.g. {_first(c > n, c, n)}")
-    _refuse(k < 1, "k is below 1")
-    short = k > n
-    if undefined == "refuse":
-        _refuse(short, f"pass@k needs k samples or more, but k exceeds n (k, n = {_first(short, k, n)})")
-    wrong = n - c
-    possible = ~short & (k <= wrong)
-    kk, m = np.where(possible, k, 0), np.where(possible, wrong, 1)
-    all_wrong = np.exp(gammaln(m + 1) - gammaln(m - kk + 1) + gammaln(n - kk + 1) - gammaln(n + 1))
-    value = np.where(short, np.nan, np.where(possible, 1 - all_wrong, 1.0))
-    value = np.where(
-        ~short & (c == 0), 0.0, np.where(~short & (k == 1) & (n > 0), c / np.maximum(n, 1), value)
-    )
-    return float(value) if scalar else value
+    n, c, k = np.broadcast_arrays(*(np.asarray(value, dtype=float) for value in (n, c, k)))
+    for name, value in (("n", n), ("c", c), ("k", k)):
+        whole = np.isfinite(value) & (value >= 0) & (value == np.floor(value))
+        _refuse(~whole, f"{name} must be whole numbers from 0", value)
+    _refuse(c > n, "c (correct) exceeds n (samples)", c, n)
+    _refuse(k < 1, "k is below 1", k)
+    _refuse(k > n, "pass@k needs k samples or more, but k exceeds n", k, n)
+    possible = k <= n - c
+    kk, wrong = np.where(possible, k, 0), np.where(possible, n - c, 1)
+    all_wrong = np.exp(gammaln(wrong + 1) - gammaln(wrong - kk + 1) + gammaln(n - kk + 1) - gammaln(n + 1))
+    value = np.select(
+        [c == 0, k == 1, possible], [0.0, c / n, 1 - all_wrong], 1.0
+    )  # the first two to the last bit
+    return value if value.ndim else float(value)
 
 
-def _counts(value: Any, name: str) -> np.ndarray:
-    array = np.asarray(value, dtype=float)
-    bad = ~np.isfinite(array) | (array < 0) | (array != np.floor(array))
-    _refuse(bad, f"{name} must be whole numbers from 0")
-    return array
-
-
-def _refuse(bad: np.ndarray, what: str) -> None:
-    if np.any(bad):
-        raise UserError(f"{what}; {int(np.sum(bad))} of {np.size(bad)} values.")
-
-
-def _first(bad: np.ndarray, *arrays: np.ndarray) -> str:
-    i = np.flatnonzero(bad.ravel())
-    return ", ".join(f"{a.ravel()[i[0]]:g}" for a in arrays) if len(i) else ""
+def _refuse(bad: np.ndarray, what: str, *values: np.ndarray) -> None:
+    if bad.any():
+        first = ", ".join(f"{value[bad][0]:g}" for value in values)
+        raise UserError(f"{what} (first: {first}); {bad.sum()} of {bad.size} values.")
 
 
 def bootstrap_mean(
@@ -78,37 +63,22 @@ def bootstrap_mean(
     rng: np.random.Generator,
     draws: int = 10_000,
     level: float = 0.95,
-    average: Literal["macro", "micro"] = "macro",
+    average: Average = "macro",
 ) -> Interval:
     """The mean of per-sample outcomes with a percentile interval from resampling prompts.
 
-    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from
-    `rng` and from nothing else.
+    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from `rng` alone.
 
     Args:
         values: one number a sample; missing ones (ungraded samples) are refused.
         prompts: what identifies the prompt of each sample; None when there is one sample a prompt.
-        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples. They
-            differ where prompts have different numbers of samples.
+        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples. They differ
+            where prompts have different numbers of samples.
 
     Raises:
         UserError: no values, missing values, lengths that differ.
     """
-    x = np.asarray(values, dtype=float)
-    if not x.size:
-        raise UserError("There are no values to take the mean of: no sample was graded.")
-    if not np.all(np.isfinite(x)):
-        raise UserError(
-            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out "
-            "and count them."
-        )
-    codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts))[0]
-    if len(codes) != x.size:
-        raise UserError(f"{x.size} values but {len(codes)} prompts: give one prompt a value.")
-    size = np.bincount(codes).astype(float)
-    total = np.bincount(codes, x)
-    if average == "macro":
-        total, size = total / size, np.ones_like(size)
+    total, size = _by_prompt(values, prompts, average, sort=False)
     numerator, denominator = resample_sums(np.column_stack([total, size]), rng, draws).T
     low, high = np.quantile(numerator / denominator, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(total.sum() / size.sum()), float(low), float(high), len(size))
@@ -118,7 +88,7 @@ def pass_rate(
     correct: Sequence[float] | np.ndarray,
     prompts: Sequence[Any] | np.ndarray | None = None,
     level: float = 0.95,
-    average: Literal["macro", "micro"] = "macro",
+    average: Average = "macro",
 ) -> Interval:
     """The share of right samples with its interval, as a run, a table and a figure give it.
 
@@ -127,25 +97,13 @@ def pass_rate(
     no width, and no share has an end below that of none right.
 
     Args:
-        correct: one share a sample, 0 to 1; missing ones (ungraded samples) are refused.
-        prompts, average: as of `bootstrap_mean`.
-
-    Raises:
-        UserError: no values, or missing ones.
+        correct: one share a sample, 0 to 1.
+        prompts, average: as of `bootstrap_mean`, and so are the errors.
     """
     from scipy.stats import beta
 
-    x = np.asarray(correct, dtype=float)
-    if not x.size or not np.all(np.isfinite(x)):
-        raise UserError(
-            f"{int((~np.isfinite(x)).sum())} of {x.size} values are missing: leave ungraded samples out and count them."
-        )
-    codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts), sort=True)[0]
-    size = np.bincount(codes).astype(float)
-    total, count = np.bincount(codes, x), len(size)
-    if average == "macro":
-        total, size = total / size, np.ones(count)
-    p = float(total.sum() / size.sum())
+    total, size = _by_prompt(correct, prompts, average, sort=True)
+    p, count = float(total.sum() / size.sum()), len(size)
     # With a prompt that is all right and one that is all wrong added, there is variance where samples are all alike.
     total, size = np.append(total, [0.0, size.mean()]), np.append(size, [size.mean()] * 2)
     q = total.sum() / size.sum()
@@ -157,6 +115,22 @@ def pass_rate(
     return Interval(p, min(low, 1 - reach), max(high, reach), count)
 
 
+def _by_prompt(values: Any, prompts: Any, average: Average, sort: bool) -> tuple[np.ndarray, np.ndarray]:
+    """(prompts,) sums of the values and (prompts,) weights, in the order of the prompts' first samples, or sorted."""
+    x = np.asarray(values, dtype=float)
+    if not x.size:
+        raise UserError("There are no values to take the mean of: no sample was graded.")
+    if missing := int((~np.isfinite(x)).sum()):
+        raise UserError(
+            f"{missing} of {x.size} values are missing: leave ungraded samples out and count them."
+        )
+    codes = np.arange(x.size) if prompts is None else pd.factorize(np.asarray(prompts), sort=sort)[0]
+    if len(codes) != x.size:
+        raise UserError(f"{x.size} values but {len(codes)} prompts: give one prompt a value.")
+    size, total = np.bincount(codes).astype(float), np.bincount(codes, x)
+    return (total / size, np.ones_like(size)) if average == "macro" else (total, size)
+
+
 def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.ndarray:
     """(draws, m) sums over the rows (P, m) of each bootstrap resample of P rows."""
     count, parts = len(rows), []
@@ -165,16 +139,3 @@ def resample_sums(rows: np.ndarray, rng: np.random.Generator, draws: int) -> np.
         chosen = rng.integers(count, size=(part, count)) + count * np.arange(part)[:, None]
         parts.append(np.bincount(chosen.ravel(), minlength=part * count).reshape(part, count) @ rows)
     return np.concatenate(parts)
-
-
-def counts(evals: pd.DataFrame, by: str = "task_id") -> pd.DataFrame:
-    """n (graded samples), c (correct ones) and ungraded of each problem, from one row a sample.
-
-    Samples of different steps or runs must be selected beforehand. `evals` has a nullable column `correct`;
-    samples that could not be graded are in neither n nor c.
-    """
-    table = pd.DataFrame(
-        {by: evals[by], "n": evals["correct"].notna(), "c": evals["correct"].fillna(False).astype(bool)}
-    )
-    table["ungraded"] = ~table["n"]
-    return table.groupby(by, sort=True).sum().astype(int).reset_index()

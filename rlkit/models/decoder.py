@@ -54,12 +54,13 @@ class Prefix:
         """Prompts that were computed apart, padded to the same S."""
         if len(parts) == 1:
             return parts[0]
-        caches = ([p.keys for p in parts], [p.values for p in parts])
-        keys, values = ([torch.cat(layer) for layer in zip(*cache, strict=True)] for cache in caches)
-        last, mask, lengths = (
-            torch.cat([getattr(p, name) for p in parts]) for name in ("last", "mask", "lengths")
-        )
-        return cls(last, keys, values, mask, lengths)
+
+        def joined(name: str) -> Tensor:
+            return torch.cat([getattr(p, name) for p in parts])
+
+        keys = [torch.cat(layer) for layer in zip(*(p.keys for p in parts), strict=True)]
+        values = [torch.cat(layer) for layer in zip(*(p.values for p in parts), strict=True)]
+        return cls(joined("last"), keys, values, joined("mask"), joined("lengths"))
 
 
 @dataclass

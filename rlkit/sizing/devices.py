@@ -28,6 +28,13 @@ class Device(Section):
     """Share of both peaks that is reached."""
     per_hour: float | None = None
     """Price of one GPU-hour."""
+    gpu: bool = True
+    """Off for a machine's CPU."""
+
+    @property
+    def gpu_bytes(self) -> float | None:
+        """Bytes of the GPU's memory; None on a CPU."""
+        return self.memory_gb * 1e9 if self.gpu else None
 
 
 def _gpu(mebibytes: int, bfloat16: float, float32: float, bandwidth: float) -> Device:
@@ -65,7 +72,7 @@ def device_named(name: str, threads: int = 0) -> Device:
         speed = cpu_speed(threads or usable_cores())
         return Device(
             memory_gb=hardware()["memory"] / 1e9, flops_per_second=speed, float32_per_second=speed,
-            bytes_per_second=2e10,
+            bytes_per_second=2e10, gpu=False,
         )  # fmt: skip
     if name not in DEVICES:
         known = ("cpu", *DEVICES)

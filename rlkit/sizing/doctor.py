@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlkit.compute import Shape
 from rlkit.config import RunConfig, load
-from rlkit.errors import UserError
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.results.provenance import hardware, usable_cores
 from rlkit.samplers import VLLM_FROM, chosen
 from rlkit.sizing.devices import GIB, Device, Gpu, device_named, gpus
-from rlkit.sizing.estimate import Estimate, StepTime, estimate, step_time, trains_on_gpu
+from rlkit.sizing.estimate import Estimate, StepTime, estimate, step_time, trained_on
 from rlkit.sizing.memory import Lengths, Memory, Setting, memory_of, room, sized
 
 if TYPE_CHECKING:
@@ -93,7 +92,7 @@ def findings() -> list[Finding]:
         rows.append(Finding("verl", verl, f"trainer.backend: verl needs {missing}", GPU_EXTRA))
     else:
         rows.append(Finding("verl", verl, "trainer.backend: verl works, for models past one GPU"))
-    return [*rows, _sandbox()]
+    return rows
 
 
 def version(package: str) -> str | None:
@@ -136,20 +135,6 @@ def cuda_problem() -> str:
     return said.splitlines()[-1] if done.returncode else ""
 
 
-def _sandbox() -> Finding:
-    from rlkit.rewards.sandbox.levels import choose, problem_of
-
-    try:
-        name = choose()
-    except UserError:
-        name = "none"
-    if name == "bubblewrap":
-        return Finding("sandbox", name, "programs of the policy run without network, on a read-only system")
-    follows = "weaker: see below" if name == "rlimits" else "code tasks cannot be graded"
-    missing = "not installed" in (problem_of("bubblewrap") or "")
-    return Finding("sandbox", name, follows, "apt-get install bubblewrap" if missing else "see below")
-
-
 @dataclass(frozen=True)
 class Fit:
     """A run on a device: memory and seconds by part, and the changes that make it fit (None: nothing known does)."""
@@ -158,7 +143,6 @@ class Fit:
     shape: Shape
     device: Device
     name: str
-    on_gpu: bool
     lengths: Lengths
     memory: Memory
     estimate: Estimate
@@ -169,7 +153,7 @@ class Fit:
     @property
     def room(self) -> float:
         """Bytes of the device that a run can fill."""
-        return room(self.device, self.on_gpu)
+        return room(self.device)
 
     @property
     def fits(self) -> bool:
@@ -183,14 +167,13 @@ class Fit:
     def summary(self) -> str:
         """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
         c, m, expected = self.config, self.memory, self.estimate.lengths
-        gpu = self.device.memory_gb * 1e9 if self.on_gpu else None
         kind = f"LoRA rank {c.model.lora_rank}" if c.model.lora_rank else "all weights"
         where = "this machine" if self.name == "here" else self.name
         lines = [
             f"{c.model.path}: {self.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
             f"({self.device.memory_gb * 1e9 / GIB:.0f} GiB)",
             f"{c.data.train_batch_size} prompts of {self.lengths.prompt} tokens × {c.rollout.n} responses of "
-            f"{self.lengths.response}; sampler: {chosen(c, self.shape, gpu)[0]}",
+            f"{self.lengths.response}; sampler: {chosen(c, self.shape, self.device.gpu_bytes)[0]}",
             "", f"{'memory':<28}{'GiB':>9}",
         ]  # fmt: skip
         for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
@@ -209,12 +192,12 @@ class Fit:
     def verdict(self) -> str:
         """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
         peak, room = self.memory.peak / GIB, self.room / GIB
-        tokens = self.config.actor.pass_tokens(self.on_gpu)
+        tokens = self.config.actor.pass_tokens(self.device.gpu)
         if self.fits:
             largest = max(self.largest_micro_batch or 0, tokens)
             more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
             changed = _with_passes(self.config, largest)
-            setting = Setting.of(changed, self.shape, self.on_gpu)
+            setting = Setting.of(changed, self.shape, self.device.gpu)
             faster = step_time(changed, setting, self.device, self.estimate.lengths).total
             if faster < WORTH * self.step.total:
                 more += f", with which a step would take {faster:.3g} s instead of {self.step.total:.3g}"
@@ -260,19 +243,18 @@ def fit(
 def fit_run(config: RunConfig, name: str = "here", lengths: Lengths | None = None) -> Fit:
     """`fit` of a RunConfig: memory for the longest prompts and responses that it allows, seconds for those that are to
     be expected, or both for `lengths`; on the CPU where it or the machine asks for that."""
-    on_gpu = trains_on_gpu(config, name)
-    shape, device = shape_of(config.model.path), device_named(name if on_gpu else "cpu")
-    config = sized(config, shape, device, on_gpu)
-    time, limit = estimate(config, name, lengths), room(device, on_gpu)
+    shape, device = shape_of(config.model.path), device_named(trained_on(config, name))
+    config, limit = sized(config, shape, device), room(device)
+    time = estimate(config, name, lengths)
     assert time is not None  # the shape is known
     lengths = lengths or Lengths.limits(config)
 
     def fits(c: RunConfig) -> bool:
-        return memory_of(c, shape, device, on_gpu, lengths).peak <= limit
+        return memory_of(c, shape, device, lengths).peak <= limit
 
-    memory, largest = memory_of(config, shape, device, on_gpu, lengths), _largest(config, lengths, fits)
+    memory, largest = memory_of(config, shape, device, lengths), _largest(config, lengths, fits)
     changes = {} if memory.peak <= limit else _changes(config, lengths, fits)
-    return Fit(config, shape, device, name, on_gpu, lengths, memory, time, largest, changes)
+    return Fit(config, shape, device, name, lengths, memory, time, largest, changes)
 
 
 def _with(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:

@@ -103,16 +103,15 @@ def estimate(config: RunConfig, device: str = "here", lengths: Lengths | None = 
         shape = shape_of(config.model.path)
     except UserError:
         return None
-    on_gpu = trains_on_gpu(config, device)
-    card = device_named(device if on_gpu else "cpu", config.trainer.num_threads)
-    config, lengths = sized(config, shape, card, on_gpu), lengths or expected_lengths(config)
-    s, steps, e = Setting.of(config, shape, on_gpu), config.trainer.total_training_steps, config.evaluation
+    card = device_named(trained_on(config, device), config.trainer.num_threads)
+    config, lengths = sized(config, shape, card), lengths or expected_lengths(config)
+    s, steps, e = Setting.of(config, shape, card.gpu), config.trainer.total_training_steps, config.evaluation
     evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
     step, prompts, n = step_time(config, s, card, lengths), config.data.train_batch_size, config.rollout.n
     sampled = steps * s.shape.forward(_work(lengths, prompts, n))
     sampled += evaluations * s.shape.forward(_work(lengths, e.size, e.n))
-    vllm = chosen(config, shape, card.memory_gb * 1e9 if on_gpu else None)[0] == "vllm"
-    start = START + s.item * shape.parameters / LOADED + on_gpu * (COMPILING * s.compiled + ENGINE * vllm)
+    vllm = chosen(config, shape, card.gpu_bytes)[0] == "vllm"
+    start = START + s.item * shape.parameters / LOADED + card.gpu * (COMPILING * s.compiled + ENGINE * vllm)
     evaluation = _rollout(config, s, card, lengths, e.size * e.n) + _grading(config, e.size * e.n)
     flops = steps * step.update_flops + sampled
     return Estimate(step, steps, evaluation, evaluations, start, flops, lengths)
@@ -132,10 +131,10 @@ def estimate_warm_start(config: RunConfig) -> tuple[float, float] | None:
     return w.steps * found.step.update_flops, w.steps * (found.step.phases["update"] + HOST * w.batch_size)
 
 
-def trains_on_gpu(config: RunConfig, device: str) -> bool:
-    """Whether a run trains on a GPU where it is told to be on `device`."""
+def trained_on(config: RunConfig, device: str) -> str:
+    """The device that a run trains on where it is told to be on `device`: that, or the CPU."""
     gpu = bool(hardware()["gpus"]) if device == "here" else device != "cpu"
-    return gpu and config.trainer.device != "cpu"
+    return device if gpu and config.trainer.device != "cpu" else "cpu"
 
 
 def expected_lengths(config: RunConfig) -> Lengths:
@@ -234,7 +233,7 @@ def _time(flops: float, s: Setting, device: Device, p: Pass, times: int, launche
 def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, total: int) -> float:
     """Seconds of sampling `total` answers: every token goes through the products, reads each sequence's cache, and is
     drawn from the logits; those that have ended cost nothing, but steps are made until the longest has."""
-    sampler, _ = chosen(config, s.shape, device.memory_gb * 1e9 if s.on_gpu else None)
+    sampler, _ = chosen(config, s.shape, device.gpu_bytes)
     rows, bandwidth = min(total, together(config)), BANDWIDTH * device.bytes_per_second
     running = rows * min(1.0, PADDED_ROWS * lengths.response / lengths.longest)
     products = 2 * s.shape.parameters * running / _products_per_second(s, device)

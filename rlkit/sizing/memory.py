@@ -213,48 +213,41 @@ class Memory:
         return max(self.rollout_bytes, self.update_bytes)
 
 
-def memory_of(
-    config: RunConfig, shape: Shape, device: Device, on_gpu: bool, lengths: Lengths | None = None
-) -> Memory:
-    """Memory of a run with the local trainer.
-
-    Args:
-        on_gpu: the run is on `device`, a GPU; otherwise on a CPU.
-        lengths: of the longest prompt and response; default: the config's limits.
-    """
-    s, lengths = Setting.of(config, shape, on_gpu), lengths or Lengths.limits(config)
+def memory_of(config: RunConfig, shape: Shape, device: Device, lengths: Lengths | None = None) -> Memory:
+    """Memory of a run with the local trainer, for prompts and responses of `lengths` (default: the config's limits)."""
+    s, lengths = Setting.of(config, shape, device.gpu), lengths or Lengths.limits(config)
     held = trainer_held(config, s)
-    if chosen(config, shape, device.memory_gb * 1e9 if on_gpu else None)[0] == "vllm":
+    if chosen(config, shape, device.gpu_bytes)[0] == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
         sampler_held, rollout = _torch(config, s, lengths)
     p = Pass.of(config, lengths, s)
     update = _update(config, s, p)
-    if captures(config, on_gpu, shape.parameters):  # what a captured pass needs stays its own
+    if captures(config, device.gpu, shape.parameters):  # what a captured pass needs stays its own
         held["captured passes"] = sum(pass_parts(s, p).values())
         update = {"gradients": FLOAT * s.trained}
     return Memory(held | sampler_held, rollout, update)
 
 
-def sized(config: RunConfig, shape: Shape, device: Device, on_gpu: bool) -> RunConfig:
+def sized(config: RunConfig, shape: Shape, device: Device) -> RunConfig:
     """The config with the `actor.micro_batch_tokens` that its passes will have on a GPU where they are unset: what they
     begin with, halved until it fits as the trainer halves it."""
     actor = config.actor
-    if not on_gpu or actor.micro_batch_tokens or actor.ppo_micro_batch_size:
+    if not device.gpu or actor.micro_batch_tokens or actor.ppo_micro_batch_size:
         return config
-    tokens, limit = actor.pass_tokens(on_gpu), room(device, on_gpu)
+    tokens, limit = actor.pass_tokens(device.gpu), room(device)
     longest = config.data.max_prompt_length + config.data.max_response_length
     while True:
         update = {"micro_batch_tokens": tokens}
         config = config.model_copy(update={"actor": actor.model_copy(update=update)})
-        if tokens <= longest or memory_of(config, shape, device, on_gpu).update_bytes <= limit:
+        if tokens <= longest or memory_of(config, shape, device).update_bytes <= limit:
             return config
         tokens //= 2
 
 
-def room(device: Device, on_gpu: bool) -> float:
+def room(device: Device) -> float:
     """Bytes that a run can fill: less what the CUDA context takes and fragmentation loses."""
-    return USABLE * (device.memory_gb * 1e9 - (CONTEXT if on_gpu else 0))
+    return USABLE * (device.memory_gb * 1e9 - CONTEXT * device.gpu)
 
 
 def offloads(config: RunConfig, s: Setting) -> bool:

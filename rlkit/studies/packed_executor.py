@@ -63,7 +63,7 @@ class PackedExecutor:
         except UserError:
             return math.inf
         largest = Device(memory_gb=max(card.room for card in self.cards) / 1e9)
-        return memory_of(sized(config, shape, largest, on_gpu=True), shape, largest, on_gpu=True).peak
+        return memory_of(sized(config, shape, largest), shape, largest).peak
 
     def start(self, work: Work) -> LocalJob | None:
         """Start it on the card with the most room; None where it has to wait. One that no empty card would hold is

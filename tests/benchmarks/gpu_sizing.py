@@ -44,7 +44,7 @@ def steps(changes: dict[str, Any]) -> dict[str, Any]:
     cost = estimate(config, name, lengths)
     assert cost is not None
     shape = shape_of(config.model.path)
-    memory = memory_of(config, shape, device_named(name), device() == "cuda", lengths)
+    memory = memory_of(config, shape, device_named(name), lengths)
     peak = torch.cuda.max_memory_allocated() if device() == "cuda" else 1
     torch.cuda.empty_cache()
     if device() == "cuda":

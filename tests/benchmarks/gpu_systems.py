@@ -203,7 +203,7 @@ def step_rlkit(case: dict, changes: dict) -> dict:
 
     card = torch.cuda.get_device_name()
     peak = next((v for k, v in PEAK.items() if k in card), float("nan"))
-    predicted = memory_of(config, shape_of(config.model.path), device_named("here"), True, longest)
+    predicted = memory_of(config, shape_of(config.model.path), device_named("here"), longest)
     result |= {"predicted_gib": predicted.peak / 2**30}
     if not sleeps:  # otherwise torch counts the engine and the update together
         result |= {"allocated_gib": torch.cuda.max_memory_allocated() / 2**30}
