@@ -63,34 +63,20 @@ class Prefix:
         return cls(joined("last"), keys, values, joined("mask"), joined("lengths"))
 
 
-@dataclass
 class Block:
-    """One layer as functions of activations; linear layers that share an input are one product."""
+    """A Hugging Face decoder layer as functions of activations, which computes in `dtype`; linear layers that share an
+    input are one product."""
 
-    input_norm: Norm
-    qkv: Product
-    q_norm: Norm | None
-    k_norm: Norm | None
-    output: Product
-    post_norm: Norm
-    gate_up: Product
-    down: Product
-
-    @classmethod
-    def of(cls, layer: Any, dtype: torch.dtype, frozen: bool) -> "Block":
-        """A Hugging Face decoder layer as a Block that computes in `dtype`."""
+    def __init__(self, layer: Any, dtype: torch.dtype, frozen: bool) -> None:
         attn, mlp, size = layer.self_attn, layer.mlp, layer.self_attn.head_dim
-        q_norm, k_norm = getattr(attn, "q_norm", None), getattr(attn, "k_norm", None)  # Qwen3
-        return cls(
-            input_norm=norm_of(layer.input_layernorm, frozen),
-            qkv=Product([attn.q_proj, attn.k_proj, attn.v_proj], dtype, frozen, (size, size, 0)),
-            q_norm=None if q_norm is None else norm_of(q_norm, frozen, size),
-            k_norm=None if k_norm is None else norm_of(k_norm, frozen, size),
-            output=Product([attn.o_proj], dtype, frozen),
-            post_norm=norm_of(layer.post_attention_layernorm, frozen),
-            gate_up=Product([mlp.gate_proj, mlp.up_proj], dtype, frozen),
-            down=Product([mlp.down_proj], dtype, frozen),
-        )
+        norms = (getattr(attn, name, None) for name in ("q_norm", "k_norm"))  # Qwen3's
+        self.q_norm, self.k_norm = (n and norm_of(n, frozen, size) for n in norms)
+        self.input_norm = norm_of(layer.input_layernorm, frozen)
+        self.qkv = Product([attn.q_proj, attn.k_proj, attn.v_proj], dtype, frozen, (size, size, 0))
+        self.output = Product([attn.o_proj], dtype, frozen)
+        self.post_norm = norm_of(layer.post_attention_layernorm, frozen)
+        self.gate_up = Product([mlp.gate_proj, mlp.up_proj], dtype, frozen)
+        self.down = Product([mlp.down_proj], dtype, frozen)
 
     def tensors(self) -> list[Tensor]:
         """All weights, in a fixed order."""
@@ -148,7 +134,7 @@ class Decoder:
         embedding = self.core.embed_tokens.weight
         if frozen:
             embedding = embedding.detach().to(self.dtype, copy=True)
-        blocks = [Block.of(layer, self.dtype, frozen) for layer in self.core.layers]
+        blocks = [Block(layer, self.dtype, frozen) for layer in self.core.layers]
         return blocks, embedding, norm_of(self.core.norm, frozen)
 
     def weights(self) -> tuple[list[Block], Tensor, Norm]:
@@ -176,7 +162,7 @@ class Decoder:
         base = base_of(model)
         tied = self._head is self._weights[1]
         head = [] if tied else [merged_weight(base.lm_head)]
-        layers = (Block.of(layer, self.dtype, frozen=True).tensors() for layer in base.model.layers)
+        layers = (Block(layer, self.dtype, frozen=True).tensors() for layer in base.model.layers)
         theirs = chain(
             [base.model.embed_tokens.weight, base.model.norm.weight], head, chain.from_iterable(layers)
         )

@@ -1,7 +1,6 @@
 """Keys and values of running sequences: a group's prompt is kept once, and read once per step for the whole group."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -10,36 +9,29 @@ from rlkit.models.decoder import Prefix
 from rlkit.models.layout import HIDDEN_SCORE, scatter, slots_of
 
 
-@dataclass
 class Cache:
     """What A running sequences of P prompts attend to; K key heads of dimension D.
 
     Sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
     in one matrix product.
+
+    Args:
+        index: (A,) prompt of each sequence.
+        max_tokens: that a sequence may grow by.
     """
 
-    prompts: list[tuple[Tensor, Tensor]]  # keys and values (P·K, S, D) a layer
-    own: list[tuple[Tensor, Tensor]]  # (A, K, T, D) a layer
-    bias: Tensor | None  # (P, 1, S) hides what is behind a shorter prompt
-    index: Tensor  # (A,) prompt of each sequence
-    lengths: Tensor  # (A,) prompt lengths
-
-    def __post_init__(self) -> None:
-        self._arrange()
-
-    @classmethod
-    def of(cls, prefix: Prefix, index: Tensor, max_tokens: int) -> "Cache":
-        """Nothing drawn yet: sequences of `index` (A,) that may grow by `max_tokens`."""
+    def __init__(self, prefix: Prefix, index: Tensor, max_tokens: int) -> None:
+        pairs = zip(prefix.keys, prefix.values, strict=True)
+        self.prompts = [(k.flatten(0, 1), v.flatten(0, 1)) for k, v in pairs]  # (P·K, S, D) a layer
         _, kv, _, d = prefix.keys[0].shape
-        size, bias = (len(index), kv, max_tokens, d), None
+        size = len(index), kv, max_tokens, d
+        self.own = [(k.new_empty(size), k.new_empty(size)) for k in prefix.keys]  # (A, K, T, D) a layer
+        self.bias = None  # (P, 1, S) hides what is behind a shorter prompt
         if not bool(prefix.mask.all()):
             bias = torch.zeros(prefix.mask.shape, device=index.device)
-            bias = bias.masked_fill_(~prefix.mask, HIDDEN_SCORE)[:, None]
-        prompts = [
-            (k.flatten(0, 1), v.flatten(0, 1)) for k, v in zip(prefix.keys, prefix.values, strict=True)
-        ]
-        own = [(k.new_empty(size), k.new_empty(size)) for k in prefix.keys]
-        return cls(prompts, own, bias, index, prefix.lengths[index])
+            self.bias = bias.masked_fill_(~prefix.mask, HIDDEN_SCORE)[:, None]
+        self.index, self.lengths = index, prefix.lengths[index]  # (A,) prompts and their lengths
+        self._arrange()
 
     def _arrange(self) -> None:
         kv = self.own[0][0].shape[1]

@@ -7,7 +7,6 @@ read up to one. Without CUDA the same work runs as it is, which is how it is tes
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from operator import le
 from typing import Any
@@ -29,48 +28,36 @@ MOST_PREFILLS = 8  # each holds the keys and values of its prompts; beyond, the 
 MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
 
-@dataclass
 class Buffers:
-    """What the captured steps read and write. R rows of which the last is nobody's, W places in the cache."""
+    """What the captured steps read and write, on the decoder's device: R rows, W places in the cache, T tokens. The
+    last of R + 1 sequences is nobody's."""
 
-    cache: list[Tensor]  # (2, R, K, W, D) a layer, keys and values
-    bias: Tensor  # (R, 1, 1, W) hides padding and what is not written yet
-    hidden: Tensor  # (R, d) states that the next tokens are drawn from
-    owner: Tensor  # (R,) which sequence a row computes; the last sequence is nobody's
-    running: Tensor  # (R,) bool
-    positions: Tensor  # (R,) prompt lengths
-    turns: Tensor  # (W, D/2) rotary embedding's, by position
-    step: Tensor  # (1,) how many tokens have been drawn
-    place: Tensor  # (1,) where the cache is written next
-    uniform: Tensor  # (R + 1, T) by sequence
-    tokens: Tensor
-    logprobs: Tensor
-    lengths: Tensor  # (R + 1,)
-
-    @classmethod
-    def empty(cls, decoder: Decoder, rows: int, width: int, max_tokens: int) -> "Buffers":
-        """Buffers on the decoder's device."""
-        device, dtype = decoder.device, decoder.dtype
+    def __init__(self, decoder: Decoder, rows: int, width: int, max_tokens: int) -> None:
+        dtype, device = decoder.dtype, decoder.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        cache = (2, rows, decoder.kv_heads, width, decoder.head_dim)
-        return cls(
-            cache=[zeros(*cache, dtype=dtype) for _ in range(decoder.layers)],
-            bias=zeros(rows, 1, 1, width, dtype=dtype),
-            hidden=zeros(rows, decoder.head_weight.shape[1], dtype=dtype),
-            owner=zeros(rows),
-            running=zeros(rows, dtype=torch.bool),
-            positions=zeros(rows),
-            turns=decoder.turns(torch.arange(width, device=device)),
-            step=zeros(1),
-            place=zeros(1),
-            uniform=zeros(rows + 1, max_tokens, dtype=torch.float32),
-            tokens=zeros(rows + 1, max_tokens),
-            logprobs=zeros(rows + 1, max_tokens, dtype=torch.float32),
-            lengths=zeros(rows + 1),
-        )
+        cache = 2, rows, decoder.kv_heads, width, decoder.head_dim
+        self.cache = [
+            zeros(*cache, dtype=dtype) for _ in range(decoder.layers)
+        ]  # keys and values (2, R, K, W, D)
+        self.bias = zeros(rows, 1, 1, width, dtype=dtype)  # hides padding and what is not written yet
+        self.hidden = zeros(
+            rows, decoder.head_weight.shape[1], dtype=dtype
+        )  # what the next tokens are drawn from
+        self.owner = zeros(rows)  # which sequence a row computes
+        self.running = zeros(rows, dtype=torch.bool)
+        self.positions = zeros(rows)  # prompt lengths
+        self.turns = decoder.turns(
+            torch.arange(width, device=device)
+        )  # (W, D/2) rotary embedding's, by position
+        self.step = zeros(1)  # how many tokens have been drawn
+        self.place = zeros(1)  # where the cache is written next
+        self.uniform = zeros(rows + 1, max_tokens, dtype=torch.float32)  # (R + 1, T) by sequence
+        self.tokens = zeros(rows + 1, max_tokens)
+        self.logprobs = zeros(rows + 1, max_tokens, dtype=torch.float32)
+        self.lengths = zeros(rows + 1)
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -188,7 +175,7 @@ class StaticDecoding:
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()
         rows, width, max_tokens = size
-        self.buffers = Buffers.empty(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
+        self.buffers = Buffers(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
         return self.buffers
 
     def _graphed(self, key: tuple, work: Callable[[], Any]) -> Any:

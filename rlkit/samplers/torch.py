@@ -121,7 +121,7 @@ class TorchSampler:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, log-probs (B, T) and lengths (B,), from a batch that sequences leave when they stop."""
         device, total = uniform.device, len(index)
-        cache = Cache.of(prefix, index, settings.max_tokens)
+        cache = Cache(prefix, index, settings.max_tokens)
         rows = torch.arange(total, device=device)  # where each running sequence came from
         tokens = torch.full((total, settings.max_tokens), self.pad_id, dtype=torch.long, device=device)
         logprobs = torch.zeros(total, settings.max_tokens, device=device)
