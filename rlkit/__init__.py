@@ -18,7 +18,7 @@ if "OMP_WAIT_POLICY" not in os.environ:
 _PUBLIC = {
     # Configure and run.
     "load": "rlkit.config",
-    "train": "rlkit.training",
+    "train": "rlkit.backends",
     "launch": "rlkit.panels.launching",
     "attach": "rlkit.panels.launching",
     "study": "rlkit.studies.study",

@@ -78,8 +78,8 @@ def run(
 
 def _train(config: "RunConfig", root: Path) -> None:
     """Train a run, and say how it ended."""
+    from rlkit.backends import train
     from rlkit.studies.report import run_end
-    from rlkit.training import train
 
     result = train(config, root=root)
     typer.echo(run_end(result.status, result.folder, result.summary))

@@ -13,6 +13,7 @@ import pytest
 import tiny
 import torch
 
+from rlkit.backends import train
 from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.models.attention import grouped_attention, ragged_attention
 from rlkit.models.decoder import Decoder
@@ -22,7 +23,7 @@ from rlkit.params import override, validate
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import forward, train
+from rlkit.training import forward
 from rlkit.training.forward import CapturedPasses, Rows, text_batch, token_logprobs
 from rlkit.training.optimizer import Stepper
 

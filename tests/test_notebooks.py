@@ -14,10 +14,10 @@ import yaml
 from typer.testing import CliRunner
 
 import rlkit
+from rlkit.backends import train
 from rlkit.cli import app
 from rlkit.studies.notebook import execute, parameters_of
 from rlkit.studies.plan import make_plan
-from rlkit.training import train
 from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.run import TrainingRun
 

@@ -8,11 +8,11 @@ import sys
 import pytest
 import yaml
 
+from rlkit.backends import train
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
 from rlkit.registry import PLUGINS, load_plugins
-from rlkit.training import train
 
 SMALL = {
     "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},

@@ -6,10 +6,10 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from rlkit.backends import train
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import validate
-from rlkit.training import train
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
 
 ACTING = [{"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from rlkit import samplers
+from rlkit.backends import train
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import RunStopped, UserError
@@ -21,7 +22,7 @@ from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.samplers import beside_cache, vllm
 from rlkit.samplers.torch import TorchSampler
-from rlkit.training import train, update
+from rlkit.training import update
 from rlkit.training.critic import Critic
 
 LETTERS = (

@@ -10,13 +10,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from rlkit.backends import train
 from rlkit.compute import Shape, Work
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import override, validate
-from rlkit.training import optimizer, train, warm_start
+from rlkit.training import optimizer, warm_start
 from rlkit.training.learner import Passes, SupervisedTrainer
 from rlkit.training.warm_start import worked_answer, worked_batch
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from rlkit.backends import train
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import validate
-from rlkit.training import algorithms, train
+from rlkit.training import algorithms
 from rlkit.training.batches import collate
 from rlkit.training.turns import Turns, gigpo, situations, turn_gae, turn_returns
 from rlkit.types import FinishReason, Reward, Rollout, Task

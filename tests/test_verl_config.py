@@ -290,7 +290,7 @@ def test_a_dry_run_prints_the_command_and_writes_verl_s_configuration(tmp_path):
 def test_a_missing_gpu_is_one_sentence(tmp_path, monkeypatch):
     import torch
 
-    from rlkit.training import train
+    from rlkit.backends import train
 
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     config = load("params/verl_ladder.yaml", {"trainer.n_gpus_per_node": 4})
@@ -299,7 +299,7 @@ def test_a_missing_gpu_is_one_sentence(tmp_path, monkeypatch):
 
 
 def test_a_missing_cluster_is_one_sentence(tmp_path, monkeypatch):
-    from rlkit.training import train
+    from rlkit.backends import train
 
     monkeypatch.setenv("RAY_ADDRESS", "127.0.0.1:1")
     with pytest.raises(UserError, match=r"No Ray cluster answers at 127\.0\.0\.1:1"):

@@ -4,11 +4,8 @@ The project's folder and the outputs folder have to be the same on all machines 
 system): a run that is lost with its machine continues elsewhere from its last checkpoint there.
 """
 
-import logging
 import os
-import socket
 import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,6 +19,7 @@ from rlkit.config import Section
 from rlkit.errors import UserError
 from rlkit.params import validate
 from rlkit.studies.executors import Job, LocalJob, Work
+from rlkit.verl.ray_cluster import connect
 
 LOCK_PATIENCE = 60.0  # seconds that a lost run's process may take to let go of its folder
 
@@ -115,47 +113,6 @@ class RayJob:
 
         with suppress(RayError):
             ray.cancel(self._reference, force=True)
-
-
-def connect(address: str) -> Any:
-    """Ray, connected to a cluster. Raises UserError when none answers."""
-    use_token()
-    import ray
-
-    if not ray.is_initialized():
-        try:
-            knock(os.environ.get("RAY_ADDRESS", "") if address == "auto" else address)
-            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise UserError(
-                f"No Ray cluster answers at {address!r} ({reason}): start one (ray start --head), or give --option "
-                "address=ray://HOST:10001."
-            ) from None
-    return ray
-
-
-def use_token() -> None:
-    """Show the token of this machine to a cluster that is joined, unless RAY_AUTH_MODE says otherwise.
-
-    Ray 2.60 leaves a token behind with the first cluster of its own. From then on `ray start` asks for it, but
-    joining a cluster does not show it. A cluster without tokens ignores it.
-    """
-    path = Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
-    if "RAY_AUTH_MODE" in os.environ or not (os.environ.get("RAY_AUTH_TOKEN") or path.exists()):
-        return
-    os.environ["RAY_AUTH_MODE"] = "token"
-    if "ray" in sys.modules:  # which has read its settings already
-        from ray._raylet import Config  # pyright: ignore[reportAttributeAccessIssue]  # compiled
-
-        Config.initialize("")
-
-
-def knock(address: str) -> None:
-    """Raise OSError at once where nothing listens; Ray itself would try for minutes."""
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=5).close()
 
 
 def execute(work: Work, folder: str, environment: Mapping[str, str]) -> str | None:

@@ -1,13 +1,4 @@
-"""Training: the RL loop, supervised training, checkpoints."""
+"""Training on this machine's device: the RL loop, supervised training, checkpoints.
 
-from typing import Any
-
-__all__ = ["train"]  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name != "train":
-        raise AttributeError(f"module 'rlkit.training' has no attribute {name!r}")
-    from rlkit.training.loop import train  # loads torch
-
-    return train
+In: a RunConfig and tasks. Out: a policy's checkpoints, and metrics and graded samples in the run's folder.
+"""

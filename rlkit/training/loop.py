@@ -5,46 +5,20 @@ from pathlib import Path
 import torch
 
 from rlkit.config import RunConfig
-from rlkit.results.progress import kept_step
-from rlkit.results.store import Run, say_stopped
+from rlkit.results.store import Run
 from rlkit.seeds import derive
 from rlkit.training import algorithms
 from rlkit.training.batches import advantage_summary, batch_of, collect, mini_batches
-from rlkit.training.checks import preflight
-from rlkit.training.interrupt import Interrupt, Interrupted
+from rlkit.training.interrupt import Interrupt
 from rlkit.training.run import TrainingRun
 from rlkit.training.update import Learning, averaged
 from rlkit.types import Batch, Rollout
 
 
-def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
-    """Train one run, or continue it from its newest whole checkpoint; a finished run returns at once.
-
-    Every random choice depends on the config and the step alone, so a run that was killed and called again
-    ends as one that was not: with the same bits on a CPU, to rounding on a GPU.
-
-    Args:
-        config: from `rlkit.load`.
-        root: folder of all studies.
-        progress: show a progress bar.
-
-    Raises:
-        UserError: the config or the machine cannot do what is asked; nothing expensive has begun.
-        RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
-            disagree). It leaves a checkpoint of the last whole step, unless the step that failed had moved weights.
-    """
-    try:
-        preflight(config)
-        if config.trainer.backend == "verl":
-            from rlkit.verl.backend import train as train_on_verl
-
-            return train_on_verl(config, root=root, progress=progress)
-        with Interrupt() as interrupt, TrainingRun.open(config, Path(root), progress) as run:
-            return _steps(run, interrupt)
-    except Interrupted:
-        folder = Path(root) / config.study / "runs" / config.id
-        say_stopped(folder)
-        return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})
+def train_here(config: RunConfig, root: Path, progress: bool) -> Run:
+    """A run on this machine's device; see `rlkit.train`."""
+    with Interrupt() as interrupt, TrainingRun.open(config, root, progress) as run:
+        return _steps(run, interrupt)
 
 
 def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:

@@ -1,4 +1,4 @@
-"""Past one GPU: the same RunConfig on verl and Ray, and studies over many machines.
+"""Past one GPU: the same RunConfig on verl and Ray.
 
     fields.py         every leaf of RunConfig: its key in verl, who handles it, or why verl cannot
     limits.py         what verl cannot do, refused by name
@@ -16,8 +16,8 @@
     startup.py        how far its start is
     tail.py           following a file that grows
     backend.py        a run from beginning to end
-    ray_executor.py   the runs of a study as Ray tasks
-    slurm_executor.py and as Slurm jobs
+    plugins.py        files of the user's own, imported by verl's processes
+    ray_cluster.py    joining a Ray cluster
     sizing.py         GPUs, memory and hours of a model, estimated
 
 verl, ray and torch are imported inside functions.

@@ -21,10 +21,10 @@ from rlkit.files import write_text
 from rlkit.registry import plugin_versions
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
-from rlkit.studies.ray_executor import knock, use_token
 from rlkit.training.interrupt import Interrupt
 from rlkit.verl import composing, launcher, limits, models, verl_config
 from rlkit.verl.layout import Files
+from rlkit.verl.ray_cluster import knock, use_token
 from rlkit.verl.results import Results
 from rlkit.verl.startup import Startup
 

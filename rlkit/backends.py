@@ -1,0 +1,40 @@
+"""Training a run by the local trainer or on verl, as its configuration says."""
+
+from pathlib import Path
+
+from rlkit.config import RunConfig
+from rlkit.results.progress import kept_step
+from rlkit.results.store import Run, say_stopped
+
+
+def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = True) -> Run:
+    """Train one run, or continue it from its newest whole checkpoint; a finished run returns at once.
+
+    Every random choice depends on the config and the step alone, so a run that was killed and called again
+    ends as one that was not: with the same bits on a CPU, to rounding on a GPU.
+
+    Args:
+        config: from `rlkit.load`.
+        root: folder of all studies.
+        progress: show a progress bar.
+
+    Raises:
+        UserError: the config or the machine cannot do what is asked; nothing expensive has begun.
+        RunStopped: the run ended itself (too many answers could not be graded, the sampler and the trainer
+            disagree). It leaves a checkpoint of the last whole step, unless the step that failed had moved weights.
+    """
+    from rlkit.training.checks import preflight  # loads torch, as the others do
+    from rlkit.training.interrupt import Interrupted
+    from rlkit.training.loop import train_here
+
+    try:
+        preflight(config)
+        if config.trainer.backend == "verl":
+            from rlkit.verl.backend import train as train_on_verl
+
+            return train_on_verl(config, root=root, progress=progress)
+        return train_here(config, Path(root), progress)
+    except Interrupted:
+        folder = Path(root) / config.study / "runs" / config.id
+        say_stopped(folder)
+        return Run(config.id, folder, "stopped", {"steps": kept_step(folder)})
