@@ -167,23 +167,17 @@ def build(
         columns[law.target] = values
     else:
         _check_columns(kept, columns, names, law)
-        objects = kept.loc[:, kept.dtypes == "object"]
-        lists = [
-            c for c in objects if objects[c].map(lambda v: isinstance(v, list | dict | np.ndarray)).any()
-        ]
+        objects = kept.loc[:, kept.dtypes == "object"].map(lambda v: isinstance(v, list | dict | np.ndarray))
         remedy = "drop the copies, or add the column (seed, run) that tells them apart"
-        copies = kept.drop(columns=lists).duplicated(keep=False).to_numpy()
+        copies = kept.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
         _refuse(kept, copies, "The same row occurs more than once", remedy)
     if len(values) <= len(law.free):
         raise UserError(
             f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} "
             f"({', '.join(law.free)}): add data, or choose a law with fewer parameters."
         )
-    record = (
-        record
-        | {f"{c}s": kept[c].nunique() if c in kept.columns else None for c in ("run", "seed")}
-        | options
-    )
+    counts = {f"{c}s": kept[c].nunique() if c in kept.columns else None for c in ("run", "seed")}
+    record = record | counts | options
     if "cell" in kept.columns:
         record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
     if "status" in kept.columns and record["runs"] == len(kept):
