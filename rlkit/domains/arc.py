@@ -134,9 +134,7 @@ def read(text: str) -> list[list[int]] | None:
         lines = [line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines()]
         rows = [re.split(r"[\s,|&]+", line) for line in lines if line and not line.endswith(":")]
         rows = [list(row[0]) if len(row) == 1 else row for row in rows]
-    if not all(re.fullmatch("[0-9]", cell) for row in rows for cell in row):
-        return None
-    grid = [[int(cell) for cell in row] for row in rows]
+    grid = [[int(cell) if re.fullmatch("[0-9]", cell) else -1 for cell in row] for row in rows]
     return grid if _is_grid(grid) else None
 
 

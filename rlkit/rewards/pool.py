@@ -138,14 +138,13 @@ class Router:
             except Exception:  # of any kind: a worker may send anything
                 deaths += 1
                 if deaths == 2:  # the machine may have ended the first; the second time it was the answer
-                    batch.popleft().end(self._death(), self.config.timeout)
+                    died = Reward.failed("The grading process died while it held this answer, twice.")
+                    own = self.config.custom_reward_function is not None
+                    batch.popleft().end(
+                        died if own else Reward.of(False, killed="death"), self.config.timeout
+                    )
                     deaths = 0
             self._end(worker)
-
-    def _death(self) -> Reward:
-        if self.config.custom_reward_function:
-            return Reward.failed("The grading process died while it held this answer, twice.")
-        return Reward.of(False, killed="death")
 
     def _worker(self, new: bool) -> Worker:
         """An idle worker, or a new one where there is none or it must be `new`."""

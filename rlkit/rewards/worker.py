@@ -180,12 +180,9 @@ def _jsonable(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-_ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
-
-
 def encode(value: Any) -> bytes:
     """JSON bytes; raises TypeError, ValueError or RecursionError for what JSON has no form for."""
-    return _ENCODER.encode(value).encode()
+    return json.dumps(value, default=_jsonable, separators=(",", ":")).encode()
 
 
 def _outcome(number: int, reward: Reward, seconds: float) -> bytes:
