@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 import yaml
 
+from rlkit.results.progress import run_state
 from rlkit.results.read import read, read_evals
 
 
@@ -66,3 +67,21 @@ def test_evaluations_without_a_column_are_left_out_with_a_warning(study, column)
 def test_evaluations_are_counted(study):
     found = read(study, "eval/*").query("run == 'good'")
     assert found[["tasks", "samples"]].to_numpy().tolist() == [[1.0, 1.0]]
+
+
+def test_the_samples_are_read_where_a_metric_of_them_is_asked_for(study, recwarn):
+    (study / "runs" / "bad" / "evals.parquet").write_text("not parquet")
+    assert read(study, "loss")["value"].tolist() == [1.0, 1.0] and not recwarn.list
+    with pytest.warns(UserWarning, match="bad/evals.parquet cannot be read"):
+        read(study, "eval/*")
+
+
+def test_the_state_of_a_long_run_needs_its_first_last_and_evaluated_steps(study):
+    rows = [{"step": k, "time": 100.0 + 2 * k, "critic/score/mean": k / 1000} for k in range(501)]
+    for step, passed in ((0, 0.25), (250, 0.5)):
+        rows[step]["eval/pass@1"] = passed
+    log = study / "runs" / "good" / "metrics.jsonl"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"step": 501, "ti')
+    state = run_state(log.parent)
+    assert (state.step, state.reward, state.before, state.now) == (500, 0.5, 0.25, 0.5)
+    assert state.seconds == 1000.0

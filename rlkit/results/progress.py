@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.params import read_yaml
-from rlkit.results.store import read_json, read_jsonl
+from rlkit.results.store import parse_lines, read_config, read_json, read_jsonl
 
 if TYPE_CHECKING:
     import psutil
@@ -77,13 +76,17 @@ class RunState:
 
 def run_state(folder: Path) -> RunState:
     """The state of the run in `folder`; status "waiting" where there is none."""
-    info, rows = read_json(folder / "run.json"), list(read_jsonl(folder / "metrics.jsonl"))
+    info, log = read_json(folder / "run.json"), folder / "metrics.jsonl"
+    lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
+    # of thousands of runs of hundreds of steps each, only these lines are parsed
+    rows = list(parse_lines([*lines[:1], *lines[1:][-_RECENT - 1 :]]))
+    evaluated = list(parse_lines(line for line in lines if '"eval/pass@1":' in line))
     trainer = config_of(folder).get("trainer") or {}
     updated = _updated(folder)
     status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
     step = max((row["step"] for row in rows), default=None)
     total = trainer.get("total_training_steps")
-    passed = [row["eval/pass@1"] for row in rows if row.get("eval/pass@1") is not None]
+    passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
     pace = _pace(rows)
     running = status == "running" and None not in (pace, step, total)
     return RunState(
@@ -207,6 +210,6 @@ def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:
 @lru_cache(1000)
 def _content(path: Path, _: int) -> dict[str, Any]:
     try:
-        return read_yaml(path)
+        return read_config(path.parent)
     except UserError:
         return {}

@@ -5,13 +5,13 @@ import json
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
-from rlkit.params import read_yaml
 from rlkit.results.labels import labels
-from rlkit.results.store import read_json, read_jsonl
+from rlkit.results.store import read_config, read_json, read_jsonl
 from rlkit.seeds import content_hash
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Raises:
         UserError: there are no runs under `path`.
     """
-    folders = run_folders(path)
-    tables = [table for folder in folders if (table := _whole(folder, _read_run, metrics)) is not None]
+    folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
+    tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
     configs = [_config(folder) for folder in folders]
     facts = [
         {**known, **_data_hash(c), **flatten(c)}
@@ -163,14 +163,14 @@ def _whole(folder: Path, read: Callable[..., Any], *arguments: Any) -> Any:
         return None
 
 
-def _read_run(folder: Path, pattern: str | None) -> "pd.DataFrame | None":
+def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | None":
     import pandas as pd
 
     numbers: dict[tuple[int, str], float | None] = {}
     for row in read_jsonl(folder / "metrics.jsonl"):
         step = row["step"]
         for name, value in row.items():
-            if name not in ("step", "time") and (pattern is None or fnmatch.fnmatch(name, pattern)):
+            if name not in ("step", "time") and wanted(name):
                 numbers[step, name] = value
     if not numbers:
         return None
@@ -193,8 +193,10 @@ def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
     """Add how many tasks and graded samples stand behind each evaluation metric."""
     import pandas as pd
 
+    if not table["metric"].str.startswith("eval/").any():
+        return table
     evals = _evals(folder, ["step", "data_source", "task_id", "correct", "suite"])
-    if evals is None or not table["metric"].str.startswith("eval/").any():
+    if evals is None:
         return table
     graded = evals[evals["correct"].notna()]
     held_out = _of_suite(graded, None)
@@ -230,7 +232,7 @@ def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame 
 
 def _config(folder: Path) -> dict[str, Any]:
     try:
-        return read_yaml(folder / "config.yaml")
+        return read_config(folder)
     except UserError as error:
         warnings.warn(str(error), stacklevel=3)
         return {}

@@ -17,7 +17,7 @@ import json
 import math
 import os
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -229,18 +229,38 @@ def config_yaml(config: RunConfig) -> str:
     return yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=110)
 
 
+def read_config(folder: Path) -> dict[str, Any]:
+    """The configuration of the run in `folder`, as `config_yaml` wrote it.
+
+    Raises:
+        UserError: the file is missing or broken.
+    """
+    path = folder / "config.yaml"
+    try:  # libyaml takes a tenth of the time of the params files' reader
+        content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+        raise UserError(f"Cannot read {path}: {str(error).splitlines()[0]}.") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path} must hold a mapping of keys to values, not a {type(content).__name__}.")
+    return content
+
+
 def read_jsonl(path: Path) -> Iterator[dict[str, Any]]:
     """The whole lines of a log; a line that a crash cut is skipped."""
-    if not path.exists():
-        return
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                row = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-            if isinstance(row, dict) and "step" in row:
-                yield row
+    if path.exists():
+        with open(path, encoding="utf-8", errors="replace") as file:
+            yield from parse_lines(file)
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Those lines of a log that are whole."""
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict) and "step" in row:
+            yield row
 
 
 def read_json(path: Path) -> dict[str, Any]:
