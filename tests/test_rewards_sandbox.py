@@ -126,9 +126,11 @@ def test_a_hostile_program_fails_and_the_next_one_runs(jail, name):
     assert works(jail)
 
 
-@pytest.mark.parametrize("take", ["bytearray(90 << 20)", "mmap.mmap(-1, 90 << 20).write(bytes(90 << 20))"])
+@pytest.mark.parametrize(
+    "take", ["x = bytearray(90 << 20)", "x = mmap.mmap(-1, 90 << 20); x.write(bytes(90 << 20))"]
+)
 def test_memory_of_all_processes_is_limited_as_a_sum_shared_memory_too(level, take):
-    program = f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        x = {take}\n        time.sleep(9)"
+    program = f"import mmap, os, time\nfor _ in range(4):\n    if os.fork() == 0:\n        {take}\n        time.sleep(9)"
     with Jail(choose(level), Limits(memory=256 << 20)) as small:
         assert run(small, program + "\ntime.sleep(9)", seconds=9).reason == "memory"
         assert works(small)

@@ -10,7 +10,6 @@ unsafe      own process group and rlimits only; programs can do what this user c
 import contextlib
 import json
 import os
-import platform
 import selectors
 import shutil
 import site
@@ -34,24 +33,13 @@ ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "HOME": "/tmp",
     "LANG": "C.UTF-8",
-    "OMP_NUM_THREADS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
     "PYTHONHASHSEED": "0",
 }
+ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 """All that a program finds in its environment."""
 _HERE = Path(__file__).parent
 _COMPILED = ("numpy", "numpy.libs")
-_PACKAGES = (
-    *_COMPILED,
-    "sortedcontainers",
-    "py.py",
-    "pytest",
-    "_pytest",
-    "pluggy",
-    "iniconfig",
-    "packaging",
-    "pygments",
-)
+_PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _START = 10.0  # seconds in which a jail must answer
 _IMPORTS = 120.0  # the same where it imports packages first
 _MARGIN = 1.0  # seconds that a jail may take to kill a program
@@ -89,8 +77,7 @@ def report() -> str:
     except UserError as error:
         return f"sandbox: none. {error}"
     if level == "bubblewrap":
-        who = "as root, programs as another user" if os.geteuid() == 0 else "with a user namespace"
-        return f"sandbox: bubblewrap ({who}): no network, read-only system, own processes. Nothing to raise."
+        return "sandbox: bubblewrap: no network, read-only system, own processes. Nothing to raise."
     return f"sandbox: {level}, because bubblewrap does not work here: {problem_of('bubblewrap')} {_ADVICE}"
 
 
@@ -98,8 +85,6 @@ def report() -> str:
 def problem_of(level: str) -> str | None:
     """Why a level cannot be used here, or None if a trial run of a program succeeds."""
     if level == "bubblewrap":
-        if platform.system() != "Linux":
-            return "it exists for Linux only."
         if shutil.which("bwrap") is None:
             return "it is not installed."
     elif os.geteuid() != 0:
@@ -174,11 +159,9 @@ class Jail:
             Channel(self.control, time.monotonic() + (_IMPORTS if modules else _START)).receive()
         except (Lost, OSError):
             self._log.seek(0)
-            lines = self._log.read().decode(errors="replace").strip().splitlines()
+            said = self._log.read().decode(errors="replace").strip().rpartition("\n")[2]
             self.close()
-            raise RuntimeError(
-                f"The sandbox does not start: {(lines or ['it gives no reason'])[-1]}"
-            ) from None
+            raise RuntimeError(f"The sandbox does not start: {said or 'it gives no reason'}") from None
 
     def start(self, descriptors: Sequence[int], seconds: float, **job: Any) -> None:
         """Have a job done; the descriptors become its 0, 1, 2 …"""
@@ -201,14 +184,15 @@ class Jail:
 
     def run(self, program: str, stdin: bytes, seconds: float) -> Outcome:
         """Run a program as a script."""
-        source = _sealed(stdin)
-        out, out_end = os.pipe()
-        err, err_end = os.pipe()
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            self.start((source, out_end, err_end), seconds, role="script", program=program)
+            with tempfile.TemporaryFile() as source:
+                source.write(stdin)
+                source.seek(0)
+                self.start((source.fileno(), out_end, err_end), seconds, role="script", program=program)
         finally:
-            for number in (source, out_end, err_end):
-                os.close(number)
+            os.close(out_end)
+            os.close(err_end)
         try:
             return self._collect(out, err, time.monotonic() + seconds)
         finally:
@@ -252,33 +236,9 @@ class Jail:
         self.close()
 
 
-def _sealed(data: bytes) -> int:
-    """A readable descriptor that holds `data` and that nobody can change."""
-    if sys.platform != "linux":
-        with tempfile.TemporaryFile() as file:
-            file.write(data)
-            file.seek(0)
-            return os.dup(file.fileno())
-    import fcntl
-
-    number = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    with open(number, "wb", closefd=False) as file:
-        file.write(data)
-    os.lseek(number, 0, os.SEEK_SET)
-    fcntl.fcntl(number, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
-    return number
-
-
 def _user() -> tuple[int, socket.socket]:
     """A uid that nobody has, for the programs of one jail, and what keeps other jails from it while it is open."""
-    try:
-        lines = Path("/proc/self/uid_map").read_text().splitlines()
-        highest = max(int(first) + int(count) for first, _, count in map(str.split, lines))
-    except (OSError, ValueError):
-        highest = 1 << 16
-    for number in (
-        range(200_000, 250_000) if highest > 250_000 else range(60_000, 65_000)
-    ):  # of few that are mapped
+    for number in range(60_000, 65_000):  # which containers map, too
         lock = socket.socket(socket.AF_UNIX)
         try:
             lock.bind(f"\0rlkit-sandbox-user-{number}")  # the kernel frees it, however its holder ends
@@ -295,6 +255,7 @@ _INNER = ("jail.py", "inside.py", "testing.py")
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
+    """The command line of a jail with these settings, as jail.main has them, but for level, paths and folders."""
     own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
     installed = _site_folders() if settings["modules"] else []
     loads = Path(python).name == Path(own).name  # what is compiled, which needs a Python like ours
@@ -318,9 +279,6 @@ def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
     line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
     for name in ("CAP_SYS_ADMIN", "CAP_KILL", *(("CAP_SETUID", "CAP_SETGID") if root else ())):
         line += ["--cap-add", name]
-    line += ["--clearenv"]
-    for name, value in ENVIRONMENT.items():
-        line += ["--setenv", name, value]
     for place in ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"):
         if os.path.islink(place):
             line += ["--symlink", os.readlink(place), place]
@@ -352,7 +310,8 @@ def _site_folders(*prefixes: str) -> list[str]:
 
 def _packages() -> dict[str, str]:
     """The few installed packages that programs and pytest suites may import, by name."""
-    places = [(name, Path(folder, name)) for folder in _site_folders(sys.prefix) for name in _PACKAGES]
+    names = (*_COMPILED, "sortedcontainers", *_PYTEST)
+    places = [(name, Path(folder, name)) for folder in _site_folders(sys.prefix) for name in names]
     return {name: str(path) for name, path in reversed(places) if path.exists()}
 
 
