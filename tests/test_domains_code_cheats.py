@@ -188,6 +188,30 @@ def test_simple_cheats_fail_in_the_programs_process_too(router, name):
     assert grade(router, wrong, {"functional": STACK}).correct is False
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        "import unittest; raise unittest.SkipTest('no')",
+        "raise SystemExit(0)",
+        "exit()",
+        "import pytest; pytest.skip('no')",
+    ],
+)
+@pytest.mark.parametrize(
+    "truth",
+    [
+        {"functional": "for n in (1, 2):\n    s = Stack()\n    s.push(n)\n    assert s.pop() == n"},
+        {"functional": "import unittest\nclass T(unittest.TestCase):\n    def test_push(self):\n        self.assertIsNone(Stack().push(1))\n    def test_pop(self):\n        self.assertEqual(Stack().pop(), 2)"},
+        {"pytest": "from solution import Stack\ndef test_push():\n    assert Stack().push(1) is None\ndef test_pop():\n    assert Stack().pop() == 2"},
+    ],
+)  # fmt: skip
+def test_a_program_cannot_end_or_skip_the_tests_that_run_in_its_process(router, truth, way):
+    if "pytest" in truth:
+        needs_packages()
+    program = f"class Stack:\n    def push(self, x): pass\n    def pop(self):\n        {way}"
+    assert grade(router, program, truth).correct is False
+
+
 def test_the_tests_decide_where_they_run_and_never_the_program(router):
     """A program cannot have itself tested in its own process by what it returns."""
     for program in (

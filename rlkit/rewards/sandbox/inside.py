@@ -313,8 +313,8 @@ def _prelude() -> dict[str, Any]:
     names: dict[str, Any] = {name: sys.modules[name] for name in (*COMMON, "sys")}
     for home in ("typing", "collections", "itertools", "functools", "heapq", "bisect"):
         module = sys.modules[home]
-        names |= {n: getattr(module, n) for n in getattr(module, "__all__", ())}
-        names |= {n: v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
+        public = {n: v for n, v in vars(module).items() if not n.startswith("_") and callable(v)}
+        names |= public | {n: getattr(module, n) for n in getattr(module, "__all__", ())}
     return {name: value for name, value in names.items() if not hasattr(builtins, name)}
 
 

@@ -15,9 +15,9 @@ from functools import lru_cache, wraps
 from typing import Any, ParamSpec, TypeVar
 
 from rlkit.rewards.grading import Grading, Ungradable
-from rlkit.rewards.sandbox.inside import Channel, Lost, Plain
+from rlkit.rewards.sandbox.inside import Channel, Lost
 from rlkit.rewards.sandbox.levels import PROMISED, Jail, Outcome, choose
-from rlkit.rewards.sandbox.testing import TestCode, last_function
+from rlkit.rewards.sandbox.testing import NotLoaded, Program, TestCode, last_function
 
 P, T = ParamSpec("P"), TypeVar("T")
 
@@ -113,29 +113,23 @@ def call_function(
     end = time.monotonic() + seconds
     ours, theirs = socket.socketpair()
     _start(jail, [theirs], seconds, role="functions", program=program, prefix="")
+    each = grading.settings.timeout
     found: list[Call] = []
-    plain = Plain({})
     with ours:
-        channel = Channel(ours)
+        channel = Channel(ours, min(end, time.monotonic() + each))
         try:
-            channel.end = min(end, time.monotonic() + grading.settings.timeout)
-            kind, content = channel.receive()
-            if kind != "loaded":
-                found.append(Call(error=str(content)[:300]))
-                calls = ()
+            loaded = Program(channel, {})
             for index, arguments in enumerate(calls):
-                channel.end = min(end, time.monotonic() + grading.settings.timeout)
-                nodes, passed = plain.encode([name, None, arguments, {}])
-                channel.send(nodes)
-                kind, *content = channel.receive()
-                if kind == "raise":
-                    found.append(Call(error=f"{content[1]}: {', '.join(map(str, content[2]))}"[:300]))
-                else:
-                    found.append(Call(plain.decode(content[0], passed)[0][0]))
+                channel.end = min(end, time.monotonic() + each)
+                value, raised = loaded.ask(name, None, arguments, {})
+                error = f"{raised[1]}: {', '.join(map(str, raised[2]))}"[:300] if raised else None
+                found.append(Call(value, error))
                 if enough and enough(found[-1], index):
                     break
         except TimeoutError:
             found.append(Call(error="time"))
+        except NotLoaded as error:
+            found.append(Call(error=str(error)))
         except Exception as error:  # of any kind: the program may send anything
             found.append(Call(error=f"exit: {error}"[:300]))
     _, reason = jail.finish()

@@ -21,6 +21,7 @@ import re
 import signal
 import socket
 import sys
+import traceback
 import types
 from collections.abc import Mapping
 from functools import cached_property
@@ -249,36 +250,34 @@ def _begins(node: ast.AST, *beginnings: str) -> bool:
 # --- Running ------------------------------------------------------------------------------------------
 
 
-class _Program:
-    """In the tests' process: the program in the other one, whose functions can be called.
+class Program:
+    """A program in another process, whose functions can be called.
 
     Args:
-        shared: classes of the prefix, by name.
+        channel: leads to inside.functions.
+        shared: classes that both sides have from the same prefix, by name.
 
     Raises:
-        Lost: the program fails to load; the message says why.
+        NotLoaded: the program fails to load; the message says why.
     """
 
-    def __init__(self, sock: socket.socket, shared: Mapping[str, Any]) -> None:
+    def __init__(self, channel: inside.Channel, shared: Mapping[str, Any]) -> None:
         self.insufficient = False
-        """Whether the tests passed something to the program that is no plain value."""
-        self._channel, self._shared, self._count = inside.Channel(sock), shared, itertools.count()
+        """Whether something was passed to the program that is no plain value."""
+        self._channel, self._shared, self._count = channel, shared, itertools.count()
         self._plain = inside.Plain(shared)
-        kind, content = self._channel.receive()
+        kind, content = channel.receive()
         if kind != "loaded":
-            raise inside.Lost(str(content)[:300])
+            raise NotLoaded(str(content)[:300])
         self._callable = {str(name): bool(called) for name, called in content}
 
-    def names(self, used: set[str]) -> dict[str, Any]:
-        """A function for each of the program's functions, and the values of its other names."""
-        found = {
-            n: self._function(n) if called else None for n, called in self._callable.items() if n in used
-        }
-        found |= {n: self._call(n, None, [], {}) for n, value in found.items() if value is None}
-        return found | ({"Solution": self._solution()} if "Solution" in found else {})
+    def ask(self, name: str, number: int | None, arguments: Any, keywords: Any) -> tuple[Any, list[Any]]:
+        """The plain value of a call, or of a name that is no function; and what the program raised, if anything:
+        the nearest built-in class, its own class's name, and the arguments.
 
-    def _call(self, name: str, number: int | None, arguments: Any, keywords: Any) -> Any:
-        """The plain value of a call, or of a name that is no function. What the program raises is raised here."""
+        Args:
+            number: of the instance of `Solution` whose method it is; None for a function, or a new instance.
+        """
         try:
             nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords)])
         except inside.NotPlain as error:
@@ -286,12 +285,22 @@ class _Program:
             raise
         self._channel.send(nodes)
         kind, *content = self._channel.receive()
-        if kind == "raise":
-            raise self._exception(*content)
-        return self._plain.decode(content[0], passed)[0][0]
+        return (None, content) if kind == "raise" else (self._plain.decode(content[0], passed)[0][0], [])
+
+    def names(self, used: set[str]) -> dict[str, Any]:
+        """A function for each of the program's functions, and the values of its other names."""
+        found = {n: self._function(n) for n in self._callable if n in used}
+        found |= {n: function() for n, function in found.items() if not self._callable[n]}
+        return found | ({"Solution": self._solution()} if "Solution" in found else {})
 
     def _function(self, name: str, number: int | None = None) -> Any:
-        return lambda *arguments, **keywords: self._call(name, number, arguments, keywords)
+        def function(*arguments: Any, **keywords: Any) -> Any:
+            value, raised = self.ask(name, number, arguments, keywords)
+            if raised:
+                raise self._exception(*raised)
+            return value
+
+        return function
 
     def _solution(self) -> Any:
         program = self
@@ -320,6 +329,10 @@ class _Program:
             return Exception(name, *arguments)
 
 
+class NotLoaded(Exception):
+    """A program that cannot be called."""
+
+
 def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
     """Run test code and send the job's nonce and the outcome: passed, total, error, fault (why the tests say nothing)
     and insufficient (whether they pass to the program what is no plain value).
@@ -336,17 +349,18 @@ def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | N
         if not tests.fault:
             tests.pytest() if job["pytest"] else tests.statements()
     except BaseException as error:
-        tests.failed(str(error) if isinstance(error, inside.Lost) else inside.said(error))
+        told = isinstance(error, NotLoaded | inside.Lost)
+        tests.failed(str(error) if told else inside.said(error))
     if not tests.checks:
         tests.failed("no assertion was reached")
-    insufficient = bool(tests.program and tests.program.insufficient)
     outcome = {
         "passed": tests.passed,
         "total": max(1, tests.total),
         "error": tests.error,
         "fault": tests.fault,
     }
-    verdict.send(job["nonce"], {**outcome, "insufficient": insufficient})
+    insufficient = bool(tests.program and tests.program.insufficient)
+    verdict.send(job["nonce"], outcome | {"insufficient": insufficient})
 
 
 class _Run:
@@ -356,7 +370,7 @@ class _Run:
         self.job, self.passed, self.total, self.checks = job, 0, 0, 0
         self.error: str | None = None
         self.fault: str | None = None
-        self.program: _Program | None = None
+        self.program: Program | None = None
         self.code = TestCode(job["tests"], job["prefix"], job["entry"], job["pytest"])
         self.main = inside.new_module("__main__")
         self.space = vars(self.main)
@@ -371,22 +385,20 @@ class _Run:
 
     def prepare(self, sock: socket.socket | None) -> None:
         """Run the prefix, and bring the program's names into the tests' namespace."""
-        names = [*self.code.imported, *(["pytest"] if self.job["pytest"] else [])]
-        if lacking := [name for name in names if importlib.util.find_spec(name) is None]:
-            self.fault = (
-                f"the sandbox has no {lacking[0]}, which the tests run in: install it, and bubblewrap"
-            )
-            return
+        needed = [*self.code.imported, *["pytest"][: self.code.pytest]]
+        lacking = [name for name in needed if importlib.util.find_spec(name) is None]
         try:
             inside.run_code(self.job["prefix"], "prefix.py", self.main)
         except Exception as error:
             self.fault = f"the prefix fails: {inside.said(error)}"
+        if lacking:
+            self.fault = f"the sandbox has no {lacking[0]}, which they need: install it, and bubblewrap"
+        if self.fault:
             return
         if sock:
-            shared = {
-                n: v for n, v in self.space.items() if isinstance(v, type) and v.__module__ == "__main__"
-            }
-            self.program = _Program(sock, shared)
+            classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
+            shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
+            self.program = Program(inside.Channel(sock), shared)
             found = self.program.names(self.code.used)
         else:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
@@ -416,39 +428,32 @@ class _Run:
     def statements(self) -> None:
         """Run the tests statement by statement, then what they define and do not call: check, test functions, test
         cases. Each assertion at the top and each such function is a test."""
-        if "unittest" in self.code.imported:
-            vars(importlib.import_module("unittest"))["main"] = lambda *_, **__: (
-                None
-            )  # test cases are run below
-        self.space["__check__"] = self.check
+        space = self.space
+        space["__check__"] = self.check
+        if "unittest" in self.code.imported:  # test cases are run below
+            importlib.import_module("unittest").main = lambda *_, **__: None  # type: ignore[attr-defined]
         compiled = codeop.Compile()  # knows the __future__ imports of the statements before
         body = self.code.counted().body
         for node in body:
             code: Any = compiled(ast.Module([node], []), "tests.py", "exec")  # type: ignore[arg-type]
             counts = isinstance(node, ast.Assert)
-            if not self._attempt(exec, code, self.space, counts=counts, line=f" (line {node.lineno})"):
+            if not self._attempt(exec, code, space, counts=counts, line=f" (line {node.lineno})"):
                 break
         self.total = sum(isinstance(node, ast.Assert) for node in body)
         if self.error and not self.job["all"]:
             return
-        called = {_callee(node) for node in self.code.nodes}
-        for name, value in list(self.space.items()):
+        called = {*map(_callee, self.code.nodes)}
+        for name, value in [item for item in space.items() if item[0] not in called]:
             code = getattr(value, "__code__", None)
-            if (
-                name not in called
-                and isinstance(value, types.FunctionType)
-                and code.co_filename == "tests.py"
-            ):
+            if isinstance(value, types.FunctionType) and code.co_filename == "tests.py":
                 takes = code.co_argcount - len(value.__defaults__ or ())
                 if name == "check" and takes == 1:
                     self._attempt(value, self._candidate())
                 elif takes == 0 and (name == "check" or name.startswith("test")):
                     self._attempt(value)
         if unittest := sys.modules.get("unittest"):
-            cases = [
-                v for v in self.space.values() if isinstance(v, type) and issubclass(v, unittest.TestCase)
-            ]
-            for case in cases:
+            classes = [value for value in space.values() if isinstance(value, type)]
+            for case in [cls for cls in classes if issubclass(cls, unittest.TestCase)]:
                 self._run_case(case, unittest)
         if not self.total:  # loops, or a function that asserts and is called
             self.passed = int(not self.error)
@@ -459,8 +464,9 @@ class _Run:
         try:
             code(*arguments)
         except SystemExit as stop:
-            if stop.code:
-                self.failed("the tests failed")
+            frames = traceback.extract_tb(stop.__traceback__)
+            if stop.code or "solution.py" in [frame.filename for frame in frames]:
+                self.failed("the tests were ended")
             return False
         except Exception as error:
             self.failed(inside.said(error) + line)
@@ -480,19 +486,15 @@ class _Run:
         """Run a test case. A test that the program makes skip has failed; one that is marked to be skipped is none."""
         result = unittest.TestResult()
         unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-        marked = [
-            t for t, _ in result.skipped if getattr(getattr(t, t._testMethodName), "__unittest_skip__", False)
-        ]
-        failed = [
-            *result.failures,
-            *result.errors,
-            *((t, "a test that should not pass") for t in result.unexpectedSuccesses),
-        ]
-        failed += [(t, "a skipped test") for t, _ in result.skipped if t not in marked]
+        bad = [*result.failures, *result.errors, *result.skipped]
+        bad += [(test, "a test passes that should not") for test in result.unexpectedSuccesses]
+        methods = {test: getattr(test, test.id().rpartition(".")[2], None) for test, _ in result.skipped}
+        marked = [test for test, method in methods.items() if hasattr(method, "__unittest_skip__")]
+        failed = [message for test, message in bad if test not in marked]
         self.total += result.testsRun - len(marked)
-        self.passed += max(0, result.testsRun - len(marked) - len(failed))
+        self.passed += max(0, result.testsRun - len(bad))
         if failed:
-            self.failed(failed[0][1].strip().rpartition("\n")[2])
+            self.failed(failed[0].strip().rpartition("\n")[2])
 
     def pytest(self) -> None:
         """Run the tests as a file of pytest's."""
