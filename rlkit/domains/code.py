@@ -15,7 +15,7 @@ from rlkit.domains.answers import after_thinking, fences, literal
 from rlkit.errors import UserError
 from rlkit.rewards.grading import Grading, Ungradable, parse
 from rlkit.rewards.sandbox import programs
-from rlkit.rewards.sandbox.testing import TestCode
+from rlkit.rewards.sandbox.reading import TestCode
 from rlkit.types import Reward
 
 # --- The program in a response ------------------------------------------------------------------------

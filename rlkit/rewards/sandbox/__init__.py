@@ -1,2 +1,2 @@
-"""Running untrusted programs: levels.py chooses the isolation, jail.py keeps a process in it, programs.py is what is
-asked for; inside.py, testing.py and plain.py run inside (standard library only, nothing of the grader's)."""
+"""Running untrusted programs. Outside: programs.py is what is asked for, levels.py chooses the isolation and starts it.
+Inside, standard library only: jail.py forks, inside.py runs programs, testing.py their tests. reading.py is in both."""

@@ -26,7 +26,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NoReturn
 
 COMMON = tuple(
@@ -108,9 +108,6 @@ class Opaque:
     def __bool__(self) -> bool:
         raise TypeError(f"a {self.kind} is no plain value")
 
-    def __repr__(self) -> str:
-        return f"<{self.kind}>"
-
 
 class NotPlain(TypeError):
     """A value that cannot be passed to a program."""
@@ -120,10 +117,10 @@ class NotPlain(TypeError):
         super().__init__(f"a {item.kind if self.opaque else type(item).__name__} is no plain value")
 
 
-def _fraction(digits: list[str]) -> fractions.Fraction:
-    if len(digits[0]) + len(digits[1]) > _MANY:
+def _fraction(digits: str) -> fractions.Fraction:
+    if len(digits) > _MANY:
         raise ValueError("a fraction is too long")
-    return fractions.Fraction(int(digits[0], 16), int(digits[1], 16))
+    return fractions.Fraction(*(int(number, 16) for number in digits.split("/")))
 
 
 # Kind of node: type, its JSON form, and the value of that.
@@ -135,16 +132,18 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "complex": (complex, lambda x: [x.real, x.imag], lambda v: complex(*v)),
     "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
-    "Fraction": (
-        fractions.Fraction,
-        lambda x: [format(x.numerator, "x"), format(x.denominator, "x")],
-        _fraction,
-    ),
+    "Fraction": (fractions.Fraction, lambda x: f"{x.numerator:x}/{x.denominator:x}", _fraction),
 }
 _FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
-_MUTABLE: dict[str, Any] = {"list": list, "dict": dict, "set": set, "deque": collections.deque}
+_MUTABLE: dict[str, Any] = {
+    "list": list,
+    "dict": dict,
+    "set": set,
+    "deque": collections.deque,
+    "object": None,
+}
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
-_ITERATED = tuple(getattr(collections.abc, n) for n in ("Iterator", "KeysView", "ValuesView", "ItemsView"))
+_ITERATED = (Iterator, KeysView, ValuesView, ItemsView)
 Nodes = list[list[Any]]
 
 
@@ -182,14 +181,14 @@ class Plain:
             item = objects[len(nodes)]
             node = self._node(item, place)
             nodes.append([*node, numbers[id(item)]] if id(item) in numbers else node)
-        return nodes, [item for node, item in zip(nodes, objects, strict=True) if _is_mutable(node)]
+        return nodes, [item for node, item in zip(nodes, objects, strict=True) if node[0] in _MUTABLE]
 
     def _node(self, item: Any, place: Callable[[Any], int]) -> list[Any]:
         cls = type(item)
         if item is None or cls in (bool, float, str):
             return ["v", item]
-        for kind, (types_, written, _) in _ATOMS.items():
-            if isinstance(item, types_):
+        for kind, (atom, written, _) in _ATOMS.items():
+            if isinstance(item, atom):
                 return [kind, written(item)]
         for kind, sequence in _SEQUENCES.items():
             if isinstance(item, sequence):
@@ -197,7 +196,7 @@ class Plain:
         if isinstance(item, dict):
             return ["dict", [[place(k), place(dict.__getitem__(item, k))] for k in dict.__iter__(item)]]
         if self.shared.get(cls.__name__) is cls and hasattr(item, "__dict__"):
-            return ["object", [[str(k), place(v)] for k, v in vars(item).items()], cls.__name__]
+            return ["object", [cls.__name__, [[str(k), place(v)] for k, v in vars(item).items()]]]
         if cls.__module__ == "numpy" and hasattr(item, "tolist"):
             return self._node(item.tolist(), place)
         if isinstance(item, _ITERATED):
@@ -216,13 +215,13 @@ class Plain:
             if node[0] in ("list", "deque"):
                 value.extend(built[i] for i in node[1])
             elif node[0] == "object":
-                vars(value).update((name, built[i]) for name, i in node[1])
+                vars(value).update((name, built[i]) for name, i in node[1][1])
         for node, value in zip(nodes, built, strict=True):
             if node[0] == "set":
                 value.update(built[i] for i in node[1])
             elif node[0] == "dict":
                 value.update((built[k], built[v]) for k, v in node[1])
-        return built[0], [value for node, value in zip(nodes, built, strict=True) if _is_mutable(node)]
+        return built[0], [value for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
 
     def _empty(self, node: list[Any], passed: list[Any]) -> Any:
         """The value of a node that holds no others; else an empty one to fill, which has a number if it was passed."""
@@ -231,21 +230,16 @@ class Plain:
             return value
         if kind in _ATOMS:
             return _ATOMS[kind][2](value)
-        if not _is_mutable(node):
+        if kind not in _MUTABLE:
             return None if kind in _FIXED else Opaque(str(value))
-        cls = self.shared[node[2]] if kind == "object" else _MUTABLE[kind]
-        number = node[3 if kind == "object" else 2 :]
-        if not number:
+        cls = _MUTABLE[kind] or self.shared[value[0]]
+        if len(node) == 2:
             return cls.__new__(cls)
-        old = passed[number[0]]
+        old = passed[node[2]]
         if not isinstance(old, cls):
             raise TypeError(f"a {type(old).__name__} was passed, and a {kind} comes back")
         (vars(old) if kind == "object" else old).clear()
         return old
-
-
-def _is_mutable(node: list[Any]) -> bool:
-    return node[0] in _MUTABLE or node[0] == "object"
 
 
 # --- Scripts ------------------------------------------------------------------------------------------

@@ -251,7 +251,7 @@ def _user() -> tuple[int, socket.socket]:
 # --- The command that starts a jail -------------------------------------------------------------------
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import jail; jail.main(sys.argv[2])"
-_INNER = ("jail.py", "inside.py", "testing.py")
+_INNER = ("jail.py", "inside.py", "reading.py", "testing.py")
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:

@@ -3,6 +3,7 @@
 Jails are started at the first use in a process and kept; one that breaks down is replaced.
 """
 
+import contextlib
 import os
 import re
 import secrets
@@ -17,9 +18,11 @@ from typing import Any, ParamSpec, TypeVar
 from rlkit.rewards.grading import Grading, Ungradable
 from rlkit.rewards.sandbox.inside import Channel, Lost
 from rlkit.rewards.sandbox.levels import PROMISED, Jail, Outcome, choose
-from rlkit.rewards.sandbox.testing import NotLoaded, Program, TestCode, last_function
+from rlkit.rewards.sandbox.reading import TestCode, last_function
+from rlkit.rewards.sandbox.testing import NotLoaded, Program
 
-P, T = ParamSpec("P"), TypeVar("T")
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _jails: dict[tuple[Any, ...], Jail] = {}
 _choose = lru_cache(choose)
@@ -44,10 +47,9 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
     @wraps(task)
     def twice(*arguments: P.args, **options: P.kwargs) -> T:
-        try:
+        with contextlib.suppress(RuntimeError):
             return task(*arguments, **options)
-        except RuntimeError:
-            close()
+        close()
         try:
             return task(*arguments, **options)
         except RuntimeError as error:
@@ -172,12 +174,13 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
     """
     if not tests.checks():
         return Tested(fault="the tests check nothing")
-    if not tests.needs_program():
-        outcome = _tested(grading, program, tests, seconds, apart=True)
-        if not outcome["insufficient"]:
-            return Tested(*(outcome[n] for n in ("passed", "total", "error")), True, outcome["fault"])
-    outcome = _tested(grading, program, tests, seconds, apart=False)
-    return Tested(*(outcome[n] for n in ("passed", "total", "error")), False, outcome["fault"])
+    apart = not tests.needs_program()
+    outcome = _tested(grading, program, tests, seconds, apart)
+    if apart and outcome["insufficient"]:  # what the tests pass is no plain value
+        apart = False
+        outcome = _tested(grading, program, tests, seconds, apart)
+    del outcome["insufficient"]
+    return Tested(**outcome, trusted=apart)
 
 
 @_twice
@@ -213,8 +216,13 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
             pass
     ended = [jail.finish() for jail in jails]
     late = late or abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM)
-    nothing = {"passed": 0, "total": 1, "error": "time" if late else "the program ended the tests"}
-    outcome = message[1] if message[0] == job["nonce"] else {**nothing, "fault": None, "insufficient": False}
+    outcome = {
+        "passed": 0,
+        "total": 1,
+        "error": "time" if late else "the program ended the tests",
+        "fault": None,
+    }
+    outcome = message[1] if message[0] == job["nonce"] else {**outcome, "insufficient": False}
     if outcome["error"] and "memory" in [reason for _, reason in ended]:
         outcome["error"] = "memory"
     return outcome

@@ -1,4 +1,4 @@
-"""Test code: what it says before it is run, and running it in the sandbox.
+"""Running test code in the sandbox.
 
 Standard library only. Tests run in a process of their own, which calls the program's functions by name and gets plain
 values; no object of the program is ever asked whether it is equal, smaller or inside. Tests that need such objects run
@@ -10,244 +10,24 @@ from __future__ import annotations
 import ast
 import builtins
 import codeop
-import collections
 import contextlib
-import decimal
-import fractions
 import importlib
 import importlib.util
 import itertools
-import re
 import signal
 import socket
 import sys
 import traceback
 import types
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any
 
 try:
     import inside
+    from reading import TestCode, callee
 except ImportError:  # outside a sandbox
     from rlkit.rewards.sandbox import inside
-
-# --- Reading ------------------------------------------------------------------------------------------
-
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
-_DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)
-_PLAIN_TYPES = (
-    *(str, int, float, complex, list, dict, set, frozenset, tuple, bytes, range),
-    *(collections.deque, decimal.Decimal, fractions.Fraction),
-)
-_PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
-_IN_PROCESS = frozenset(
-    "redirect_stdout redirect_stderr capsys capfd StringIO stdout stdin monkeypatch patch mock MagicMock inspect "  # noqa: SIM905
-    "signature next islice eval exec compile __import__ pickle subprocess asyncio tracemalloc getattr setattr vars "
-    "__name__ __doc__ __dict__ __class__".split()
-)
-"""What tests use to look into the process that the program runs in."""
-_CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
-_BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
-
-
-class TestCode:
-    """Test code as it is written, which alone decides how it is run: the program has no say in it.
-
-    Args:
-        prefix: code that is run before it; functions and classes without a body only announce the program's.
-        entry: the function under test, of `Solution` where the program defines it there.
-        pytest: whether pytest runs it.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
-    """
-
-    __test__ = False
-
-    def __init__(self, text: str, prefix: str = "", entry: str | None = None, pytest: bool = False) -> None:
-        self.text, self.prefix, self.entry = text, prefix, entry.rpartition(".")[2] if entry else None
-        self.tree, before = ast.parse(text), ast.parse(prefix)
-        self.nodes, self.before = list(ast.walk(self.tree)), list(ast.walk(before))
-        imports = [n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        names = {name for n in imports for name in _modules(n)}
-        self.imported = sorted(names - {"", "solution", "__future__"})
-        """The modules that it needs."""
-        self.pytest = pytest or ("pytest" in self.imported and any(map(_is_test, self.tree.body)))
-        self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
-        froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.module == "solution"]
-        self.explicit = {a.name for n in froms for a in n.names}
-        self.explicit |= {
-            n.attr for n in self.nodes if isinstance(n, ast.Attribute) and _id(n.value) == "solution"
-        }
-        """The names that it imports from the program, or takes from it as attributes."""
-        self.used = {*map(_id, self.nodes)} | self.explicit | {"Solution", self.entry or "Solution"}
-
-    @cached_property
-    def free(self) -> set[str]:
-        """The names that it takes from the program: those that are not Python's, its own or the prefix's."""
-        known = {*dir(builtins), *inside.PRELUDE, *sys.stdlib_module_names, "np"}
-        known |= {n.name for n in self.before if isinstance(n, _DEFINITIONS)} - self.announced
-        known |= {n.name for n in self.nodes if isinstance(n, _DEFINITIONS)}
-        aliases, loaded = set(), set()
-        for node in [*self.nodes, *self.before]:
-            if isinstance(node, ast.Import | ast.ImportFrom):
-                names = {(a.asname or a.name).partition(".")[0] for a in node.names}
-                (aliases if getattr(node, "module", "") == "solution" else known).update(names)
-            elif isinstance(node, ast.Name):
-                (loaded if isinstance(node.ctx, ast.Load) else known).add(node.id)
-            elif isinstance(node, ast.arg | ast.ExceptHandler):
-                known.add(node.arg if isinstance(node, ast.arg) else node.name or "")
-        return (loaded & self.used) - (known - {"Solution"}) | aliases
-
-    def checks(self) -> bool:
-        """Whether running it can reach anything that fails."""
-        definitions = {n.name: n for n in self.tree.body if isinstance(n, _DEFINITIONS)}
-        others = [] if self.pytest else [n for n in self.tree.body if not isinstance(n, _DEFINITIONS)]
-        todo: list[ast.AST] = [*filter(_is_test, self.tree.body), *others]
-        while todo:
-            nodes = list(ast.walk(todo.pop()))
-            if any(map(_is_check, nodes)):
-                return True
-            todo += [definitions.pop(name) for name in {*map(_id, nodes)} & definitions.keys()]
-        return False
-
-    def counted(self) -> ast.Module:
-        """The tree, changed so that every check calls `__check__()` first."""
-        for node in self.nodes:
-            for field in ("body", "orelse", "finalbody"):
-                if isinstance(block := getattr(node, field, None), list):
-                    for child in [child for child in block if _is_check(child)]:
-                        call = ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), [], []))
-                        ast.fix_missing_locations(ast.copy_location(call, child))
-                        block.insert(block.index(child), call)
-        return self.tree
-
-    def needs_program(self) -> bool:
-        """Whether it uses more of a program than the plain values of its functions: its classes, the functions that it
-        returns, what it prints."""
-        free, nodes = self.free, self.nodes
-        parameters = {n.arg for n in nodes if isinstance(n, ast.arg)}
-        fields = ("id", "attr", "name")
-        known = _PLAIN_ATTRIBUTES | {getattr(n, f) for n in self.before for f in fields if hasattr(n, f)}
-        pairs = [(_id(t), n.value) for n in nodes if isinstance(n, ast.Assign) for t in n.targets]
-        pairs += [(n.target.id, n.value) for n in nodes if isinstance(n, ast.NamedExpr)]
-        solutions = {name for name, value in pairs if name and _callee(value) == "Solution"}
-        solutions |= {"solution"} - free
-
-        def is_result(node: ast.AST) -> bool:
-            """A call of the program."""
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                return _callee(node.func.value) == "Solution" or _id(node.func.value) in solutions
-            return _callee(node) in (free | parameters) - {"Solution"}
-
-        results = {name for name, value in pairs if name and is_result(value)}
-        functions = self._compared()
-        for node in nodes:
-            names = {_id(n) for n in ast.iter_child_nodes(node)} & free
-            found: object = isinstance(node, ast.Await | ast.AsyncFunctionDef)
-            if isinstance(node, ast.Name):
-                found = node.id in _IN_PROCESS - {"__name__"}
-            elif isinstance(node, ast.Attribute):
-                foreign = node.attr not in known and (is_result(node.value) or _id(node.value) in results)
-                found = foreign or names or node.attr in _IN_PROCESS
-            elif isinstance(node, ast.Call):
-                name = _callee(node)
-                is_class = (
-                    name in free - {"Solution"} and _CLASS_NAME.fullmatch(name) and node not in functions
-                )
-                by_class = (name or getattr(node.func, "attr", "")) in _BY_CLASS and names - {name}
-                found = is_class or by_class or is_result(node.func) or name in results - parameters
-            elif isinstance(node, ast.ExceptHandler | ast.ClassDef | ast.withitem):
-                found = names
-            elif isinstance(node, ast.FunctionDef):
-                found = free & {_id(n) for d in node.decorator_list for n in ast.walk(d)}
-            if found:
-                return True
-        return False
-
-    def _compared(self) -> set[ast.AST]:
-        """Calls that are compared with something that is not the program's: of functions, whatever their names."""
-        found: set[ast.AST] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Assert):
-                test = node.test.operand if isinstance(node.test, ast.UnaryOp) else node.test
-                sides = [test.left, *test.comparators] if isinstance(test, ast.Compare) else [test]
-                own = [side for side in sides if self.free & {*map(_id, ast.walk(side))}]
-                found |= {*own} if len(own) == 1 else set()
-        return found
-
-
-def last_function(program: str) -> str | None:
-    """The last function of a program, or method of its `Solution`, that no other one uses."""
-    body: list[Any] = ast.parse(program).body
-    functions = [n for n in body if isinstance(n, ast.FunctionDef)]
-    if not functions:
-        methods = [n for c in body if isinstance(c, ast.ClassDef) and c.name == "Solution" for n in c.body]
-        functions = [n for n in methods if isinstance(n, ast.FunctionDef) and n.name[0] != "_"]
-    uses = {f.name: {_id(n) or getattr(n, "attr", "") for n in ast.walk(f)} for f in functions}
-    free = [name for name in uses if not any(name in uses[other] for other in uses if other != name)]
-    return (free or [*uses, None])[-1]
-
-
-def _id(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _callee(node: ast.AST) -> str:
-    """The name that is called."""
-    return _id(node.func) if isinstance(node, ast.Call) else ""
-
-
-def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The names of the top-level modules that an import needs."""
-    names = (
-        [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""][node.level :]
-    )
-    return [name.partition(".")[0] for name in names]
-
-
-def _is_test(node: ast.stmt) -> bool:
-    """Whether it is run without being called: check(candidate), a test function, a test case."""
-    if isinstance(node, ast.ClassDef):
-        return node.name.startswith("Test") or any(ast.unparse(b).endswith("TestCase") for b in node.bases)
-    return isinstance(node, _FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
-
-
-def _is_announced(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    """Whether a function or class of the prefix has no body yet."""
-    idle = (ast.Pass, ast.Raise, ast.Import, ast.ImportFrom)
-    said = [n.value if isinstance(n, ast.Expr) else n for n in node.body]
-    if isinstance(node, ast.ClassDef):
-        return node.name == "Solution"
-    return all(isinstance(n, (*idle, ast.Constant)) for n in said)
-
-
-def _is_check(node: ast.AST) -> bool:
-    """Whether a statement can fail because the program is wrong: assert, self.assertEqual(…), with raises(…), or a
-    branch that raises, asserts a constant or exits."""
-    if isinstance(node, ast.Expr):
-        return _begins(node.value, "assert", "fail", "check_")
-    if any(_begins(item.context_expr, "assert", "raises", "warns") for item in getattr(node, "items", ())):
-        return True  # a with statement
-    if not isinstance(node, ast.stmt) or isinstance(node, _DEFINITIONS):
-        return False
-    return isinstance(node, ast.Assert) or any(
-        isinstance(child, ast.Raise)
-        or (isinstance(child, ast.Assert) and isinstance(child.test, ast.Constant))
-        or (isinstance(child, ast.Expr) and _begins(child.value, "exit", "_exit", "quit"))
-        for part in [node, *getattr(node, "handlers", ())]
-        for child in ast.iter_child_nodes(part)
-    )
-
-
-def _begins(node: ast.AST, *beginnings: str) -> bool:
-    """Whether it is a call of a name with such a beginning."""
-    name = _callee(node) or getattr(getattr(node, "func", None), "attr", "")
-    return name.startswith(beginnings)
-
-
-# --- Running ------------------------------------------------------------------------------------------
+    from rlkit.rewards.sandbox.reading import TestCode, callee
 
 
 class Program:
@@ -442,7 +222,7 @@ class _Run:
         self.total = sum(isinstance(node, ast.Assert) for node in body)
         if self.error and not self.job["all"]:
             return
-        called = {*map(_callee, self.code.nodes)}
+        called = {*map(callee, self.code.nodes)}
         for name, value in [item for item in space.items() if item[0] not in called]:
             code = getattr(value, "__code__", None)
             if isinstance(value, types.FunctionType) and code.co_filename == "tests.py":
