@@ -29,10 +29,11 @@ import json, os, socket, time
 def say(message):
     # a message to the router that is not ours to send
     data = message.encode()
+    frame = data[:2] if message == "half" else len(data).to_bytes(4, "big") + data
     for descriptor in range(3, 64):
         try:
             with socket.socket(fileno=os.dup(descriptor)) as sock:
-                sock.sendall(len(data).to_bytes(4, "big") + data)
+                sock.sendall(frame)
         except OSError:
             pass
 
@@ -65,6 +66,8 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         return {"score": 1.0, "pid": os.getpid()}
     if solution_str.startswith("say "):
         say(solution_str[4:])
+        while solution_str == "say half":
+            time.sleep(1)
     if solution_str == "mark":
         open(ground_truth, "w").close()
     if solution_str == "who":
@@ -182,6 +185,7 @@ def test_parts_without_a_json_form_become_text(custom):
         json.dumps(None),
         "[" * 100_000,
         "nonsense",
+        "half",
     ],
     ids=lambda message: message[:20],
 )

@@ -10,6 +10,8 @@ import json
 import os
 import resource
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -30,6 +32,7 @@ _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themsel
 _LARGEST = 1 << 30  # bytes of a message from a worker
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
+_PAUSE = 5  # seconds between two parts of a message from a worker
 _READY = b"ready"
 _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
 
@@ -76,6 +79,10 @@ class Worker:
                 stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment(config),
                 start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
             )  # fmt: skip
+        with socket.socket(
+            fileno=os.dup(self._connection.fileno())
+        ) as ours:  # half a message is waited for so long
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PAUSE, 0))
         self._graded = 0
         self._connection.send_bytes(config.model_dump_json().encode())
 
@@ -137,9 +144,8 @@ def _serve(connection: Connection) -> None:
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
-        grade(
-            "math__units", r"\boxed{1 \text{ m}}", "100 cm", {}
-        )  # loads the scorers and what they import late
+        # This answer loads the scorers, and what they import late.
+        grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})
     else:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
