@@ -236,7 +236,7 @@ class RolloutCorrection(Section):
 
 
 class Needs(NamedTuple):
-    """What an advantage estimator needs beside token rewards."""
+    """What an advantage estimator needs beside token rewards, and which keys it reads."""
 
     groups: bool = False
     """Several samples per prompt."""
@@ -246,17 +246,22 @@ class Needs(NamedTuple):
     """The reward of a greedy response per prompt."""
     sum_pi_squared: bool = False
     """Old log-probs, and squared probabilities summed over the vocabulary."""
+    gamma: bool = False
+    """It discounts, by `algorithm.gamma`."""
+    std: bool = False
+    """It divides by the group's standard deviation, where `algorithm.norm_adv_by_std_in_grpo` asks for it."""
 
 
 ESTIMATORS = {
-    "gae": Needs(critic=True),
-    "turn_gae": Needs(critic=True),
+    **dict.fromkeys(("gae", "turn_gae"), Needs(critic=True, gamma=True)),
+    "reinforce_plus_plus": Needs(gamma=True),
     "remax": Needs(greedy=True),
     "optimal_token_baseline": Needs(sum_pi_squared=True),
     "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
+    **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk"), Needs(groups=True, std=True)),
+    **dict.fromkeys(("turn_returns", "gigpo"), Needs(groups=True, gamma=True, std=True)),
     **dict.fromkeys(
-        ("grpo", "grpo_vectorized", "grpo_passk", "rloo", "rloo_vectorized", "opo", "gdpo",
-         "reinforce_plus_plus_baseline", "turn_returns", "gigpo"), Needs(groups=True),
+        ("rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"), Needs(groups=True)
     ),
 }  # fmt: skip
 """What estimators need; those that are not here need nothing."""

@@ -178,8 +178,7 @@ def test_grpo_stays_finite_and_small_when_a_group_hardly_differs(rewards):
 
 @pytest.mark.parametrize("by_std", [True, False])
 @pytest.mark.parametrize("group", [
-    [0] * 8 + [3] * 8, [4, 4, 4, 2, 2, 2], list(range(5)), [0, 0, 1, 1, 1, 1], [0, 0, 0, 1, 1], [0, 1, 0, 1],
-    [0, 0, 1, 1, 0, 0],
+    [0] * 8 + [3] * 8, list(range(5)), [0, 0, 1, 1, 1, 1], [0, 1, 0, 1],
 ])  # fmt: skip
 def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
     generator = torch.Generator().manual_seed(len(group))
@@ -192,10 +191,12 @@ def test_grpo_is_verls_bit_by_bit_whatever_the_groups_look_like(group, by_std):
     assert torch.equal(found, expected * batch.mask) and torch.equal(returns, found)
 
 
-def test_dr_grpo_only_centres():
+@pytest.mark.parametrize("name", ["grpo", "grpo_vectorized"])
+def test_dr_grpo_only_centres(name):
     batch = tiny.batch([1, 1])
     batch.rewards[:, 0] = torch.tensor([0.0, 1.0])
-    a, _ = advantages(config(algorithm__norm_adv_by_std_in_grpo=False), batch)
+    c = config(algorithm__norm_adv_by_std_in_grpo=False, algorithm__adv_estimator=name)
+    a, _ = advantages(c, batch)
     assert a[:, 0].tolist() == pytest.approx([-0.5, 0.5])
 
 

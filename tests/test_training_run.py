@@ -204,14 +204,15 @@ def test_before_the_first_step_a_signal_ends_the_run_at_once(tmp_path, monkeypat
 
 
 def test_a_signal_while_the_run_is_opened_stops_it_too(tmp_path, monkeypatch):
-    def begin(store, config):
-        begun(store, config)
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("the run went on")
+    def update(store, **fields):
+        updated(store, **fields)
+        if fields.get("status") == "running":
+            os.kill(os.getpid(), signal.SIGTERM)
+            raise AssertionError("the run went on")
 
-    begun = RunStore._begin
+    updated = RunStore.update
     with monkeypatch.context() as patch:
-        patch.setattr(RunStore, "_begin", begin)
+        patch.setattr(RunStore, "update", update)
         run = rlkit.train(config(), root=tmp_path, progress=False)
     assert run.status == "stopped" == json.loads((run.folder / "run.json").read_text())["status"]
     assert rlkit.train(config(), root=tmp_path, progress=False).status == "finished"

@@ -23,10 +23,6 @@ def _one_step(config: RunConfig, epochs: int) -> bool:
     return epochs == 1 and config.actor.ppo_mini_batch_size in (0, config.data.train_batch_size)
 
 
-def _estimator(*names: str) -> Callable[[RunConfig], bool]:
-    return lambda c: c.algorithm.adv_estimator not in names
-
-
 def _loss(*names: str) -> Callable[[RunConfig], bool]:
     return lambda c: c.actor.policy_loss.loss_mode not in names
 
@@ -38,22 +34,25 @@ ONE_STEP = (
 )
 RULES = (
     Rule(CLIPS, lambda c: _one_step(c, c.actor.ppo_epochs), ONE_STEP),
-    Rule(("critic",), _estimator("gae", "turn_gae"), "the estimator has no critic: use gae or turn_gae"),
+    Rule(
+        ("critic", "algorithm.lam"),
+        lambda c: not c.algorithm.needs.critic,
+        "the estimator has no critic: use gae or turn_gae",
+    ),
     Rule(
         ("critic.cliprange_value",),
         lambda c: _one_step(c, c.critic.ppo_epochs),
         "each batch is one step of the critic",
     ),
-    Rule(("algorithm.lam",), _estimator("gae", "turn_gae"), "only gae and turn_gae have it"),
     Rule(
         ("algorithm.gamma",),
-        _estimator("gae", "turn_gae", "turn_returns", "gigpo", "reinforce_plus_plus"),
+        lambda c: not c.algorithm.needs.gamma,
         "the estimator does not discount",
     ),
     Rule(
         ("algorithm.norm_adv_by_std_in_grpo",),
-        _estimator("grpo", "grpo_vectorized", "turn_returns", "gigpo"),
-        "only grpo, turn_returns and gigpo have it",
+        lambda c: not c.algorithm.needs.std,
+        "the estimator does not divide by a group's standard deviation",
     ),
     Rule(
         ("algorithm.kl_penalty", "algorithm.kl_ctrl"),
