@@ -460,8 +460,7 @@ class RolloutConfig(Section):
     """Largest mean |log-prob difference| a token between sampler and trainer, in nats. Unset is 0.02, and 0.05 in
     bfloat16, whose rounding alone moves log-probs by 0.02 to 0.03."""
     sync_check_freq: Annotated[int, Field(ge=0)] = 0
-    """Steps between comparisons of sampler and trainer on fixed prompts, which end the run above
-    max_logprob_gap; 0 compares on the sampled batch only, and warns."""
+    """Above 0, a step whose difference is larger than max_logprob_gap ends the run; 0 warns."""
 
     @model_validator(mode="before")
     @classmethod

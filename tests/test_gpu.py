@@ -175,16 +175,12 @@ def test_the_ragged_kernel_computes_the_grouped_attention_and_its_gradient(dtype
     ({}, False, 1e-3), ({}, True, 5e-3), ({"dtype": "bfloat16"}, False, 0.02), ({"dtype": "float16"}, False, 5e-3),
     ({"dtype": "bfloat16", "lora_rank": 8, "enable_gradient_checkpointing": True}, False, 0.02),
 ])  # fmt: skip
-def test_a_run_trains_and_the_probe_finds_no_gap(tmp_path, changes, tf32, bound):
+def test_a_run_trains_and_sampler_and_trainer_agree(tmp_path, changes, tf32, bound):
     c = override(config().model_dump(mode="json"), {"rollout.sync_check_freq": 1, "trainer.tf32": tf32})
     c = validate(RunConfig, override(c, {f"model.{key}": value for key, value in changes.items()}))
     run = train(c, root=tmp_path, progress=False)
-    gaps = [json.loads(line) for line in (run.folder / "sync.jsonl").read_text().splitlines()]
-    assert run.status == "finished" and len(gaps) == 6
-    assert (
-        max(g["mean"] for g in gaps) < bound
-        and max(m.get("policy/logprob_gap", 0.0) for m in metrics(run)) < bound
-    )
+    gaps = [m["policy/logprob_gap"] for m in metrics(run) if "policy/logprob_gap" in m]
+    assert run.status == "finished" and gaps and max(gaps) < bound
 
 
 @pytest.mark.parametrize(("dtype", "rank", "compile_"), [

@@ -6,7 +6,6 @@
         metrics.jsonl   one line a step
         evals.parquet   one row a sample of every evaluation
         samples.jsonl   some training samples, for reading
-        sync.jsonl      how far sampler and trainer were apart, where that was asked for
         checkpoints/
 
 Everything but the two .jsonl logs is replaced in one step; the logs are appended to line by line, and a
@@ -31,7 +30,7 @@ from rlkit.errors import UserError
 from rlkit.files import disk_errors, replacing, require_space, write_text
 from rlkit.results.provenance import git_state, hardware, versions
 
-LOGS = ("metrics.jsonl", "samples.jsonl", "sync.jsonl")
+LOGS = ("metrics.jsonl", "samples.jsonl")
 _EVAL_TYPES = {
     "step": "int64",
     "task_id": "string",
@@ -145,10 +144,6 @@ class RunStore:
     def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append training samples to samples.jsonl."""
         self._append("samples.jsonl", [{"step": step, **row} for row in rows])
-
-    def log_sync(self, comparison: Mapping[str, Any]) -> None:
-        """Append a comparison of sampler and trainer (rlkit.training.checks) to sync.jsonl."""
-        self._append("sync.jsonl", [dict(comparison)])
 
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled

@@ -36,7 +36,7 @@ from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.batches import rollout_summary
-from rlkit.training.checks import SyncProbe, check_window, problems
+from rlkit.training.checks import check_window, problems
 from rlkit.training.tracking import Trackers
 from rlkit.training.update import Learning
 from rlkit.training.warm_start import WarmStarted, warm_start
@@ -78,8 +78,6 @@ class TrainingRun:
         self.ledger.add("sft", started.flops if started else 0.0)
         self.learning = Learning.of(self.policy, config, self.ledger)
         self.sampler, why = make_sampler(self.policy, config)
-        every = config.rollout.sync_check_freq
-        self.probe = SyncProbe(config, self.policy, self.held_out) if every else None
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
         facts = {"warm_start": {k: v for k, v in vars(started).items() if k != "folder"}} if started else {}
@@ -267,6 +265,8 @@ class TrainingRun:
             self.store.log_samples(self.step, rows)
             self.trackers.log_samples(self.step, rows)
         for kind, sentence in problems(self.metrics, self.config):
+            if kind == "gap" and self.config.rollout.sync_check_freq:
+                raise RunStopped(f"At step {self.step}: {sentence}")
             self.warn(sentence, kind)
 
     def warn(self, message: str | None, kind: str | None = None) -> None:
@@ -282,8 +282,6 @@ class TrainingRun:
         """Give the sampler the new weights."""
         with self.timed("update_weights"):
             self.sampler.sync(self.policy.model)
-        if self.probe is not None and self.due(self.config.rollout.sync_check_freq):
-            self.store.log_sync(self.probe.check(self.sampler, self.step))
 
     def evaluate(self) -> None:
         """Measure pass@1 on the held-out tasks and keep every sample."""

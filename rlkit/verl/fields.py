@@ -168,7 +168,7 @@ FIELDS: Mapping[str, To | By | Refused] = {
     "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs", value=lambda _, c: together(c)),  # vLLM makes room for all
     "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),
     "rollout.gpu_memory_utilization": to(f"{ROLLOUT}gpu_memory_utilization", value=lambda share, _: share or 0.5),
-    "rollout.sync_check_freq": By("verl compares on every batch; above 0, a gap ends the run instead of a warning"),
+    "rollout.sync_check_freq": By("above 0, a gap ends the run instead of a warning"),
     "rollout.tensor_model_parallel_size": to(f"{ROLLOUT}tensor_model_parallel_size"),
     **{f"reward.{k}": _REWARD for k in RewardConfig.model_fields if k != "overlong_buffer"},
     "reward.overlong_buffer.enable": Refused(False, "the router's processes see no lengths in a verl run: disable it"),
