@@ -1,8 +1,7 @@
-"""What stands between a model's matrix products: norm, rotary embedding, SwiGLU, softmax over the vocabulary.
+"""What is computed between a model's matrix products: norm, rotary embedding, SwiGLU, softmax over the vocabulary.
 
 `EAGER` runs them operation by operation, with gradients written by hand where that saves passes over the activations.
-`compiled()` has torch.compile make one kernel of each, and one of its gradient: worth the seconds of compiling where
-passes are large.
+`compiled()` makes one kernel of each and one of its gradient: worth the seconds of compiling where passes are large.
 """
 
 import os
@@ -50,10 +49,8 @@ class Kernels:
 
 
 class RMSNorm(torch.autograd.Function):
-    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes.
-
-    torch has one fused kernel for this on a GPU; on a CPU it is five passes and eight back.
-    """
+    """x (..., d) divided by its root mean square, times w (d,), with the gradient in three passes: torch's takes eight
+    on a CPU."""
 
     @staticmethod
     def forward(ctx, x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
@@ -81,11 +78,8 @@ def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
 
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
-    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `Rotary` turns.
-
-    Done to the rows of the query and key weights it costs nothing beside the activations, and scores do not
-    change with the order of channels.
-    """
+    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `rotate` takes. Weights
+    are arranged so instead of activations; scores do not change with the order of channels."""
     pairs = x.unflatten(dim, (-1, 2, head_dim // 2))
     first = dim % x.ndim
     return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
@@ -168,8 +162,7 @@ def _norm(weight: Tensor, epsilon: float, x: Tensor, to: torch.dtype) -> Tensor:
 
 
 def _rotary(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
-    """Every channel by itself: with pairs stacked and heads put together, a compiled kernel would ask of each number
-    where it came from, and take ten times as long on a GPU."""
+    """Every channel by itself: with pairs stacked and heads joined a compiled kernel takes ten times as long."""
     x, odd = qkv.to(cos.dtype), torch.arange(qkv.shape[-1], device=qkv.device) % 2
     cos, sin = (y.repeat_interleave(2, -1)[:, None] for y in (cos, sin))
     other = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)  # of its pair
@@ -184,10 +177,8 @@ def _swiglu(gate_up: Tensor) -> Tensor:
 
 @cache
 def compiled() -> Kernels:
-    """The same by torch.compile, for any number of rows: compiled at the first pass, and kept on disk by torch.
-
-    Raises UserError where there is nothing to compile with.
-    """
+    """The same by torch.compile, for any number of rows: compiled at the first pass, and kept on disk by torch. Raises
+    UserError where there is nothing to compile with."""
     if (missing := missing_compiler()) is not None:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
     # Policies, critics and their passes with and without gradients each have a variant, and torch stops at eight.
@@ -204,11 +195,8 @@ def compiled() -> Kernels:
 
 
 def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
-    """Those of the update's and the torch sampler's passes over a model of `parameters` weights.
-
-    Raises UserError where `actor.use_torch_compile` asks to compile and there is nothing to do it with; where it is
-    unset, they are eager then.
-    """
+    """Those of the update's and the torch sampler's passes over a model of `parameters` weights. Raises UserError where
+    `actor.use_torch_compile` asks to compile and nothing can; where it is unset, they are eager then."""
     possible = config.actor.use_torch_compile is not None or missing_compiler() is None
     return compiled() if compiles(config, on_gpu, parameters) and possible else EAGER
 
@@ -229,9 +217,8 @@ def missing_compiler() -> str | None:
 
 
 def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
-    """Compiled for any number of rows of the arguments at the places `rows`. Widths are constants of the kernels, which
-    makes them three times as fast on a GPU. Rounded to 16 bits wherever the sampler's eager kernels are, so that
-    log-probs stay as near as they were."""
+    """Compiled for any number of rows of the arguments at the places `rows`; widths are constants, which makes kernels
+    three times as fast on a GPU. Rounded to 16 bits where eager kernels are, so that log-probs stay as near."""
     inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
 
     def kernel(*arguments: Any) -> Any:

@@ -1,8 +1,7 @@
 """The ladder: Qwen2-architecture models by nominal size, for studies on any machine.
 
-The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al.
-(arXiv 2001.08361). Embeddings are tied. Head sizes are 32 or more because vLLM's attention kernels know no
-smaller ones. The sizes themselves are in rlkit.models.shapes.
+The nominal size is the number of non-embedding parameters (within 11 %), the N of Kaplan et al. (arXiv 2001.08361).
+Embeddings are tied. Head sizes are 32 or more, as vLLM's attention kernels need. rlkit.models.shapes has the sizes.
 """
 
 from typing import Any
@@ -27,26 +26,18 @@ def ladder_config(name: str) -> Qwen2Config:
     pad = tokenizer.convert_tokens_to_ids(PAD)
     assert isinstance(pad, int)
     return Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=shape.hidden,
-        intermediate_size=shape.intermediate,
-        num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads,
-        num_key_value_heads=shape.heads,
-        max_position_embeddings=4096,
-        tie_word_embeddings=True,
-        eos_token_id=tokenizer.convert_tokens_to_ids(END),
-        pad_token_id=pad,
-        bos_token_id=None,
-        use_cache=True,
-    )
+        vocab_size=len(tokenizer), hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
+        max_position_embeddings=4096, tie_word_embeddings=True, use_cache=True,
+        eos_token_id=tokenizer.convert_tokens_to_ids(END), pad_token_id=pad, bos_token_id=None,
+    )  # fmt: skip
 
 
 def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
     """A randomly initialised model of this size, float32; the same bits for the same seed.
 
-    Initial weights have standard deviation 0.02·sqrt(768/hidden), since 0.02 alone leaves models this
-    narrow with almost no signal, and output projections are scaled by 1/sqrt(2·layers) (GPT-2).
+    Initial weights have standard deviation 0.02·sqrt(768/hidden), since 0.02 alone leaves models this narrow with
+    almost no signal, and output projections are scaled by 1/sqrt(2·layers) (GPT-2).
     """
     config = ladder_config(name)
     config.initializer_range = 0.02 * (768 / config.hidden_size) ** 0.5

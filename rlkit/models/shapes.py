@@ -8,11 +8,13 @@ from rlkit.compute import Shape
 from rlkit.config import RunConfig
 from rlkit.errors import UserError, did_you_mean
 
-CHUNK = 2**26
-"""Logits held at once: 256 MiB in float32."""
+CHUNK = 2**26  # logits held at once: 256 MiB in float32
 FEWEST_ROWS, NARROWEST = 64, 16
-VOCABULARY = 262
-"""Bytes, specials and role names of the ladder's tokenizer."""
+VOCABULARY = 262  # bytes, specials and role names of the ladder's tokenizer
+LAUNCH_BOUND = 30_000_000  # parameters up to which a GPU takes longer to launch a pass than to compute it
+COMPILED_FROM = 400_000_000
+"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
+update took as long compiled on an H200 (0.36 and 0.34 s)."""
 
 
 def _size(layers: int, hidden: int, intermediate: int, heads: int) -> Shape:
@@ -95,21 +97,11 @@ def width_bucket(size: int, finest: int = 0) -> int:
     return -(-size // step) * step
 
 
-LAUNCH_BOUND = 30_000_000
-"""Parameters up to which a GPU takes longer to launch a pass than to compute it."""
-COMPILED_FROM = 400_000_000
-"""Parameters from which a GPU's passes are compiled by default: smaller models' wait for their launches, and SmolLM2's
-update took as long compiled on an H200 (0.36 and 0.34 s)."""
-
-
 def captures(config: RunConfig, on_gpu: bool, parameters: int) -> bool:
     """Whether the update's passes are CUDA graphs: those of a model so small that launching a pass takes longer than
     computing it, where nothing asks for passes of another kind."""
-    other = (
-        config.model.lora_dropout
-        or config.model.enable_gradient_checkpointing
-        or config.actor.ppo_micro_batch_size
-    )
+    m = config.model
+    other = m.lora_dropout or m.enable_gradient_checkpointing or config.actor.ppo_micro_batch_size
     return on_gpu and parameters <= LAUNCH_BOUND and not other
 
 

@@ -1,8 +1,7 @@
 """The ladder's tokenizer: 256 bytes, three ChatML specials and the three role names.
 
-Byte-level and without merges, so that every text has exactly one encoding and a newline is one token.
-The role names are single tokens because they stand in every prompt: the ChatML frame of a one-turn prompt
-costs 8 tokens instead of 26.
+Byte-level and without merges, so that every text has exactly one encoding and a newline is one token. The role names
+are single tokens because they are in every prompt: the ChatML frame of a one-turn prompt costs 8 tokens instead of 26.
 """
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers

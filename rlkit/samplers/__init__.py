@@ -18,13 +18,11 @@ HELD = 0.35
 """Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
 SLEEPS_ABOVE = 8 * 2**30
 """Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
-ENGINE = 2 * 2**30
-"""vLLM's activations of the largest batch and its CUDA graphs."""
+ENGINE = 2 * 2**30  # vLLM's activations of the largest batch and its CUDA graphs
 LOGITS = 18
 """Bytes per sequence and word of the vocabulary while vLLM draws: logits in bfloat16 and float32, their log-probs,
 probabilities and noise."""
-FREE = 0.92
-"""Share of the free memory that a vLLM engine may take."""
+FREE = 0.92  # share of the free memory that a vLLM engine may take
 
 
 def together(config: "RunConfig") -> int:

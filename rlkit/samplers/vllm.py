@@ -172,10 +172,8 @@ def import_vllm() -> Any:
 
 def memory_options(beside: int, sequence: int, rows: int, later: int = 0) -> dict[str, Any]:
     """vLLM's options for its memory: what it takes `beside` its KV cache, and keys and values of `rows` sequences of
-    `sequence` bytes, or as many as fit beside what the trainer will take `later`. Warns where they are few.
-
-    The cache is told in bytes. vLLM would find them by what becomes less on the card while it starts, which another
-    run on the same card changes.
+    `sequence` bytes, or as many as fit beside what the trainer will take `later`. Warns where they are few. The cache
+    is told in bytes: vLLM would measure them while it starts, which another run on the same card disturbs.
 
     Raises:
         UserError: not even one sequence would fit beside what is on the card.
