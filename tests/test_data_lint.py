@@ -255,6 +255,7 @@ def test_a_file_without_rows_is_a_warning(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     report = lint([tmp_path / name], progress=False)
     assert [f.check for f in report.findings] == ["empty"] and report.exit_status == 1
+    assert f"{name}: no rows" in " ".join(map(str, findings_table(report).columns[2].cells))
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):

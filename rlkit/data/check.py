@@ -57,6 +57,10 @@ class Finding(NamedTuple):
     data_source: str
     detail: str
 
+    @property
+    def place(self) -> str:
+        return Path(self.file).name + (f", row {self.row}" if self.row >= 0 else "")
+
 
 @dataclass
 class Report:
@@ -213,9 +217,8 @@ def _repeated(checked: Sequence[_Row], first: Mapping[str, _Row]) -> Iterator[Fi
     rewards = _graded([(row.task, answer) for (row, *_), answer in zip(differing, answers, strict=True)])
     for (row, earlier, _), reward in zip(differing, rewards, strict=True):
         if reward.value == 1:
-            yield row.finding(
-                "duplicate", f"the same as {earlier.place(row.file)}, its truth spelled otherwise"
-            )
+            said = f"the same as {earlier.place(row.file)}, its truth spelled otherwise"
+            yield row.finding("duplicate", said)
         else:
             ours, theirs = (json.dumps(one.task.ground_truth)[:60] for one in (row, earlier))
             yield row.finding("conflict", f"ground truth {ours}, but {theirs} in {earlier.place(row.file)}")
