@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from rlkit.domains.answers import choice_letter
-from rlkit.domains.math import units
+from rlkit.domains.math import units, values
 from rlkit.domains.math.parse import (
     Unreadable,
     is_wrapped,
@@ -22,15 +22,6 @@ from rlkit.domains.math.parse import (
     start_work,
 )
 from rlkit.domains.math.units import Amount
-from rlkit.domains.math.values import (
-    RELATIONS,
-    number,
-    ratio_sign,
-    real_set,
-    same_antiderivative,
-    same_expression,
-    same_set,
-)  # fmt: skip
 
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -44,7 +35,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    for read in (read_forms, real_set):
+    for read in (read_forms, values.real_set):
         read(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
@@ -165,7 +156,7 @@ def _readings(text: str) -> Iterator[Form]:
         yield Group("", parts)
     elif len(parts := split(text, {"\\cup"})[0]) > 1:
         yield Group("cup", parts)
-    elif len((found := split(text, RELATIONS))[0]) > 1:
+    elif len((found := split(text, values.RELATIONS))[0]) > 1:
         if found[1] == ["\\in"] or all(found[0]):
             yield Relation(*found)
     elif bracketed := _bracketed(_POINT.sub("", text)):
@@ -266,7 +257,7 @@ def _single(text: str) -> Iterator[Form]:
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
         ratio = f"({parts[0]})/({parts[1]})"
-        whole = same_expression(ratio, rf"\lfloor {ratio} \rfloor")
+        whole = values.same_expression(ratio, rf"\lfloor {ratio} \rfloor")
         if len(parts) == 2 and not whole:  # 2:1 is no way to write 2
             yield Amount(ratio)
         return
@@ -312,9 +303,9 @@ def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
     if squeeze(a) == squeeze(b):
         return True
-    left, right = real_set(a), real_set(b)
+    left, right = values.real_set(a), values.real_set(b)
     if left and right and not (left.bare and right.bare):
-        return same_set(left, right)
+        return values.same_set(left, right)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
@@ -353,15 +344,15 @@ def _same_residue(a: Amount, b: Amount) -> bool:
     if other := rational(b.number):
         return bool(b.unit) and (residue - other) % int(modulus[1]) == 0
     shifts = (f"{residue}+{modulus[1]}*{shift}".format(*letters) for shift in _SHIFTS if len(letters) == 1)
-    return letters <= _PARAMETERS and any(same_expression(shift, b.number) for shift in shifts)
+    return letters <= _PARAMETERS and any(values.same_expression(shift, b.number) for shift in shifts)
 
 
 def _matching(a: list[str], b: list[str]) -> bool:
     """Whether each part of one list is a part of the other, each used once."""
     if len(a) != len(b) or len(a) > _MOST_ITEMS:
         return False
-    if None not in map(number, a + b):  # numbers in order: 200 need 200 comparisons
-        return _pairwise(sorted(a, key=number), sorted(b, key=number))
+    if None not in map(values.number, a + b):  # numbers in order: 200 need 200 comparisons
+        return _pairwise(sorted(a, key=values.number), sorted(b, key=values.number))
     left = list(b)
     for part in a:
         found = next((i for i, other in enumerate(left) if _same(part, other)), None)
@@ -391,7 +382,7 @@ def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
         return _same_sequence(a.parts, b.parts)
     if kinds == {":"}:
         return len(a.parts) == len(b.parts) and all(
-            same_expression(f"({x})/({y})", f"({a.parts[0]})/({b.parts[0]})")
+            values.same_expression(f"({x})/({y})", f"({a.parts[0]})/({b.parts[0]})")
             for x, y in zip(a.parts[1:], b.parts[1:], strict=True)
         )
     if kinds == {"cases"} or kinds == {""} or kinds == {"cup"} or kinds == {"cup", ""}:
@@ -447,13 +438,13 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return is_name(relation.operands[0]) and _same(relation.operands[1], other)
     if set(relation.operators) - {"=", "\\approx"}:
         return False
-    name, *values = relation.operands
-    unknown = number(other) is not None and number(name) is None and not re.search(r"\d", name)
+    name, *said = relation.operands
+    unknown = values.number(other) is not None and values.number(name) is None and not re.search(r"\d", name)
     if not is_name(name) and (truth or not unknown):
-        values = relation.operands
+        said = relation.operands
     if truth:
-        return all(_same(other, value) for value in values)
-    return all(_same(value, other) for value in values if value is values[-1] or not is_name(value))
+        return all(_same(other, text) for text in said)
+    return all(_same(text, other) for text in said if text is said[-1] or not is_name(text))
 
 
 _TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
@@ -469,7 +460,7 @@ def _same_relation(a: Relation, b: Relation) -> bool:
         left, right = (parse(f"({r.operands[0]})-({r.operands[1]})") for r in (a, b))
     except Unreadable:
         return False
-    sign = ratio_sign(left, right)
+    sign = values.ratio_sign(left, right)
     operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
@@ -531,7 +522,7 @@ def _same_qualified(a: str, b: str) -> bool:
         renamed = _substituted(y, pair[1], pair[0])
         sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
         constant = pair[0] != pair[1] or "C" in pair
-        return (constant and same_antiderivative(*sides, pair[0])) or _same(x, renamed)
+        return (constant and values.same_antiderivative(*sides, pair[0])) or _same(x, renamed)
     pair = _renamed(ours, theirs, _PARAMETERS)
     whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     if pair is None or not (whole or (angles and ours == {pair[0]})):

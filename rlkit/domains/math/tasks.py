@@ -88,9 +88,8 @@ def linear_system(rng: np.random.Generator, level: int) -> Problem:
     while a * d == b * c:
         d = nonzero(rng, most)
     question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
-    solution = (
-        f"Eliminating $y$ gives ${polynomial([a * d - b * c, 0])} = {(a * d - b * c) * x}$, so $x = {x}$. "
-    )
+    determinant = a * d - b * c
+    solution = f"Eliminating $y$ gives ${polynomial([determinant, 0])} = {determinant * x}$, so $x = {x}$. "
     return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
 
 
@@ -103,9 +102,8 @@ def _sum(a: int, b: int) -> str:
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
     r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
     a = draw(rng, 1, level)
-    question = f"What is the larger root of ${polynomial([a, -a * (r + s), a * r * s])} = 0$?"
-    if r == s:
-        question = f"What is the only root of ${polynomial([a, -a * (r + s), a * r * s])} = 0$?"
+    which = "only" if r == s else "larger"
+    question = f"What is the {which} root of ${polynomial([a, -a * (r + s), a * r * s])} = 0$?"
     factors = "".join(f"({polynomial([1, -root])})" for root in (r, s))
     solution = f"It factors as ${'' if a == 1 else a}{factors} = 0$, with roots ${r}$ and ${s}$."
     return Problem(question, str(max(r, s)), solution)
@@ -113,9 +111,8 @@ def quadratic(rng: np.random.Generator, level: int) -> Problem:
 
 @family
 def fractions(rng: np.random.Generator, level: int) -> Problem:
-    terms = [
-        Fraction(nonzero(rng, 4 * level + 4), draw(rng, 2, 4 * level + 4)) for _ in range(2 + level // 3)
-    ]
+    most = 4 * level + 4
+    terms = [Fraction(nonzero(rng, most), draw(rng, 2, most)) for _ in range(2 + level // 3)]
     total = sum(terms, Fraction(0))
     text = latex(terms[0]) + "".join(f" {'-' if t < 0 else '+'} {latex(abs(t))}" for t in terms[1:])
     common = math.lcm(*(t.denominator for t in terms))
@@ -138,11 +135,8 @@ def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
 
 @family
 def modular_power(rng: np.random.Generator, level: int) -> Problem:
-    base, power, modulus = (
-        draw(rng, 2, 4 + 3 * level),
-        draw(rng, 2, 4 * level + 2),
-        draw(rng, 3, 6 * level + 5),
-    )
+    base, power = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2)
+    modulus = draw(rng, 3, 6 * level + 5)
     value, steps = 1, []
     for k in range(1, power + 1):
         value = value * base % modulus
@@ -158,10 +152,8 @@ def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
     total = n * (first + last) // 2
     shown = ", ".join(str(first + k * step) for k in range(3))
     question = f"What is the sum of the first {n} terms of the arithmetic sequence {shown}, ...?"
-    solution = (
-        f"The {n}th term is ${last}$, so the sum is $\\frac{{{n}({first} + ({last}))}}{{2}} = {total}$."
-    )
-    return Problem(question, str(total), solution)
+    quotient = rf"\frac{{{n}({first} + ({last}))}}{{2}}"
+    return Problem(question, str(total), f"The {n}th term is ${last}$, so the sum is ${quotient} = {total}$.")
 
 
 @family
@@ -198,10 +190,8 @@ def discount(rng: np.random.Generator, level: int) -> Problem:
         f"A shop sells notebooks at {price} cents each and takes {percent}% off the bill. "
         f"How many cents do {items} notebooks cost?"
     )
-    solution = (
-        f"Without the discount: {items} * {price} = {items * price}. {percent}% off leaves {latex(total)}."
-    )
-    return Problem(question, latex(total), solution)
+    solution = f"Without the discount: {items} * {price} = {items * price}. "
+    return Problem(question, latex(total), solution + f"{percent}% off leaves {latex(total)}.")
 
 
 NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
@@ -223,11 +213,8 @@ def collections(rng: np.random.Generator, level: int) -> Problem:
             after, sign, event = count - amount, "-", f"{name} gives {amount} of them to a friend of {other}."
         else:
             amount = draw(rng, 2, 3)
-            after, sign, event = (
-                count * amount,
-                "*",
-                f"Then {name} trades each of them for {amount} smaller ones.",
-            )
+            event = f"Then {name} trades each of them for {amount} smaller ones."
+            after, sign = count * amount, "*"
         working.append(f"{count} {sign} {amount} = {after}.")
         text.append(event)
         count = after
