@@ -129,20 +129,14 @@ def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") ->
         curves = _along(df, "step", by, source).groupby("run")[METRIC]
         start, best = curves.first().mean(), curves.max().max()
         found = needed(df, label, [start + share * (best - start)], by, source)
-        if best - start <= 2 * _chance(df, source, (start + best) / 2):
+        rate, rows = (start + best) / 2, df[(df["metric"] == METRIC) & (df["data_source"] == source)]
+        problems = rows["tasks"].min() if "tasks" in rows else np.inf
+        if best - start <= 2 * np.sqrt(2 * rate * (1 - rate) / problems):
             found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
         tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
     if not tables:
         raise UserError("No held-out domain of these runs has a source of its own, whose tasks are counted.")
     return remember(pd.concat(tables, ignore_index=True), df, by)
-
-
-def _chance(df: pd.DataFrame, source: str, rate: float) -> float:
-    """The standard error of a difference of two pass@1 near `rate` on the held-out problems of a domain; 0 where their
-    number is not known."""
-    rows = df[(df["metric"] == METRIC) & (df["data_source"] == source)]
-    problems = rows["tasks"].min() if "tasks" in rows else np.inf
-    return float(np.sqrt(2 * rate * (1 - rate) / problems))
 
 
 def _along(df: pd.DataFrame, x: str, by: str, data_source: str) -> pd.DataFrame:
