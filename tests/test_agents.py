@@ -16,7 +16,9 @@ from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
 from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.metrics import (
+from rlkit.environments.trajectory import load_trajectories, save_trajectories
+from rlkit.errors import RunStopped, UserError
+from rlkit.measures.episodes import (
     action_table,
     calibration_error,
     episode_metrics,
@@ -25,8 +27,6 @@ from rlkit.environments.metrics import (
     optimality_gap,
     transition_counts,
 )
-from rlkit.environments.trajectory import load_trajectories, save_trajectories
-from rlkit.errors import RunStopped, UserError
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.params import validate
 from rlkit.training import learner

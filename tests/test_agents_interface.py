@@ -193,7 +193,7 @@ def test_training_is_called_or_awaited():
 
 def test_structure_is_the_share_of_turns_in_the_form_action_and_result():
     from rlkit.environments.episode import Episode
-    from rlkit.environments.metrics import episode_metrics
+    from rlkit.measures.episodes import episode_metrics
 
     env = environments.parse("mathematics")
     episode = Episode.begin(env, "3x + 7 = 16")

@@ -65,16 +65,13 @@ class Batcher:
                 continue
             self.on_batch(len(batch))
             try:
-                loop = asyncio.get_running_loop()
-                samples = await loop.run_in_executor(self._thread, self._call, [ids for ids, _ in batch])
+                outcomes: Any = await self.between(self._call, [ids for ids, _ in batch])
             except Exception as error:
-                for _, future in batch:
-                    if not future.done():
-                        future.set_exception(error)
-                continue
-            for (_, future), sample in zip(batch, samples, strict=True):
+                outcomes = [error] * len(batch)
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
                 if not future.done():
-                    future.set_result(sample)
+                    failed = isinstance(outcome, Exception)
+                    future.set_exception(outcome) if failed else future.set_result(outcome)
 
     async def _join(self) -> None:
         """Wait as long as more keep coming: those whose last turn has just been sampled are about to ask again."""

@@ -3,7 +3,7 @@
 import gc
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -148,10 +148,8 @@ class AgenticTrainer:
         )
         return [replace(e, weights=e.weights / total) for e in fitting]
 
-    def train(
-        self, dataset: Sequence[Example], on_step: Callable[[int, int, float], Any] | None = None
-    ) -> TrainingResult:
-        """Minimise the weighted negative log-likelihood of action tokens. `on_step(step, steps, loss)`.
+    def train(self, dataset: Sequence[Example]) -> TrainingResult:
+        """Minimise the weighted negative log-likelihood of action tokens.
 
         Raises:
             UserError: no examples, or a loss that is no longer a finite number.
@@ -181,8 +179,6 @@ class AgenticTrainer:
                         f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr, which is "
                         f"{self._optimizer(steps).lr:g}."
                     )
-                if on_step:
-                    on_step(len(losses), steps, losses[-1])
         policy.model.eval()
         return TrainingResult(
             losses,
@@ -224,17 +220,13 @@ class AgenticTrainer:
         *,
         temperature: float = 0.0,
         seed: int = 0,
-        on_turn: Callable[[int, int], Any] | None = None,
     ) -> list[Trajectory]:
-        """The model's own episodes on `problems`, greedy unless a temperature is given. `on_turn(turn, live)` is
-        called before each turn with its number and how many episodes still live."""
+        """The model's own episodes on `problems`, greedy unless a temperature is given."""
         policy = self.policy
         tasks = [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
-        played = play_episodes(
-            tasks, sampler, policy, limits, seed=seed, environment=self.environment, on_turn=on_turn
-        )
+        played = play_episodes(tasks, sampler, policy, limits, seed=seed, environment=self.environment)
         return [p.episode.trajectory() for p in played]
 
     def save(self, folder: str | Path) -> Path:

@@ -114,15 +114,11 @@ class CodeGeneration(BaseEnvironment):
         return self._state.description
 
     def get_valid_actions(self) -> list[str]:
-        names, state = super().get_valid_actions(), self._state
-        hidden = set()
-        if names and not state.source:
-            hidden = {"add_logic", "test_code", "debug"}
-        elif names and not state.failing:
-            hidden = {"debug"}
-        if names and state.shown == len(state.visible):
-            hidden.add("analyze_requirements")
-        return [n for n in names if n not in hidden]
+        state: State = self._state
+        hidden = {"debug"} if state.source else {"debug", "add_logic", "test_code"}
+        hidden -= {"debug"} if state.failing else set()
+        hidden |= {"analyze_requirements"} if state.shown == len(state.visible) else set()
+        return [name for name in super().get_valid_actions() if name not in hidden]
 
     def act(self, action: str, params: Params) -> ActionResult:
         state: State = self._state
@@ -227,18 +223,8 @@ def same(value: Any, answer: Any) -> bool:
 
 def style_findings(source: str) -> int:
     """How many findings ruff has in a program (rules E, F, W, B, C4, SIM and PERF; nothing is executed)."""
-    command = [
-        sys.executable,
-        "-m",
-        "ruff",
-        "check",
-        "--isolated",
-        "--no-cache",
-        "--quiet",
-        "--select",
-        RULES,
-    ]
-    command += ["--output-format", "json", "--stdin-filename", "solution.py", "-"]
+    options = f"-m ruff check --isolated --no-cache --quiet --select {RULES} --output-format json"
+    command = [sys.executable, *options.split(), "--stdin-filename", "solution.py", "-"]
     done = subprocess.run(command, input=source, capture_output=True, text=True, timeout=30)
     if done.returncode not in (0, 1):
         raise RuntimeError(f"ruff failed: {done.stderr.strip()[:200]}")

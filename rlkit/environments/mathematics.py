@@ -46,13 +46,8 @@ LARGEST = 10**9  # numerators and denominators beyond it are refused, so that st
 MOST_TERMS, MOST_EQUATIONS = 12, 4
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
 REWRITES = (
-    "add_terms",
-    "subtract_terms",
-    "multiply_terms",
-    "divide_terms",
-    "distribute",
-    "combine_like_terms",
-)
+    "add_terms", "subtract_terms", "multiply_terms", "divide_terms", "distribute", "combine_like_terms",
+)  # fmt: skip
 IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the rewards, documented below
 
 

@@ -1,6 +1,6 @@
 """Many episodes of a language model at once: a turn is one call of the sampler for all that still live."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -98,7 +98,6 @@ def play_episodes(
     n: int = 1,
     seed: int = 0,
     environment: BaseEnvironment | None = None,
-    on_turn: Callable[[int, int], Any] | None = None,
 ) -> list[SampledEpisode]:
     """`n` episodes of each task, task by task (a group is consecutive).
 
@@ -107,7 +106,6 @@ def play_episodes(
         policy: has `tokenizer` and `stop_ids`.
         seed: of sampling; turn k draws from the stream (seed, "turn", k).
         environment: to act in, one that no registry knows; otherwise each task names its own.
-        on_turn: called with the turn and the number of live episodes before each sampler call.
 
     An episode ends when its environment does ("done"), when `max_response_length` leaves no room for another
     turn ("length"), or with a defect of its environment ("error").
@@ -121,8 +119,6 @@ def play_episodes(
     ]
     turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.episode.finish is None]:
-        if on_turn:
-            on_turn(turn, len(live))
         room = limits.max_response_length - min(e.length for e in live)
         options = {
             "seed": derive(seed, "turn", turn),

@@ -6,12 +6,12 @@ import pandas as pd
 import seaborn
 from matplotlib.ticker import MaxNLocator
 
-from rlkit.environments.metrics import transition_counts
 from rlkit.environments.trajectory import Trajectory, steps_frame
 from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, new_axes
 from rlkit.figures.drawing import Drawing
 from rlkit.figures.theme import styled
+from rlkit.measures.episodes import transition_counts
 
 Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 

@@ -3,10 +3,10 @@
 import pytest
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
-from rlkit.environments import views
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 from rlkit.figures import episodes as figures
+from rlkit.panels import episodes as views
 
 ENV = Mathematics(families=("linear",))
 
