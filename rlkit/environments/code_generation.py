@@ -114,11 +114,13 @@ class CodeGeneration(BaseEnvironment):
         return self._state.description
 
     def get_valid_actions(self) -> list[str]:
-        state: State = self._state
+        names, state = super().get_valid_actions(), self._state
+        if not names:
+            return []
         hidden = {"debug"} if state.source else {"debug", "add_logic", "test_code"}
         hidden -= {"debug"} if state.failing else set()
         hidden |= {"analyze_requirements"} if state.shown == len(state.visible) else set()
-        return [name for name in super().get_valid_actions() if name not in hidden]
+        return [name for name in names if name not in hidden]
 
     def act(self, action: str, params: Params) -> ActionResult:
         state: State = self._state
