@@ -863,6 +863,7 @@ WRONG += [
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"[[1,3],[2,4]]"),
     (r"7", r"\int_0^7 1\,dx"),
     (r"11:00", r"3:00"),
+    (r"\emptyset", r"\{\emptyset\}"),
 ]
 
 

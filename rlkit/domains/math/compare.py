@@ -249,6 +249,7 @@ def _single(text: str) -> Iterator[Form]:
         yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
     if text == "\\emptyset":
         yield Group("{}", [])
+        return
     if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
         digits, base = match["digits"].lower(), match["base"]
         base = f"base {base if base.isdigit() else _COUNTED[base]}"
