@@ -445,7 +445,7 @@ def test_a_compiled_kernel_is_made_for_a_width_and_takes_any_number_of_rows():
 
 @pytest.mark.parametrize("lora", [False, True])
 def test_a_refresh_holds_one_layer_at_a_time_and_a_reference_holds_its_own_weights_alone(lora):
-    big = dict(hidden_size=64, intermediate_size=512, num_hidden_layers=8, head_dim=16)
+    big: dict[str, Any] = dict(hidden_size=64, intermediate_size=512, num_hidden_layers=8, head_dim=16)
     model, other = tiny.model(**big), tiny.model(seed=1, **big)
     if lora:
         options = LoraConfig(r=2, target_modules="all-linear", init_lora_weights=False)
