@@ -24,7 +24,18 @@ Files = Annotated[list[Path], typer.Argument(help="Parquet or JSON files of rows
 @app.command()
 def sources() -> None:
     """List the sources that `data.train` can name, with their options."""
-    print(sources_table())
+    from rlkit.domains import Source
+    from rlkit.domains import sources as known
+
+    table = Table("kind", "options", "what")
+    for kind in known:
+        options = [
+            name if field.is_required() else f"{name}={field.get_default(call_default_factory=True)!r}"
+            for name, field in known[kind].model_fields.items()
+            if name not in ("kind", *Source.model_fields)
+        ]
+        table.add_row(kind, ", ".join(options), (known[kind].__doc__ or "").split("\n\n")[0])
+    print(table)
 
 
 @app.command()
@@ -99,21 +110,6 @@ def samples(tasks: "Iterable[Task]", each: int = 1) -> Group:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … ({len(text):,} characters)"
-
-
-def sources_table() -> Table:
-    """Every kind of source with its options and its first line of documentation."""
-    from rlkit.domains import Source, sources
-
-    table = Table("kind", "options", "what")
-    for kind in sources:
-        options = [
-            name if field.is_required() else f"{name}={field.get_default(call_default_factory=True)!r}"
-            for name, field in sources[kind].model_fields.items()
-            if name not in ("kind", *Source.model_fields)
-        ]
-        table.add_row(kind, ", ".join(options), (sources[kind].__doc__ or "").split("\n\n")[0])
-    return table
 
 
 def findings_table(report: "Report") -> Table:

@@ -122,7 +122,7 @@ class Supply:
         return self._pool[place] if epoch == 0 and not self.difficulty else self._pass(epoch)[place]
 
     def _pass(self, epoch: int) -> list[int]:
-        """Indices of one pass over the pool: shuffled, then sorted by difficulty in a curriculum."""
+        """Indices of one pass over the pool: shuffled, and in a curriculum sorted by difficulty."""
         if epoch not in self._passes:
             self._fill(self.limit or 0)
             order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)

@@ -93,8 +93,7 @@ def labels(sources: Sequence[Source]) -> list[str]:
 class TaskStream:
     """The training tasks of a run, batch by batch.
 
-    `batch(step)` is a pure function of config and step, so a resumed run continues with the next row without stored
-    state.
+    `batch(step)` is a pure function of config and step: a resumed run continues with the next row without any state.
 
     Args:
         config: sources, weights, order, D and sizes.
@@ -146,9 +145,8 @@ class TaskStream:
         return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
 
     def exposure(self, step: int) -> dict[str, float]:
-        """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), the unique ones
-        (`data/unique/<source>`, where their number is limited) and passes over the unique ones, from its first task
-        on."""
+        """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), and from its first task on,
+        where their number is limited, the unique ones and passes over them."""
         metrics: dict[str, float] = {}
         for label, shown, limit in zip(self.labels, self._schedule.until(step), self._limits, strict=True):
             metrics[f"data/tasks/{label}"] = float(shown)
@@ -192,12 +190,9 @@ class TaskStream:
         total = data.train_max_samples if data.train_max_samples > 0 else counted
         if total:
             supervised = round(total * data.sft_ratio)
-            unique = apportion(supervised if self._side == "sft" else total - supervised, self.weights)
-            return [int(n) for n in unique]
-        if data.order == "curriculum":
-            pairs = zip(self._schedule.totals, self._endless, strict=True)
-            return [int(n) if endless else None for n, endless in pairs]
-        return [None] * len(self.sources)
+            return apportion(supervised if self._side == "sft" else total - supervised, self.weights).tolist()
+        counts, sorted_ = self._schedule.totals.tolist(), data.order == "curriculum"
+        return [n if sorted_ and endless else None for n, endless in zip(counts, self._endless, strict=True)]
 
     def _check_epochs(self) -> None:
         most, steps = self.config.data.max_epochs, self.config.trainer.total_training_steps
