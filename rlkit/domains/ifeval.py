@@ -119,7 +119,7 @@ CHECKS: dict[str, Callable[..., bool]] = {
     "detectable_content:number_placeholders": lambda text, num_placeholders:
         sum(bool(name.strip()) for name in re.findall(r"\[([^\[\]]*)\]", text)) >= num_placeholders,
     "detectable_content:postscript": lambda text, postscript_marker:
-        re.search(_MARKERS.get(postscript_marker, re.escape(postscript_marker)), text, re.IGNORECASE) is not None,
+        re.search(_MARKERS.get(postscript_marker) or re.escape(postscript_marker), text, re.IGNORECASE) is not None,
     "detectable_format:number_bullet_lists": lambda text, num_bullets:
         len(re.findall(r"^[^\S\n]*(?:\*(?!\*)|-(?!-))[^\S\n]*\S", text, re.MULTILINE)) == num_bullets,
     "detectable_format:constrained_response": lambda text: sum(answer in text for answer in _ANSWERS) == 1,
