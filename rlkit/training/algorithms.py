@@ -228,8 +228,7 @@ def importance_weights(
 
 
 def kl_controller(config: RunConfig) -> Any:
-    """verl's controller of the coefficient of the KL penalty in the reward, fixed or adaptive: its `value`, and
-    `update(current_kl, n_steps)` with nats per token, averaged over n_steps sequences."""
+    """verl's controller of the KL penalty's coefficient: `value`, and `update(current_kl, n_steps)` in nats a token."""
     c = config.algorithm.kl_ctrl
     if c.type == "adaptive":
         return core().AdaptiveKLController(c.kl_coef, c.target_kl, c.horizon)

@@ -130,11 +130,8 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
 def comparable(
     rollouts: Sequence[Rollout], n: int, max_error_rate: float, step: int
 ) -> tuple[list[int], dict[str, float]]:
-    """Positions of the rollouts that train, and counts of those left out.
-
-    A rollout whose grader failed is dropped from its group (it is no zero), and a group left with fewer than
-    two is dropped: compared with itself alone, a sample would get its raw reward as advantage. With one
-    sample a prompt (n = 1) there are no groups to compare.
+    """Positions of the rollouts that train, and counts of those left out: a rollout whose grader failed (it is no
+    zero), and one that is left alone of a group of n > 1, which would get its raw reward as advantage.
 
     Raises:
         RunStopped: more than `max_error_rate` of the step could not be graded.

@@ -31,8 +31,7 @@ class Passes:
     limit: str = "data.max_response_length"
 
     def parts(self, batch: Batch, rows: Tensor, whole: bool = False) -> Iterator[Rows]:
-        """`rows` in order, cut into passes; in one with `whole`. Sequences of a group stand next to each other, so that
-        they meet their prompt in one pass."""
+        """`rows` in order, cut into passes; in one with `whole`."""
         lengths = batch.attention[rows].sum(-1) + batch.prompt_mask.sum(-1)[batch.prompt_index[rows]]
         ends, total = [0], 0
         for i, length in enumerate(lengths.int().tolist()):

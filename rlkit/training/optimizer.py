@@ -29,10 +29,8 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
 
 class Stepper:
     """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero. A gradient that is not
-    finite is dropped, as in verl.
-
-    Gradients of float16 passes would vanish below 6e-8: the loss is scaled up before the backward pass, and a step
-    whose gradients then overflow is skipped and the scale halved (arXiv 1710.03740).
+    finite is dropped, as in verl. Gradients of float16 passes would vanish below 6e-8: the loss is scaled up before the
+    backward pass, and the scale halved after a step whose gradients overflow (arXiv 1710.03740).
 
     Args:
         parameters: N for the learning-rate rule.

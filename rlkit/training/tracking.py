@@ -1,7 +1,7 @@
 """Trackers beside the run store: Weights & Biases and TensorBoard. The run store stays the truth.
 
-Both get a run's steps under the run's own step numbers. A resumed run computes the steps after its checkpoint
-again, with the same bits: W&B drops those that it has, TensorBoard replaces them, so that none is lost or doubled.
+A resumed run computes the steps after its checkpoint again, with the same bits: W&B drops those that it has,
+TensorBoard replaces them, so that none is lost or doubled.
 """
 
 import os
@@ -46,7 +46,7 @@ class Trackers:
                 self._tensorboard.add_scalar(name, value, step)
 
     def log_samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Send one step's samples: a table to W&B."""
+        """Send one step's samples to W&B, as a table."""
         if self._wandb is not None:
             self._wandb.log({"samples": _table(rows)}, step=step)
 

@@ -147,8 +147,7 @@ def compared(values: Tensor, places: Tensor, live: Tensor, by_std: bool) -> Tens
 
 
 def situations(response_ids: Tensor, response_mask: Tensor, attention: Tensor, index: np.ndarray) -> Tensor:
-    """(B, K) a number for every turn: equal where turns of one group follow the same observed tokens. The first
-    turns of a group all follow their problem."""
+    """(B, K) a number for every turn, equal where turns of one group follow the same observed tokens or the problem."""
     known: dict[tuple[int, bytes], int] = {}
     turns = Turns.of(response_mask)
     result = np.zeros(turns.live.shape, np.int64)
