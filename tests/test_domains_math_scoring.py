@@ -825,6 +825,9 @@ RIGHT += [
     (r"\begin{pmatrix}1\\-2\end{pmatrix}", r"(1,-2)"),
     (r"\begin{pmatrix}1&2\\3&4\end{pmatrix}", r"[[1,2],[3,4]]"),
     (r"1875", r"x = 1,875"),
+    (r"10", r"C(5,2)"),
+    (r"10", r"{}_5C_2"),
+    (r"\binom{5}{2}", r"C_5^2"),
     (r"[3,4]", r"\{[3,4]\}"),
 ]
 WRONG += [

@@ -99,6 +99,7 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
+_N = r"\{?\s*(\d{1,4})\s*\}?"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -122,6 +123,8 @@ _REWRITES = [
         (r"\\text\s*\{\s*(and|or)\s([^{}]{1,60})\}", r" \1 \\text{\2}"),
         (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
+        (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
+         r"\\binom{\1\3\5}{\2\4\6}"),  # C(5,2), {}_5C_2, C_5^2
         (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
         (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\*\*", "^"),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
