@@ -120,7 +120,7 @@ class Counter(BaseEnvironment):
         super().__init__(**options)
         self.at, self.seen = 0, []
 
-    def reset(self, problem=None):
+    def reset(self, problem: Any = None):
         self.goal = int(problem["seed"]) % 5 + 1 if isinstance(problem, dict) else int(problem)
         return f"0 of {self.goal}"
 
@@ -159,7 +159,7 @@ class Stubborn(BaseEnvironment):
     def get_valid_actions(self):
         return ["go"]
 
-    def step(self, action, params=None):
+    def step(self, action, params: Any = None):
         return ActionResult("on", int(params), False, {})
 
 

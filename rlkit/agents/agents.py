@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -152,7 +152,8 @@ async def play(
 
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:
     """Problems as a list, also where there is one alone."""
-    return [problems] if isinstance(problems, str | Mapping) else list(problems)
+    alone = isinstance(problems, str | Mapping)
+    return [cast(str | Problem, problems)] if alone else list(cast(Iterable[str | Problem], problems))
 
 
 def run_episodes(

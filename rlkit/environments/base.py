@@ -106,7 +106,7 @@ class BaseEnvironment(Component):
         if name.startswith("_") or name in type(self).model_fields:
             super().__setattr__(name, value)
         else:
-            self.__dict__[name] = value
+            vars(self)[name] = value
 
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
@@ -175,12 +175,12 @@ class BaseEnvironment(Component):
             UserError: the problem makes no sense here.
         """
         problem = self.read(problem) if isinstance(problem, str) else problem
-        own = {name: value for name, value in self.__dict__.items() if name not in type(self).model_fields}
+        own = {name: value for name, value in vars(self).items() if name not in type(self).model_fields}
         if self._at_start is None:
             self._at_start = copy.deepcopy(own)
         for name in own:
-            del self.__dict__[name]
-        self.__dict__.update(copy.deepcopy(self._at_start))
+            del vars(self)[name]
+        vars(self).update(copy.deepcopy(self._at_start))
         try:
             observation = self.begin(problem)
         except UserError:

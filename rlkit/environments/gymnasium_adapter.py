@@ -114,7 +114,8 @@ class FromGymnasium(BaseEnvironment):
             entry = gymnasium.spec(self.id).entry_point
             creator = load_env_creator(entry) if isinstance(entry, str) else entry
             shows = "ansi" in getattr(creator, "metadata", {}).get("render_modes", [])
-            return gymnasium.make(self.id, **({"render_mode": "ansi"} if shows else {}) | self.options)
+            mode: dict[str, Any] = {"render_mode": "ansi"} if shows else {}
+            return gymnasium.make(self.id, **mode | self.options)
         except (gymnasium.error.Error, TypeError) as error:  # a TypeError for options that it does not take
             raise UserError(f"environment.id is {self.id!r}: {error}") from None
 

@@ -56,7 +56,7 @@ def create_app(
     app.state.solver = solver
     app.add_middleware(Edge, solver=solver)
     _answer_errors(app)
-    locked = {"dependencies": [Depends(bearer)]}  # for /docs; the key is compared in Edge
+    locked: Any = {"dependencies": [Depends(bearer)]}  # for /docs; the key is compared in Edge
     most = min(settings.max_batch, settings.max_concurrent)
 
     @app.post("/solve", **locked)
