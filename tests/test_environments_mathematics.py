@@ -84,7 +84,7 @@ def test_the_expert_solves_every_family_and_what_it_earns_is_what_was_possible(f
     env = Mathematics(families=(family,))
     for problem in env.problems("test", 40, 1):
         env.reset(problem)
-        start = distance(env._state.system)
+        start = distance(tuple(map(parse_equation, problem["equations"])))
         total, steps = 0.0, 0
         while env.get_valid_actions():
             result = env.step(*env.expert())
