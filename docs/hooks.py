@@ -1,7 +1,9 @@
 """Tables of the documentation that come from the code: laws, configuration keys, commands."""
 
 import re
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 
@@ -68,7 +70,15 @@ def _escaped_text(text: str) -> str:
     return "\n\n".join(_cell(part) for part in text.replace("\b", "").split("\n\n"))
 
 
-TABLES = {"laws": laws_table, "configuration": config_table, "commands": commands}
+def rooms() -> str:
+    """The picture of the rooms and their imports."""
+    sys.path.insert(0, str(Path(__file__).parent))
+    from rooms import picture
+
+    return picture(Path(__file__).parent.parent)
+
+
+TABLES = {"laws": laws_table, "configuration": config_table, "commands": commands, "rooms": rooms}
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
