@@ -280,7 +280,7 @@ import sys
 from rlkit.panels.view import panel
 shown = panel("params/ablations.yaml")
 shown.widgets["rollout.n"].value = 4
-shown._runs(), shown._differences()
+shown.runs(), shown.differences()
 assert not {"torch", "transformers"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)

@@ -275,14 +275,14 @@ def _made(path: Path) -> Path:
 
 
 def test_a_busy_machine_takes_longer(monkeypatch):
-    from rlkit.studies.terminal import _about
+    from rlkit.studies.terminal import left_words
 
     monkeypatch.setattr("rlkit.studies.terminal.usable_cores", lambda: 2)
     costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
-    assert _about(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
-    assert _about(costs, 2, 3.0).endswith("This one is busy (load 3.0 on 2 cores), so rather 25 min")
-    assert _about([], 2, 3.0) == "trained, only their notebooks are missing"
-    assert _about([{"flops": float("nan"), "seconds": float("nan")}], 2, 0.0).startswith(
+    assert left_words(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
+    assert left_words(costs, 2, 3.0).endswith("This one is busy (load 3.0 on 2 cores), so rather 25 min")
+    assert left_words([], 2, 3.0) == "trained, only their notebooks are missing"
+    assert left_words([{"flops": float("nan"), "seconds": float("nan")}], 2, 0.0).startswith(
         "the cost is unknown"
     )
 
@@ -399,7 +399,7 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
     plan = make_plan("params/tiny.yaml")
     deaf, obedient = Deaf(), Obedient()
     scheduler = Scheduler(plan)
-    scheduler._running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
+    scheduler.running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
 
     def state(folder: Path) -> SimpleNamespace:
         deaf.step += 3 if folder.name == plan.runs[0].id else 0
@@ -407,7 +407,7 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
 
     monkeypatch.setattr("rlkit.studies.schedule.run_state", state)
     monkeypatch.setattr("rlkit.studies.schedule._HEARD", 0.01)
-    scheduler._end(Board(plan))
+    scheduler.end(Board(plan))
     assert (deaf.told, obedient.told) == (2, 1)
 
 
@@ -428,9 +428,9 @@ def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
     plan = make_plan("params/tiny.yaml")
     small0, small1, big0, big1 = plan.runs
     scheduler = Scheduler(plan)
-    scheduler._running = {big0: cast(Job, None)}
-    assert scheduler._order([big1, small0, small1]) == [small0, small1, big1]
-    assert scheduler._order([big1]) == [big1]  # better to wait than to do nothing
+    scheduler.running = {big0: cast(Job, None)}
+    assert scheduler.order([big1, small0, small1]) == [small0, small1, big1]
+    assert scheduler.order([big1]) == [big1]  # better to wait than to do nothing
     with RunStore.open(big0.config) as store:
         store.log(0, {"eval/pass@1": 0.5})  # its warm start is over
-    assert scheduler._order([big1, small0, small1]) == [big1, small0, small1]
+    assert scheduler.order([big1, small0, small1]) == [big1, small0, small1]

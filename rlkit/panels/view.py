@@ -100,14 +100,14 @@ class Panel:
         self._picture.show()
         self._table.show()
         self._show(
-            self._runs(), comparison.drawn
+            self.runs(), comparison.drawn
         )  # here, so that a notebook that is executed and saved has both
         self._worker.start()
 
     def __repr__(self) -> str:
-        return f"<panel of {self.ablation.base.study}: {in_words(self._differences())}>"
+        return f"<panel of {self.ablation.base.study}: {in_words(self.differences())}>"
 
-    def _differences(self) -> dict[str, tuple[Any, Any]]:
+    def differences(self) -> dict[str, tuple[Any, Any]]:
         return self.ablation.differences(self.ablation.config)
 
     def _on_change(self, key: str) -> Callable[[Any], None]:
@@ -133,7 +133,7 @@ class Panel:
     def _say_changes(self) -> None:
         """Differences from the base, or why the configuration is impossible; at once, before any drawing."""
         try:
-            found = self._differences()
+            found = self.differences()
         except UserError as problem:
             self.launch.disabled = True
             self.changed.value = f"<span style='color:#b00020'>{html.escape(str(problem))}</span>"
@@ -144,12 +144,12 @@ class Panel:
         ]
         self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
 
-    def _runs(self) -> list[comparison.Entry]:
+    def runs(self) -> list[comparison.Entry]:
         return comparison.entries(self.ablation)
 
     def _refresh(self) -> bool:
         """Update curves, table and cost where something is new; true while a run is being trained."""
-        runs = self._runs()
+        runs = self.runs()
         self._show(runs, partial(aside, comparison.drawn))
         with suppress(UserError):  # an impossible configuration has no cost
             config = self.ablation.config
@@ -161,7 +161,7 @@ class Panel:
     def _show(self, runs: list[comparison.Entry], draw: Callable[..., tuple[bytes, str, str]]) -> None:
         """Draw the runs, unless what is drawn shows them already."""
         try:
-            current = in_words(self._differences())
+            current = in_words(self.differences())
         except UserError:
             current = ""
         states = [(e.folder, e.state.status, e.state.step, e.state.now) for e in runs]
@@ -199,7 +199,7 @@ class Panel:
     def _stop(self) -> str:
         from rlkit.panels.launching import attach
 
-        current = in_words(self._differences())
+        current = in_words(self.differences())
         active = [e for e in comparison.entries(self.ablation) if e.label == current and e.state.active]
         for entry in active:
             attach(entry.folder).stop(wait=False)

@@ -72,7 +72,7 @@ class Scheduler:
     def __init__(self, plan: Plan, executor: Executor | None = None) -> None:
         self.plan = plan
         self.executor = executor or LocalExecutor(0, len(plan.runs))
-        self._running: dict[PlannedRun, Job] = {}
+        self.running: dict[PlannedRun, Job] = {}
         self._room = True
         self._losses: dict[str, list[int | None]] = {}
 
@@ -91,7 +91,7 @@ class Scheduler:
         failed: dict[str, str] = {}
         with Board(self.plan) as board, _terminate_as_interrupt():
             try:
-                while waiting or self._running:
+                while waiting or self.running:
                     self._fill(waiting, board)
                     time.sleep(0.2)
                     lost, problems = self._collect(board)
@@ -99,13 +99,13 @@ class Scheduler:
                     failed |= problems
                     board.refresh()
             except KeyboardInterrupt:
-                self._end(board)
+                self.end(board)
                 raise
         return failed
 
     def _fill(self, waiting: list[PlannedRun], board: Board) -> None:
         """Start waiting runs while there is room, and take them off the list."""
-        while waiting and self._room and len(self._running) < self.workers:
+        while waiting and self._room and len(self.running) < self.workers:
             run = self._start(waiting, board)
             if run is None:
                 self._room = False  # nothing changes until a run has ended
@@ -116,10 +116,10 @@ class Scheduler:
         """Take the runs that have ended off the list; returns those that were lost with their machine and are
         tried again, and the last lines of those that failed."""
         lost, failed = [], {}
-        for run, job in list(self._running.items()):
+        for run, job in list(self.running.items()):
             if not job.done():
                 continue
-            del self._running[run]
+            del self.running[run]
             self._room = True
             problem = job.problem()
             if problem is None and not self.plan.is_finished(run):
@@ -172,19 +172,19 @@ class Scheduler:
             [[run.id, run.held_out] for run in self.plan.runs] + [runs, source, dict(parameters)]
         )
 
-    def _order(self, waiting: list[PlannedRun]) -> list[PlannedRun]:
+    def order(self, waiting: list[PlannedRun]) -> list[PlannedRun]:
         """Those first that would not wait for another's warm start; runs of one model share it."""
         warming = [
-            run.config.model for run in self._running if run_state(self.plan.run_folder(run)).step is None
+            run.config.model for run in self.running if run_state(self.plan.run_folder(run)).step is None
         ]
         return sorted(waiting, key=lambda run: run.config.model in warming)
 
     def _start(self, waiting: list[PlannedRun], board: Board) -> PlannedRun | None:
         """Start the first waiting run that there is room for, and return it."""
-        for run in self._order(waiting):
+        for run in self.order(waiting):
             job = self.executor.start(self._work(run))
             if job is not None:
-                self._running[run] = job
+                self.running[run] = job
                 board.started(run)
                 return run
         return None
@@ -205,27 +205,27 @@ class Scheduler:
             need = self.executor.gpu_memory(run.config, like)
         return Work(source, self.plan.notebook(run), parameters, need)
 
-    def _end(self, board: Board) -> None:
+    def end(self, board: Board) -> None:
         board.say(
-            f"Ending {len(self._running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
+            f"Ending {len(self.running)} runs at their next checkpoint; Ctrl-C again ends them at once. "
             "The same command goes on from there."
         )
         try:
-            for job in self._running.values():
+            for job in self.running.values():
                 job.interrupt()
             seen: dict[PlannedRun, int] = {}
-            while not all(job.done() for job in self._running.values()):
+            while not all(job.done() for job in self.running.values()):
                 time.sleep(_HEARD)
                 for (
                     run,
                     job,
-                ) in self._running.items():  # one that goes on stepping was importing, and never heard
+                ) in self.running.items():  # one that goes on stepping was importing, and never heard
                     step = run_state(self.plan.run_folder(run)).step or 0
                     if step > seen.setdefault(run, step) + 1:
                         job.interrupt()
                         del seen[run]
         except KeyboardInterrupt:
-            for job in self._running.values():
+            for job in self.running.values():
                 job.kill()
 
 

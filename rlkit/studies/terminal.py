@@ -43,7 +43,7 @@ def show_plan(plan: "Plan", workers: int, here: bool = True) -> None:
         table.add_row(run.label, "yes" if run.held_out else "", *numbers, status)
         left += [cost] if share > 0 else []
     console.print(table)
-    about = _about(left, workers, load() if here and not hardware()["gpus"] else 0.0)
+    about = left_words(left, workers, load() if here and not hardware()["gpus"] else 0.0)
     console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {about}.")
     for caution in inert_sentences(inert_factors(plan.runs)):
         console.print(caution, style="yellow", markup=False)
@@ -60,7 +60,7 @@ def _standing(plan: "Plan", run: "PlannedRun") -> tuple[str, float]:
     return continuation(step, total), 1 - step / total
 
 
-def _about(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> str:
+def left_words(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> str:
     """What runs will cost together, in words.
 
     Args:
