@@ -63,7 +63,7 @@ def compute_score(data_source, solution_str, ground_truth, extra_info, **kwargs)
         return {"score": 1.0, ("a", 1): 10**5000}
     if solution_str == "pid":
         time.sleep(0.01)
-        return {"score": 1.0, "pid": os.getpid()}
+        return {"score": 1.0, "pid": os.getpid(), "parent": os.getppid()}
     if solution_str.startswith("say "):
         say(solution_str[4:])
         while solution_str == "say half":
@@ -262,6 +262,16 @@ def test_closing_a_router_ends_what_waits_for_it(custom_file):
     assert all(future.result()[0].error for future in call)
 
 
+def test_a_killed_fork_server_is_replaced(custom_file):
+    config = RewardConfig(num_workers=1, custom_reward_function=f"{custom_file}:compute_score")
+    with Router(config) as router:
+        [before] = router.grade_rows(rows("pid"))
+        os.kill(before.parts["parent"], signal.SIGKILL)
+        os.kill(before.parts["pid"], signal.SIGKILL)
+        [after] = router.grade_rows(rows("pid"))
+        assert after.correct and after.parts["parent"] != before.parts["parent"]
+
+
 def ended(pids, seconds=5.0):
     """Whether processes end within some seconds; one that nobody has reaped yet has ended."""
 
@@ -284,7 +294,7 @@ def test_no_worker_is_left_behind(custom_file):
     assert ended(pids)
 
 
-def test_a_hanging_worker_dies_with_a_killed_trainer(custom_file):
+def test_a_hanging_worker_and_the_fork_server_die_with_a_killed_trainer(custom_file):
     code = f"""if True:
         import os
         from rlkit.config import RewardConfig
@@ -294,14 +304,14 @@ def test_a_hanging_worker_dies_with_a_killed_trainer(custom_file):
         router = Router(config)
         [reward] = router.grade_rows([("any", "pid", "right", None)])
         router.submit([("any", "hang", "right", None)])
-        print(reward.parts["pid"], flush=True)
+        print(reward.parts["pid"], reward.parts["parent"], flush=True)
         import time; time.sleep(1)
         os.kill(os.getpid(), 9)
     """
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         pids = process.stdout.readline().split()
-    assert len(pids) == 1 and ended(pids)
+    assert len(pids) == 2 and ended(pids)
 
 
 SCRIPT = """from rlkit.rewards import Router

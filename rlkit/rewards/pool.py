@@ -8,6 +8,7 @@ thread here that sends it batches of answers and kills it when an answer is late
 """
 
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -18,7 +19,8 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from rlkit.config import RewardConfig
-from rlkit.rewards.worker import Worker, encode
+from rlkit.errors import UserError
+from rlkit.rewards.worker import ForkServer, Worker, encode, environment
 from rlkit.types import Reward, Task
 
 _LARGEST_BATCH = 64  # answers sent to a worker at once
@@ -37,12 +39,23 @@ class _Job(NamedTuple):
         self.future.set_result((reward, seconds))
 
 
+@lru_cache
+def _fork_server(
+    process: int, folder: str, path: tuple[str, ...], variables: tuple[tuple[str, str], ...]
+) -> ForkServer:
+    """The fork server of a process (a forked one must not use its parent's) for workers of one environment."""
+    return ForkServer(path, dict(variables))
+
+
 class Router:
     """Grades answers in worker processes; a context manager. It belongs to the process that made it: a forked one has
     none of its threads.
 
     Args:
         config: scorer, workers, deadline, sandbox; defaults to RewardConfig().
+
+    Raises:
+        UserError: no process can be started.
     """
 
     def __init__(self, config: RewardConfig | None = None) -> None:
@@ -54,6 +67,11 @@ class Router:
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
+        variables = tuple(sorted(environment(self.config).items()))
+        try:
+            self._server = _fork_server(self._owner, os.getcwd(), tuple(sys.path), variables)
+        except OSError as error:
+            raise UserError(f"No grading process can be started: {error}.") from None
 
     def grade(self, answers: Iterable[tuple[Task, str]], progress: bool = False) -> list[Reward]:
         """The rewards of `answers`, in order. One bad answer never raises: it has an error. The first are graded
@@ -153,7 +171,7 @@ class Router:
                 raise RuntimeError("the router was closed")
             if self._idle and not new:
                 return self._idle.pop()
-        worker = Worker(self.config)
+        worker = Worker(self._server, self.config)
         with self._lock:
             self._workers.add(worker)
             if self._closed:

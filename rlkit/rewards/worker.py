@@ -1,4 +1,7 @@
-"""Grading processes: starting them, what the router says to them, and what they do.
+"""Grading processes: a fork server that has the scorers imported, and the workers that it forks.
+
+The trainer itself has threads and perhaps a GPU, so it must not fork, and a process that imports the scorers takes a
+second. `multiprocessing`'s fork server would run the trainer's `__main__` again in each new worker.
 
 Messages of a worker are JSON and not pickle, so that one that untrusted text has taken over can send nothing but
 values: for each answer [its number, value, correct, parts, error, seconds], and before it perhaps how many seconds to
@@ -6,6 +9,7 @@ wait.
 """
 
 import ctypes
+import importlib
 import json
 import os
 import resource
@@ -14,8 +18,10 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -24,6 +30,7 @@ from typing import Any
 import psutil
 
 from rlkit.config import RewardConfig
+from rlkit.domains import scorers
 from rlkit.rewards.grading import LOADING_SECONDS, NOBODY, Grading, grade, load_function
 from rlkit.rewards.sandbox import programs
 from rlkit.types import Reward
@@ -34,7 +41,7 @@ _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a 
 _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
 _PAUSE = 5  # seconds between two parts of a message from a worker
 _READY = b"ready"
-_PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS = 1, 38
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 _VARIABLES = {
     "PATH", "HOME", "USER", "LANG", "LANGUAGE", "TZ", "TMPDIR", "VIRTUAL_ENV", "CONDA_PREFIX", "LD_LIBRARY_PATH",
@@ -63,22 +70,55 @@ def environment(config: RewardConfig) -> dict[str, str]:
 # In the router's process
 
 
-class Worker:
-    """A worker as the router sees it. Methods raise OSError, EOFError or ValueError where it dies or sends nonsense.
+class ForkServer:
+    """The process that forks workers; another one is started where it has died.
 
-    It is a new Python process: the trainer has threads and perhaps a GPU, so it must not fork, and `multiprocessing`
-    would run its `__main__` again.
+    Args:
+        path: `sys.path` of the workers.
+        variables: their environment.
     """
 
-    def __init__(self, config: RewardConfig) -> None:
+    def __init__(self, path: Sequence[str], variables: Mapping[str, str]) -> None:
         code = "import sys; sys.path[:] = sys.argv[1:]; from rlkit.rewards.worker import main; main()"
-        self._connection, theirs = Pipe()
+        self._command, self._variables = [sys.executable, "-P", "-c", code, *path], variables
+        self._lock = threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", code, *sys.path],
-                stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=environment(config),
+                self._command, stdin=theirs, stdout=subprocess.DEVNULL, env=self._variables,
                 start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
             )  # fmt: skip
+
+    def fork(self, descriptor: int) -> int:
+        """The id of a new worker that serves the socket `descriptor`. Raises OSError."""
+        with self._lock:
+            with suppress(ConnectionError):
+                return self._forked(descriptor)
+            self._start()
+            return self._forked(descriptor)
+
+    def _forked(self, descriptor: int) -> int:
+        socket.send_fds(self._socket, [bytes(8)], [descriptor])
+        if not (answer := self._socket.recv(8)):
+            raise ConnectionResetError("the fork server ended")
+        return int.from_bytes(answer)
+
+    def kill(self, worker: int) -> None:
+        """Have a worker ended, unless it has ended by itself (and its id may be another process's)."""
+        with suppress(ConnectionError):
+            self._socket.sendall(worker.to_bytes(8))
+
+
+class Worker:
+    """A worker as the router sees it. Methods raise OSError, EOFError or ValueError where it dies or sends nonsense."""
+
+    def __init__(self, server: ForkServer, config: RewardConfig) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._server, self._id = server, server.fork(theirs.fileno())
         with socket.socket(
             fileno=os.dup(self._connection.fileno())
         ) as ours:  # half a message is waited for so long
@@ -112,30 +152,63 @@ class Worker:
 
     def is_too_big(self) -> bool:
         """Whether it holds so much memory that it should be replaced."""
-        return psutil.Process(self._process.pid).memory_info().rss > _RESIDENT
+        return psutil.Process(self._id).memory_info().rss > _RESIDENT
 
     def kill(self) -> None:
         """End it at once; from any thread."""
-        self._process.kill()
+        self._server.kill(self._id)
 
     def close(self) -> None:
         """End it and release the connection."""
         self.kill()
-        self._process.wait()
         self._connection.close()
 
 
-# In the worker
+# In the fork server and its workers
 
 
 def main() -> None:
-    """Grade rows until the router closes the connection, which is standard input."""
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    connection = Connection(os.dup(0))
-    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-    with suppress(EOFError, ConnectionError):
-        _serve(connection)
-    programs.close()
+    """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
+    scorers.names()  # imports them
+    for module in ("rlkit.domains.math.compare", "langdetect"):  # which scorers import at their first use
+        with suppress(Exception):  # the answer that needs a missing one says so
+            importlib.import_module(module)
+    grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
+    server, workers = socket.socket(fileno=0), set[int]()
+    with suppress(ConnectionError):
+        while (request := socket.recv_fds(server, 8, 1))[0]:
+            with suppress(ChildProcessError):
+                while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                    workers.discard(ended)
+            if (worker := int.from_bytes(request[0])) in workers:
+                os.kill(worker, signal.SIGKILL)
+            elif request[1]:
+                workers.add(worker := _forked(*request[1]))
+                server.sendall(worker.to_bytes(8))
+    for worker in workers:
+        os.kill(worker, signal.SIGKILL)
+
+
+def _forked(descriptor: int) -> int:
+    """Fork a worker that has the descriptor and no other. Returns its id."""
+    if worker := os.fork():
+        os.close(descriptor)
+        return worker
+    status = 1
+    try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        os.closerange(3, descriptor)
+        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+        with suppress(EOFError, ConnectionError):
+            _serve(Connection(descriptor))
+        programs.close()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)
 
 
 def _serve(connection: Connection) -> None:
@@ -144,8 +217,6 @@ def _serve(connection: Connection) -> None:
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
-        # This answer loads the scorers, and what they import late.
-        grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})
     else:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
