@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 import tiny
 import torch
-from run_twice import differences
 
 from rlkit.backends import train
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
+from rlkit.studies.verify import differences
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows
 from rlkit.training.loop import learn

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from run_twice import differences, killed_run, whole_run
 
 import rlkit
 from rlkit.config import RunConfig
@@ -20,6 +19,7 @@ from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import RunStore, read_jsonl
+from rlkit.studies.verify import differences, killed_run, whole_run
 from rlkit.training import batches, checkpoint, warm_start
 from rlkit.training.interrupt import Interrupted
 from rlkit.training.learner import SupervisedTrainer

@@ -1,17 +1,17 @@
-"""Two runs compared to the last bit, and runs that are killed at random moments."""
+"""Whether a killed run resumes to the same bits: run it twice, kill one at random moments, compare."""
 
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-import pandas as pd
-import torch
-
 from rlkit.config import RunConfig
+from rlkit.errors import UserError
 from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import config_yaml, read_jsonl
 from rlkit.training import checkpoint
@@ -21,6 +21,9 @@ TIMING = ("timing_s/", "perf/", "compute/seconds", "time")
 
 def differences(a: Path, b: Path) -> list[str]:
     """What differs between two finished runs' folders, timings aside; empty when nothing does."""
+    import pandas as pd
+    import torch
+
     found = []
     rows = [list(read_jsonl(folder / "metrics.jsonl")) for folder in (a, b)]
     kept = [[{k: v for k, v in row.items() if not k.startswith(TIMING)} for row in r] for r in rows]
@@ -47,6 +50,8 @@ def differences(a: Path, b: Path) -> list[str]:
 
 
 def _equal(a: object, b: object) -> bool:
+    import torch
+
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and torch.equal(a, b)
     if isinstance(a, dict):
@@ -56,26 +61,58 @@ def _equal(a: object, b: object) -> bool:
     return a == b
 
 
+def verify_resume(
+    config: RunConfig, kills: int = 2, seed: int | None = None, say: Callable[[str], None] = print
+) -> list[str]:
+    """Run `config` undisturbed, then again with SIGKILL at random moments and a restart after each; what differs between
+    the two, to the last bit: checkpoint, metrics but for timings, evaluated samples.
+
+    Args:
+        seed: of the moments; None is a new one each time.
+
+    Raises:
+        UserError: one of the runs failed by itself, or ended before it could be killed.
+    """
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        say("Running undisturbed …")
+        whole = whole_run(config, folder / "whole")
+        say(f"Running with {kills} kills …")
+        after = killed_run(config, folder / "killed", kills, seed)
+        say(f"Killed after steps {', '.join(map(str, after))}.")
+        return differences(whole, whole_run(config, folder / "killed"))
+
+
 def whole_run(config: RunConfig, root: Path) -> Path:
-    """The folder of a run that a process of its own does, or goes on with, to its end."""
+    """The folder of a run that a process of its own does, or goes on with, to its end. Raises UserError as it fails."""
     process, folder = _start(config, root)
-    assert process.wait() == 0, (root / "log.txt").read_text(errors="replace")
+    if process.wait():
+        raise UserError(f"The run failed: {_log(root)}")
     return folder
 
 
-def killed_run(config: RunConfig, root: Path, kills: int, seed: int) -> list[int]:
-    """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then."""
-    moments, after = random.Random(seed), []
-    for target in sorted(moments.sample(range(config.trainer.total_training_steps), kills)):
+def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> list[int]:
+    """Begin a run, kill its processes with SIGKILL at random moments and start it again; the last logged steps then.
+
+    Raises:
+        UserError: it ended before one of the moments.
+    """
+    moments, after, steps = random.Random(seed), [], config.trainer.total_training_steps
+    for target in sorted(moments.sample(range(steps), min(kills, steps))):
         process, folder = _start(config, root)
         while process.poll() is None and _last_step(folder) < target:
             time.sleep(0.005)
         time.sleep(moments.uniform(0, 0.2))
-        assert process.poll() is None, (root / "log.txt").read_text(errors="replace")
+        if process.poll() is not None:
+            raise UserError(f"The run ended before it could be killed after step {target}: {_log(root)}")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         after.append(_last_step(folder))
     return after
+
+
+def _log(root: Path) -> str:
+    return (root / "log.txt").read_text(errors="replace")[-2000:]
 
 
 def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
