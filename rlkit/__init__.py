@@ -36,7 +36,7 @@ _PUBLIC = {
     "sample_browser": "rlkit.panels",
     # Score and evaluate.
     "score": "rlkit.rewards",
-    "evaluate": "rlkit.evaluation.heldout",
+    "evaluate": "rlkit.training.evaluate",
     "pass_at_k": "rlkit.evaluation.passk",
     # Laws.
     "fit": "rlkit.laws",

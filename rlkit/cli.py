@@ -248,7 +248,7 @@ def doctor(
     if not fit:
         if overrides:
             raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
-        from rlkit.rewards.sandbox.levels import report
+        from rlkit.sandbox.levels import report
         from rlkit.sizing.doctor import machine_table
 
         _print(machine_table())
@@ -259,6 +259,25 @@ def doctor(
     found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
     typer.echo(found.summary())
     raise typer.Exit(int(not found.fits))
+
+
+@app.command(rich_help_panel="Environments and serving")
+def demo(
+    name: Annotated[Literal["math"], typer.Argument(help="Which demonstration.")],
+    overrides: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of params/agentic_math.yaml.")
+    ] = None,
+) -> None:
+    """A model learns to act step by step: executes notebooks/agentic_math.ipynb and prints its table."""
+    from rlkit.params import parse_overrides, settings
+    from rlkit.studies.notebook import execute, results
+
+    chosen = parse_overrides(overrides or [])
+    settings("params/agentic_math.yaml", chosen)  # a wrong key is an error before anything runs
+    target = Path(f"outputs/demo-{name}/notebooks/agentic_{name}.ipynb")
+    typer.echo(f"notebooks/agentic_{name}.ipynb: about four minutes on two cores with the defaults …")
+    execute(f"notebooks/agentic_{name}.ipynb", target, {"overrides": chosen})
+    typer.echo("\n".join([*results(target), f"pictures and episodes: {target}"]))
 
 
 # --- Laws ---------------------------------------------------------------------------------------------

@@ -21,6 +21,14 @@ class RunStopped(RuntimeError):
     """A run ended itself for a stated reason after writing a checkpoint (error rate, log-prob gap …)."""
 
 
+class Ungradable(Exception):
+    """Raised by a scorer that cannot tell: the truth is malformed, a service is unreachable …"""
+
+
+class WrongAnswer(Exception):
+    """Raised where the answer is wrong whatever the truth is; the message is the reason."""
+
+
 def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
     """`" Did you mean 'a' or 'b'?"` for the nearest known names, or an empty string."""
     near = difflib.get_close_matches(str(name), list(known), n=limit, cutoff=0.5)

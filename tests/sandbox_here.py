@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rlkit.rewards.sandbox.levels import choose
+from rlkit.sandbox.levels import choose
 
 
 def needs_packages(level: str = "auto") -> None:

@@ -9,7 +9,7 @@ from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
 from rlkit.rewards import Router
-from rlkit.rewards.sandbox.levels import choose
+from rlkit.sandbox.levels import choose
 
 
 @pytest.fixture(scope="module")
@@ -342,7 +342,7 @@ def test_an_answer_that_comes_byte_by_byte_ends_in_time(sent, pause):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives programs users of their own")
 @pytest.mark.parametrize("name", ["auto", "rlimits"])
 def test_no_two_jails_have_the_same_user(name):
-    from rlkit.rewards.sandbox.levels import Jail
+    from rlkit.sandbox.levels import Jail
 
     level = choose(name)
     jails = [Jail(level) for _ in range(5)]
@@ -358,7 +358,7 @@ def test_no_two_jails_have_the_same_user(name):
 def test_the_end_of_one_program_ends_no_other():
     import threading
 
-    from rlkit.rewards.sandbox.levels import Jail
+    from rlkit.sandbox.levels import Jail
 
     level = choose("rlimits")
     with Jail(level) as slow, Jail(level) as quick:

@@ -10,10 +10,11 @@ from sandbox_here import needs_packages
 from rlkit.config import RewardConfig
 from rlkit.domains import resolve
 from rlkit.domains.code import extract, same_output, same_value
+from rlkit.domains.grading import Grading
+from rlkit.errors import Ungradable
 from rlkit.rewards import Router
-from rlkit.rewards.grading import Grading, Ungradable
-from rlkit.rewards.sandbox import programs
-from rlkit.rewards.sandbox.levels import choose
+from rlkit.sandbox import programs
+from rlkit.sandbox.levels import choose
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 PAIRS = {"inputs": ["1 2\n", "10 -3\n"], "outputs": ["3\n", "7\n"]}

@@ -3,9 +3,10 @@
 import pytest
 
 from rlkit.config import RewardConfig
+from rlkit.domains.grading import Grading
 from rlkit.domains.ifeval import CHECKS, score, sentences
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading, grade
+from rlkit.rewards.grading import grade
 
 
 def follows(text, name, **arguments):

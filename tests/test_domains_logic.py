@@ -9,9 +9,10 @@ from rlkit.config import RewardConfig
 from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
 from rlkit.domains.arc import score as score_grid
+from rlkit.domains.grading import Grading
 from rlkit.domains.logic import names, puzzle, score_names, score_zebra, solutions, unique
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading, grade
+from rlkit.rewards.grading import grade
 
 
 def tag(answer):

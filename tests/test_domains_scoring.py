@@ -3,13 +3,13 @@
 import pytest
 
 from rlkit.config import RewardConfig
+from rlkit.domains.grading import Grading
 from rlkit.domains.reasoning import score as score_gym
 from rlkit.domains.simulation import score_codeio
 from rlkit.domains.stem import score as score_stem
 from rlkit.domains.stem import score_choice
 from rlkit.errors import UserError
 from rlkit.rewards import Router
-from rlkit.rewards.grading import Grading
 
 
 def boxed(answer):

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.evaluation.heldout import evaluate, summarise
+from rlkit.evaluation.heldout import summarise
 from rlkit.measures import summary
+from rlkit.training.evaluate import evaluate
 
 
 def row(task, correct, source="a", error=None):
@@ -116,7 +117,6 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
 
     import rlkit
     from rlkit.config import RunConfig
-    from rlkit.evaluation import heldout
     from rlkit.models import loading
 
     c = RunConfig.model_validate({
@@ -134,7 +134,7 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
 
     monkeypatch.setattr(loading, "load_policy", watched)
     monkeypatch.setattr("rlkit.models.device.device_of", lambda config: "cuda")
-    result = heldout.evaluate(folder, tasks(c), n=1)
+    result = evaluate(folder, tasks(c), n=1)
     assert len(result.rows) == 2 and asked == ["cuda"] and seen[0].dtype == torch.bfloat16
 
 

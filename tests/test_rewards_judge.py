@@ -7,8 +7,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from rlkit.config import RewardConfig
+from rlkit.domains.judge import MARKERS, VERDICT
 from rlkit.rewards import Router
-from rlkit.rewards.judge import MARKERS, VERDICT
 
 
 class Judge(ThreadingHTTPServer):

@@ -17,10 +17,11 @@ from sandbox_here import needs_packages
 
 import rlkit
 from rlkit.config import RewardConfig
+from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
 from rlkit.rewards import Router, grading_metrics, isolation, scorer_of
-from rlkit.rewards.grading import Grading, grade
-from rlkit.rewards.sandbox import programs
+from rlkit.rewards.grading import grade
+from rlkit.sandbox import programs
 from rlkit.types import Reward, Task
 
 CUSTOM = """

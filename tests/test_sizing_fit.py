@@ -11,7 +11,7 @@ from rlkit.config import load
 from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
-from rlkit.samplers import chosen
+from rlkit.samplers.choice import chosen
 from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named, from_smi

@@ -20,7 +20,8 @@ from rlkit.models.kernels import EAGER
 from rlkit.models.loading import load_policy
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
-from rlkit.samplers import beside_cache, vllm
+from rlkit.samplers import vllm
+from rlkit.samplers.choice import beside_cache
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import update
 from rlkit.training.critic import Critic

@@ -161,7 +161,7 @@ def _check_columns(row: Mapping[str, Any]) -> None:
 
 def _decoded(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
     """Ground truth and extra_info. Raises ValueError: one cannot be decoded, or the truth is no JSON value."""
-    from rlkit.rewards.grading import decode
+    from rlkit.domains.grading import decode
 
     truth, info = row["reward_model"]["ground_truth"], row.get("extra_info") or {}
     if isinstance(info, dict) and set(info) == set(WRITTEN):

@@ -28,7 +28,7 @@ from rlkit.registry import Component, Registry
 from rlkit.types import Reward, Task
 
 Scorer = Callable[..., Reward]
-"""`score(response, ground_truth, extra_info)`, or with a fourth parameter `grading` (rlkit.rewards.grading.Grading) for
+"""`score(response, ground_truth, extra_info)`, or with a fourth parameter `grading` (rlkit.domains.grading.Grading) for
 those that need the settings or the time left. The reward's value is the share that is right: it is paid where
 `reward.partial_credit` is set, and all or nothing otherwise."""
 

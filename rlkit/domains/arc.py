@@ -10,8 +10,8 @@ from pydantic import Field
 
 from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, tagged
+from rlkit.domains.grading import parse
 from rlkit.errors import UserError
-from rlkit.rewards.grading import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

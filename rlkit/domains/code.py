@@ -12,10 +12,10 @@ from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, literal
-from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading, Ungradable, parse
-from rlkit.rewards.sandbox import programs
-from rlkit.rewards.sandbox.reading import TestCode
+from rlkit.domains.grading import Grading, parse
+from rlkit.errors import Ungradable, UserError
+from rlkit.sandbox import programs
+from rlkit.sandbox.reading import TestCode
 from rlkit.types import Reward
 
 # --- The program in a response ------------------------------------------------------------------------

@@ -10,9 +10,9 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, final_answer, last_box, literal, tagged
+from rlkit.domains.grading import parse
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
-from rlkit.rewards.grading import parse
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

@@ -10,8 +10,8 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import tagged
+from rlkit.domains.grading import Grading, parse, score_in_sandbox
 from rlkit.errors import UserError, did_you_mean
-from rlkit.rewards.grading import Grading, parse, score_in_sandbox
 from rlkit.types import Reward, Task
 
 LISTED = ("acre", "gsm_symbolic", "list_functions")

@@ -13,9 +13,9 @@ from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
 from rlkit.domains.code import same_value
 from rlkit.domains.composed import an_input, compose
+from rlkit.domains.grading import Grading, parse
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading, parse
-from rlkit.rewards.sandbox import programs
+from rlkit.sandbox import programs
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

@@ -8,12 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import Source, judge, scorer, sources
 from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_figure
+from rlkit.domains.grading import Grading
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
-from rlkit.rewards import judge
-from rlkit.rewards.grading import Grading
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 

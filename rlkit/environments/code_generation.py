@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.config import RewardConfig
+from rlkit.domains.grading import Grading
 from rlkit.environments.base import (
     ActionResult,
     BaseEnvironment,
@@ -24,9 +25,8 @@ from rlkit.environments.base import (
     environments,
 )
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading
-from rlkit.rewards.sandbox import programs
-from rlkit.rewards.sandbox.inside import Opaque
+from rlkit.sandbox import programs
+from rlkit.sandbox.inside import Opaque
 
 LOOK, TESTS, HIDDEN, EFFICIENCY, STYLE, WASTED = -0.1, 3.0, 4.0, 1.0, 1.0, -0.2  # documented below
 STYLE_LIMIT = 5  # ruff findings at which nothing is left of the reward for style

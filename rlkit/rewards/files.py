@@ -168,7 +168,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
     Raises:
         UserError: `out` cannot be written, or the reward function cannot be loaded.
     """
-    from rlkit.rewards.sandbox.levels import choose
+    from rlkit.sandbox.levels import choose
 
     config = config or RewardConfig(timeout=AUDIT_SECONDS)
     if out is not None:

@@ -31,8 +31,9 @@ import psutil
 
 from rlkit.config import RewardConfig
 from rlkit.domains import scorers
-from rlkit.rewards.grading import LOADING_SECONDS, NOBODY, Grading, grade, load_function
-from rlkit.rewards.sandbox import programs
+from rlkit.domains.grading import LOADING_SECONDS, Grading
+from rlkit.rewards.grading import NOBODY, grade, load_function
+from rlkit.sandbox import programs
 from rlkit.types import Reward
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first

@@ -4,64 +4,12 @@ import importlib.util
 from typing import TYPE_CHECKING
 
 from rlkit.compute import Shape
+from rlkit.samplers.choice import chosen, together
 
 if TYPE_CHECKING:
     from rlkit.config import RunConfig
     from rlkit.models.loading import Policy
     from rlkit.types import Sampler
-
-VLLM_FROM = 4_000_000_000
-"""Parameters from which `auto` takes vLLM. The captured torch decoder made 129,000 tokens/s at 0.5B, 81,000 at 1.5B,
-and, its kernels not compiled, 44,000 at 3B and 27,000 at 7B; vLLM 0.24 32,000, 21,000 to 33,000, 37,000 and 25,000 (512
-sequences of 512 tokens, bfloat16, H200)."""
-HELD = 0.35
-"""Share of a GPU's memory that the torch sampler may hold for `auto`: vLLM sleeps during the update, this does not."""
-SLEEPS_ABOVE = 8 * 2**30
-"""Size of a vLLM engine, its cache included, that sleeps during the update; a smaller one hardly fills the GPU."""
-ENGINE = 2 * 2**30  # vLLM's activations of the largest batch and its CUDA graphs
-LOGITS = 18
-"""Bytes per sequence and word of the vocabulary while vLLM draws: logits in bfloat16 and float32, their log-probs,
-probabilities and noise."""
-FREE = 0.92  # share of the free memory that a vLLM engine may take
-
-
-def together(config: "RunConfig") -> int:
-    """Sequences that are decoded at a time, in training or in an evaluation."""
-    r, e = config.rollout, config.evaluation
-    return min(max(config.data.train_batch_size * r.n, e.size * e.n), r.max_num_seqs)
-
-
-def beside_cache(weights: int, rows: int, vocab: int) -> int:
-    """Bytes that a vLLM engine of `rows` sequences takes besides its KV cache."""
-    return weights + ENGINE + LOGITS * rows * vocab
-
-
-def chosen(config: "RunConfig", shape: Shape, gpu: float | None, installed: bool = True) -> tuple[str, str]:
-    """(torch or vllm, why) for a run.
-
-    Args:
-        gpu: bytes of the GPU's memory; None on a CPU.
-        installed: whether vLLM is.
-    """
-    if config.rollout.name != "auto":
-        return config.rollout.name, f"rollout.name is {config.rollout.name}"
-    if gpu is None:
-        return "torch", "there is no GPU"
-    item, tokens = 4 if config.model.dtype == "float32" else 2, config.data.max_prompt_length
-    tokens = together(config) * (tokens + config.data.max_response_length)
-    held = item * (shape.parameters + tokens * shape.cache_width) / gpu
-    size = f"{shape.parameters:,} parameters decode"
-    if shape.parameters >= VLLM_FROM:
-        why = f"{size} as fast in vLLM, which sleeps during the update"
-    elif held > HELD:
-        why = (
-            f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
-        )
-    else:
-        return "torch", f"{size} faster in CUDA graphs than under vLLM's scheduler"
-    if not installed:
-        return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
-    return "vllm", why
 
 
 def make_sampler(policy: "Policy", config: "RunConfig") -> tuple["Sampler", str]:

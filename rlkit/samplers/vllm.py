@@ -20,7 +20,7 @@ from rlkit.compute import Shape
 from rlkit.errors import UserError
 from rlkit.models.device import granted, keep_to_share
 from rlkit.models.loading import Policy, adapted_weights, save_model
-from rlkit.samplers import FREE, SLEEPS_ABOVE, beside_cache
+from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.samplers.drawing import require_numbers
 from rlkit.types import Sample
 

@@ -4,7 +4,7 @@ Those of environments are here too: importing rlkit.environments would double th
 """
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -42,25 +42,6 @@ def _online(kind: str) -> str:
 @new.callback()
 def _new() -> None:
     """Start a file of your own from a working template."""
-
-
-@app.command(rich_help_panel="Environments and serving")
-def demo(
-    name: Annotated[Literal["math"], typer.Argument(help="Which demonstration.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of params/agentic_math.yaml.")
-    ] = None,
-) -> None:
-    """A model learns to act step by step: executes notebooks/agentic_math.ipynb and prints its table."""
-    from rlkit.params import parse_overrides, settings
-    from rlkit.studies.notebook import execute, results
-
-    chosen = parse_overrides(overrides or [])
-    settings("params/agentic_math.yaml", chosen)  # a wrong key is an error before anything runs
-    target = Path(f"outputs/demo-{name}/notebooks/agentic_{name}.ipynb")
-    typer.echo(f"notebooks/agentic_{name}.ipynb: about four minutes on two cores with the defaults …")
-    execute(f"notebooks/agentic_{name}.ipynb", target, {"overrides": chosen})
-    typer.echo("\n".join([*results(target), f"pictures and episodes: {target}"]))
 
 
 @app.command(rich_help_panel="Environments and serving")

@@ -16,7 +16,7 @@ from rlkit.config import RunConfig, load
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.results.provenance import hardware, usable_cores
-from rlkit.samplers import VLLM_FROM, chosen
+from rlkit.samplers.choice import VLLM_FROM, chosen
 from rlkit.sizing.devices import GIB, Device, Gpu, device_named, gpus
 from rlkit.sizing.estimate import Estimate, StepTime, estimate, step_time, trained_on
 from rlkit.sizing.memory import Lengths, Memory, Setting, memory_of, room, sized

@@ -14,7 +14,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models.shapes import captures, is_ladder, shape_of
 from rlkit.results.provenance import hardware
-from rlkit.samplers import chosen, together
+from rlkit.samplers.choice import chosen, together
 from rlkit.sizing.devices import Device, device_named
 from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept, needs_reference, offloads, sized
 from rlkit.types import Task

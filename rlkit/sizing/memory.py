@@ -12,7 +12,7 @@ from math import ceil
 from rlkit.compute import Shape, adapted
 from rlkit.config import LINEAR, RunConfig
 from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, width_bucket
-from rlkit.samplers import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
+from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
 from rlkit.sizing.devices import Device
 
 PRODUCTS = (LINEAR[:3], LINEAR[3:4], LINEAR[4:6], LINEAR[6:])

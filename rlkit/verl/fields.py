@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlkit.config import LINEAR, RewardConfig, RunConfig
-from rlkit.samplers import together
+from rlkit.samplers.choice import together
 
 
 @dataclass(frozen=True)

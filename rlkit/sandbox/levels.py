@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from rlkit.errors import UserError
-from rlkit.rewards.sandbox.inside import Channel, Lost
+from rlkit.sandbox.inside import Channel, Lost
 
 PROMISED = ("numpy", "sortedcontainers", "pytest")
 """Packages that programs may import."""

@@ -18,7 +18,7 @@ from typing import Any
 try:
     from inside import PRELUDE
 except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox.inside import PRELUDE
+    from rlkit.sandbox.inside import PRELUDE
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)

@@ -12,10 +12,10 @@ import pytest
 from sandbox_here import needs_packages
 
 from rlkit.config import RewardConfig
+from rlkit.domains.grading import Grading
 from rlkit.errors import UserError
-from rlkit.rewards.grading import Grading
-from rlkit.rewards.sandbox import levels, programs
-from rlkit.rewards.sandbox.levels import Jail, Limits, choose
+from rlkit.sandbox import levels, programs
+from rlkit.sandbox.levels import Jail, Limits, choose
 
 # Where RLKIT_REQUIRE_SANDBOX is set (.ci/run), these tests fail without bubblewrap instead of being skipped.
 absent = shutil.which("bwrap") is None and not os.environ.get("RLKIT_REQUIRE_SANDBOX")
@@ -264,7 +264,7 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     if not os.path.exists(python):
         pytest.skip("no Python that another user can read")
     script = "import sys; sys.path.insert(0, sys.argv[1])\n"
-    script += "from rlkit.rewards.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
+    script += "from rlkit.sandbox.levels import Jail, choose\nlevel = choose()\nprint(level)\n"
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
     script += f"print(jail.run({WRITABLE!r}, b'', 5).stdout)"
     ours, copy = Path(__file__).parents[1] / "rlkit", tmp_path / "rlkit"  # what needs no installed package

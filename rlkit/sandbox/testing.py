@@ -26,8 +26,8 @@ try:
     import inside
     from reading import TestCode, callee
 except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox import inside
-    from rlkit.rewards.sandbox.reading import TestCode, callee
+    from rlkit.sandbox import inside
+    from rlkit.sandbox.reading import TestCode, callee
 
 
 class Program:

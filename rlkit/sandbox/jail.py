@@ -30,7 +30,7 @@ try:
     import inside
     import testing
 except ImportError:  # outside a sandbox
-    from rlkit.rewards.sandbox import inside, testing
+    from rlkit.sandbox import inside, testing
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14

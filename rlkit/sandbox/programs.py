@@ -13,13 +13,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from rlkit.rewards.grading import Grading, Ungradable
-from rlkit.rewards.sandbox.inside import Channel, Lost
-from rlkit.rewards.sandbox.levels import PROMISED, Jail, Outcome, choose
-from rlkit.rewards.sandbox.reading import TestCode, last_function
-from rlkit.rewards.sandbox.testing import NotLoaded, Program
+from rlkit.errors import Ungradable
+from rlkit.sandbox.inside import Channel, Lost
+from rlkit.sandbox.levels import PROMISED, Jail, Outcome, choose
+from rlkit.sandbox.reading import TestCode, last_function
+from rlkit.sandbox.testing import NotLoaded, Program
+
+if TYPE_CHECKING:
+    from rlkit.domains.grading import Grading
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -28,7 +31,7 @@ _jails: dict[tuple[Any, ...], Jail] = {}
 _choose = lru_cache(choose)
 
 
-def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
+def _jail(grading: "Grading", purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
     key = (os.getpid(), purpose, grading.settings.sandbox, *modules)
     if key not in _jails:
         with grading.loading():
@@ -59,7 +62,7 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 
 @_twice
-def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
+def run_script(grading: "Grading", program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
     """Run a program as `python main.py` would, with the sandbox of `grading`.
 
     Raises:
@@ -70,7 +73,7 @@ def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds
     return _jail(grading).run(program, data, seconds)
 
 
-def missing_package(grading: Grading, error: str) -> str | None:
+def missing_package(grading: "Grading", error: str) -> str | None:
     """The package that a program could not import and that the sandbox should have, from the program's error."""
     found = re.search(r"No module named '(\w+)", error)
     if found is None or found[1] not in PROMISED:
@@ -88,7 +91,7 @@ class Call:
 
 @_twice
 def call_function(
-    grading: Grading,
+    grading: "Grading",
     program: str,
     name: str,
     calls: Sequence[list[Any]],
@@ -166,7 +169,7 @@ class Tested:
     fault: str | None = None
 
 
-def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 60.0) -> Tested:
+def run_tests(grading: "Grading", program: str, tests: TestCode, seconds: float = 60.0) -> Tested:
     """Run test code against a program, each in a sandbox of its own, unless the tests need the program's own objects.
 
     Where the tests name no entry it is the last function of the program that no other one of it uses. From one check
@@ -184,7 +187,7 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
 
 
 @_twice
-def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apart: bool) -> dict[str, Any]:
+def _tested(grading: "Grading", program: str, tests: TestCode, seconds: float, apart: bool) -> dict[str, Any]:
     """The program in one jail and the tests in another, or both in one process. The outcome leaves on a socket that
     only the tests' process has."""
     job = {

@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from pydantic import field_validator
 
+from rlkit.data.files import Version, version
 from rlkit.domains import Source, sources
-from rlkit.domains.files import Version, version
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
 
@@ -91,7 +91,7 @@ BENCHMARKS = {
 
 @sources.register("benchmark")
 class Benchmark(Source):
-    """A published benchmark by its name; `rlkit.domains.benchmarks` has the names. Weight 0 is evaluated and not
+    """A published benchmark by its name; `rlkit.data.benchmarks` has the names. Weight 0 is evaluated and not
     trained on."""
 
     kind: Literal["benchmark"] = "benchmark"

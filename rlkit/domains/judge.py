@@ -12,7 +12,8 @@ import time
 import urllib.error
 import urllib.request
 
-from rlkit.rewards.grading import Grading, Ungradable
+from rlkit.domains.grading import Grading
+from rlkit.errors import Ungradable
 
 LONGEST = 2_000  # characters of a text that the judge sees
 _ATTEMPTS = 3

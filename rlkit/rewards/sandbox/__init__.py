@@ -1,2 +1,0 @@
-"""Running untrusted programs. Outside: programs.py is what is asked for, levels.py chooses the isolation and starts it.
-Inside, standard library only: jail.py forks, inside.py runs programs, testing.py their tests. reading.py is in both."""
