@@ -268,10 +268,9 @@ def test_bubblewrap_works_for_an_ordinary_user(tmp_path):
     script += "jail = Jail(level)\nprint(jail.run('import os; print(os.getuid()); os.kill(-1, 9)', b'', 5).stdout)\n"
     script += f"print(jail.run({WRITABLE!r}, b'', 5).stdout)"
     ours, copy = Path(__file__).parents[1] / "rlkit", tmp_path / "rlkit"  # what needs no installed package
-    shutil.copytree(ours / "rewards/sandbox", copy / "rewards/sandbox")
+    shutil.copytree(ours / "sandbox", copy / "sandbox")
     shutil.copy(ours / "errors.py", copy)
-    for folder in (copy, copy / "rewards"):
-        (folder / "__init__.py").touch()
+    (copy / "__init__.py").touch()
     for folder in (tmp_path, *tmp_path.parents):
         if folder.owner() == "root" and str(folder).startswith("/tmp/"):
             folder.chmod(0o755)
