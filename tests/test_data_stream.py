@@ -307,24 +307,3 @@ def test_importing_the_data_room_is_light():
     heavy = {"torch", "datasets", "pandas", "pyarrow"}
     code = f"import rlkit.data.stream, sys; print(*sorted({heavy} & set(sys.modules)))"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == ""
-
-
-def test_prefetched_batches_are_the_same_in_any_order():
-    config = RunConfig.model_validate({"data": {"train": [{"kind": "arithmetic"}], "train_batch_size": 4}})
-    plain, ahead = TaskStream(config, []), TaskStream(config, [])
-    for step in (1, 2, 3, 7, 8, 2):
-        assert ahead.prefetched(step) == plain.batch(step)
-
-
-def test_an_error_of_a_batch_that_was_made_ahead_comes_when_it_is_asked_for(monkeypatch):
-    stream = TaskStream(RunConfig.model_validate({"data": {"train": [{"kind": "arithmetic"}]}}), [])
-
-    def batch(step: int) -> list[str]:
-        if step == 3:
-            raise UserError("no row 3")
-        return [f"task {step}"]
-
-    monkeypatch.setattr(stream, "batch", batch)
-    assert stream.prefetched(1) + stream.prefetched(2) == ["task 1", "task 2"]
-    with pytest.raises(UserError, match="no row 3"):
-        stream.prefetched(3)

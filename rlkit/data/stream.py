@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import lru_cache, partial
 from itertools import islice
 from pathlib import Path
@@ -120,8 +119,6 @@ class TaskStream:
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
-        self._ahead: tuple[int, Future[list[Task]] | None] = 0, None
-        self._thread = ThreadPoolExecutor(1)
         self._limits = self._unique()
         self._check_epochs()
 
@@ -134,13 +131,6 @@ class TaskStream:
             raise ValueError(f"steps count from 1, not {step}")
         before = self._schedule.until(step - 1)
         return self._drawn(before, self._schedule.until(step) - before, "batch", self.config.seed, step)
-
-    def prefetched(self, step: int) -> list[Task]:
-        """`batch(step)`, made by a thread while the step before it was at work (on a GPU Python waits in between)."""
-        number, ahead = self._ahead
-        tasks = ahead.result() if ahead is not None and number == step else self.batch(step)
-        self._ahead = step + 1, self._thread.submit(self.batch, step + 1)
-        return tasks
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""

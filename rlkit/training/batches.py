@@ -33,8 +33,7 @@ def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
     rollouts: list[Rollout] = []
     while True:
         run.batches += 1
-        on_gpu = run.policy.device.type == "cuda"
-        tasks = run.stream.prefetched(run.batches) if on_gpu else run.stream.batch(run.batches)
+        tasks = run.stream.batch(run.batches)
         with run.timed("gen"):
             drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
             greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
