@@ -53,7 +53,7 @@ def grade(
             reward = _reward_of(_VERL, score_in_sandbox(grading, source, row, (_VERL,), _VERL))
         else:
             scorer = resolve(data_source)
-            options = {"grading": grading} if "grading" in inspect.signature(scorer).parameters else {}
+            options = {"grading": grading} if _takes_grading(scorer) else {}
             reward = scorer(response, truth, extra, **options)
             if not settings.partial_credit:
                 reward = replace(reward, value=float(bool(reward.correct)))
@@ -86,6 +86,11 @@ def _has_format(response: str, form: str) -> bool:
     if not closed or f"<{form}>" in rest or f"</{form}>" in before or f"</{form}>" in after:
         return False  # not one pair
     return not after.strip() if form == "answer" else not before.strip() and bool(after.strip())
+
+
+@lru_cache
+def _takes_grading(scorer: Callable[..., Reward]) -> bool:
+    return "grading" in inspect.signature(scorer).parameters
 
 
 def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:

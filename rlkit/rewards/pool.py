@@ -151,10 +151,12 @@ class Router:
                     self._idle.append(worker)
                     return
             except TimeoutError:
+                batch.rotate(-worker.held())
                 batch.popleft().end(Reward.of(False, killed="deadline"), self.config.timeout)
                 deaths = 0
             except Exception:  # of any kind: a worker may send anything
-                deaths += 1
+                deaths = 1 if (held := worker.held()) else deaths + 1
+                batch.rotate(-held)
                 if deaths == 2:  # the machine may have ended the first; the second time it was the answer
                     died = Reward.failed("The grading process died while it held this answer, twice.")
                     own = self.config.custom_reward_function is not None

@@ -10,6 +10,7 @@ wait.
 
 import ctypes
 import importlib
+import itertools
 import json
 import os
 import resource
@@ -21,6 +22,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
@@ -40,6 +42,7 @@ _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themsel
 _LARGEST = 1 << 30  # bytes of a message from a worker
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
+_TOGETHER = 0.01  # seconds for which outcomes are collected
 _PAUSE = 5  # seconds between two parts of a message from a worker
 _READY = b"ready"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
@@ -93,16 +96,16 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
             )  # fmt: skip
 
-    def fork(self, descriptor: int) -> int:
-        """The id of a new worker that serves the socket `descriptor`. Raises OSError."""
+    def fork(self, *descriptors: int) -> int:
+        """The id of a new worker that has these descriptors (see `_serve`). Raises OSError."""
         with self._lock:
             with suppress(ConnectionError):
-                return self._forked(descriptor)
+                return self._forked(descriptors)
             self._start()
-            return self._forked(descriptor)
+            return self._forked(descriptors)
 
-    def _forked(self, descriptor: int) -> int:
-        socket.send_fds(self._socket, [bytes(8)], [descriptor])
+    def _forked(self, descriptors: Sequence[int]) -> int:
+        socket.send_fds(self._socket, [bytes(8)], descriptors)
         if not (answer := self._socket.recv(8)):
             raise ConnectionResetError("the fork server ended")
         return int.from_bytes(answer)
@@ -118,13 +121,19 @@ class Worker:
 
     def __init__(self, server: ForkServer, config: RewardConfig) -> None:
         self._connection, theirs = Pipe()
-        with theirs:
-            self._server, self._id = server, server.fork(theirs.fileno())
+        self._begins, their_begins = os.pipe()  # a byte for each answer that the worker begins
+        os.set_blocking(self._begins, False)
+        try:
+            self._server, self._id = server, server.fork(theirs.fileno(), their_begins)
+        finally:
+            theirs.close()
+            os.close(their_begins)
         with socket.socket(
             fileno=os.dup(self._connection.fileno())
         ) as ours:  # half a message is waited for so long
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PAUSE, 0))
-        self._graded = 0
+        self._begun = self._graded = 0
+        self._outcomes: deque[list[Any]] = deque()
         self._connection.send_bytes(config.model_dump_json().encode())
 
     def wait_until_ready(self) -> None:
@@ -134,17 +143,31 @@ class Worker:
 
     def send(self, rows: Sequence[bytes]) -> None:
         """Have rows graded, each the JSON of `grade`'s arguments."""
+        self._count_begun()
         self._connection.send_bytes(b"[" + b",".join(rows) + b"]")
 
     def outcome(self, timeout: float) -> tuple[Reward, float]:
-        """The reward of the next row and the seconds that it took. Raises TimeoutError where it is late."""
-        while not isinstance(message := json.loads(self._receive(timeout)), list):
-            timeout = message
-        number, value, correct, parts, error, seconds = message
+        """The reward of the next row and the seconds that it took. Raises TimeoutError where one is late."""
+        while not self._outcomes:
+            message = json.loads(self._receive(timeout))
+            if isinstance(message, list):
+                self._outcomes.extend(message)
+            else:
+                timeout = message
+        number, value, correct, parts, error, seconds = self._outcomes.popleft()
         if number != self._graded:
             raise ValueError("an outcome that was not asked for")
         self._graded += 1
         return Reward(value, correct, parts, error), max(0.0, seconds)
+
+    def held(self) -> int:
+        """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
+        self._count_begun()
+        return max(0, self._begun - self._graded - 1)
+
+    def _count_begun(self) -> None:
+        with suppress(BlockingIOError):
+            self._begun += len(os.read(self._begins, 1 << 16))
 
     def _receive(self, timeout: float) -> bytes:
         if not self._connection.poll(timeout + _GRACE):
@@ -163,6 +186,7 @@ class Worker:
         """End it and release the connection."""
         self.kill()
         self._connection.close()
+        os.close(self._begins)
 
 
 # In the fork server and its workers
@@ -178,32 +202,33 @@ def main() -> None:
     grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
     server, workers = socket.socket(fileno=0), set[int]()
     with suppress(ConnectionError):
-        while (request := socket.recv_fds(server, 8, 1))[0]:
+        while (request := socket.recv_fds(server, 8, 2))[0]:
             with suppress(ChildProcessError):
                 while ended := os.waitpid(-1, os.WNOHANG)[0]:
                     workers.discard(ended)
             if (worker := int.from_bytes(request[0])) in workers:
                 os.kill(worker, signal.SIGKILL)
             elif request[1]:
-                workers.add(worker := _forked(*request[1]))
+                workers.add(worker := _forked(request[1]))
                 server.sendall(worker.to_bytes(8))
     for worker in workers:
         os.kill(worker, signal.SIGKILL)
 
 
-def _forked(descriptor: int) -> int:
-    """Fork a worker that has the descriptor and no other. Returns its id."""
+def _forked(descriptors: Sequence[int]) -> int:
+    """Fork a worker that has these descriptors and no others. Returns its id."""
     if worker := os.fork():
-        os.close(descriptor)
+        for descriptor in descriptors:
+            os.close(descriptor)
         return worker
     status = 1
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.closerange(3, descriptor)
-        os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+        for low, high in itertools.pairwise([2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]):
+            os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         with suppress(EOFError, ConnectionError):
-            _serve(Connection(descriptor))
+            _serve(Connection(descriptors[0]), descriptors[1])
         programs.close()
         status = 0
     except BaseException:
@@ -212,8 +237,9 @@ def _forked(descriptor: int) -> int:
         os._exit(status)
 
 
-def _serve(connection: Connection) -> None:
-    """Grade rows until the router closes the connection."""
+def _serve(connection: Connection, begins: int) -> None:
+    """Grade rows until the router closes the connection. Outcomes are sent together, at the latest after `_TOGETHER`
+    seconds and before the router has to wait longer; of the answer that is begun, `begins` gets a byte at once."""
     config = RewardConfig.model_validate_json(connection.recv_bytes())
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -223,15 +249,32 @@ def _serve(connection: Connection) -> None:
             load_function(config.custom_reward_function)
         _drop_privileges()
     connection.send_bytes(_READY)
-    process, number = os.getpid(), 0
+    outcomes: list[bytes] = []
+
+    def tell() -> None:
+        if outcomes:
+            connection.send_bytes(b"[" + b",".join(outcomes) + b"]")
+            outcomes.clear()
+
+    def announce(wait: float) -> None:
+        tell()
+        connection.send_bytes(encode(wait))
+
+    process, number, told = os.getpid(), 0, 0.0
     while True:
         for row in json.loads(connection.recv_bytes()):
+            os.write(begins, b".")
             start = time.perf_counter()
-            reward = grade(*row, grading=Grading(config, lambda wait: connection.send_bytes(encode(wait))))
+            reward = grade(*row, grading=Grading(config, announce))
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
-            connection.send_bytes(_outcome(number, reward, time.perf_counter() - start))
+            end = time.perf_counter()
+            outcomes.append(_outcome(number, reward, end - start))
             number += 1
+            if end - told > _TOGETHER:
+                tell()
+                told = end
+        tell()
 
 
 def _drop_privileges() -> None:
