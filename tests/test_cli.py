@@ -185,7 +185,7 @@ def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
     (tmp_path / "config.yaml").write_text("seed: [")
     done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, cwd=tmp_path)
     first, second = done.stderr.splitlines()[:2]
-    assert first.startswith("config.yaml: Malformed YAML at line 1")
+    assert first.startswith("Cannot read config.yaml: ") and "flow node" in first
     assert second == "<string>:7: UserWarning: of others"
 
 

@@ -12,9 +12,9 @@ import pytest
 
 import rlkit
 from rlkit.config import RewardConfig, RunConfig
-from rlkit.data import TaskStream, held_out, suites
+from rlkit.data import TaskStream, benchmarks, held_out, suites
 from rlkit.data.exporting import reference_response
-from rlkit.domains import benchmarks, sources
+from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.params import validate
 from rlkit.rewards import Router

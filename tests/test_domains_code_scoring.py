@@ -156,7 +156,10 @@ def test_a_package_that_the_sandbox_should_have_and_has_not_is_an_error(monkeypa
     for truth in (PAIRS, CALLS, ASSERTS):
         with pytest.raises(Ungradable, match="numpy"):
             resolve("codegen__x")(
-                fence("raise ModuleNotFoundError(\"No module named 'numpy'\")"), truth, {}, Grading()
+                fence("raise ModuleNotFoundError(\"No module named 'numpy'\")"),
+                truth,
+                {},
+                Grading(RewardConfig()),
             )
     programs.close()
 
@@ -375,7 +378,10 @@ def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
     monkeypatch.setattr(programs, "run_tests", lambda *_, **__: lacking)
     with pytest.raises(Ungradable, match="the sandbox has no pytest"):
         resolve("codegen__x")(
-            fence("def add(a, b):\n    return a + b"), {"pytest": "def test(): assert 1"}, {}, Grading()
+            fence("def add(a, b):\n    return a + b"),
+            {"pytest": "def test(): assert 1"},
+            {},
+            Grading(RewardConfig()),
         )
 
 

@@ -73,7 +73,7 @@ STEM = [
 
 @pytest.mark.parametrize(("answer", "truth", "right"), STEM)
 def test_science_answers(answer, truth, right):
-    assert score_stem(boxed(answer), truth, {}, Grading()).correct is right
+    assert score_stem(boxed(answer), truth, {}, Grading(RewardConfig())).correct is right
 
 
 @pytest.mark.parametrize(
@@ -241,12 +241,12 @@ def closing():
 
 def test_reasoning_gym_scores_its_own_tasks():
     info = {"entry": {"answer": "12", "metadata": {"source_dataset": "chain_sum"}}}
-    assert score_gym(tag(" 12 "), "12", info, Grading()).correct
-    assert not score_gym(tag("13"), "12", info, Grading()).correct
-    assert not score_gym("12", "12", info, Grading()).correct  # it was asked for in tags
-    assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading()).correct
+    assert score_gym(tag(" 12 "), "12", info, Grading(RewardConfig())).correct
+    assert not score_gym(tag("13"), "12", info, Grading(RewardConfig())).correct
+    assert not score_gym("12", "12", info, Grading(RewardConfig())).correct  # it was asked for in tags
+    assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading(RewardConfig())).correct
     with pytest.raises(UserError, match="source_dataset"):
-        score_gym(tag("12"), "12", {}, Grading())
+        score_gym(tag("12"), "12", {}, Grading(RewardConfig()))
 
 
 def test_generated_tasks_of_every_domain_score_their_reference_answer():

@@ -34,7 +34,12 @@ those that need the settings or the time left. The reward's value is the share t
 
 _WHERE = "a file that `plugins` names, or under rlkit/domains/."
 sources = Registry(
-    "source", "rlkit.domains", "rlkit.environments.tasks", hint=f"A source is a class in {_WHERE}"
+    "source",
+    "rlkit.domains",
+    "rlkit.data.files",
+    "rlkit.data.benchmarks",
+    "rlkit.environments.tasks",
+    hint=f"A source is a class in {_WHERE}",
 )
 scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")
 scorer = scorers.register
