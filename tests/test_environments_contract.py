@@ -4,15 +4,17 @@ import importlib.util
 import pickle
 import shlex
 import string
-import sys
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import gymnasium
 import numpy as np
 import pytest
 from pydantic import PrivateAttr
+from typer.testing import CliRunner
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
+from rlkit.cli import app
 from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.base import BrokenEnvironment
@@ -21,9 +23,10 @@ from rlkit.environments.rollout import environment_task
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
 from rlkit.params import parse_overrides
-from rlkit.serving.cli import _online
+from rlkit.registry import PLUGINS
 from rlkit.studies.file import load_one
 
+ROOT = Path(__file__).parent.parent
 KINDS = ("mathematics", "business", "creative_writing", "line_walk")
 
 
@@ -495,13 +498,12 @@ def test_a_seed_that_is_none_is_refused(seed):
 
 @pytest.mark.parametrize("name", ["my_walk", "state", "action_result", "invalid_action", "base_environment"])
 def test_the_template_is_a_working_environment_under_any_name(tmp_path, monkeypatch, name):
-    source, test = new_environment(name, tmp_path, tmp_path)
-    for path in (source, test):
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        monkeypatch.setitem(sys.modules, path.stem, module)
-        spec.loader.exec_module(module)
+    monkeypatch.setenv(PLUGINS, "")
+    _, path = new_environment(name, tmp_path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     getattr(module, f"test_{name}_keeps_the_contract")()
     getattr(module, f"test_the_expert_of_{name}_beats_a_random_agent")()
 
@@ -509,13 +511,16 @@ def test_the_template_is_a_working_environment_under_any_name(tmp_path, monkeypa
 @pytest.mark.parametrize("name", ["Not A Name", "mathematics", "class", "line_walk"])
 def test_a_name_that_cannot_be_a_new_environments_is_refused(tmp_path, name):
     with pytest.raises(UserError, match="The name"):
-        new_environment(name, tmp_path, tmp_path)
+        new_environment(name, tmp_path)
 
 
-def test_the_online_run_that_a_new_environment_is_told_of_has_all_keys_it_needs():
-    command, run, params, *overrides = shlex.split(_online("business"))
-    assert (command, run) == ("rlkit", "run")
-    config = load_one(params, parse_overrides(overrides))
-    assert config.model.path == "outputs/business/offline" and config.study == "business"
+def test_the_online_run_that_a_new_environment_is_told_of_has_all_keys_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setenv(PLUGINS, "")
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(app, ["new", "environment", "harbour"]).output
+    command, run, params, *overrides = shlex.split(shown.splitlines()[-1])
+    assert (command, run) == ("rlkit", "run") and "RLKIT_PLUGINS=harbour.py papermill" in shown
+    config = load_one(ROOT / params, parse_overrides(overrides))
+    assert config.model.path == "outputs/harbour/offline" and config.study == "harbour"
     tasks = held_out(config)
-    assert len(tasks) == 6 and {t.data_source for t in tasks} == {"environment__business"}
+    assert len(tasks) == 6 and {t.data_source for t in tasks} == {"environment__harbour"}

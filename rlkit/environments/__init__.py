@@ -1,6 +1,6 @@
 """Environments: worlds in which a model acts step by step and is rewarded for what its steps change.
 
-An environment is one file here with one registered class; `rlkit new environment NAME` writes its skeleton.
+An environment is one file with one registered class, here or a plugin; `rlkit new environment NAME` writes one.
 
     from rlkit.environments import environments
 

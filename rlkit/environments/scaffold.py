@@ -11,8 +11,13 @@ from rlkit.files import write_text
 HERE = Path(__file__).parent
 TEST = '''"""The environment {name!r} keeps the contract, and its expert knows what it is doing."""
 
+from pathlib import Path
+
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments import check_environment, environments
+from rlkit.registry import load_plugins
+
+load_plugins([str(Path(__file__).with_name("{name}.py"))])
 
 
 def test_{name}_keeps_the_contract():
@@ -29,11 +34,9 @@ def test_the_expert_of_{name}_beats_a_random_agent():
 '''
 
 
-def new_environment(
-    name: str, folder: Path = HERE, tests: Path = HERE.parents[1] / "tests"
-) -> tuple[Path, Path]:
-    """Write the environment into `folder`, line_walk under another name, and its test into `tests`; both work as they
-    are.
+def new_environment(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write an environment, line_walk under another name, and its test into `folder`; both work as they are, and
+    `plugins: [<name>.py]` makes a run know it.
 
     Raises:
         UserError: a name that is no lower-case identifier or a word of Python's, is taken, or whose file exists.
@@ -43,7 +46,7 @@ def new_environment(
             f"The name is {name!r}: use lower-case letters, digits and underscores, and no word of Python's, e.g. "
             "tic_tac_toe."
         )
-    source, test = folder / f"{name}.py", tests / f"test_environments_{name}.py"
+    source, test = folder / f"{name}.py", folder / f"test_{name}.py"
     taken = next((p for p in (source, test) if p.exists()), None)
     if taken or name in environments:
         raise UserError(f"The name {name!r} is taken{f' ({taken} exists)' if taken else ''}: choose another.")

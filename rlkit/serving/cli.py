@@ -15,16 +15,16 @@ app.add_typer(new, name="new", rich_help_panel="Environments and serving")
 
 @new.command("environment")
 def new_environment(name: str) -> None:
-    """Write a working environment and its test, to be changed into yours."""
+    """Write a working environment and its test into this folder, to be changed into yours."""
     from rlkit.environments.scaffold import new_environment
 
-    source, test = new_environment(name)
+    source, test = new_environment(name, Path())
     overrides = f"{{overrides: {{kind: {source.stem}, options: {{instructions: brief}}}}}}"
     typer.echo(
         f"wrote {source}\nwrote {test}\n"
         f"1. Make it your world, and test it: python -m pytest {test}\n"
         f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
-        f"   papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
+        f"   RLKIT_PLUGINS={source} papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
         f"3. Online training of the model that the notebook keeps:\n   {_online(source.stem)}"
     )
 
@@ -33,9 +33,9 @@ def _online(kind: str) -> str:
     """The command that trains in an environment, sized for a new world: few problems, short episodes."""
     data = f"'data.train=[{{kind: environment, environment: {{kind: {kind}, instructions: brief}}}}]'"
     return (
-        f"rlkit run params/train.yaml study={kind} model.path=outputs/{kind}/offline {data} data.train_batch_size=16 "
-        "data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 evaluation.size=6 "
-        "trainer.total_training_steps=20"
+        f"rlkit run params/train.yaml 'plugins=[{kind}.py]' study={kind} model.path=outputs/{kind}/offline {data} "
+        "data.train_batch_size=16 data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 "
+        "evaluation.size=6 trainer.total_training_steps=20"
     )
 
 
