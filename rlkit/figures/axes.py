@@ -35,7 +35,8 @@ def new_axes(venue: str, panels: int, aspect: float, ax: "Axes | None" = None) -
     from matplotlib.figure import Figure
 
     if ax is not None:
-        return ax.get_figure(), [ax]  # type: ignore[return-value]
+        figure: Any = ax.get_figure()
+        return figure, [ax]
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}: use one of {', '.join(WIDTHS)}.")
     width = WIDTHS[venue]
@@ -46,8 +47,8 @@ def new_axes(venue: str, panels: int, aspect: float, ax: "Axes | None" = None) -
     height = rows * max(width * aspect, 0.9)
     fig = Figure(figsize=(width, height))
     axes = list(fig.subplots(rows, columns, squeeze=False).flat)
-    for ax in axes[panels:]:
-        ax.remove()
+    for spare in axes[panels:]:
+        spare.remove()
     return fig, axes[:panels]
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rlkit.figures.study import StudyData
 
 LEAST, MOST = 3, 6  # panels
-SMALL = {
+SMALL: Any = {
     "axes.labelsize": 8,
     "xtick.labelsize": 7,
     "ytick.labelsize": 7,

@@ -28,19 +28,13 @@ def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
     shown = frame.astype(object)
     for column in numbers:
         shown[column] = _words(frame[column], digits)
-    for low in [c for c in frame if str(c).startswith("low")]:
-        value = frame.columns[frame.columns.get_loc("low") - 1]
-        name = value if low == "low" else low.removeprefix("low_")
-        parts = zip(
-            _words(frame[value], digits),
-            shown[low],
-            shown[low.replace("low", "high", 1)],
-            frame[low].notna(),
-            strict=True,
-        )
-        shown[name] = [
-            f"{v} [{a}, {b}]" if known else v if name == value else "–" for v, a, b, known in parts
-        ]
+    order = [str(column) for column in frame]
+    for low in [column for column in order if column.startswith("low")]:
+        value = order[order.index("low") - 1]
+        name, high = value if low == "low" else low.removeprefix("low_"), low.replace("low", "high", 1)
+        values, known = _words(frame[value], digits), frame[low].notna()
+        parts = zip(values, shown[low], shown[high], known, strict=True)
+        shown[name] = [f"{v} [{a}, {b}]" if k else v if name == value else "–" for v, a, b, k in parts]
         numbers.add(name)
         columns += (name,) if columns and name not in columns else ()
     shown = shown[[c for c in columns or shown if not str(c).startswith(("low", "high"))]]

@@ -183,7 +183,7 @@ def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
 
 def _ending(rows: list[dict[str, Any]]) -> tuple[float, ...]:
     last = [next((row[k] for row in rows[::-1] if row.get(k) is not None), None) for k in ENDING]
-    return tuple(last) if None not in last else ()
+    return () if None in last else tuple(value for value in last if value is not None)
 
 
 def _pace(rows: list[dict[str, Any]]) -> float | None:

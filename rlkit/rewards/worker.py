@@ -92,7 +92,7 @@ class ForkServer:
         self._socket, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                self._command, stdin=theirs, stdout=subprocess.DEVNULL, env=self._variables,
+                self._command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, env=self._variables,
                 start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
             )  # fmt: skip
 
