@@ -275,7 +275,7 @@ def demo(
     chosen = parse_overrides(overrides or [])
     settings("params/agentic_math.yaml", chosen)  # a wrong key is an error before anything runs
     target = Path(f"outputs/demo-{name}/notebooks/agentic_{name}.ipynb")
-    typer.echo(f"notebooks/agentic_{name}.ipynb: about four minutes on two cores with the defaults …")
+    typer.echo(f"notebooks/agentic_{name}.ipynb: minutes on two cores with the defaults …")
     execute(f"notebooks/agentic_{name}.ipynb", target, {"overrides": chosen})
     typer.echo("\n".join([*results(target), f"pictures and episodes: {target}"]))
 
