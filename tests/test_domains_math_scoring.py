@@ -1079,3 +1079,11 @@ def test_random_polynomials_equal_their_expansions_and_not_their_neighbours():
         expanded = str(sympy.expand((a * x + b) * (y + c))).replace("**", "^")
         assert same(parse(factored), parse(expanded))
         assert not same(parse(factored), parse(f"{expanded}+1"))
+
+
+@pytest.mark.parametrize(("answer", "truth", "right"), [
+    ("7\u03398", "78", False), ("0.1\u0305", "0.1", False), ("0.1\u0305", r"\frac{1}{9}", True),
+    ("0.1\u03052\u0305", r"\frac{4}{33}", True), ("x =\u0338 3", "x = 3", False), ("7\ufe0f8", "78", True),
+])  # fmt: skip
+def test_a_mark_over_a_character_is_read_or_refused_and_not_passed_over(answer, truth, right):
+    assert score(rf"\boxed{{{answer}}}", truth, {}).correct is right

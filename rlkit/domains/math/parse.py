@@ -139,7 +139,9 @@ _MATH_MODE = re.compile(r"\s*(?:\$\$?(.*?)\$\$?|\\\((.*)\\\)|\\\[(.*)\\\])\s*\.?
 
 def _latex(char: str) -> str:
     """A Unicode character as LaTeX or ASCII; "" for one without width."""
-    if char in _SYMBOLS or unicodedata.category(char) in ("Cf", "Mn"):
+    if (
+        char in _SYMBOLS or unicodedata.category(char) == "Cf" or "\ufe00" <= char <= "\ufe0f"
+    ):  # variant selectors
         return _SYMBOLS.get(char, "")
     plain = unicodedata.normalize("NFKC", char)
     if "⁄" in plain:
@@ -161,6 +163,7 @@ def from_unicode(text: str) -> str:
     text = _RAISED.sub(lambda m: "^{" + m[0].translate(_SUPERSCRIPTS) + "}", text)
     text = _LOWERED.sub(lambda m: "_{" + m[0].translate(_SUBSCRIPTS) + "}", text)
     text = re.sub(r"√\s*([0-9]+(?:\.[0-9]+)?)", r"\\sqrt{\1}", text)
+    text = re.sub("((?:[0-9]\u0305)+)", lambda m: rf"\overline{{{m[0].replace(chr(0x305), '')}}}", text)
     return "".join(map(_latex, text))
 
 
