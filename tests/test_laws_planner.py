@@ -57,34 +57,52 @@ def grid(N, D):
     return pd.DataFrame([(n, d) for n in N for d in D], columns=["N", "D"])
 
 
-def test_the_expected_interval_is_that_of_the_information_matrix():
+def test_a_strong_design_has_the_intervals_of_the_information_matrix():
     runs = grid(np.geomspace(5e7, 1e10, 6), np.geomspace(1e9, 3e11, 6))
-    found = design("chinchilla", runs, params=CHINCHILLA, noise=0.001)
+    found = design("chinchilla", runs, params=CHINCHILLA, noise=0.001, draws=1000)
     t = CHINCHILLA
     n, d = runs["N"] ** -t["alpha"], runs["D"] ** -t["beta"]
     loss = t["E"] + t["A"] * n + t["B"] * d
     J = np.column_stack([np.ones(36), n, -t["A"] * n * np.log(runs["N"]), d, -t["B"] * d * np.log(runs["D"])])
-    se = 0.001 * np.sqrt(
-        np.diagonal(np.linalg.inv((J / loss.to_numpy()[:, None]).T @ (J / loss.to_numpy()[:, None])))
+    J /= loss.to_numpy()[:, None]
+    width = 2 * 1.96 * 0.001 * np.sqrt(np.diagonal(np.linalg.inv(J.T @ J)))
+    np.testing.assert_allclose(found["width"], width, rtol=0.12)
+    assert found.attrs == {"draws": 1000, "failed": 0} and not found["at_bound"].any()
+
+
+def test_a_weak_design_has_the_spread_of_fits():
+    runs = pd.concat([grid([5e7, 2e8, 8e8], [1e9, 4e9, 1.6e10])] * 2, ignore_index=True)
+    t, rng = CHINCHILLA, np.random.default_rng(0)
+    loss = t["E"] + t["A"] * runs["N"] ** -t["alpha"] + t["B"] * runs["D"] ** -t["beta"]
+    copies = [runs.assign(seed=runs.index, loss=loss * np.exp(rng.normal(0, 0.02, 18))) for _ in range(80)]
+    fits = [rlkit.fit(copy, "chinchilla", y="loss", bootstrap=0).params for copy in copies]
+    expected = pd.DataFrame(fits).quantile([0.1, 0.9])
+    found = design("chinchilla", runs, params=t, noise=0.02, level=0.8, draws=400).set_index("parameter")
+    for p in ("E", "alpha", "beta"):
+        room = 0.3 * (expected[p].iloc[1] - expected[p].iloc[0])
+        np.testing.assert_allclose(found.loc[p, ["low", "high"]].astype(float), expected[p], atol=room)
+    assert found.loc["E", "low"] < 1.2
+    assert found.loc["E", "at_bound"] > 0
+
+
+def test_a_design_says_what_it_cannot_show():
+    content = {"law": "chinchilla", "params": CHINCHILLA, "noise": 0.1}
+    text = plan({**content, "design": {"N": [1e8, 3e8, 1e9], "D": [1e9, 3e9, 1e10]}}).summary()
+    assert (
+        "of the estimates of 200 simulated studies" in text and "simulated studies E ends at a bound" in text
     )
-    width = found.set_index("parameter")["width"]
-    for p, s in zip(("E", "A", "alpha", "B", "beta"), se, strict=True):
-        assert width[p] == pytest.approx(2 * 1.96 * s, rel=0.01)
+    with pytest.raises(
+        UserError, match="not determine the 5 parameters of 'chinchilla': with 2 of N, 3 of D"
+    ):
+        plan({**content, "design": {"N": [1e8, 1e9], "D": [1e9, 3e9, 1e10]}})
 
 
-def test_two_sizes_cannot_show_an_exponent_and_a_third_can():
-    def widths(*more):
-        runs = [(n, d) for n in (1e8, 1e9) for d in (1e9, 1e10, 1e11)] + list(more)
-        table = pd.DataFrame(runs, columns=["N", "D"])
-        found = design("chinchilla", table, params=CHINCHILLA, noise=0.005)
-        return dict(zip(found["parameter"], found["width"], strict=True))
-
-    two = widths()
-    assert {p for p, width in two.items() if np.isinf(width)} == {"E", "A", "alpha"}
-    # One run at a new size says nothing of beta, which its size's own offset hides; more data at a known size does.
-    third = widths((1e10, 1e10))
-    assert np.isfinite(list(third.values())).all() and third["beta"] == pytest.approx(two["beta"], rel=1e-4)
-    assert widths((1e9, 1e12))["beta"] < 0.98 * two["beta"]
+@pytest.mark.parametrize("unit", [1.0, 1e18])
+def test_a_design_is_the_same_in_every_unit(unit):
+    runs = pd.DataFrame({"C": np.geomspace(1, 100, 12) * unit})
+    params = {"R0": 0.1, "A": 0.7, "C_mid": 8 * unit, "B": 1.2}
+    width = design("sigmoid", runs, params=params, noise=0.01, draws=1000)["width"]
+    assert width.tolist() == pytest.approx([0.0753, 0.0556, 1.929 * unit, 0.416], rel=0.1)
 
 
 def test_more_seeds_narrow_and_run_noise_widens():
@@ -93,8 +111,8 @@ def test_more_seeds_narrow_and_run_noise_widens():
     for rows, run_noise in ((runs, 0.0), (pd.concat([runs] * 4), 0.0), (runs, 0.01)):
         found = design("chinchilla", rows, params=CHINCHILLA, noise=0.004, run_noise=run_noise)
         widths.append(found["width"].iloc[4])
-    assert widths[1] == pytest.approx(widths[0] / 2, rel=0.05)
-    assert widths[2] > 2 * widths[0]
+    assert widths[1] == pytest.approx(widths[0] / 2, rel=0.2)
+    assert widths[2] > 1.7 * widths[0]
 
 
 def test_a_plan_file_does_all_of_it(tmp_path):

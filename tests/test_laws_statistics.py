@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, design, fit_pass_rates, laws, tan_by_size
+from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -227,17 +227,16 @@ def test_standard_errors_know_clusters():
     assert any("clusters are named, and profiles count rows" in text for text in clustered.warnings)
 
 
-@pytest.mark.slow(reason="200 simulated runs take minutes")
-@pytest.mark.parametrize("name", ["well", "good"])
-def test_intervals_of_one_correlated_run_cover(name):
-    truth = dict(zip(("R0", "A", "C_mid", "B"), CURVES[name][:4], strict=True))
-    hits = {p: 0 for p in truth}
+@pytest.mark.slow(reason="200 simulated runs of each design take minutes")
+@pytest.mark.parametrize("rho", [0.0, 0.6, 0.8])
+@pytest.mark.parametrize("name", CURVES)
+def test_intervals_of_one_correlated_run_cover(name, rho):
+    truth, found = dict(zip(("R0", "A", "C_mid", "B"), CURVES[name][:4], strict=True)), []
     for seed in range(200):
-        df = curve(name, 70_000 + seed, rho=0.6)
-        found = rlkit.fit(df, "sigmoid", y="rate", block="C", bootstrap=300, seed=seed).interval()
-        for p, value in truth.items():
-            hits[p] += found[p][0] <= value <= found[p][1]
-    assert all(count >= 180 for count in hits.values()), hits
+        df = curve(name, 70_000 + seed, rho=rho)
+        found.append(rlkit.fit(df, "sigmoid", y="rate", block="C", bootstrap=200, seed=seed).interval())
+    held = {p: np.mean([i[p][0] <= value <= i[p][1] for i in found]) for p, value in truth.items()}
+    assert min(held.values()) >= 0.9, held
 
 
 # --- optima and forms -------------------------------------------------------------------------------------------------
@@ -311,14 +310,3 @@ def test_pass_rates_have_intervals_over_seeds_and_problems():
 
 def fit_points(evals: pd.DataFrame) -> pd.DataFrame:
     return evals.groupby(["run", "N"])["correct"].mean().rename("rate").reset_index()
-
-
-# --- plans ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("unit", [1.0, 1e18])
-def test_a_design_is_the_same_in_every_unit(unit):
-    runs = pd.DataFrame({"C": np.geomspace(1, 100, 12) * unit})
-    params = {"R0": 0.1, "A": 0.7, "C_mid": 8 * unit, "B": 1.2}
-    width = design("sigmoid", runs, params=params, noise=0.01)["width"]
-    assert width.tolist() == pytest.approx([0.0753, 0.0556, 1.929 * unit, 0.416], rel=1e-3)

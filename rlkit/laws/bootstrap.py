@@ -6,7 +6,7 @@ the design and draw noise: single residuals, or a first-order autoregression; wi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -14,6 +14,7 @@ import numpy as np
 from scipy import stats
 
 from rlkit.errors import UserError
+from rlkit.laws.law import Law
 from rlkit.laws.optimum import Optimum
 from rlkit.laws.solver import Loss, Problem, Solution, minimise
 from rlkit.laws.table import Table
@@ -215,16 +216,8 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     else:
         weights = draw_weights(rows, drawn, count, plan.seed)
         usable = _determined(rows, weights, len(found.law.free))
-    start, _ = _best_of(problem, loss, _pool(found, ends, losses), y, weights)
-    solved = minimise(problem, start, y, weights, losses, 1e-8)
     others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
-    pool = np.concatenate([found.z[None], solved.z[others]])
-    start, score = _best_of(problem, losses[-1], pool, y, weights)
-    if len(worse := np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))):
-        own_y, own_weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
-        again = minimise(problem, start[worse], own_y, own_weights, losses, 1e-8)
-        for old, new in zip(solved, again, strict=True):
-            old[worse] = new
+    solved = refit(problem, losses, _pool(found, ends, losses), found.z, y, weights, others)
     usable &= np.isfinite(
         solved.objective
     )  # one that still walks has run away, and is counted in the warnings
@@ -234,6 +227,41 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
             "distinct points. Use resample='residual' or more data."
         )
     return Draws(problem.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
+
+
+def refit(
+    problem: Problem,
+    losses: Sequence[Loss],
+    pool: np.ndarray,
+    center: np.ndarray,
+    y: np.ndarray,
+    weights: np.ndarray,
+    others: np.ndarray,
+) -> Solution:
+    """Fits of many resamples, y (B, n) or weights (B, n) being theirs: each from the best of `pool` (K, p), and again
+    from `center` (p,) or the solution of one of the rows `others`, where that beats its own."""
+    start, _ = _best_of(problem, losses[-1], pool, y, weights)
+    solved = minimise(problem, start, y, weights, losses, 1e-8)
+    start, score = _best_of(problem, losses[-1], np.concatenate([center[None], solved.z[others]]), y, weights)
+    if len(worse := np.flatnonzero(~(solved.objective <= score * (1 + 1e-6)))):
+        own_y, own_weights = (a[worse] if a.ndim == 2 and len(a) > 1 else a for a in (y, weights))
+        again = minimise(problem, start[worse], own_y, own_weights, losses, 1e-8)
+        for old, new in zip(solved, again, strict=True):
+            old[worse] = new
+    return solved
+
+
+def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[str, np.ndarray]:
+    """Of each free parameter, which of the estimates (B, p) are at a bound, or more than a million times away from
+    `params`."""
+    found = {}
+    for name in law.free:
+        (low, high), own = law.limits(name), values[:, law.parameters.index(name)]
+        unit = abs(params[name]) or float(np.median(np.abs(own))) or 1.0
+        found[name] = (own - low < 1e-6 * unit) | (high - own < 1e-6 * unit)
+        if name not in law.linear:
+            found[name] |= np.abs(own - (low if np.isfinite(low) else 0.0)) > 1e6 * unit
+    return found
 
 
 def _pool(found: Optimum, ends: Solution | None, losses: Sequence[Loss]) -> np.ndarray:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from rlkit.laws.bootstrap import runaways
 from rlkit.laws.estimate import Estimate
 from rlkit.laws.optimum import scaled_curvature
 from rlkit.laws.solver import Loss, minimise
@@ -17,6 +18,8 @@ STRAIGHT = {
     "logarithmic": "linear",
     "logit_linear": "logit",
 }  # lines in ln x, and their spaces
+
+RAN_AWAY = "at a bound or more than a million times away from the estimate"
 
 
 class LackOfFit(NamedTuple):
@@ -230,15 +233,10 @@ def _draws(fit: Estimate) -> Iterator[str]:
     if fit.lost > 0.05 * total:
         why = "no optimum" if fit.scheme.draws_noise else "too few distinct points, or no optimum"
         yield f"{fit.lost} of {total} resamples could not be fitted ({why}) and are left out of the intervals."
-    for name in fit.law.free:
-        (low, high), values = fit.law.limits(name), fit.draws[:, fit.law.parameters.index(name)]
-        unit = abs(fit.params[name]) or float(np.median(np.abs(values))) or 1.0
-        away, where = (values - low < 1e-6 * unit) | (high - values < 1e-6 * unit), "at a bound"
-        if name not in fit.law.linear:
-            away |= np.abs(values - (low if np.isfinite(low) else 0.0)) > 1e6 * unit
-            where = "at a bound or more than a million times away from the estimate"
+    for name, away in runaways(fit.law, fit.draws, fit.params).items():
         if away.mean() > 0.05:
-            yield f"{away.sum()} of {len(values)} resamples have {name} {where}: the data do not bound it on that side."
+            where = "at a bound" if name in fit.law.linear else RAN_AWAY
+            yield f"{away.sum()} of {len(away)} resamples have {name} {where}: the data do not bound it on that side."
 
 
 def _runs(fit: Estimate) -> Iterator[str]:
@@ -261,7 +259,8 @@ def _runs(fit: Estimate) -> Iterator[str]:
         )
     elif runs != n:
         counted = "one noise" if scheme is not None and scheme.kind == "autoregressive" else "independent"
-        why = f": {n} rows of {runs} runs count as {counted} (use cluster='run', with several seeds)"
+        block = ", and block= for correlation in time" if counted == "independent" else ""
+        why = f": {n} rows of {runs} runs count as {counted} (use cluster='run', with several seeds{block})"
     if why:
         yield f"The intervals leave out run-to-run variance{why}."
     if scheme is not None and clustered and scheme.units < 8:

@@ -139,7 +139,7 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     if not len(begin):
         told = f"check the units of {', '.join(rows.names.values())}"
         raise UserError(f"The law {law.name!r} has no finite value at any start: {told}.")
-    _check_determined(problem, begin, rows)
+    check_determined(problem, begin, rows.names)
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     found, overruled = _contradict(problem, found, y, w, path)
     i = int(np.argmin(found.objective))
@@ -273,7 +273,7 @@ def _alike(problem: Problem, y, weights: np.ndarray, loss: Loss, points: np.ndar
 # --- checks of the optimum --------------------------------------------------------------------------------
 
 
-def _check_determined(problem: Problem, begin: np.ndarray, rows: Table) -> None:
+def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, str]) -> None:
     """Refuse a design on which the law has fewer independent directions than parameters, at every start.
 
     The rank is that of the columns, not of the optimum, where a term at zero or a parameter that ran away loses a
@@ -285,7 +285,7 @@ def _check_determined(problem: Problem, begin: np.ndarray, rows: Table) -> None:
         J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
     rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
     if rank < len(law.free):
-        distinct = {rows.names[c]: len(np.unique(v)) for c, v in rows.columns.items() if c in rows.names}
+        distinct = {names[c]: len(np.unique(v)) for c, v in problem.columns.items() if c in names}
         raise UserError(
             f"The data do not determine the {len(law.free)} parameters of {law.name!r}: with "
             f"{', '.join(f'{n} of {name}' for name, n in distinct.items())}, only {rank} combinations of them "

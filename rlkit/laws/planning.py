@@ -22,15 +22,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
-from scipy import stats
 
 from rlkit.config import Section
 from rlkit.errors import UserError
+from rlkit.laws.bootstrap import refit, runaways
+from rlkit.laws.diagnose import RAN_AWAY
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.law import Law, resolve
-from rlkit.laws.solver import Problem, to_space
+from rlkit.laws.optimum import check_determined
+from rlkit.laws.solver import Loss, Problem, to_space
 from rlkit.laws.table import numbers
 from rlkit.params import override, read_yaml, validate
+from rlkit.seeds import generator
 from rlkit.sizing.devices import Device
 
 DATA = ("D", "X", "E")  # columns that a law may call its data
@@ -130,50 +133,53 @@ def design(
     noise: float,
     run_noise: float = 0.0,
     level: float = 0.95,
+    draws: int = 200,
+    seed: int = 0,
 ) -> pd.DataFrame:
-    """The intervals to expect of a least-squares fit before a study is run.
-
-    They are those of the information matrix at the parameters assumed, taken of the logarithm of a positive parameter,
-    and true to first order in the noise: one as wide as its parameter says no more than that the design is too small.
+    """The estimates to expect of a least-squares fit before a study is run: measurements are drawn from the law at the
+    design and fitted, so many times over.
 
     Args:
         law, params: the truth assumed; a LawFit brings its own parameters.
-        runs: one row a measurement under the law's column names; a column `run` names rows that share an
-            offset.
+        runs: one row a measurement with the law's columns; rows that share `run` share an offset.
         noise, run_noise: standard deviation of one measurement and of a run's offset, in residual space.
+        draws: studies that are simulated.
 
     Returns:
-        One row a parameter: parameter, truth, low and high (where its estimate is expected), width; infinite where
-        the design cannot tell it from others.
+        One row a parameter: parameter, truth, low and high (which hold the share `level` of the estimates), width, and
+        at_bound, how many estimates ended at a bound or ran away. `attrs` has draws and failed, how many fits did.
 
     Raises:
-        UserError: columns or parameters missing, noise that is not positive, fewer rows than parameters.
+        UserError: columns or parameters missing, noise that is not positive, a design that does not determine the law.
     """
     form, values, _ = _known(law, params)
     if not noise > 0:
         raise UserError(f"noise is {noise:g}: give the standard deviation of one measurement, above 0.")
+    columns = {c: numbers(runs, c, f"design column {c!r}") for c in form.columns}
     if len(runs) <= len(form.free):
         raise UserError(
             f"{len(runs)} rows cannot determine the {len(form.free)} parameters of {form.name!r}."
         )
-    columns = {c: numbers(runs, c, f"design column {c!r}") for c in form.columns}
     problem, z = Problem(form, columns, form.space, central=True), form.to_z(values[None])
-    run = runs["run"].to_numpy() if "run" in runs.columns else np.arange(len(runs))
-    errors = noise**2 * np.eye(len(runs)) + run_noise**2 * np.equal.outer(run, run)
-    where = np.flatnonzero(form.estimated).tolist()
-    J = problem.jacobian(z)[1][0][where]
-    information = J @ np.linalg.solve(errors, J.T)
-    unit = np.sqrt(np.maximum(np.diagonal(information), 1e-300))
-    size, vectors = np.linalg.eigh(information / np.outer(unit, unit))
-    seen = size > 1e-9 * size[-1]
-    half = stats.norm.ppf((1 + level) / 2) * np.sqrt((vectors[:, seen] ** 2 / size[seen]).sum(axis=1)) / unit
-    half[np.any(np.abs(vectors[:, ~seen]) > 1e-3, axis=1)] = np.inf
-    low, high = (
-        [float(form.natural(j, z[0, j] + sign * h)[0]) for j, h in zip(where, half, strict=True)]
-        for sign in (-1, 1)
+    check_determined(problem, z, {c: c for c in columns})
+    run = pd.factorize(runs["run"])[0] if "run" in runs.columns else np.arange(len(runs))
+    rng = generator("laws", "design", seed)
+    y = problem.predict(z)[0] + noise * rng.standard_normal((draws, len(runs)))
+    y += run_noise * rng.standard_normal((draws, run.max() + 1))[:, run]
+    found = refit(problem, [Loss("ls")], z, z[0], y, np.ones((1, len(runs))), rng.permutation(draws)[:16])
+    fine = np.isfinite(found.objective)
+    estimates = form.from_z(found.z[fine])[0]
+    estimates[np.abs(estimates) < 1e-200] = 0.0  # at a bound
+    if len(estimates) < 2:
+        raise UserError(f"None of the {draws} simulated studies of this design could be fitted.")
+    low, high = np.quantile(estimates, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    bound = runaways(form, estimates, dict(zip(form.parameters, values, strict=True)))
+    table = pd.DataFrame(
+        {"parameter": form.parameters, "truth": values, "low": low, "high": high, "width": high - low}
     )
-    table = pd.DataFrame({"parameter": form.free, "truth": values[where], "low": low, "high": high})
-    return table.assign(width=np.where(np.isinf(half), np.inf, table["high"] - table["low"]))
+    table = table[form.estimated].assign(at_bound=[int(bound[p].sum()) for p in form.free])
+    table.attrs = {"draws": draws, "failed": draws - len(estimates)}
+    return table.reset_index(drop=True)
 
 
 # --- a plan as a file -------------------------------------------------------------------------------------
@@ -242,9 +248,10 @@ class PlanResult:
             lines.append(self.allocation.to_string(index=False, float_format=number))
         if self.design is not None:
             spent = {"flops": self.flops, **_cost(self.flops, self.config.price)}
+            told, draws = ", ".join(f"{k} {number(v)}" for k, v in spent.items()), self.design.attrs["draws"]
             lines += [
                 "",
-                f"The design: {', '.join(f'{k} {number(v)}' for k, v in spent.items())}. Expected estimates:",
+                f"The design: {told}. {self.config.level:.0%} of the estimates of {draws} simulated studies:",
             ]
             lines.append(self.design.to_string(index=False, float_format=number))
         lines += ["", *(f"! {text}" for text in self.cautions)] if self.cautions else []
@@ -277,7 +284,8 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             law, rows, params=params, noise=noise, run_noise=config.run_noise, level=config.level
         )
         flops = _flops(rows, config.flops)
-    shown, cautions = {p: params[p] for p in law.parameters if p in params}, _cautions(fitted, allocation)
+    shown = {p: params[p] for p in law.parameters if p in params}
+    cautions = _cautions(fitted, allocation) + _weak(designed)
     return PlanResult(
         config, law.name, shown, allocation, designed, flops, fitted.get("columns", {}), cautions
     )
@@ -310,6 +318,20 @@ def _cautions(fitted: Mapping[str, Any], allocation: pd.DataFrame | None) -> lis
                     f"The best {column} is {least:.3g} to {most:.3g}, and the fit saw {low:.3g} to {high:.3g}: beyond "
                     "that, the plan rests on the law's form alone."
                 )
+    return found
+
+
+def _weak(designed: pd.DataFrame | None) -> list[str]:
+    """What the simulated fits of a design say against it."""
+    if designed is None:
+        return []
+    draws, failed = designed.attrs["draws"], designed.attrs["failed"]
+    found = [f"{failed} of {draws} simulated studies could not be fitted."] if failed else []
+    for name, count in designed.set_index("parameter")["at_bound"].items():
+        if count > 0.05 * draws:
+            found.append(
+                f"In {count} of {draws} simulated studies {name} ends {RAN_AWAY}: the design cannot bound it."
+            )
     return found
 
 
