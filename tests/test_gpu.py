@@ -21,6 +21,7 @@ from rlkit.models.kernels import EAGER, compiled
 from rlkit.models.layout import Layout
 from rlkit.params import override, validate
 from rlkit.samplers import torch as torch_sampler
+from rlkit.samplers.decode_attention import decode_attention
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import forward
@@ -64,6 +65,29 @@ def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
                 n = min(len(x.ids), len(y.ids))
                 if x.ids.tolist() == y.ids.tolist():
                     np.testing.assert_allclose(x.logprobs[:n], y.logprobs[:n], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "bound"), [(torch.float32, 1e-5), (torch.float16, 2e-3), (torch.bfloat16, 2e-2)]
+)
+@pytest.mark.parametrize(("heads", "kv", "d"), [(14, 2, 64), (6, 6, 32), (2, 2, 24), (28, 4, 128)])
+def test_the_decoding_kernel_computes_the_attention_of_each_row(dtype, bound, heads, kv, d):
+    from rlkit.samplers.decode_kernel import attend
+
+    torch.manual_seed(0)
+    options = dict(dtype=torch.float64, device="cuda")
+    prompts, own = torch.randn(2, 3, kv, 200, d, **options), torch.randn(2, 10, kv, 150, d, **options)
+    index = [
+        torch.tensor(x, device="cuda")
+        for x in ([0, 3, 5, 8, 9], [0, 0, 0, 1, 1, 1, 2, 2, 2, 0], [200, 3, 65])
+    ]
+    for step in (0, 1, 64, 149):
+        qkv, at = torch.randn(5, heads + 2 * kv, d, **options), torch.tensor([step], device="cuda")
+        exact = decode_attention(qkv, prompts, own, *index, at)
+        written = own.to(dtype)
+        ours = attend(qkv.to(dtype), prompts.to(dtype), written, *index, at)
+        assert torch.equal(written, own.to(dtype))
+        assert (ours - exact).norm() / exact.norm() < bound
 
 
 def test_log_probs_of_captured_decoding_are_the_models_own_after_a_sync():

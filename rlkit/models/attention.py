@@ -129,20 +129,3 @@ def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     if qkv.is_cuda and qkv.dtype.itemsize == 2 and not isinstance(layout, FullLayout):
         return ragged_attention(qkv, layout, heads)
     return grouped_attention(qkv, layout, heads)
-
-
-def decode_attention(q: Tensor, keys: Tensor, values: Tensor, end: int, bias: Tensor) -> Tensor:
-    """One query per sequence: q (A, H, D) on the first `end` places of a cache (A, K, W, D).
-
-    `bias` (A, 1, 1, end) is added to the scores and hides places. Two batched products: torch's fused attention has
-    blocks of many queries, and takes longer for one (twice the time per token of ladder-3m on an H200).
-    """
-    (a, h, d), kv = q.shape, keys.shape[1]
-    q, k = q.reshape(a * kv, h // kv, d), keys.flatten(0, 1)[:, :end].transpose(1, 2)
-    # Scores of 10 rounded to bfloat16 would move log-probs by hundredths: their sums are kept.
-    exact: Any = {"out_dtype": torch.float32} if q.is_cuda and q.dtype.itemsize == 2 else {}
-    scores = torch.bmm(q, k, **exact).view(a, kv, h // kv, end)
-    scores = torch.add(bias, scores, alpha=d**-0.5)
-    weights = scores.softmax(-1, dtype=torch.promote_types(scores.dtype, torch.float32))
-    weights = weights.to(values.dtype).view(a * kv, h // kv, end)
-    return torch.bmm(weights, values.flatten(0, 1)[:, :end]).view(a, h, d)

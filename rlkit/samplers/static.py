@@ -2,8 +2,8 @@
 
 A small model's step is a hundred kernels of a few microseconds: launching them costs more than running them. Captured,
 they are one launch, and so are the prompts before them and the refresh of the weights. A graph is bound to its buffers,
-so weights are refreshed in place, rows come in powers of two, prompts are padded to a rounded width, and the cache is
-read up to one. Without CUDA the same work runs as it is, which is how it is tested.
+so weights are refreshed in place, rows come in powers of two, and prompts are padded to a rounded width. Without CUDA
+the same work runs as it is, which is how it is tested.
 """
 
 from collections.abc import Callable
@@ -15,10 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlkit.models.attention import decode_attention
 from rlkit.models.decoder import Decoder, Prefix
-from rlkit.models.layout import HIDDEN_SCORE, FullLayout
+from rlkit.models.layout import FullLayout
 from rlkit.models.shapes import LAUNCH_BOUND, row_bucket, width_bucket
+from rlkit.samplers.decode_attention import fastest_attention
 from rlkit.samplers.drawing import Settings, draw
 
 CHECK_EVERY = 8  # steps between looks at how many sequences still run: a look waits for the GPU
@@ -29,69 +29,57 @@ MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
 
 class Buffers:
-    """What the captured steps read and write, on the decoder's device: R rows, W places in the cache, T tokens. The
-    last of R + 1 sequences is nobody's."""
+    """What the captured steps read and write, on the decoder's device: P prompts of S tokens, R sequences of T more.
+    The last of R + 1 sequences is nobody's."""
 
-    def __init__(self, decoder: Decoder, rows: int, width: int, max_tokens: int) -> None:
+    def __init__(self, decoder: Decoder, prompts: int, width: int, rows: int, max_tokens: int) -> None:
         dtype, device = decoder.dtype, decoder.device
 
         def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
             return torch.zeros(shape, dtype=dtype, device=device)
 
-        cache = 2, rows, decoder.kv_heads, width, decoder.head_dim
-        self.cache = [
-            zeros(*cache, dtype=dtype) for _ in range(decoder.layers)
-        ]  # keys and values (2, R, K, W, D)
-        self.bias = zeros(rows, 1, 1, width, dtype=dtype)  # hides padding and what is not written yet
-        self.hidden = zeros(
-            rows, decoder.head_weight.shape[1], dtype=dtype
-        )  # what the next tokens are drawn from
+        def cache(sequences: int, places: int) -> list[Tensor]:
+            """Each layer's keys and values (2, sequences, K, places, D)."""
+            size = 2, sequences, decoder.kv_heads, places, decoder.head_dim
+            return [zeros(*size, dtype=dtype) for _ in range(decoder.layers)]
+
+        self.size = prompts, width, rows, max_tokens
+        self.prompt_cache, self.own_cache = cache(prompts, width), cache(rows + 1, max_tokens)
+        self.prompt_lengths = zeros(prompts) + 1
+        self.prompt = zeros(rows + 1)  # of each sequence
+        self.hidden = zeros(rows, decoder.head_weight.shape[1], dtype=dtype)  # before the next token
         self.owner = zeros(rows)  # which sequence a row computes
         self.running = zeros(rows, dtype=torch.bool)
-        self.positions = zeros(rows)  # prompt lengths
-        self.turns = decoder.turns(
-            torch.arange(width, device=device)
-        )  # (W, D/2) rotary embedding's, by position
+        self.turns = decoder.turns(torch.arange(width + max_tokens, device=device))  # by position
         self.step = zeros(1)  # how many tokens have been drawn
-        self.place = zeros(1)  # where the cache is written next
         self.uniform = zeros(rows + 1, max_tokens, dtype=torch.float32)  # (R + 1, T) by sequence
         self.tokens = zeros(rows + 1, max_tokens)
         self.logprobs = zeros(rows + 1, max_tokens, dtype=torch.float32)
         self.lengths = zeros(rows + 1)
 
-    @property
-    def size(self) -> tuple[int, int, int]:
-        """Rows, places in the cache, and tokens that they hold."""
-        return len(self.hidden), self.bias.shape[-1], self.uniform.shape[1]
-
     def fill(self, prefix: Prefix, index: Tensor, uniform: Tensor, max_tokens: int) -> None:
         """Begin: each sequence on the row of its number, rows beyond them idle."""
-        b, s = len(index), prefix.mask.shape[1]
-        for mine, *prompt in zip(self.cache, prefix.keys, prefix.values, strict=True):
-            for part, of_prompts in zip(mine, prompt, strict=True):
-                part[:b, :, :s] = of_prompts.index_select(0, index)
-        self.bias.fill_(HIDDEN_SCORE)
-        self.bias[:b, 0, 0, :s].masked_fill_(prefix.mask[index], 0.0)
-        self.bias[b:, ..., 0] = 0.0  # idle rows see something, so that their softmax is a number
-        self.hidden[:b], self.positions[:b] = prefix.last[index], prefix.lengths[index]
-        self.owner.fill_(len(self.uniform) - 1)
+        b, (p, s) = len(index), prefix.mask.shape
+        for mine, *theirs in zip(self.prompt_cache, prefix.keys, prefix.values, strict=True):
+            for part, of_prompts in zip(mine, theirs, strict=True):
+                part[:p, :, :s] = of_prompts
+        self.prompt_lengths[:p] = prefix.lengths
+        self.prompt[:b] = index
+        self.hidden[:b] = prefix.last[index]
+        self.owner.fill_(len(self.hidden))
         self.owner[:b] = torch.arange(b, device=index.device)
         self.running[:b], self.running[b:] = True, False
         self.step.zero_()
-        self.place.fill_(s)
         self.uniform[:b, :max_tokens] = uniform
         self.lengths[:b] = max_tokens
 
-    def compact(self, width: int) -> int:
-        """Move the running rows to the front; returns how many there are."""
+    def compact(self) -> int:
+        """Give the first rows to the sequences that still run; returns how many there are."""
         keep = self.running.nonzero()[:, 0]
         n = len(keep)
-        for cache in self.cache:
-            for part in cache:
-                part[:n, :, :width] = part[keep, :, :width]
-        for rows in (self.bias, self.hidden, self.owner, self.positions):
+        for rows in (self.hidden, self.owner):
             rows[:n] = rows[keep]
-        self.owner[n:] = len(self.uniform) - 1
+        self.owner[n:] = len(self.hidden)
         self.running[:n], self.running[n:] = True, False
         return n
 
@@ -106,6 +94,7 @@ class StaticDecoding:
 
     def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
         self.decoder, self.capture = decoder, decoder.device.type == "cuda"
+        self.attend = fastest_attention(decoder.device)
         self.parameters = sum(t.numel() for t in decoder.tensors())
         self.bytes = sum(t.nbytes for t in decoder.tensors())
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
@@ -147,24 +136,23 @@ class StaticDecoding:
 
         `uniform` (B, T) are the random numbers, one per token.
         """
-        b, s, limit = len(index), prefix.mask.shape[1], settings.max_tokens
-        buffers, rows = self._room(b, s + limit, limit), row_bucket(b)
+        b, limit, (p, s) = len(index), settings.max_tokens, prefix.mask.shape
+        buffers, rows = self._room(p, s, b, limit), row_bucket(b)
         buffers.fill(prefix, index, uniform, limit)
         for t in range(limit):
-            width = width_bucket(s + t + 1)
-            key = rows, width, settings.temperature, settings.top_p
-            self._graphed(key, partial(self._advance, buffers, rows, width, settings))
+            key = rows, settings.temperature, settings.top_p
+            self._graphed(key, partial(self._advance, buffers, rows, settings))
             if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
                 left = int(buffers.running.sum())
                 if left == 0:
                     break
                 if row_bucket(left) < rows:
-                    rows = row_bucket(buffers.compact(s + t + 1))
+                    rows = row_bucket(buffers.compact())
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
 
-    def _room(self, rows: int, width: int, max_tokens: int) -> Buffers:
+    def _room(self, prompts: int, width: int, rows: int, max_tokens: int) -> Buffers:
         """Buffers that hold at least this; larger ones replace smaller ones and their graphs."""
-        size = rows, width, max_tokens
+        size = prompts, width, rows, max_tokens
         if self.buffers is not None:
             if all(map(le, size, self.buffers.size)):
                 return self.buffers
@@ -174,8 +162,10 @@ class StaticDecoding:
         self.buffers = None  # free the old ones first
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()
-        rows, width, max_tokens = size
-        self.buffers = Buffers(self.decoder, row_bucket(rows), width_bucket(width), max_tokens)
+        prompts, width, rows, max_tokens = size
+        self.buffers = Buffers(
+            self.decoder, row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
+        )
         return self.buffers
 
     def _graphed(self, key: tuple, work: Callable[[], Any]) -> Any:
@@ -194,25 +184,21 @@ class StaticDecoding:
         replay()
         return result
 
-    def _advance(self, x: Buffers, rows: int, width: int, settings: Settings) -> None:
+    def _advance(self, x: Buffers, rows: int, settings: Settings) -> None:
         """Draw a token for each row from its state, and compute the state after it. No wait, no new shape."""
-        owner, running, step = x.owner[:rows], x.running[:rows], x.step
-        at = step.expand(rows)
+        owner, running, at, nobody = x.owner[:rows], x.running[:rows], x.step.expand(rows), len(x.hidden)
         token, logprob = draw(self.decoder.head(x.hidden[:rows]), x.uniform[owner, at], settings)
-        to = torch.where(running, owner, len(x.uniform) - 1)  # what idle rows draw goes to nobody
+        to = torch.where(running, owner, nobody)  # what idle rows draw goes to nobody
         x.tokens[to, at], x.logprobs[to, at] = token, logprob
         stopped = running & (token[:, None] == self.stops).any(-1)
-        x.lengths.scatter_(0, torch.where(stopped, owner, len(x.uniform) - 1), at + 1)
+        x.lengths.scatter_(0, torch.where(stopped, owner, nobody), at + 1)
         running &= ~stopped
-        bias, heads, kv = x.bias[:rows, ..., :width], self.decoder.heads, self.decoder.kv_heads
-        x.bias[:rows].index_fill_(3, x.place, 0.0)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            cache, new = x.cache[layer][:, :rows], qkv[:, heads:].unflatten(1, (2, kv)).transpose(0, 1)
-            cache.index_copy_(3, x.place, new[:, :, :, None])
-            keys, values = cache.unbind()
-            return decode_attention(qkv[:, :heads], keys, values, width, bias)
+            return self.attend(
+                qkv, x.prompt_cache[layer], x.own_cache[layer], owner, x.prompt, x.prompt_lengths, x.step
+            )
 
-        x.hidden[:rows] = self.decoder.run(token, x.turns[x.positions[:rows] + at], attend)
-        step += 1
-        x.place += 1
+        places = x.prompt_lengths[x.prompt[owner]] + at
+        x.hidden[:rows] = self.decoder.run(token, x.turns[places], attend)
+        x.step += 1

@@ -1,0 +1,87 @@
+"""Attention of a new token on the cache of its prompt and its own."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+import torch
+
+from rlkit.samplers.decode_attention import decode_attention
+
+KERNEL = """
+import sys, torch
+from rlkit.samplers.decode_kernel import attend
+case = torch.load(sys.argv[1])
+torch.save((attend(**case), case["own"]), sys.argv[1])
+"""
+
+
+def case(heads: int, kv: int, d: int, step: int) -> dict[str, torch.Tensor]:
+    """Five rows, the last of which is idle, of nine sequences of three prompts."""
+    draw = torch.Generator().manual_seed(step)
+    return {
+        "qkv": torch.randn(5, heads + 2 * kv, d, generator=draw),
+        "prompts": torch.randn(2, 3, kv, 70, d, generator=draw),
+        "own": torch.randn(2, 10, kv, 80, d, generator=draw),
+        "owner": torch.tensor([0, 3, 5, 8, 9]),
+        "prompt": torch.tensor([0, 0, 0, 1, 1, 1, 2, 2, 2, 0]),
+        "lengths": torch.tensor([70, 3, 65]),
+        "step": torch.tensor([step]),
+    }
+
+
+def by_hand(c: dict[str, torch.Tensor]) -> np.ndarray:
+    """Each row and head by itself, in float64."""
+    qkv, prompts, own = (c[name].double().numpy() for name in ("qkv", "prompts", "own"))
+    kv, step = prompts.shape[2], int(c["step"])
+    heads = qkv.shape[1] - 2 * kv
+    out = np.zeros_like(qkv[:, :heads])
+    for row, sequence in enumerate(c["owner"].tolist()):
+        prompt = int(c["prompt"][sequence])
+        for head in range(heads):
+            of = head * kv // heads
+            new = qkv[row, heads + of], qkv[row, heads + kv + of]
+            keys, values = (
+                np.concatenate(
+                    (
+                        prompts[i, prompt, of, : int(c["lengths"][prompt])],
+                        own[i, sequence, of, :step],
+                        [new[i]],
+                    )
+                )
+                for i in (0, 1)
+            )
+            scores = keys @ qkv[row, head] / np.sqrt(qkv.shape[-1])
+            weights = np.exp(scores - scores.max())
+            out[row, head] = weights @ values / weights.sum()
+    return out
+
+
+SHAPES = [(14, 2, 64, 0), (6, 6, 32, 1), (2, 2, 24, 64), (3, 1, 40, 79)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_sees_its_prompt_and_what_it_drew(shape):
+    given = case(*shape)
+    expected, before = by_hand(given), given["own"].clone()
+    np.testing.assert_allclose(decode_attention(**given).numpy(), expected, atol=1e-5)
+    kv, heads = shape[1], shape[0]
+    before[:, given["owner"], :, shape[3]] = given["qkv"][:, heads:].unflatten(1, (2, kv)).transpose(0, 1)
+    assert torch.equal(given["own"], before)
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="needs Triton, which comes with torch for CUDA")
+@pytest.mark.parametrize("shape", SHAPES)
+def test_the_kernel_of_gpus_computes_the_same(shape, tmp_path):
+    """Run by Triton's interpreter, which must be asked for before the kernel is loaded: in a process of its own."""
+    given, file = case(*shape), tmp_path / "case.pt"
+    torch.save(given, file)
+    environment = {**os.environ, "TRITON_INTERPRET": "1"}
+    subprocess.run([sys.executable, "-c", KERNEL, str(file)], env=environment, check=True)
+    out, own = torch.load(file)
+    expected = decode_attention(**given)
+    torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
+    assert torch.equal(own, given["own"])
