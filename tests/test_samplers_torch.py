@@ -217,6 +217,25 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     assert [x.ids.tolist() for g in a for x in g] == [x.ids.tolist() for g in b for x in g]
 
 
+def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeypatch):
+    monkeypatch.setattr(static, "CHECK_EVERY", 2)
+    sampler = TorchSampler(tiny.model(), stop_ids=(3, 8, 11))
+    decoding, told = static.StaticDecoding(sampler.decoder, sampler.stop_ids), {}
+
+    def ended(rows, tokens):
+        assert not told.keys() & set(rows)
+        told.update(zip(rows, (ids.tolist() for ids in tokens), strict=True))
+
+    prefix, index = (
+        sampler.decoder.prefill(*pad_right(tiny.prompts(4), 0)),
+        torch.arange(4).repeat_interleave(6),
+    )
+    uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
+    tokens, _, lengths = decoding.decode(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
+    assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}
+    assert len(told) > 12 and all(lengths[i] >= 27 for i in range(24) if i not in told)
+
+
 @pytest.mark.parametrize(("limit", "computed", "held"), [
     ({}, 4 * 16, 1), ({"MOST_PREFILLS": 0}, 4 * 16, 0), ({"MOST_PROMPT_TOKENS": 63}, 4 + 9 + 2 + 11, 0),
 ])  # fmt: skip

@@ -11,6 +11,7 @@ from functools import partial
 from operator import le
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -130,24 +131,43 @@ class StaticDecoding:
         return Prefix(full.last, keys, values, full.mask[:, :s], full.lengths)
 
     def decode(
-        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
+        self,
+        prefix: Prefix,
+        index: Tensor,
+        uniform: Tensor,
+        settings: Settings,
+        ended: Callable[[list[int], list[np.ndarray]], None] | None = None,
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,).
 
-        `uniform` (B, T) are the random numbers, one per token.
+        Args:
+            uniform: (B, T) random numbers, one per token.
+            ended: is told the numbers and the tokens of sequences that have ended while others run; those of the last
+                few steps are not told.
         """
         b, limit, (p, s) = len(index), settings.max_tokens, prefix.mask.shape
         buffers, rows = self._room(p, s, b, limit), row_bucket(b)
         buffers.fill(prefix, index, uniform, limit)
+        running, fresh = np.ones(b, bool), np.zeros(0, np.int64)
+        tokens: list[np.ndarray] = []
         for t in range(limit):
             key = rows, settings.temperature, settings.top_p
             self._graphed(key, partial(self._advance, buffers, rows, settings))
-            if (t + 1) % CHECK_EVERY == 0 and t + 1 < limit:
-                left = int(buffers.running.sum())
-                if left == 0:
-                    break
-                if row_bucket(left) < rows:
-                    rows = row_bucket(buffers.compact())
+            if (t + 1) % CHECK_EVERY or t + 1 == limit:
+                continue
+            if ended is not None and len(fresh):
+                ended(fresh.tolist(), tokens)  # the GPU computes the steps since the last look meanwhile
+            lengths = buffers.lengths[:b].cpu().numpy()
+            fresh = np.flatnonzero(running & (lengths <= t + 1))
+            running[fresh] = False
+            left = int(running.sum())
+            if left == 0:
+                break
+            if ended is not None and len(fresh):
+                drawn = buffers.tokens[torch.from_numpy(fresh).to(buffers.tokens.device)].cpu().numpy()
+                tokens = [ids[:length] for ids, length in zip(drawn, lengths[fresh], strict=True)]
+            if row_bucket(left) < rows:
+                rows = row_bucket(buffers.compact())
         return buffers.tokens[:b, :limit], buffers.logprobs[:b, :limit], buffers.lengths[:b]
 
     def _room(self, prompts: int, width: int, rows: int, max_tokens: int) -> Buffers:

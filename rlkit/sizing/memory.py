@@ -304,11 +304,13 @@ def _vllm(
 
 def _torch(config: RunConfig, s: Setting, lengths: Lengths) -> tuple[dict[str, int], dict[str, int]]:
     """The torch sampler's memory, all the time and in the rollout. A cache that CUDA graphs are bound to stays."""
-    rows, width = together(config), lengths.prompt + lengths.response
+    rows = together(config)
     held = {"sampler's weights": s.item * s.shape.parameters}
     logits = 3 * FLOAT * rows * s.shape.vocab  # and their softmax and its running sum
-    prompts = -(-rows // config.rollout.n) * lengths.prompt * s.cache
+    prompts = -(-rows // config.rollout.n)
+    computed = prompts * lengths.prompt * s.cache
     if s.on_gpu:
-        cache = row_bucket(rows) * width_bucket(width) * s.cache
-        return held | {"key-value cache": cache}, {"prompts": prompts, "logits": logits}
-    return held, {"key-value cache": rows * width * s.cache + prompts, "logits": logits}
+        places = row_bucket(prompts) * width_bucket(lengths.prompt) + row_bucket(rows) * lengths.response
+        return held | {"key-value cache": places * s.cache}, {"prompts": computed, "logits": logits}
+    width = lengths.prompt + lengths.response
+    return held, {"key-value cache": rows * width * s.cache + computed, "logits": logits}
