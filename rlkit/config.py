@@ -149,6 +149,9 @@ class Data(Section):
     """The weights of `order: stages`."""
     sft_ratio: Share = 0.0
     """Share of the task pool set aside for supervised training; the RL stream never shows it."""
+    drop_solved_above: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Pass rate over the run so far from which on a problem is no longer drawn (no-positive-resampling, ScaleRL,
+    arXiv 2510.13786), e.g. 0.9. Unset draws every problem again in each pass over the data."""
 
     @field_validator("apply_chat_template_kwargs")
     @classmethod
@@ -437,6 +440,19 @@ class Critic(Section):
     """Steps in which only the critic is trained."""
 
 
+class Interruption(Section):
+    """Forced end of long answers (ScaleRL, arXiv 2510.13786): an answer that has not ended `reserve` tokens before
+    data.max_response_length is continued by `phrase`, and the policy answers in what is left. The loss leaves the
+    phrase out; graders read it. Evaluations of the run do the same; episodes of environments are not interrupted."""
+
+    enable: bool = False
+    """Whether long answers are interrupted."""
+    reserve: Positive = 512
+    """Last tokens of data.max_response_length, for the phrase and the answer after it."""
+    phrase: str = "\n\nThe time is up, so I give my final answer now.\n</think>\n\n"
+    """What is forced, encoded by the model's tokenizer, the end of its reasoning included."""
+
+
 class RolloutConfig(Section):
     """How responses are sampled."""
 
@@ -449,6 +465,7 @@ class RolloutConfig(Section):
     """Sampling temperature; the trainer's log-probs are taken at the same one."""
     max_turn_length: Annotated[int, Field(ge=0)] = 0
     """Most tokens of one turn in an environment; 0 is what is left of the episode."""
+    interruption: Interruption = Interruption()
     max_num_seqs: Positive = 4096
     """Most sequences decoded together."""
     gpu_memory_utilization: Share = 0.0
@@ -536,6 +553,25 @@ class RewardConfig(Section):
         return value
 
 
+class AsyncTraining(Section):
+    """Responses that are sampled ahead of learning; names are those of verl's fully asynchronous trainer."""
+
+    trigger_parameter_sync_step: Positive = 1
+    """Steps between weights for the sampler. Above 1 the responses of so many steps are sampled at once, with the same
+    weights (decoding more sequences together is faster on a GPU), and learnt from batch by batch
+    (algorithm.filter_groups uses them up sooner); algorithm.rollout_correction makes up for weights that are older than
+    the trainer's."""
+
+
+class EarlyStop(Section):
+    """The end of a run whose evaluations no longer get better. No law and no comparison reads the best evaluation."""
+
+    metric: str | None = None
+    """Metric of the evaluations that is to rise, e.g. eval/pass@1 or eval/pass@1/<data_source>; unset never stops."""
+    patience: Positive = 3
+    """Evaluations in a row without a new best after which the run is finished."""
+
+
 class Trainer(Section):
     """The loop."""
 
@@ -547,6 +583,10 @@ class Trainer(Section):
     """Steps between checkpoints; the last step is always saved."""
     max_actor_ckpt_to_keep: Positive = 2
     """Checkpoints kept."""
+    early_stop: EarlyStop = EarlyStop()
+    keep_best: str | None = None
+    """Metric of the evaluations, e.g. eval/pass@1: the checkpoint of its highest value is kept in `best/` beside the
+    newest ones."""
     resume_mode: Literal["auto", "disable"] = "auto"
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     resume_from_path: str | None = None
@@ -601,12 +641,16 @@ class Evaluation(Section):
 
 LAYOUT = (
     "logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node", "stall_timeout",
+    "keep_best",
 )  # fmt: skip
 """Keys of `trainer` that decide nothing but, by the number of threads, the last bits."""
 
 
 _NAMED_LATER = (
     ("data", "filter_overlong_prompts"),
+    ("data", "drop_solved_above"),
+    ("rollout", "interruption"),
+    ("trainer", "early_stop"),
     ("data", "apply_chat_template_kwargs"),
     ("evaluation", "suites"),
     ("algorithm", "norm_adv_by_std_in_batch"),
@@ -631,6 +675,7 @@ class RunConfig(Section):
     critic: Critic = Critic()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
+    async_training: AsyncTraining = AsyncTraining()
     trainer: Trainer = Trainer()
     evaluation: Evaluation = Evaluation()
     plugins: tuple[str, ...] = ()
@@ -650,8 +695,8 @@ class RunConfig(Section):
             content["rollout"]["tensor_model_parallel_size"],
             content["actor"]["optimizer_offload"],
         )
-        for key in ("verl", "plugins"):
-            if not content[key]:
+        for key in ("verl", "plugins", "async_training"):
+            if not content[key] or content[key] == AsyncTraining().model_dump():
                 del content[key]
         content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
         content["model"]["warm_start"] |= OLD_TARGET
@@ -751,6 +796,16 @@ class RunConfig(Section):
             raise ValueError(
                 f"reward.overlong_buffer.len is {buffer.len}, above data.max_response_length "
                 f"{self.data.max_response_length}: lower it"
+            )
+        cut, limit = self.rollout.interruption, self.data.max_response_length
+        if cut.enable and cut.reserve >= limit:
+            raise ValueError(
+                f"rollout.interruption.reserve is {cut.reserve}, which leaves nothing of data.max_response_length "
+                f"{limit}: lower it"
+            )
+        if cut.enable and not cut.phrase:
+            raise ValueError(
+                "rollout.interruption.phrase is empty: give the words that end an answer's reasoning"
             )
 
     def _check_local(self) -> None:

@@ -133,6 +133,7 @@ class Rollout:
         finish_reason: "stop" (a stop token), "length" (cut), "done" (the environment ended), "error".
         turns: assistant turns.
         turn_rewards: reward of each turn, for environments that give any.
+        forced: (T,) 1 on the tokens of an interruption, which graders read and the loss leaves out; None without.
     """
 
     task: Task
@@ -144,6 +145,7 @@ class Rollout:
     turns: int = 1
     turn_rewards: list[float] | None = None
     reward: Reward | None = None
+    forced: np.ndarray | None = None
 
 
 @dataclass(frozen=True)

@@ -11,48 +11,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tiny import config, metrics_of
 
 import rlkit
-from rlkit.config import RunConfig
 from rlkit.domains.math.tasks import Arithmetic
 from rlkit.errors import RunStopped, UserError
-from rlkit.params import override, validate
 from rlkit.results.progress import checkpoint_steps
-from rlkit.results.store import RunStore, read_jsonl
+from rlkit.results.store import RunStore
 from rlkit.studies.verify import differences, killed_run, whole_run
-from rlkit.training import batches, checkpoint, warm_start
+from rlkit.training import checkpoint, sampling, warm_start
 from rlkit.training.interrupt import Interrupted
 from rlkit.training.learner import SupervisedTrainer
 from rlkit.training.run import TrainingRun
 from rlkit.types import Reward
 from rlkit.verl import backend
 
-TINY = {
-    "study": "test",
-    "model": {"path": "ladder-10k", "warm_start": {"kind": "fixed", "steps": 150, "batch_size": 64, "lr": 3e-3}},
-    "data": {
-        "train": [{"kind": "arithmetic", "digits": 1}, {"kind": "string_trace", "length": 3}],
-        "train_batch_size": 8, "max_response_length": 6, "max_prompt_length": 40,
-    },
-    "rollout": {"n": 4},
-    "reward": {"num_workers": 1},
-    "trainer": {"total_training_steps": 6, "test_freq": 3, "save_freq": 2, "num_threads": 1},
-    "evaluation": {"size": 20, "n": 2},
-}  # fmt: skip
-
-
-def config(**dotted) -> RunConfig:
-    return validate(RunConfig, override(TINY, {k.replace("__", "."): v for k, v in dotted.items()}))
-
 
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path_factory, monkeypatch):
     """Warm starts of the tests are shared between tests, and not with the user's."""
     monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
-
-
-def metrics_of(run) -> list[dict]:
-    return list(read_jsonl(run.folder / "metrics.jsonl"))
 
 
 @pytest.mark.filterwarnings("ignore:step")
@@ -142,6 +120,22 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
         {"model__lora_rank": 4, "model__lora_dropout": 0.1, "actor__use_kl_loss": True},
         {"actor__ppo_mini_batch_size": 4, "actor__ppo_epochs": 2, "data__order": "curriculum"},
         {"model__dtype": "float16", "algorithm__adv_estimator": "gae"},
+        {
+            "async_training__trigger_parameter_sync_step": 4,
+            "algorithm__adv_estimator": "remax",
+            "algorithm__rollout_correction": 2.0,
+        },
+        {
+            "async_training__trigger_parameter_sync_step": 4,
+            "data__drop_solved_above": 0.5,
+            "data__train_max_samples": 24,
+            "trainer__keep_best": "eval/pass@1",
+        },
+        {
+            "rollout__interruption": {"enable": True, "reserve": 3, "phrase": "="},
+            "algorithm__filter_groups__enable": True,
+            "async_training__trigger_parameter_sync_step": 3,
+        },
     ],
     ids=[
         "grpo",
@@ -149,6 +143,9 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
         "lora with dropout",
         "mini-batches, curriculum",
         "ppo in float16",
+        "weights that lag, remax",
+        "weights that lag, solved problems dropped",
+        "weights that lag, interrupted, equal groups replaced",
     ],
 )
 def test_a_run_that_was_ended_goes_on_to_the_same_bits(tmp_path, extra):
@@ -337,7 +334,7 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 @pytest.mark.filterwarnings("ignore:step")
 def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch):
     """The judge fails in the fourth step; once it is back, the run goes on to the bits of one without trouble."""
-    graded, asked = batches.grade, []
+    graded, asked = sampling.grade, []
 
     def judge_down(rollouts, router, policy):
         graded(rollouts, router, policy)
@@ -348,7 +345,7 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
     extra = {"algorithm__adv_estimator": "gae", "trainer__save_freq": 0}
     c = config(trainer__test_freq=0, **extra)
     with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
-        patch.setattr(batches, "grade", judge_down)
+        patch.setattr(sampling, "grade", judge_down)
         rlkit.train(c, root=tmp_path / "cut", progress=False)
     folder = tmp_path / "cut" / "test" / "runs" / c.id
     assert checkpoint_steps(folder / "checkpoints") == [3]

@@ -13,6 +13,9 @@ from transformers import (
     Qwen3ForCausalLM,
 )
 
+from rlkit.config import RunConfig
+from rlkit.params import override, validate
+from rlkit.results.store import Run, read_jsonl
 from rlkit.types import Batch
 
 VOCAB = 40
@@ -25,6 +28,29 @@ FAMILIES = {
     "qwen3": (Qwen3Config, Qwen3ForCausalLM),
     "llama": (LlamaConfig, LlamaForCausalLM),
 }
+
+RUN = {
+    "study": "test",
+    "model": {"path": "ladder-10k", "warm_start": {"kind": "fixed", "steps": 150, "batch_size": 64, "lr": 3e-3}},
+    "data": {
+        "train": [{"kind": "arithmetic", "digits": 1}, {"kind": "string_trace", "length": 3}],
+        "train_batch_size": 8, "max_response_length": 6, "max_prompt_length": 40,
+    },
+    "rollout": {"n": 4},
+    "reward": {"num_workers": 1},
+    "trainer": {"total_training_steps": 6, "test_freq": 3, "save_freq": 2, "num_threads": 1},
+    "evaluation": {"size": 20, "n": 2},
+}  # fmt: skip
+
+
+def config(**dotted: Any) -> RunConfig:
+    """A run of six steps of the smallest model, with other values of some keys (`actor__optim__lr=1e-3`)."""
+    return validate(RunConfig, override(RUN, {k.replace("__", "."): v for k, v in dotted.items()}))
+
+
+def metrics_of(run: Run) -> list[dict[str, Any]]:
+    """The logged steps of a run."""
+    return list(read_jsonl(run.folder / "metrics.jsonl"))
 
 
 def model(family: str = "qwen2", seed: int = 0, **changes) -> Any:

@@ -22,12 +22,16 @@ class Limits:
         max_response_length: tokens of a whole episode, observations included.
         max_turn_length: tokens of one turn; 0 is what is left of the episode.
         temperature, top_p: of sampling; temperature 0 is greedy.
+        reserve, phrase: last tokens of an answer, and the token ids that begin them where it has not ended by then
+            (`rollout.interruption`); 0 interrupts none.
     """
 
     max_response_length: int
     max_turn_length: int = 0
     temperature: float = 1.0
     top_p: float = 1.0
+    reserve: int = 0
+    phrase: tuple[int, ...] = ()
 
 
 @dataclass

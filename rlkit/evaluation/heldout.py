@@ -38,16 +38,14 @@ def measure(
     tasks: Sequence[Task],
     section: Evaluation,
     *,
-    max_tokens: int,
+    limits: Limits,
     seed: int,
-    max_turn_tokens: int = 0,
     suites: Mapping[str, Sequence[Task]] = MappingProxyType({}),
 ) -> EvaluationResult:
     """`evaluate` with everything at hand: what a run calls at each evaluation step. The rows of `suites`, by name,
     have a column `suite`, and are in no number of the held-out tasks."""
     from rlkit.samplers.rollouts import grade, sample
 
-    limits = Limits(max_tokens, max_turn_tokens, section.temperature, section.top_p)
     rows: list[dict[str, Any]] = []
     for suite, chosen in [(None, tasks), *suites.items()]:
         stream = derive("eval", seed) if suite is None else derive("eval", seed, suite)

@@ -24,8 +24,8 @@ FREE = 0.92  # share of the free memory that a vLLM engine may take
 
 def together(config: "RunConfig") -> int:
     """Sequences that are decoded at a time, in training or in an evaluation."""
-    r, e = config.rollout, config.evaluation
-    return min(max(config.data.train_batch_size * r.n, e.size * e.n), r.max_num_seqs)
+    r, e, steps = config.rollout, config.evaluation, config.async_training.trigger_parameter_sync_step
+    return min(max(config.data.train_batch_size * r.n * steps, e.size * e.n), r.max_num_seqs)
 
 
 def beside_cache(weights: int, rows: int, vocab: int) -> int:

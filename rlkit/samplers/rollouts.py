@@ -10,6 +10,7 @@ from rlkit.environments.rollout import rollout as play
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards import Router
+from rlkit.seeds import derive
 from rlkit.types import ENVIRONMENT, Rollout, Sampler, Task
 
 
@@ -34,15 +35,34 @@ def sample(
     )
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
     prompts = prompt_ids(answers, policy, prompt_limit)
-    groups = sampler.sample(
-        prompts, n, seed=seed, max_tokens=limits.max_response_length, temperature=limits.temperature, top_p=limits.top_p
-    ) if answers else []  # fmt: skip
+    options = {"temperature": limits.temperature, "top_p": limits.top_p}
+    most = limits.max_response_length - limits.reserve
+    groups = sampler.sample(prompts, n, seed=seed, max_tokens=most, **options) if answers else []
     answered = [
         [Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group]
         for task, ids, group in zip(answers, prompts, groups, strict=True)
     ]
+    if limits.reserve:
+        interrupt([r for group in answered for r in group], sampler, limits, seed)
     in_order = {True: iter([played[i : i + n] for i in range(0, len(played), n)]), False: iter(answered)}
     return [rollout for act in acted for rollout in next(in_order[act])]
+
+
+def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, seed: int) -> None:
+    """Continue every cut answer by the tokens of `limits.phrase`, which are masked, and by what the policy then samples
+    in the rest of `limits.reserve`."""
+    cut, phrase = [r for r in rollouts if r.finish_reason == "length"], np.array(limits.phrase, np.int64)
+    answers = sampler.sample(
+        [np.concatenate([r.prompt_ids, r.response_ids, phrase]) for r in cut], 1, seed=derive(seed, "interruption"),
+        max_tokens=limits.reserve - len(phrase), temperature=limits.temperature, top_p=limits.top_p,
+    ) if cut else []  # fmt: skip
+    for r, (answer,) in zip(cut, answers, strict=True):
+        sampled = np.ones(len(answer.ids), np.int64)
+        r.forced = np.concatenate([np.zeros_like(r.mask), np.ones_like(phrase), np.zeros_like(sampled)])
+        r.mask = np.concatenate([r.mask, np.zeros_like(phrase), sampled])
+        r.response_ids = np.concatenate([r.response_ids, phrase, answer.ids])
+        r.logprobs = np.concatenate([r.logprobs, np.zeros(len(phrase), np.float32), answer.logprobs])
+        r.finish_reason = answer.finish_reason
 
 
 def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
@@ -60,13 +80,15 @@ def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.nda
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """Set `reward` on every rollout that has none: the sampled text goes through the router.
 
-    Only tokens that the policy sampled are read, so that text printed by an environment is never graded. Equal
+    Only tokens that the policy sampled and those of an interruption are read, so that text printed by an environment is
+    never graded. Equal
     answers to a task, of which the samples of a group have many, are graded once, unless by a function of the
     user's own, which may ask a judge that does not say the same twice.
     """
     open_ = [r for r in rollouts if r.reward is None]
     own = router.config.custom_reward_function is not None
-    texts = policy.decode_all([r.response_ids[r.mask.astype(bool)] for r in open_])
+    read = [r.mask if r.forced is None else r.mask + r.forced for r in open_]
+    texts = policy.decode_all([r.response_ids[m > 0] for r, m in zip(open_, read, strict=True)])
     keys = [(i if own else id(r.task), text) for i, (r, text) in enumerate(zip(open_, texts, strict=True))]
     answers = {key: (r.task, key[1]) for key, r in zip(keys, open_, strict=True)}
     rewards = dict(zip(answers, router.grade(answers.values()), strict=True))

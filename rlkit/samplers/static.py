@@ -177,9 +177,7 @@ class StaticDecoding:
             if all(map(le, size, self.buffers.size)):
                 return self.buffers
             size = tuple(map(max, size, self.buffers.size))
-        self.graphs.clear()
-        self.prompts.clear()
-        self.buffers = None  # free the old ones first
+        self.free()
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()
         prompts, width, rows, max_tokens = size
@@ -187,6 +185,14 @@ class StaticDecoding:
             self.decoder, row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
         )
         return self.buffers
+
+    def free(self) -> None:
+        """Give the memory of buffers and graphs back to torch's allocator, and what that keeps to the device."""
+        self.graphs.clear()
+        self.prompts.clear()
+        self.buffers = None
+        if self.capture:
+            torch.cuda.empty_cache()
 
     def _graphed(self, key: tuple, work: Callable[[], Any]) -> Any:
         """What `work` returns: done as it is the first time, captured the second, replayed from then on."""

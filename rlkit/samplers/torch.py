@@ -5,6 +5,7 @@ numbers of a sequence depend on the call's seed and its own place only. Token id
 """
 
 import copy
+import warnings
 from collections.abc import Sequence
 from functools import partial
 
@@ -85,12 +86,23 @@ class TorchSampler:
         draws = draws.view(len(prompts), n, max_tokens)  # in [0, 1)
         settings = Settings(temperature, top_p, max_tokens)
         samples: list[list[Sample]] = [[]] * len(prompts)
-        for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
-            uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(self.decoder.device)  # (rows·n, T)
-            drawn = self._decode([prompts[row] for row in rows], n, uniform, settings)
-            for i, row in enumerate(rows):
-                samples[row] = drawn[i * n : (i + 1) * n]
-        return samples
+        try:
+            for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
+                uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(self.decoder.device)  # (rows·n, T)
+                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings)
+                for i, row in enumerate(rows):
+                    samples[row] = drawn[i * n : (i + 1) * n]
+            return samples
+        except torch.cuda.OutOfMemoryError:
+            if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
+                raise
+        self.max_num_seqs = together
+        warnings.warn(
+            f"The GPU's memory does not hold all sequences: decoding {together} together.", stacklevel=2
+        )
+        if self.static is not None:
+            self.static.free()
+        return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
 
     def _parts(self, prompts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
         """Positions of the prompts that are decoded together."""

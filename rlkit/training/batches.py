@@ -1,4 +1,4 @@
-"""From tasks to a training batch: sample, grade, drop what cannot be compared, place rewards, pad, summarise."""
+"""From graded rollouts to a training batch: drop what cannot be compared, place rewards, pad, summarise."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -9,101 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rlkit.compute import Work
 from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
 from rlkit.models.layout import pad_right
 from rlkit.rewards import grading_metrics
-from rlkit.samplers.rollouts import Limits, grade, sample
 from rlkit.seeds import derive
-from rlkit.types import Batch, Reward, Rollout, Task
+from rlkit.types import Batch, Reward, Rollout
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
-
-
-def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
-    """Graded rollouts of a step's tasks, P·n group by group, and the greedy response's reward of every group where the
-    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ.
-
-    Raises:
-        RunStopped: `max_num_gen_batches` were sampled, and too few groups differ.
-    """
-    c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
-    rollouts: list[Rollout] = []
-    while True:
-        run.batches += 1
-        tasks = run.stream.batch(run.batches)
-        with run.timed("gen"):
-            drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
-            greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
-        baselines = _graded(run, drawn, greedy)
-        rollouts += drawn
-        if not groups.enable:
-            return rollouts, baselines
-        found, sampled = (
-            sum(unequal(rollouts, c.rollout.n, groups.metric)),
-            len(rollouts) // (c.rollout.n * size),
-        )
-        run.metrics["train/num_gen_batches"] = sampled
-        if found >= size:
-            return rollouts, baselines
-        if sampled == groups.max_num_gen_batches:
-            raise RunStopped(
-                f"At step {run.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
-                f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
-                "change the difficulty of the tasks."
-            )
-
-
-def _sampled(
-    run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float
-) -> list[Rollout]:
-    """`n` rollouts of each task, counted."""
-    c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
-    rollouts = sample(
-        tasks, run.sampler, run.policy, n=n, seed=derive(purpose, c.seed, run.step),
-        limits=Limits(c.data.max_response_length, c.rollout.max_turn_length, temperature),
-        prompt_limit=c.data.max_prompt_length,
-    )  # fmt: skip
-    lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
-    prompts, responses = map(sum, zip(*lengths, strict=True))
-    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]], lengths)))
-    ledger.sequences(shape, prompts, responses)
-    ledger.turns += sum(r.turns for r in rollouts)
-    ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
-    tokens = run.metrics.get("perf/total_num_tokens", 0)
-    run.metrics["perf/total_num_tokens"] = tokens + prompts + responses
-    return rollouts
-
-
-def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) -> list[float]:
-    """Set the reward of every rollout; the rewards of the greedy ones. Where a greedy response cannot be graded, its
-    group cannot be either."""
-    section, n = run.config.reward, run.config.rollout.n
-    with run.timed("reward"):
-        grade([*rollouts, *greedy], run.router, run.policy)
-    for i, one in enumerate(greedy):
-        if one.reward and one.reward.error is not None:
-            for r in rollouts[i * n : (i + 1) * n]:
-                r.reward = one.reward
-    if section.custom_reward_function and any(map(_undecided, rollouts)):
-        run.warn(
-            "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
-            "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
-            "undecided",
-        )
-    for r in (*rollouts, *greedy):
-        if r.reward is not None and r.turn_rewards is None:
-            limit = run.config.data.max_response_length
-            r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)
-    return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
-
-
-def _undecided(rollout: Rollout) -> bool:
-    """Whether a score does not tell if the answer is right."""
-    reward = rollout.reward
-    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts
 
 
 def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]) -> Batch | None:

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rlkit.config import Evaluation, RewardConfig, RunConfig, load
+from rlkit.environments.rollout import Limits
 from rlkit.errors import UserError
 from rlkit.evaluation.heldout import EvaluationResult, measure
 from rlkit.params import validate
@@ -60,7 +61,8 @@ def evaluate(
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     section = Evaluation(n=n, temperature=temperature, top_p=top_p, pass_at=tuple(pass_at), size=len(tasks))
     with Router(RewardConfig()) as router:
-        return measure(policy, sampler, router, tasks, section, max_tokens=max_tokens, seed=seed)
+        limits = Limits(max_tokens, 0, temperature, top_p)
+        return measure(policy, sampler, router, tasks, section, limits=limits, seed=seed)
 
 
 def _opened(path: Path) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
 from rlkit.files import replacing, write_text
-from rlkit.results.store import read_json
+from rlkit.results.store import BEST, read_json
 
 if TYPE_CHECKING:
     from rlkit.models.loading import Policy
@@ -31,7 +31,8 @@ class SavedPolicy:
 
 
 def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
-    """The policy of a run (its newest whole checkpoint), or a model folder, ladder size or packaged model.
+    """The policy of a run (its newest whole checkpoint), of a run's `best` folder (`trainer.keep_best`), or of a model
+    folder, ladder size or packaged model.
 
     Raises:
         UserError: a run without a whole checkpoint, or nothing that can be loaded.
@@ -40,8 +41,9 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
     from rlkit.models.loading import load_policy
 
     folder = Path(path)
-    if (folder / "config.yaml").exists():
-        return _open_run(folder, device)
+    for run, kept in ((folder, folder / "checkpoints"), (folder.parent, folder)):
+        if (run / "config.yaml").exists() and (run == folder or folder.name == BEST):
+            return _open_run(run, kept, device)
     return SavedPolicy(
         load_policy(Model.model_validate({"path": str(path)}), device=device), _environments_of(folder)
     )
@@ -58,17 +60,18 @@ def _environments_of(folder: Path) -> dict[str, BaseEnvironment]:
     return {name: environments.parse(content) for name, content in contents.items()}
 
 
-def _open_run(folder: Path, device: str) -> SavedPolicy:
+def _open_run(folder: Path, kept: Path, device: str) -> SavedPolicy:
+    """The policy of the newest whole checkpoint that is `kept` of a run."""
     from rlkit.config import load
     from rlkit.models.loading import load_policy
     from rlkit.training import checkpoint
     from rlkit.training.warm_start import warm_start
 
     config = load(folder / "config.yaml")
-    step = checkpoint.newest(folder / "checkpoints", warnings.warn)
+    step = checkpoint.newest(kept, warnings.warn)
     if step is None:
         raise UserError(f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq).")
-    model = checkpoint.folder_of(folder / "checkpoints", step) / "model"
+    model = checkpoint.folder_of(kept, step) / "model"
     facts = {
         **read_json(folder / "run.json"),
         "step": step,

@@ -8,9 +8,10 @@ from rlkit.config import RunConfig
 from rlkit.results.store import Run
 from rlkit.seeds import derive
 from rlkit.training import algorithms
-from rlkit.training.batches import advantage_summary, batch_of, collect, mini_batches
+from rlkit.training.batches import advantage_summary, batch_of, mini_batches
 from rlkit.training.interrupt import Interrupt
 from rlkit.training.run import TrainingRun
+from rlkit.training.sampling import collect
 from rlkit.training.update import Learning, averaged
 from rlkit.types import Batch, Rollout
 
@@ -50,7 +51,9 @@ def rl_step(run: TrainingRun) -> list[Rollout]:
             run.sampler.release()
             run.metrics |= learn(run.learning, batch, run.step)
     run.report(rollouts, learnt=batch is not None)
-    run.sync()
+    run.stale = True
+    if not run.feed.ahead:
+        run.sync()
     return rollouts
 
 

@@ -17,7 +17,7 @@ from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
-from rlkit.environments.rollout import rollout_metrics
+from rlkit.environments.rollout import Limits, rollout_metrics
 from rlkit.errors import RunStopped, UserError, plain_warnings
 from rlkit.evaluation.heldout import measure
 from rlkit.files import require_space
@@ -29,14 +29,15 @@ from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
 from rlkit.results.progress import checkpoint_steps
-from rlkit.results.store import LOGS, Run, RunStore, read_json
+from rlkit.results.store import BEST, LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
 from rlkit.seeds import derive
 from rlkit.training import checkpoint
 from rlkit.training.batches import rollout_summary
-from rlkit.training.checks import check_window, problems
+from rlkit.training.checks import check_window, phrase_of, problems
+from rlkit.training.sampling import Feed
 from rlkit.training.tracking import Trackers
 from rlkit.training.update import Learning
 from rlkit.training.warm_start import WarmStarted, warm_start
@@ -50,12 +51,15 @@ class TrainingRun:
 
     def __init__(self, config: RunConfig, store: RunStore, progress: bool) -> None:
         self.config, self.store, self.progress = config, store, progress
-        self.step = self.batches = 0  # steps begun, and batches of tasks drawn
+        self.step = 0  # begun
+        self.stale = False  # the sampler's weights are older than the policy's
+        self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
         self.ledger, self.metrics, self._warned = Ledger(), {}, set()
-        self._before: tuple[dict[str, Any], float, int] | None = None  # of the step
+        self._before: tuple[int, Feed, dict[str, Any], float, int] | None = None  # of the step
         self.bar: Any = None
         self.held_out = held_out(config)
         self.stream = TaskStream(config, self.held_out)
+        self.feed = Feed(config, self.stream)
         if config.data.filter_overlong_prompts or not at_hand(config.model.path):  # others: checks.preflight
             self.stream.check_prompts(self.held_out)
         self.device = device_of(config)
@@ -74,6 +78,7 @@ class TrainingRun:
         where = started.folder if started else None
         self.policy = load_policy(config.model, path=where, seed=config.seed, device=self.device)
         set_template_defaults(self.policy.tokenizer, config.data.apply_chat_template_kwargs)
+        self._phrase = phrase_of(config, self.policy.tokenizer)
         check_window(config, self.policy.base.config)
         self.ledger.add("sft", started.flops if started else 0.0)
         self.learning = Learning.of(self.policy, config, self.ledger)
@@ -190,16 +195,16 @@ class TrainingRun:
     def _load(self, folder: Path) -> None:
         saved = checkpoint.load(folder, self.policy)
         self.learning.load_state_dict(saved)
-        self._set_books(saved)
-        self.sampler.sync(self.policy.model)
+        self.step, self.evaluated = saved["step"], saved.get("evaluated", {})
+        self.ledger.load_state_dict(saved["ledger"])
+        batches = saved.get("batches", self.step)  # of runs before there was a feed
+        self.feed.load_state_dict(saved.get("feed", {"drawn": batches * self.config.data.train_batch_size}))
+        self.stale = True
 
-    def _books(self) -> dict[str, Any]:
-        """What a step changes beside weights and what belongs to them."""
-        return {"step": self.step, "batches": self.batches, "ledger": self.ledger.state_dict()}
-
-    def _set_books(self, books: dict[str, Any]) -> None:
-        self.step, self.batches = books["step"], books.get("batches", books["step"])
-        self.ledger.load_state_dict(books["ledger"])
+    def _state(self) -> dict[str, Any]:
+        """What a checkpoint holds beside the policy's weights."""
+        books = {"step": self.step, "ledger": self.ledger.state_dict(), "evaluated": self.evaluated}
+        return books | {"feed": self.feed.state_dict()} | self.learning.state_dict()
 
     def _checkpoint_bytes(self) -> int:
         """Bytes of a checkpoint, estimated: trained weights of policy and critic with two moments each."""
@@ -211,25 +216,40 @@ class TrainingRun:
         """Write a checkpoint of this step."""
         root, keep = self.store.checkpoints, self.config.trainer.max_actor_ckpt_to_keep
         if self.step not in checkpoint_steps(root):
-            state = self._books() | self.learning.state_dict()
-            checkpoint.save(
-                root, self.step, lambda folder: checkpoint.write(folder, self.policy, state), keep
-            )
+            checkpoint.save(root, self.step, self._write, keep)
+
+    def _write(self, folder: Path) -> None:
+        checkpoint.write(folder, self.policy, self._state())
 
     def _save_last_whole_step(self) -> None:
         """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
         if self._before is None:
             return
-        books, coefficient, taken = self._before
-        if books["step"] > 0 and taken == self.learning.optimizer_steps:
-            self._set_books(books)
-            self.learning.kl.value = coefficient
+        step, feed, ledger, coefficient, taken = self._before
+        if step > 0 and taken == self.learning.optimizer_steps:
+            self.step, self.feed, self.learning.kl.value = step, feed, coefficient
+            self.ledger.load_state_dict(ledger)
             self.save()
 
     @property
     def finished(self) -> bool:
-        """All steps are done."""
-        return self.step >= self.config.trainer.total_training_steps
+        """All steps are done, or `trainer.early_stop` says so."""
+        return self.step >= self.config.trainer.total_training_steps or self.stopped_early is not None
+
+    @property
+    def stopped_early(self) -> str | None:
+        """Why the run ends before its last step, where it does."""
+        metric, patience = self.config.trainer.early_stop.metric, self.config.trainer.early_stop.patience
+        best = self._best(metric)
+        if metric is None or best is None or sum(step > best for step in self.evaluated) < patience:
+            return None
+        value = self.evaluated[best][metric]
+        return f"{metric} has not risen for {patience} evaluations since step {best} ({value:.3f})."
+
+    def _best(self, metric: str | None) -> int | None:
+        """The first step at which a metric of the evaluations was highest."""
+        values = {step: found[metric] for step, found in self.evaluated.items() if metric in found}
+        return max(values, key=lambda step: (values[step], -step), default=None)
 
     def due(self, frequency: int) -> bool:
         """Whether something that happens every `frequency` steps, and after the last, is due now."""
@@ -237,7 +257,8 @@ class TrainingRun:
 
     def begin_step(self) -> None:
         """Count the step; from here on metrics belong to it."""
-        self._before = self._books(), self.learning.kl.value, self.learning.optimizer_steps
+        books = self.step, self.feed.copy(), self.ledger.state_dict()
+        self._before = *books, self.learning.kl.value, self.learning.optimizer_steps
         self.step += 1
         self.metrics = {}
         self._began = time.perf_counter()
@@ -256,7 +277,8 @@ class TrainingRun:
         n = self.config.rollout.n
         if episodes := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
             self.metrics |= rollout_metrics(episodes)
-        self.metrics |= rollout_summary(rollouts, n) | self.stream.exposure(self.batches)
+        self.metrics |= rollout_summary(rollouts, n)
+        self.metrics |= self.stream.exposure(-(-self.feed.drawn // self.config.data.train_batch_size))
         if not learnt:
             return
         if self.step == 1 or self.due(self.config.trainer.test_freq):
@@ -279,21 +301,36 @@ class TrainingRun:
                 warnings.warn(sentence, stacklevel=3)
 
     def sync(self) -> None:
-        """Give the sampler the new weights."""
-        with self.timed("update_weights"):
-            self.sampler.sync(self.policy.model)
+        """Give the sampler the policy's weights where it has older ones."""
+        if self.stale:
+            with self.timed("update_weights"):
+                self.sampler.sync(self.policy.model)
+            self.stale = False
+
+    def limits(self, temperature: float, top_p: float = 1.0) -> Limits:
+        """How long responses may be and how they are drawn."""
+        d, r, cut = self.config.data, self.config.rollout, self.config.rollout.interruption
+        reserve = cut.reserve if cut.enable else 0
+        return Limits(d.max_response_length, r.max_turn_length, temperature, top_p, reserve, self._phrase)
 
     def evaluate(self) -> None:
         """Measure pass@1 on the held-out tasks and keep every sample."""
-        c = self.config
+        c, section, trainer = self.config, self.config.evaluation, self.config.trainer
+        self.sync()
         with self.timed("testing"):
             result = measure(
-                self.policy, self.sampler, self.router, self.held_out, c.evaluation,
-                max_tokens=c.data.max_response_length, max_turn_tokens=c.rollout.max_turn_length,
-                seed=derive("eval", c.seed, self.step), suites=self.stream.suites,
+                self.policy, self.sampler, self.router, self.held_out, section,
+                limits=self.limits(section.temperature, section.top_p), seed=derive("eval", c.seed, self.step),
+                suites=self.stream.suites,
             )  # fmt: skip
         self.store.log_evals(self.step, result.rows)
         self.metrics |= result.metrics
+        watched = {trainer.early_stop.metric, trainer.keep_best} - {None}
+        self.evaluated[self.step] = {
+            m: v for m, v in result.metrics.items() if m in watched and not math.isnan(v)
+        }
+        if self._best(trainer.keep_best) == self.step:
+            checkpoint.save(self.store.folder / BEST, self.step, self._write, keep=1)
         known = {k: v for k, v in self.store.info.get("evaluations", {}).items() if int(k) <= self.step}
         if result.pass_at_1:
             value, low, high, prompts = result.pass_at_1
@@ -334,7 +371,7 @@ class TrainingRun:
         if self.device == "cuda":  # or what it was, of a run that is only looked at again
             before = self.store.info.get("summary", {}).get("gpu_memory", 0)
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())
-        self.store.update(status=status, summary=summary, reason=None)
+        self.store.update(status=status, summary=summary, reason=self.stopped_early)
         return Run(self.config.id, self.store.folder, status, summary)
 
     def close(self) -> None:

@@ -1,0 +1,224 @@
+"""From tasks to graded rollouts: which tasks are drawn, responses sampled ahead of learning, and their rewards."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from rlkit.compute import Work
+from rlkit.config import RunConfig
+from rlkit.data import TaskStream
+from rlkit.data.mixture import MAX_REFUSED
+from rlkit.errors import RunStopped
+from rlkit.samplers.rollouts import grade, sample
+from rlkit.seeds import derive
+from rlkit.training.batches import shortened, unequal
+from rlkit.types import Reward, Rollout, Task
+
+if TYPE_CHECKING:
+    from rlkit.training.run import TrainingRun
+
+ARRAYS = ("prompt_ids", "response_ids", "mask", "logprobs", "forced")
+
+
+class Sampled(NamedTuple):
+    """The rollouts of a batch of tasks, group by group, and the greedy one of each task where a baseline needs it."""
+
+    rollouts: list[Rollout]
+    greedy: list[Rollout]
+
+
+class Feed:
+    """Where a run is in its stream of tasks.
+
+    Attributes:
+        drawn: tasks taken from the stream.
+        rates: {task id: (right, graded)} of all answers so far, where `data.drop_solved_above` needs them.
+        ahead: batches that were sampled at step `sampled_at` and are still to be learnt from.
+    """
+
+    def __init__(self, config: RunConfig, stream: TaskStream) -> None:
+        self.config, self.stream = config, stream
+        self.drawn = self.sampled_at = 0
+        self.rates: dict[str, tuple[int, int]] = {}
+        self.ahead: list[Sampled] = []
+
+    def tasks(self) -> list[Task]:
+        """The next `data.train_batch_size` tasks, those left out that are solved.
+
+        Raises:
+            RunStopped: all are solved.
+        """
+        size, chosen, refused = self.config.data.train_batch_size, list[Task](), 0
+        while len(chosen) < size:
+            step, place = divmod(self.drawn, size)
+            for task in self.stream.batch(step + 1)[place : place + size - len(chosen)]:
+                solved = self.solved(task.id)
+                chosen, refused = (chosen, refused + 1) if solved else ([*chosen, task], 0)
+                self.drawn += 1
+            if refused > 2 * len(self.rates) + MAX_REFUSED:
+                raise RunStopped(
+                    f"All problems have pass rates of at least data.drop_solved_above = "
+                    f"{self.config.data.drop_solved_above:g}: add harder ones, raise it, or lower "
+                    "trainer.total_training_steps."
+                )
+        return chosen
+
+    def solved(self, task_id: str) -> bool:
+        """Whether a problem is not drawn again."""
+        right, graded = self.rates.get(task_id, (0, 0))
+        return graded > 0 and right / graded >= (self.config.data.drop_solved_above or 2.0)
+
+    def observe(self, rollouts: Sequence[Rollout]) -> dict[str, float]:
+        """Count the answers of graded rollouts; how many problems are not drawn again."""
+        if self.config.data.drop_solved_above is None:
+            return {}
+        for r in rollouts:
+            if r.reward is not None and r.reward.correct is not None:
+                right, graded = self.rates.get(r.task.id, (0, 0))
+                self.rates[r.task.id] = right + r.reward.correct, graded + 1
+        return {"data/solved": float(sum(map(self.solved, self.rates)))}
+
+    def copy(self) -> "Feed":
+        """This place, to come back to."""
+        other = Feed(self.config, self.stream)
+        other.drawn, other.sampled_at = self.drawn, self.sampled_at
+        other.rates, other.ahead = dict(self.rates), list(self.ahead)
+        return other
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint: numbers, strings and tensors."""
+        ahead = [[[packed(r) for r in part] for part in batch] for batch in self.ahead]
+        rates = {name: list(counts) for name, counts in self.rates.items()}
+        return {"drawn": self.drawn, "sampled_at": self.sampled_at, "rates": rates, "ahead": ahead}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.drawn, self.sampled_at = state["drawn"], state.get("sampled_at", 0)
+        self.rates = {name: (right, graded) for name, (right, graded) in state.get("rates", {}).items()}
+        ahead = state.get("ahead", ())
+        self.ahead = [Sampled(*([unpacked(r) for r in part] for part in batch)) for batch in ahead]
+
+
+def packed(rollout: Rollout) -> dict[str, Any]:
+    """A rollout as tensors and JSON."""
+    arrays = {name: getattr(rollout, name) for name in ARRAYS}
+    fields = {k: v for k, v in vars(rollout).items() if k not in (*ARRAYS, "task", "reward")}
+    task, reward = (
+        part and json.dumps(asdict(part), default=float) for part in (rollout.task, rollout.reward)
+    )
+    tensors = {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}
+    return {**fields, **tensors, "task": task, "reward": reward}
+
+
+def unpacked(state: dict[str, Any]) -> Rollout:
+    """The rollout that `packed` was given."""
+    task = json.loads(state["task"])
+    task["prompt"] = tuple(task["prompt"])
+    reward = state["reward"] and Reward(**json.loads(state["reward"]))
+    arrays = {name: None if state[name] is None else state[name].cpu().numpy() for name in ARRAYS}
+    return Rollout(**{**state, **arrays, "task": Task(**task), "reward": reward})
+
+
+def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
+    """Graded rollouts of a step's tasks, P·n group by group, and the greedy response's reward of every group where the
+    estimator asks for it. With `algorithm.filter_groups`, those of batch after batch until P groups differ.
+
+    Raises:
+        RunStopped: `max_num_gen_batches` were sampled, and too few groups differ; or all problems are solved.
+    """
+    c, groups, size = run.config, run.config.algorithm.filter_groups, run.config.data.train_batch_size
+    rollouts: list[Rollout] = []
+    while True:
+        if not run.feed.ahead:
+            with run.timed("gen"):
+                run.feed.ahead = _sampled_ahead(run)
+        drawn, greedy = run.feed.ahead.pop(0)
+        if c.async_training.trigger_parameter_sync_step > 1:
+            run.metrics["rollout/lag"] = run.step - run.feed.sampled_at
+        baselines = _graded(run, drawn, greedy)
+        run.metrics |= run.feed.observe(drawn)
+        rollouts += drawn
+        if not groups.enable:
+            return rollouts, baselines
+        found = sum(unequal(rollouts, c.rollout.n, groups.metric))
+        sampled = len(rollouts) // (c.rollout.n * size)
+        run.metrics["train/num_gen_batches"] = sampled
+        if found >= size:
+            return rollouts, baselines
+        if sampled == groups.max_num_gen_batches:
+            raise RunStopped(
+                f"At step {run.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
+                f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
+                "change the difficulty of the tasks."
+            )
+
+
+def _sampled_ahead(run: "TrainingRun") -> list[Sampled]:
+    """One batch for each step until the sampler gets new weights, decoded together."""
+    c, size = run.config, run.config.data.train_batch_size
+    every = c.async_training.trigger_parameter_sync_step
+    steps = min(every - (run.step - 1) % every, c.trainer.total_training_steps - run.step + 1)
+    run.sync()
+    run.feed.sampled_at = run.step
+    tasks = [task for _ in range(steps) for task in run.feed.tasks()]
+    drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
+    greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
+    each = size * c.rollout.n
+    return [
+        Sampled(drawn[i * each : (i + 1) * each], greedy[i * size : (i + 1) * size]) for i in range(steps)
+    ]
+
+
+def _sampled(
+    run: "TrainingRun", tasks: Sequence[Task], purpose: str, n: int, temperature: float
+) -> list[Rollout]:
+    """`n` rollouts of each task, counted."""
+    c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
+    rollouts = sample(
+        tasks, run.sampler, run.policy, n=n, seed=derive(purpose, c.seed, run.step),
+        limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
+    )  # fmt: skip
+    lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
+    prompts, responses = map(sum, zip(*lengths, strict=True))
+    ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]], lengths)))
+    again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
+    ledger.add("rollout", shape.forward(Work.of(again, [])))  # what an interruption was appended to
+    if c.rollout.interruption.enable:
+        run.metrics["response_length/interrupted"] = len(again) / len(rollouts)
+    ledger.sequences(shape, prompts, responses)
+    ledger.turns += sum(r.turns for r in rollouts)
+    ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
+    tokens = run.metrics.get("perf/total_num_tokens", 0)
+    run.metrics["perf/total_num_tokens"] = tokens + prompts + responses
+    return rollouts
+
+
+def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) -> list[float]:
+    """Set the reward of every rollout; the rewards of the greedy ones. Where a greedy response cannot be graded, its
+    group cannot be either."""
+    section, n = run.config.reward, run.config.rollout.n
+    with run.timed("reward"):
+        grade([*rollouts, *greedy], run.router, run.policy)
+    for i, one in enumerate(greedy):
+        if one.reward and one.reward.error is not None:
+            for r in rollouts[i * n : (i + 1) * n]:
+                r.reward = one.reward
+    if section.custom_reward_function and any(map(_undecided, rollouts)):
+        run.warn(
+            "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
+            "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
+            "undecided",
+        )
+    limit = run.config.data.max_response_length
+    for r in (*rollouts, *greedy):
+        if r.reward is not None and r.turn_rewards is None:
+            r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)
+    return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
+
+
+def _undecided(rollout: Rollout) -> bool:
+    """Whether a score does not tell if the answer is right."""
+    reward = rollout.reward
+    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts

@@ -1,0 +1,193 @@
+"""What is sampled for a step: solved problems, responses of several steps at once, answers that are interrupted."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny import config, metrics_of
+
+import rlkit
+from rlkit.data import TaskStream, held_out
+from rlkit.environments.rollout import Limits
+from rlkit.errors import RunStopped, UserError
+from rlkit.models.loading import load_policy
+from rlkit.rewards import Router
+from rlkit.samplers.rollouts import grade, sample
+from rlkit.samplers.torch import TorchSampler
+from rlkit.training import warm_start
+from rlkit.training.batches import collate
+from rlkit.training.run import TrainingRun
+from rlkit.training.sampling import Feed
+from rlkit.types import Reward, Rollout
+
+LAG = {
+    "async_training__trigger_parameter_sync_step": 3,
+    "algorithm__rollout_correction": 2.0,
+    "actor__entropy_coeff": 0.01,
+}
+
+
+@pytest.fixture(autouse=True)
+def shared_warm_starts(tmp_path_factory, monkeypatch):
+    monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+
+
+def answered(task, right: bool) -> Rollout:
+    ids = np.ones(1, np.int64)
+    return Rollout(task, ids, ids, ids, np.zeros(1, np.float32), "stop", reward=Reward.of(right))
+
+
+def feed(**dotted) -> Feed:
+    c = config(data__train_max_samples=24, **dotted)
+    return Feed(c, TaskStream(c, held_out(c)))
+
+
+def test_problems_that_were_solved_often_enough_are_not_drawn_again():
+    one = feed(data__drop_solved_above=0.75)
+    drawn = [task for _ in range(3) for task in one.tasks()]
+    assert len({task.id for task in drawn}) == 24
+    solved = {task.id for task in drawn[:10]}
+    for task in drawn:  # three of four right, or two
+        rights = (True, True, task.id in solved, False)
+        counts = one.observe([answered(task, right) for right in rights])
+    assert counts == {"data/solved": 10.0}
+    again = [task.id for _ in range(7) for task in one.tasks()]  # four passes over the 14 that are left
+    assert len(again) == 56 and set(again) == {task.id for task in drawn} - solved
+    one.observe([answered(task, True) for task in drawn for _ in range(9)])
+    with pytest.raises(
+        RunStopped, match="All problems have pass rates of at least data.drop_solved_above = 0.75"
+    ):
+        one.tasks()
+
+
+def test_without_the_key_the_tasks_are_the_stream_s():
+    one = feed()
+    assert one.observe([answered(task, True) for task in one.tasks()]) == {} and one.rates == {}
+    assert [t.id for t in one.tasks()] == [t.id for t in one.stream.batch(2)]
+
+
+def test_the_responses_of_several_steps_are_sampled_at_once_with_the_same_weights(tmp_path):
+    rows = metrics_of(rlkit.train(config(**LAG), root=tmp_path, progress=False))[1:]
+    assert [row["rollout/lag"] for row in rows] == [0, 1, 2, 0, 1, 2]
+    assert ["timing_s/gen" in row for row in rows] == [True, False, False] * 2
+    flops = np.diff([0, *(row["compute/rollout_flops"] for row in rows)])
+    assert flops[0] > 0 == flops[1] == flops[2] < flops[3]  # counted when they are sampled
+    moved = [row["actor/grad_norm"] > 0 for row in rows]
+    gaps = [row["policy/logprob_gap"] for row in rows]
+    assert gaps[0] < 1e-5 > gaps[3] and moved[0] and gaps[1] > 1e-4 < gaps[2]
+
+
+def test_where_weights_lag_a_gap_between_sampler_and_trainer_ends_no_run(tmp_path):
+    c = config(**LAG, rollout__sync_check_freq=1, actor__optim__lr=3e-2, rollout__max_logprob_gap=1e-4)
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    assert (
+        run.status == "finished" and max(row.get("policy/logprob_gap", 0) for row in metrics_of(run)) > 1e-4
+    )
+
+
+def test_responses_ahead_are_those_of_one_call(tmp_path):
+    """The first step of a run learns from the same responses whatever was sampled with them."""
+    first = []
+    for extra in ({}, LAG):
+        with TrainingRun.open(config(**extra), tmp_path / str(len(first)), progress=False) as run:
+            from rlkit.training.loop import rl_step
+
+            first.append([r.response_ids.tolist() for r in rl_step(run)])
+    assert first[0] == first[1]
+
+
+PHRASE = "So: "
+CUT = {
+    "rollout__interruption": {"enable": True, "reserve": 8, "phrase": PHRASE},
+    "data__max_response_length": 12,
+}
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(config().model)
+
+
+def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_out(policy):
+    c = config(**CUT)
+    phrase = tuple(policy.tokenizer.encode(PHRASE, add_special_tokens=False))
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    tasks, limits = TaskStream(c, []).batch(1), Limits(12, reserve=8, phrase=phrase)
+    rollouts = sample(tasks, sampler, policy, n=4, seed=1, limits=limits, prompt_limit=64)
+    cut = [r for r in rollouts if r.forced is not None]
+    assert len(cut) > 20  # random weights seldom end an answer in four tokens
+    for r in rollouts:
+        assert len(r.response_ids) == len(r.mask) == len(r.logprobs) <= 12
+        if r.forced is None:
+            assert len(r.response_ids) <= 4 and r.finish_reason == "stop" and r.mask.all()
+            continue
+        assert r.forced.tolist()[: 4 + len(phrase)] == [0] * 4 + [1] * len(phrase)
+        assert tuple(r.response_ids[4 : 4 + len(phrase)]) == phrase and (r.mask + r.forced == 1).all()
+        assert not r.logprobs[r.forced > 0].any() and r.logprobs[r.mask > 0].all()
+        assert len(r.response_ids) > 4 + len(phrase)
+        assert r.finish_reason == ("stop" if r.response_ids[-1] in policy.stop_ids else "length")
+    asked = []
+    with Router(c.reward) as router:
+        graded, router.grade = router.grade, lambda answers: (asked.extend(answers), graded(answers))[1]
+        grade(rollouts, router, policy)
+    assert sum(PHRASE in text for _, text in asked) >= len({policy.decode(r.response_ids) for r in cut})
+    batch = collate(rollouts, [i // 4 for i in range(len(rollouts))], policy.pad_id, "cpu")
+    assert batch.mask.sum() == sum(r.mask.sum() for r in rollouts) < batch.attention.sum()
+
+
+def test_a_run_learns_from_interrupted_answers_at_the_sampler_s_own_log_probs(tmp_path):
+    c = config(**CUT, model__warm_start__kind="none", trainer__total_training_steps=2)
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    rows = metrics_of(run)[1:]
+    assert all(row["response_length/interrupted"] > 0.5 for row in rows)
+    assert all(row["policy/logprob_gap"] < 1e-5 for row in rows if "policy/logprob_gap" in row)
+    assert rlkit.read_evals(tmp_path / "test")["response"].str.contains(PHRASE).any()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"rollout__interruption": {"enable": True, "reserve": 6}}, "reserve is 6, which leaves nothing of data.max_r"),
+        ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": ""}}, "interruption.phrase is empty"),
+        ({"data__drop_solved_above": 0}, "data.drop_solved_above"),
+        ({"async_training__trigger_parameter_sync_step": 0}, "async_training.trigger_parameter_sync_step"),
+        ({"trainer__early_stop__metric": "eval/pass@2"}, "early_stop.metric is 'eval/pass@2', which no evaluation"),
+        ({"trainer__keep_best": "eval/pass@1/logic"}, "keep_best is .* There are eval/pass@1, eval/pass@1/math"),
+        ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": "too long"}}, "its phrase alone has 8"),
+    ],
+)  # fmt: skip
+def test_what_cannot_work_is_refused_by_name(tmp_path, changes, message):
+    with pytest.raises(UserError, match=message):
+        rlkit.train(config(**changes), root=tmp_path, progress=False)
+
+
+def test_a_run_without_progress_ends_early_and_its_best_checkpoint_is_kept(tmp_path):
+    stop = {
+        "trainer__early_stop": {"metric": "eval/pass@1", "patience": 3},
+        "trainer__keep_best": "eval/pass@1",
+    }
+    c = config(**stop, trainer__total_training_steps=40, trainer__test_freq=1, actor__optim__lr=0.0)
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    passed = {row["step"]: row["eval/pass@1"] for row in metrics_of(run)}
+    best = max(passed, key=lambda step: (passed[step], -step))
+    assert run.status == "finished" and run.summary["steps"] == max(passed) == best + 3 < 40
+    info = json.loads((run.folder / "run.json").read_text())
+    assert (
+        info["reason"]
+        == f"eval/pass@1 has not risen for 3 evaluations since step {best} ({passed[best]:.3f})."
+    )
+    assert [f.name for f in (run.folder / "best").iterdir()] == [f"step_{best:06d}"]
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    assert rlkit.train(c, root=tmp_path, progress=False).summary["steps"] == max(passed)
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+    tasks = held_out(c)[:4]
+    assert len(rlkit.evaluate(str(run.folder / "best"), tasks, n=2, max_tokens=6).rows) == 8
+
+
+def test_runs_without_the_new_keys_have_the_names_that_they_had():
+    names = {config(**{key: value}).id for key, value in {
+        "data__drop_solved_above": None, "trainer__keep_best": "eval/pass@1", "trainer__early_stop__metric": None,
+        "async_training__trigger_parameter_sync_step": 1, "rollout__interruption__enable": False,
+    }.items()}  # fmt: skip
+    assert names == {config().id}
+    assert len({config(**LAG).id, config(**CUT).id, config(data__drop_solved_above=0.9).id} | names) == 4
