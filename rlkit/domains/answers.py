@@ -12,16 +12,14 @@ import unicodedata
 from dataclasses import dataclass
 from typing import Any
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*(?=(.))", re.DOTALL)
+_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
+_BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
 _BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, but not "with \boxed as asked"
-_BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
-_NAME = r"(?:(\\?[A-Za-z]\w{0,9})\s*=[\s$]*)"
-_JOINT = r"(?:,?\s*(?:and|or)\b|[,;|]|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))"
-_BEFORE_JOINT, _AFTER_JOINT = r"[\s$)\]\\]*", r"[\s$(\[\\]*"
-_JOINED = re.compile(  # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …
-    rf"{_BEFORE_JOINT}(?:{_JOINT}{_AFTER_JOINT}{_NAME}?|{_AFTER_JOINT}{_NAME})"
+_NAME = r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=[\s$]*)"
+_BETWEEN = re.compile(  # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …
+    r"[\s$)\]\\]*(?P<joint>,?\s*(?:and|or)\b|[,;|]|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
+    rf"[\s$(\[\\]*{_NAME}?"
 )
-_SIDE_BY_SIDE = re.compile(rf"{_BEFORE_JOINT}{_JOINT}?{_AFTER_JOINT}{_NAME}?")
 _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
     r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
@@ -83,13 +81,15 @@ def last_box(text: str) -> tuple[int, str] | None:
     An empty box counts only where no other has content. Boxes that a comma, "and" or a name joins are one answer:
     `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`.
     """
-    boxes = _last_boxes(text, _JOINED)
+    boxes = _last_boxes(text, joined=True)
     if not boxes:
         return None
     start, end, content = boxes[-1]
-    names = [m[1] if (m := _NAME_BEFORE.search(text[max(0, box[0] - 20) : box[0]])) else "" for box in boxes]
+    names = [
+        m["name"] if (m := _NAME_BEFORE.search(text, max(0, box[0] - 20), box[0])) else "" for box in boxes
+    ]
     if len({content.strip() for _, _, content in boxes}) == 1 and not any(names[1:]):
-        percent = re.fullmatch(r"[\d.,\s]+", content) and re.match(r"\s*\\?%", text[end : end + 9])
+        percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
         return start, content + (r"\%" if percent else "")
     named = zip(names if all(names) else [""] * len(names), boxes, strict=True)
     return start, ", ".join(f"{name}={content}" if name else content for name, (_, _, content) in named)
@@ -99,19 +99,21 @@ def side_by_side(response: str) -> list[str]:
     """The contents of the last boxes that nothing but blanks, a comma, "and", "or" or a name parts; none where an
     `Answer:` line follows them."""
     text = after_thinking(response)
-    boxes = _last_boxes(text, _SIDE_BY_SIDE)
+    boxes = _last_boxes(text, joined=False)
     return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1][1]) else [box[2].strip() for box in boxes]
 
 
-def _last_boxes(text: str, between: re.Pattern[str]) -> list[tuple[int, int, str]]:
-    """The last box that has content (or else the last) and those that `between` alone parts from it."""
+def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
+    """The last box that has content (or else the last) and those that stand right before it; `joined`: by a comma,
+    "and", a list's mark or a name."""
     boxes = _boxes(text)
     boxes = [box for box in boxes if box[2].strip(" .\n")] or boxes[-1:]
     first = max(0, len(boxes) - 1)
     while first > max(0, len(boxes) - _MOST_BOXES):
         begin, end = boxes[first - 1][1], boxes[first][0]
         gap = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", text[begin : min(end, begin + 40)])
-        if end - begin >= 40 or not between.fullmatch(re.sub(r"\\(?:q?quad|[,;: ])", " ", gap)):
+        between = _BETWEEN.fullmatch(re.sub(r"\\(?:q?quad|[,;: ])", " ", gap))
+        if end - begin >= 40 or not between or (joined and not (between["joint"] or between["name"])):
             break
         first -= 1
     return boxes[first:]
@@ -119,30 +121,29 @@ def _last_boxes(text: str, between: re.Pattern[str]) -> list[tuple[int, int, str
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Start, end and content of every box that is in no other; a box inside it is part of its content."""
-    starts = list(_BOX.finditer(text))
-    closing = _closing_braces(text, starts[0].start()) if starts else {}
     boxes: list[tuple[int, int, str]] = []
-    for match in starts:
-        after = match.end()
-        if boxes and match.start() < boxes[-1][1]:
-            continue
-        if match[1] == "{" and after in closing:
-            content = re.sub(r"\\(?:boxed|fbox)\s*(?=\{)", "", text[after + 1 : closing[after]])
-            boxes.append((match.start(), closing[after] + 1, content))
-        elif match[1] != "{" and (word := _BARE.match(text[after : after + _LINE])):
-            boxes.append((match.start(), after + word.end(), word[0]))
+    braces: list[
+        tuple[int, int]
+    ] = []  # of those that are open: where its box begins, -1 without one, and its content
+    first, box = _BOX.search(text), -1
+    for match in _BOX_OR_BRACE.finditer(text, first.start()) if first else ():
+        if match["box"]:
+            box = match.start()
+            if text[match.end() : match.end() + 1] == "{":
+                continue
+            if word := _BARE.match(text, match.end(), match.end() + _LINE):
+                boxes.append((box, word.end(), word[0]))
+        elif match[0] == "{":
+            braces.append((box, match.end()))
+        elif match[0] == "}" and braces:
+            start, inside = braces.pop()
+            if start >= 0:
+                while boxes and boxes[-1][0] > start:
+                    boxes.pop()
+                content = _BOX.sub("", text[inside : match.start()])
+                boxes.append((start, match.end(), content))
+        box = -1
     return boxes
-
-
-def _closing_braces(text: str, begin: int) -> dict[int, int]:
-    """Position of the closing brace for every opening one from `begin` on; escaped braces do not count."""
-    pairs, stack = {}, []
-    for match in _BRACE.finditer(text, begin):
-        if match.group() == "{":
-            stack.append(match.start())
-        elif match.group() == "}" and stack:
-            pairs[stack.pop()] = match.start()
-    return pairs
 
 
 def final_answer(response: str) -> str | None:
@@ -151,8 +152,8 @@ def final_answer(response: str) -> str | None:
     An `Answer:` line that holds a box gives the box. A heading such as `**Final Answer**` has its value below.
     """
     text = after_thinking(response)
-    found = [box] if (box := last_box(text)) else []
-    for match in _ANSWER_LINE.finditer(text):
+    position, answer = last_box(text) or (0, None)
+    for match in _ANSWER_LINE.finditer(text, position):
         value = match["gsm8k"]
         if value is None:
             start = match.start()
@@ -161,15 +162,11 @@ def final_answer(response: str) -> str | None:
                 continue
             value = match["answer"] or ""
             value = value if value.strip(" *_\t") else _below(text, match.end())
-        if (
-            value.strip(" *_#") and "boxed" not in value and "fbox" not in value
-        ):  # a box is in the list already
-            found.append((match.start(), _sentence_value(value)))
-    if found:
-        return max(found)[1]
-    if sentences := list(_SENTENCE.finditer(text)):
+        if value.strip(" *_#") and "boxed" not in value and "fbox" not in value:
+            answer = _sentence_value(value)
+    if answer is None and (sentences := list(_SENTENCE.finditer(text))):
         return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
-    return tagged(response)
+    return tagged(response) if answer is None else answer
 
 
 def _below(text: str, position: int) -> str:

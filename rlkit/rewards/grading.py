@@ -55,10 +55,10 @@ def grade(
             scorer = resolve(data_source)
             options = {"grading": grading} if _takes_grading(scorer) else {}
             reward = scorer(response, truth, extra, **options)
-            if not settings.partial_credit:
-                reward = replace(reward, value=float(bool(reward.correct)))
-            else:
+            if settings.partial_credit:
                 reward = replace(reward, parts={**reward.parts, "share": reward.value})
+            elif reward.value != reward.correct:
+                reward = replace(reward, value=float(bool(reward.correct)))
         return _with_format(reward, response, settings)
     except WrongAnswer as error:
         return Reward.of(False, reason=str(error))

@@ -44,19 +44,19 @@ def take_steps(count: int = 1) -> None:
     _left.set(left)
 
 
-_RATIONAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/[0-9]+)")
-_FRACTION = re.compile(r"([+-]?)\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}")
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_RATIONAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+|[0-9]+/0*[1-9][0-9]*)")
+_FRACTION = re.compile(r"\A([+-]?)\\[dt]?frac\s*\{([0-9]+)\}\s*\{([0-9]+)\}\Z")
 
 
-def rational(text: str) -> Fraction | None:
+def rational(text: str) -> int | Fraction | None:
     """The value of a whole number, a decimal, a/b or \\frac{a}{b}; None for anything else."""
     if len(text) > _LONGEST_NUMBER:
         return None
-    if match := _FRACTION.fullmatch(text):
-        text = f"{match[1]}{match[2]}/{match[3]}"
-    if not _RATIONAL.fullmatch(text) or not int(text.partition("/")[2] or 1):
-        return None
-    return Fraction(text.rstrip("."))
+    if _WHOLE.fullmatch(text):
+        return int(text)
+    text = _FRACTION.sub(r"\1\2/\3", text)
+    return Fraction(text.rstrip(".")) if _RATIONAL.fullmatch(text) else None
 
 
 # Typography.

@@ -318,9 +318,11 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     answer = given(response)
     if not answer:
         return Reward.of(False, reason="no answer")
+    if same_answer(answer, truth):
+        return Reward.of(True)
     boxes = side_by_side(response)
     several = 1 < len(boxes) < 50 and answer.endswith(boxes[-1])
-    return Reward.of(same_answer(answer, truth) or (several and same_answer("; ".join(boxes), truth)))
+    return Reward.of(several and same_answer("; ".join(boxes), truth))
 
 
 def _truth(value: Any) -> str:
@@ -337,6 +339,8 @@ def _truth(value: Any) -> str:
 
 def same_answer(answer: str, truth: str) -> bool:
     """Whether two final answers mean the same; whole numbers and fractions are compared at once."""
+    if answer == truth:
+        return True
     a, b = rational(answer), rational(truth)
     if a is not None and b is not None and (a == b or "." not in answer + truth):
         return a == b
