@@ -58,26 +58,7 @@ def run(
 
     config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
     if dry_run:
-        from rlkit.sizing.doctor import fit_run
-        from rlkit.studies.report import run_plan
-        from rlkit.training.checks import preflight
-        from rlkit.verl import limits
-
-        on_verl = config.trainer.backend == "verl"
-        typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
-        if on_verl:
-            limits.check(config)
-        preflight(config)
-        more = (
-            "on verl: rlkit verl FILE --dry-run shows its command" if on_verl else fit_run(config).verdict()
-        )
-        typer.echo(f"{run_plan(config, root)}\n{more}")
-        return
-    _train(config, root)
-
-
-def _train(config: "RunConfig", root: Path) -> None:
-    """Train a run, and say how it ended."""
+        return _plan_run(config, root)
     from rlkit.backends import train
     from rlkit.studies.report import run_end
 
@@ -87,27 +68,26 @@ def _train(config: "RunConfig", root: Path) -> None:
         raise typer.Exit(130)
 
 
-@app.command(rich_help_panel="Runs and studies")
-def verl(
-    params: Params,
-    overrides: Overrides = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print the command of verl.")] = False,
-    root: Root = Path("outputs"),
-) -> None:
-    """Train one run on verl, whatever its trainer.backend; or only show what verl would be told."""
-    import shlex
+def _plan_run(config: "RunConfig", root: Path) -> None:
+    """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
+    typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
+    from rlkit.sizing.doctor import fit_run
+    from rlkit.studies.report import run_plan
+    from rlkit.training.checks import preflight
 
-    from rlkit.params import parse_overrides
-    from rlkit.studies.file import load_one
+    if config.trainer.backend == "local":
+        preflight(config)
+        typer.echo(f"{run_plan(config, root)}\n{fit_run(config).verdict()}")
+        return
+    from rlkit.verl import fields
 
-    config = load_one(params, {"trainer.backend": "verl", **parse_overrides(overrides or [])})
-    if not dry_run:
-        return _train(config, root)
-    from rlkit.verl import backend
+    fields.check(config)
+    preflight(config)
+    typer.echo(run_plan(config, root))
+    typer.echo("Composing verl's configuration …", err=True)
+    from rlkit.verl.backend import dry_run
 
-    command, written = backend.dry_run(config, root)
-    typer.echo(shlex.join(command))
-    typer.echo(f"wrote {written}", err=True)
+    typer.echo(dry_run(config, root))
 
 
 @app.command(rich_help_panel="Runs and studies")

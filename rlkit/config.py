@@ -713,6 +713,11 @@ class RunConfig(Section):
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
 
     @property
+    def mini_batch_size(self) -> int:
+        """Prompts of an optimizer step."""
+        return self.actor.ppo_mini_batch_size or self.data.train_batch_size
+
+    @property
     def max_logprob_gap(self) -> float:
         """`rollout.max_logprob_gap`, or what it is where it is unset."""
         return self.rollout.max_logprob_gap or (0.05 if self.model.dtype == "bfloat16" else 0.02)

@@ -257,4 +257,4 @@ def test_a_dry_run_of_a_verl_run_says_nothing_of_this_machine(params, tmp_path):
     _, cost, warm, more = done.stdout.splitlines()
     assert cost.startswith("continues at 10/20: ") and cost.endswith(" FLOPs")
     assert "warm start" in warm  # which is made here, on the CPU
-    assert "rlkit verl" in more
+    assert "-m verl.trainer.main_ppo --config-path" in more

@@ -8,7 +8,7 @@ import pytest
 
 import rlkit
 from rlkit.verl import backend
-from rlkit.verl.startup import PHASES
+from rlkit.verl.launcher import PHASES
 
 pytestmark = [
     pytest.mark.engines,
@@ -41,7 +41,7 @@ def configured(monkeypatch):
     for key, value in verl_on_cpu.ENVIRONMENT.items():
         monkeypatch.setenv(key, value)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(backend, "check_gpus", lambda config: None)
+    monkeypatch.setattr(backend, "check_machine", lambda config: None)
     return lambda **changes: rlkit.load(
         "params/verl_ladder.yaml", {**SIZES, "verl": verl_on_cpu.OVERRIDES, **changes}
     )

@@ -11,10 +11,11 @@ import torch
 from rlkit.config import RunConfig
 from rlkit.training import algorithms
 from rlkit.types import Batch
-from rlkit.verl import composing, verl_config
-from rlkit.verl.layout import Files
+from rlkit.verl import composing
+from rlkit.verl.settings import Files, settings
 
 LENGTHS = [3, 5, 2, 4, 6, 1, 4, 3]
+FILES = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1"))
 SPLITTABLE = ("vanilla", "gspo", "cispo", "sapo", "gpg", "dppo_tv", "dppo_kl")
 
 
@@ -57,8 +58,9 @@ def verl_advantages(batch: Batch, c: RunConfig, composed: Any) -> tuple[torch.Te
 
 
 def compose(c: RunConfig) -> Any:
-    files = Files(Path("/run/verl"), "/model", Path("/run/verl/attempt-1/answers"))
-    return composing.compose(verl_config.settings(c, files))
+    from omegaconf import OmegaConf
+
+    return OmegaConf.create(composing.compose(c, FILES))
 
 
 ESTIMATORS = [
@@ -219,9 +221,7 @@ def test_log_probs_without_logits_are_those_of_the_loop_that_they_replace():
     from verl.utils.experimental.torch_functional import FusedLinearForPPO
     from verl.utils.torch_functional import logprobs_from_logits_v2
 
-    assert verl_config.settings(config(), Files(Path("/run/verl"), "/model", Path("/a")))[
-        "actor_rollout_ref.model.use_fused_kernels"
-    ]
+    assert settings(config(), FILES)["actor_rollout_ref.model.use_fused_kernels"]
     states, weight = torch.randn(3, 400, 16, requires_grad=True), torch.randn(50, 16, requires_grad=True)
     targets, upstream = torch.randint(0, 50, (3, 400)), torch.randn(3, 400)
     fused, entropy = FusedLinearForPPO()(states, weight, targets, temperature=0.7)

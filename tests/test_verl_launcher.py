@@ -1,5 +1,6 @@
 """The launcher: a child that fails, hangs or is stopped ends in one sentence, and so does all it started."""
 
+import json
 import os
 import subprocess
 import sys
@@ -8,8 +9,13 @@ import time
 import psutil
 import pytest
 
+import rlkit
 from rlkit.errors import RunStopped
-from rlkit.verl import launcher
+from rlkit.panels.watching import sentence
+from rlkit.results.progress import run_state
+from rlkit.verl import backend, launcher
+from rlkit.verl.answers import Tail
+from rlkit.verl.launcher import PHASES, Startup
 
 SLEEP = "[sys.executable, '-c', 'import time; time.sleep(600)']"
 DAEMON = f"import subprocess, sys; subprocess.Popen({SLEEP}, start_new_session=True)"
@@ -169,3 +175,86 @@ def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
         assert first and not second and len(waits) == 3
     with launcher.turn(lambda: False, lambda: waits.append(1)) as third:
         assert third and len(waits) == 3
+
+
+LINES = {
+    "starting Ray": "2026-11-28 06:27:24,742\tINFO worker.py:2038 -- Started a local Ray instance.",
+    "starting the trainer": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m INFO:06:28:create worker group dict_keys(['x'])",
+    "loading weights": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m INFO:06:28:actor and ref model engine initialized",
+    "starting the rollout engine": "\x1b[36m(TaskRunnerV1 pid=7)\x1b[0m LLMServerManager: ['192.0.2.2:39329']",
+}
+"""As verl 0.9.1 with Ray 2.60 writes them."""
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(launcher.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_phases_end_one_after_another(tmp_path, clock):
+    log = tmp_path / "log.txt"
+    start = Startup(log)
+    assert start.phase == "starting Ray" and start.look(answered=False) == []  # no log yet
+    for name, line in LINES.items():
+        clock[0] += 10
+        with log.open("a") as file:
+            file.write(f"ray init kwargs\n{line[:20]}")
+        assert start.look(answered=False) == []  # half a line
+        assert (start.phase, start.waited) == (name, 10)
+        with log.open("a") as file:
+            file.write(f"{line[20:]}\nmore\n")
+        assert start.look(answered=False) == [name]
+    clock[0] += 5
+    assert start.phase == "first answers" and start.total is None
+    assert start.look(answered=True) == ["first answers"]
+    assert start.seconds == dict.fromkeys(LINES, 10) | {"first answers": 5}
+    assert start.total == 45 and start.phase == "" and start.look(answered=True) == []
+
+
+def test_a_phase_that_the_log_lacks_is_missing_and_not_zero(tmp_path, clock):
+    start, clock[0] = Startup(tmp_path / "log.txt"), 130.0
+    (tmp_path / "log.txt").write_text(LINES["loading weights"] + "\n")
+    assert start.look(answered=False) == ["loading weights"]
+    assert start.seconds == {"loading weights": 30} and start.phase == "starting the rollout engine"
+    clock[0] += 4
+    assert start.look(answered=True) == ["first answers"] and start.total == 34
+
+
+def test_every_phase_but_the_last_has_its_line():
+    assert list(PHASES) == [*LINES, "first answers"]
+
+
+def test_whole_lines_only(tmp_path):
+    tail = Tail(tmp_path / "grows")
+    assert tail.lines() == []
+    (tmp_path / "grows").write_bytes(b"a\nb")
+    assert tail.lines() == [b"a"] and tail.lines() == []
+    with (tmp_path / "grows").open("ab") as file:
+        file.write(b"c\n\n")
+    assert tail.lines() == [b"bc", b""] and tail.offset == 6
+    (tmp_path / "grows").write_bytes(b"new\n")
+    assert tail.lines() == [b"new"]
+
+
+def test_a_user_sees_the_phases_and_run_json_keeps_them(tmp_path, monkeypatch, capsys):
+    def verl(command, environment, log, *, look, **_):
+        log.write_text("\n".join(list(LINES.values())[:2]) + "\n")
+        before = look()
+        assert sentence(run_state(log.parents[2])) == "running · loading weights"
+        with log.open("a") as file:
+            file.write(LINES["loading weights"] + "\n")
+        assert look() != before  # a phase that ends is progress
+        return False
+
+    monkeypatch.setattr(backend, "check_machine", lambda config: None)
+    monkeypatch.setattr(backend.launcher, "run", verl)
+    kind = {"model.path": "ladder-10k", "model.warm_start.kind": "none", "study": "start"}
+    run = rlkit.train(rlkit.load("params/verl_ladder.yaml", kind), root=tmp_path)
+    said = capsys.readouterr().err
+    assert f"verl's log: {run.folder}/verl/attempt-1/log.txt" in said
+    assert "starting Ray: 0 s" in said and "loading weights: 0 s" in said
+    info = json.loads((run.folder / "run.json").read_text())
+    assert list(info["startup"]) == list(LINES)[:3] and info["startup_seconds"] is None
+    assert info["phase"] == "starting the rollout engine" and info["status"] == "stopped"

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from rlkit.types import Reward
-from rlkit.verl.tail import Tail
 
 Split = Literal["train", "test"]
 
@@ -38,34 +37,51 @@ class Place(TypedDict):
 def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text: str, reward: Reward) -> None:
     """Append one answer. Safe from any thread and process: a line is one write to the process's own file."""
     row = {
-        **place,
-        "data_source": data_source,
-        "value": reward.value,
-        "correct": reward.correct,
-        "error": reward.error,
-        "parts": dict(reward.parts),
-        "response": text,
-    }
+        **place, "data_source": data_source, "value": reward.value, "correct": reward.correct, "error": reward.error,
+        "parts": dict(reward.parts), "response": text,
+    }  # fmt: skip
     path = Path(folder) / f"{socket.gethostname()}-{os.getpid()}.jsonl"
-    line = (json.dumps(row, default=str) + "\n").encode()
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.write(handle, line)
+        os.write(handle, (json.dumps(row, default=str) + "\n").encode())
     finally:
         os.close(handle)
 
 
+class Tail:
+    """What is appended to a file, line by line; a line that is still being written waits. A file that
+    became shorter is a new one.
+
+    Attributes:
+        offset: bytes that were read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.offset = path, 0
+
+    def lines(self) -> list[bytes]:
+        """The whole lines since the last call, without their ends; none where there is no file yet."""
+        if not self.path.exists():
+            return []
+        if self.path.stat().st_size < self.offset:
+            self.offset = 0
+        with self.path.open("rb") as file:
+            file.seek(self.offset)
+            whole, newline, _ = file.read().rpartition(b"\n")
+        self.offset += len(whole) + len(newline)
+        return whole.split(b"\n") if newline else []
+
+
 class AnswerReader:
-    """The answers of a folder, as they come in."""
+    """The answers of a folder, as they come in; `seen` counts them."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.seen = 0
+        self.folder, self.seen = folder, 0
         self._files: dict[Path, Tail] = {}
         self._waiting: dict[tuple[int, str], list[dict[str, Any]]] = defaultdict(list)
 
     def poll(self) -> None:
-        """Read what was appended since the last call; a line that is still being written waits."""
+        """Read what was appended since the last call."""
         for path in sorted(self.folder.glob("*.jsonl")):
             for line in self._files.setdefault(path, Tail(path)).lines():
                 row = json.loads(line)

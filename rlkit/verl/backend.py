@@ -1,9 +1,12 @@
-"""A run on verl from beginning to end: model, rows, command, watch, results, merged weights."""
+"""A run on verl from beginning to end: model, rows, configuration, watch, results, merged weights."""
 
 import os
+import shlex
+import shutil
+import subprocess
 import sys
 import warnings
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -16,17 +19,18 @@ from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.exporting import export
 from rlkit.data.stream import content_hashes
-from rlkit.errors import UserError
+from rlkit.errors import RunStopped, UserError
 from rlkit.files import write_text
 from rlkit.registry import plugin_versions
+from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
+from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
-from rlkit.verl import composing, launcher, limits, models, verl_config
-from rlkit.verl.layout import Files
+from rlkit.verl import composing, fields, launcher, models
 from rlkit.verl.ray_cluster import knock, use_token
 from rlkit.verl.results import Results
-from rlkit.verl.startup import Startup
+from rlkit.verl.settings import Files, environment, on_cluster
 
 WAITING = "waiting for another verl run of this machine to end"
 
@@ -40,48 +44,39 @@ def train(config: RunConfig, *, root: str | Path = "outputs", progress: bool = T
         UserError: verl cannot do what the config asks, or the GPUs are not there; nothing has begun.
         RunStopped: verl failed or stalled, or too many answers could not be graded; one sentence.
     """
-    limits.check(config)
+    fields.check(config)
     with Interrupt() as interrupt, RunStore.open(config, root) as store:
         try:
             return _VerlRun(config, store, progress).train(interrupt)
         except BaseException as error:
             asked = isinstance(error, KeyboardInterrupt)
-            store.update(
-                status="stopped" if asked else "failed",
-                reason=None if asked else str(error) or type(error).__name__,
-            )
+            reason = None if asked else str(error) or type(error).__name__
+            store.update(status="stopped" if asked else "failed", reason=reason)
             raise
 
 
-def dry_run(config: RunConfig, root: str | Path = "outputs") -> tuple[list[str], Path]:
-    """The command of a run, and verl's complete configuration, composed, validated and written.
+def dry_run(config: RunConfig, root: str | Path = "outputs") -> str:
+    """The command of a run, after writing the configuration that verl reads. Makes no model and no rows.
 
-    Makes no model and no rows; they are named where the run would make them. Raises UserError.
+    Raises UserError.
     """
-    limits.check(config)
+    fields.check(config)
     files = Files.of(Path(root) / config.study / "runs" / config.id, models.path_of(config))
-    found = verl_config.settings(config, files)
-    path = files.folder / "config.yaml"
-    write_text(path, composing.as_yaml(composing.compose(found)))
-    return composing.command(found), path
+    return shlex.join(_command(config, files))
 
 
-def check_packages() -> None:
-    """Refuse a TRL that verl 0.9.1 fails to import a class from, where it finds any: after minutes of starting."""
+def check_machine(config: RunConfig) -> None:
+    """Refuse what would fail after minutes of starting: a TRL that verl 0.9.1 cannot import, where it finds any;
+    fewer GPUs on this machine than are asked for; no cluster at RAY_ADDRESS. What a cluster has is asked by verl."""
+    import torch
+
     with suppress(PackageNotFoundError):
         if (found := int(version("trl").split(".")[0])) >= 1:
             raise UserError(
                 f"verl 0.9.1 does not start beside trl {found}.x, which it never needs: pip uninstall trl, or use an "
                 "environment without it."
             )
-
-
-def check_gpus(config: RunConfig) -> None:
-    """Refuse a run on this machine that asks for more GPUs than it has, or on a cluster that is not there. What
-    a cluster has is asked by verl."""
-    import torch
-
-    if verl_config.on_cluster(config):
+    if on_cluster(config):
         address = os.environ.get("RAY_ADDRESS", "auto")
         try:
             return knock(address)
@@ -98,6 +93,15 @@ def check_gpus(config: RunConfig) -> None:
         )
 
 
+def _command(config: RunConfig, files: Files, changes: Mapping[str, Any] | None = None) -> list[str]:
+    """Write verl's configuration; the command that trains by it."""
+    hydra = {"run": {"dir": str(files.attempt / "hydra")}, "output_subdir": None}
+    content = {"hydra": hydra, **composing.compose(config, files, changes)}
+    write_text(files.folder / "config.yaml", yaml.safe_dump(content, sort_keys=False, allow_unicode=True))
+    where = ["--config-path", str(files.folder), "--config-name", "config"]
+    return [sys.executable, "-m", "verl.trainer.main_ppo", *where]
+
+
 class _VerlRun:
     """One call of `train`: an attempt, or nothing where the run is finished."""
 
@@ -108,16 +112,19 @@ class _VerlRun:
 
     def train(self, interrupt: Interrupt) -> Run:
         summary = self.store.info.get("summary") or {}
-        if summary.get("steps") == self.total and models.merged_step(self.store) == self.total:
+        if summary.get("steps") == self.total and self._merged_step() == self.total:
             return self._result("finished", summary)
-        check_packages()
-        check_gpus(self.config)
+        check_machine(self.config)
         self.store.update(phase="preparing the model and the rows")
         shape, counts = models.describe(self.config)  # first: there may be no such model
         held = held_out(self.config)
         files = self._prepare()
         done = files.kept_step
-        self._check_resume(files, done)
+        if done and self.config.trainer.resume_mode == "disable":
+            raise UserError(
+                f"trainer.resume_mode is 'disable', but {files.checkpoints} has a checkpoint of step {done}: use "
+                "auto to continue it, another study or seed for a new run, or delete the folder."
+            )
         self.store.pin(
             **scorer_of(self.config.reward),
             **plugin_versions(self.config.plugins),
@@ -134,7 +141,7 @@ class _VerlRun:
             results.close()
             if self.bar is not None:
                 self.bar.close()
-        models.merge(self.config, self.store, files)
+        self._merge(files)
         return self._result("finished" if ended else "stopped", self._summary(results, counts))
 
     def _wait(self) -> None:
@@ -146,8 +153,8 @@ class _VerlRun:
     def _prepare(self) -> Files:
         """Make the model, the rows and this attempt's folder."""
         model = models.prepare(self.config)
-        folder = self.store.folder / "verl"
-        files = Files.of(self.store.folder, model, 1 + len(list(folder.glob("attempt-*"))))
+        before = list((self.store.folder / "verl").glob("attempt-*"))
+        files = Files.of(self.store.folder, model, 1 + len(before))
         if not (files.folder / "test.parquet").exists():
             held = held_out(self.config)
             TaskStream(self.config, held).check_prompts(held)
@@ -162,22 +169,17 @@ class _VerlRun:
         write_text(files.loops, yaml.safe_dump([loop]))
         return files
 
-    def _check_resume(self, files: Files, done: int) -> None:
-        if done and self.config.trainer.resume_mode == "disable":
-            raise UserError(
-                f"trainer.resume_mode is 'disable', but {files.checkpoints} has a checkpoint of step {done}: use "
-                "auto to continue it, another study or seed for a new run, or delete the folder."
-            )
-
     def _attempt(self, files: Files, results: Results, done: int, interrupt: Interrupt) -> bool:
         """Run verl to its end; False when the user ended it."""
-        found = verl_config.settings(self.config, files) | self._validation(done)
-        write_text(files.folder / "config.yaml", composing.as_yaml(composing.compose(found)))
+        command = _command(self.config, files, self._validation(done))
         log = files.attempt / "log.txt"
-        self._show(done, log)
-        if verl_config.on_cluster(self.config):
+        if self.progress:
+            name = self.config.id
+            self.bar = tqdm(total=self.total, initial=done, desc=name, unit="step", dynamic_ncols=True)
+            self.bar.write(f"verl's log: {log}", file=sys.stderr)
+        if on_cluster(self.config):
             use_token()
-        startup = Startup(log)
+        startup = launcher.Startup(log)
 
         def look() -> Hashable:
             results.poll()
@@ -185,20 +187,13 @@ class _VerlRun:
             return results.progress, startup.phase
 
         ended = launcher.run(
-            composing.command(found), verl_config.environment(self.config, files), log, mark=str(files.folder),
-            look=look, stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
+            command, environment(self.config, files), log, mark=str(files.folder), look=look,
+            stall_timeout=self.config.trainer.stall_timeout, stop=lambda: interrupt.requested,
         )  # fmt: skip
         results.poll(ended=True)
         return ended
 
-    def _show(self, done: int, log: Path) -> None:
-        if self.progress:
-            self.bar = tqdm(
-                total=self.total, initial=done, desc=self.config.id, unit="step", dynamic_ncols=True
-            )
-            self.bar.write(f"verl's log: {log}", file=sys.stderr)
-
-    def _follow(self, startup: Startup, results: Results) -> None:
+    def _follow(self, startup: launcher.Startup, results: Results) -> None:
         """Say how far verl is, and keep in run.json what its start took."""
         ended = startup.look(answered=results.answers.seen > 0)
         if ended or self.store.info.get("phase") != startup.phase:
@@ -210,16 +205,45 @@ class _VerlRun:
             self.bar.unpause()  # the start is no part of its seconds a step
         doing = f"{startup.phase}, {startup.waited:.0f} s" if startup.phase else ""
         self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
-        if results.step > self.bar.n:
-            self.bar.update(results.step - self.bar.n)
+        self.bar.update(max(0, results.step - self.bar.n))
 
     def _validation(self, done: int) -> dict[str, Any]:
         """verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where
         an earlier attempt died between a checkpoint and its evaluation."""
-        t = self.config.trainer
-        due = done in (0, self.total) or (t.test_freq > 0 and done % t.test_freq == 0)
+        every = self.config.trainer.test_freq
+        due = done in (0, self.total) or (every > 0 and done % every == 0)
         wanted = due and str(done) not in self.store.info.get("evaluations", {})
         return {"trainer.val_before_train": wanted, "trainer.val_only": wanted and done == self.total}
+
+    def _merged_step(self) -> int:
+        """The step of the newest merged checkpoint; 0 without one."""
+        return max(checkpoint_steps(self.store.checkpoints), default=0)
+
+    def _merge(self, files: Files) -> None:
+        """Merge verl's newest checkpoint into the run store's: a Hugging Face folder in bfloat16, or an adapter's.
+
+        Raises RunStopped when it fails.
+        """
+        step, log = files.kept_step, files.attempt / "merge.txt"
+        if not step or self._merged_step() == step:
+            return
+
+        def write(folder: Path) -> None:
+            target = folder / "model"
+            shards = files.checkpoints / f"global_step_{step}" / "actor"
+            command = [sys.executable, "-m", "verl.model_merger", "merge", "--backend", "fsdp"]
+            command += ["--local_dir", str(shards), "--target_dir", str(target)]
+            with log.open("wb") as output:
+                done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            if done.returncode:
+                raise RunStopped(f"verl's merger failed on the checkpoint of step {step}. Log: {log}")
+            if self.config.model.lora_rank:  # the run store keeps an adapter, not a copy of the base model
+                adapter = target.with_name("adapter")
+                (target / "lora_adapter").rename(adapter)
+                shutil.rmtree(target)
+                adapter.rename(target)
+
+        checkpoint.save(self.store.checkpoints, step, write, self.config.trainer.max_actor_ckpt_to_keep)
 
     def _summary(self, results: Results, counts: dict[str, int]) -> dict[str, Any]:
         evaluations = self.store.info.get("evaluations", {})

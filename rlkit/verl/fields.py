@@ -1,217 +1,235 @@
-"""Every leaf of RunConfig, and what becomes of it in a verl run: nothing is dropped silently.
+"""What becomes of every key of RunConfig in a run on verl: nothing is dropped silently.
 
-`To` names the keys of verl 0.9.1 that a field sets, `By` who else takes care of it, `Refused` what verl cannot
-do. A test holds that no leaf is missing.
+A key goes to verl's key of the same name in the section that corresponds (SECTIONS), unless it is an exception: `To`
+other keys or another value, handled by rlkit (a text that says how), or refused (ONLY, NEVER).
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rlkit.config import LINEAR, RewardConfig, RunConfig
+from rlkit.config import LINEAR, Optimizer, RunConfig
+from rlkit.errors import UserError
+from rlkit.models.shapes import shape_of
+from rlkit.params import field_paths
 from rlkit.samplers.choice import together
+
+MODEL, ACTOR, ROLLOUT = (f"actor_rollout_ref.{section}." for section in ("model", "actor", "rollout"))
+SECTIONS = {
+    "data": "data.", "algorithm": "algorithm.", "critic": "critic.", "trainer": "trainer.", "model": MODEL,
+    "actor": ACTOR, "rollout": ROLLOUT, "evaluation": f"{ROLLOUT}val_kwargs.",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class To:
-    """Mapped: the value, or `value(it, config)`, under these keys."""
+    """These keys of verl, with the value or with `value(it, config)`; a leading + is a key that verl's files lack."""
 
     keys: tuple[str, ...]
     value: Callable[[Any, RunConfig], Any] = lambda value, _: value
 
 
-@dataclass(frozen=True)
-class By:
-    """Handled by rlkit, as the text says."""
-
-    how: str
-
-
-@dataclass(frozen=True)
-class Refused:
-    """Not for verl: a value other than `only` is a UserError that ends with `why`."""
-
-    only: Any
-    why: str
-
-
-def to(*keys: str, value: Callable[[Any, RunConfig], Any] | None = None) -> To:
-    """A field under one or more of verl's keys."""
-    return To(keys) if value is None else To(keys, value)
-
-
-ARR, ACTOR, ROLLOUT = "actor_rollout_ref.", "actor_rollout_ref.actor.", "actor_rollout_ref.rollout."
-_DATA, _REWARD = By("rows are exported in the order of the mixture"), By("the router of compute_score")
-_WARM, _RATE = By("the model is warm-started before verl begins"), By("learning rate by size")
-
-
-def _optimizer(ours: str, theirs: str) -> dict[str, To | By | Refused]:
+def _optimizer(ours: str, theirs: str) -> dict[str, To | str]:
+    by_size = "the learning rate is computed from the size of the model"
     return {
-        f"{ours}.lr": _RATE,
-        f"{ours}.lr_reference_params": _RATE,
-        f"{ours}.lr_exponent": _RATE,
-        f"{ours}.lr_warmup_steps": to(f"{theirs}.lr_warmup_steps"),
-        # verl's cosine with no cycles is a constant rate after a warm-up.
-        f"{ours}.lr_scheduler_type": To(
-            (f"{theirs}.num_cycles",), lambda kind, _: 0.5 if kind == "cosine" else 0.0
-        ),
-        f"{ours}.min_lr_ratio": to(f"{theirs}.min_lr_ratio"),
-        f"{ours}.weight_decay": to(f"{theirs}.weight_decay"),
-        f"{ours}.betas": to(f"{theirs}.betas", value=lambda betas, _: list(betas)),
-        f"{ours}.clip_grad": to(f"{theirs}.clip_grad", value=lambda norm, _: norm or float("inf")),
-    }
+        f"{ours}.lr": by_size,
+        f"{ours}.lr_reference_params": by_size,
+        f"{ours}.lr_exponent": by_size,
+        # verl's cosine with no cycles is a constant rate after a warm-up
+        f"{ours}.lr_scheduler_type": To((f"{theirs}.num_cycles",), lambda v, _: 0.5 if v == "cosine" else 0.0),
+        f"{ours}.clip_grad": To((f"{theirs}.clip_grad",), lambda norm, _: norm or float("inf")),
+    }  # fmt: skip
 
 
-def _by_name(modules: str | tuple[str, ...], _: RunConfig) -> list[str]:
-    """verl that is told all-linear hands vLLM an adapter without layers."""
-    return list(LINEAR if modules == "all-linear" else modules)
+_ROWS, _IF_ENABLED = (
+    "rows are exported, in the order of the mixture",
+    "read where it is enabled, which is refused",
+)
 
-
-def _or_whole_batch(size: int, c: RunConfig) -> int:
-    return size or c.data.train_batch_size
-
-
-def _or_one_sequence(tokens: int | None, c: RunConfig) -> int:
-    return max(tokens or 16_384, c.data.max_prompt_length + c.data.max_response_length)
-
-
-def _or_last_step(frequency: int, c: RunConfig) -> int:
-    return frequency or c.trainer.total_training_steps
-
-
-def _or_clip_ratio(ratio: float | None, c: RunConfig) -> float:
-    return c.actor.clip_ratio if ratio is None else ratio
-
-
-FIELDS: Mapping[str, To | By | Refused] = {
-    "study": to("trainer.project_name", value=lambda study, _: f"rlkit-{study}"),
-    "seed": to(
-        "data.seed", f"{ROLLOUT}seed", f"{ACTOR}data_loader_seed", f"{ACTOR}fsdp_config.seed", "critic.data_loader_seed"
+EXCEPTIONS: Mapping[str, To | str] = {
+    "study": To(("trainer.project_name",), lambda study, _: f"rlkit-{study}"),
+    "seed": To((
+        "data.seed", f"{ROLLOUT}seed", f"{ACTOR}data_loader_seed", f"{ACTOR}fsdp_config.seed",
+        "critic.data_loader_seed",
+    )),
+    "verl": "passed to verl as it is",
+    "plugins": "imported by each of verl's processes",
+    "model.path": "verl reads the warm-started or converted folder",
+    "model.dtype": "rollout.dtype, and mixed_precision of the actor, the reference and the critic",
+    "model.warm_start": "the model is warm-started before verl begins",
+    "model.enable_gradient_checkpointing": To((
+        f"{MODEL}enable_gradient_checkpointing", "critic.model.enable_gradient_checkpointing",
+    )),
+    # told all-linear, verl hands vLLM an adapter without layers
+    "model.target_modules": To((f"{MODEL}target_modules",), lambda v, _: LINEAR if v == "all-linear" else v),
+    "data.train": _ROWS, "data.filter_overlong_prompts": _ROWS, "data.train_max_samples": _ROWS,
+    "data.max_epochs": _ROWS, "data.order": _ROWS, "data.difficulty_field": _ROWS, "data.stages": _ROWS,
+    "data.sft_ratio": _ROWS,
+    "algorithm.filter_groups": _IF_ENABLED, "rollout.interruption": _IF_ENABLED, "trainer.early_stop": _IF_ENABLED,
+    "actor.ppo_mini_batch_size": To((f"{ACTOR}ppo_mini_batch_size", "critic.ppo_mini_batch_size"),
+                                    lambda size, c: size or c.data.train_batch_size),
+    "actor.ppo_micro_batch_size": "*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)",
+    # verl's V1 trainer sizes the critic's update by the tokens of its inference
+    "actor.micro_batch_tokens": To(
+        (f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu",
+         "+critic.ppo_infer_max_token_len_per_gpu"),
+        lambda tokens, c: max(tokens or 16_384, c.data.max_prompt_length + c.data.max_response_length),
     ),
-    "model.path": By("verl reads the warm-started or converted folder (actor_rollout_ref.model.path)"),
-    "model.dtype": By("rollout.dtype, and mixed_precision of the actor, the reference and the critic"),
-    "model.enable_gradient_checkpointing": to(
-        f"{ARR}model.enable_gradient_checkpointing", "critic.model.enable_gradient_checkpointing"
-    ),
-    "model.lora_rank": to(f"{ARR}model.lora_rank"),
-    "model.lora_alpha": to(f"{ARR}model.lora_alpha"),
-    "model.lora_dropout": Refused(0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
-    "model.target_modules": to(f"{ARR}model.target_modules", value=_by_name),
-    **{
-        f"model.warm_start.{k}": _WARM
-        for k in ("kind", "sources", "steps", "batch_size", "lr", "seed")
-    },
-    "data.train": _DATA,
-    "data.train_batch_size": to("data.train_batch_size"),
-    "data.max_prompt_length": to("data.max_prompt_length"),
-    "data.max_response_length": to("data.max_response_length"),
-    "data.filter_overlong_prompts": By("long prompts are left out of the exported rows"),
-    "data.apply_chat_template_kwargs": to("data.apply_chat_template_kwargs"),
-    "data.train_max_samples": _DATA,
-    "data.max_epochs": _DATA,
-    "data.order": By("rows are exported in this order"),
-    "data.difficulty_field": _DATA,
-    "data.stages": _DATA,
-    "data.sft_ratio": _DATA,
-    "data.drop_solved_above": Refused(None, "verl's trainer draws every row again: leave it out"),
-    "algorithm.adv_estimator": to("algorithm.adv_estimator"),
-    "algorithm.gamma": to("algorithm.gamma"),
-    "algorithm.lam": to("algorithm.lam"),
-    "algorithm.truncated": Refused("end", "verl 0.9.1 neither bootstraps nor masks a cut answer: use 'end'"),
-    "algorithm.norm_adv_by_std_in_grpo": to("algorithm.norm_adv_by_std_in_grpo"),
-    "algorithm.use_kl_in_reward": to("algorithm.use_kl_in_reward"),
-    "algorithm.kl_penalty": to("algorithm.kl_penalty"),
-    **{f"algorithm.kl_ctrl.{k}": to(f"algorithm.kl_ctrl.{k}") for k in ("type", "kl_coef", "horizon", "target_kl")},
-    "algorithm.norm_adv_by_std_in_batch": Refused(False, "verl 0.9.1 has no such advantages: set it to false"),
-    "algorithm.filter_groups.enable": Refused(False, "verl's V1 trainer replaces no groups: set it to false"),
-    "algorithm.filter_groups.metric": By("read where filter_groups is enabled"),
-    "algorithm.filter_groups.max_num_gen_batches": By("read where filter_groups is enabled"),
-    "algorithm.rollout_correction.rollout_is": to("algorithm.rollout_correction.rollout_is"),
-    "algorithm.rollout_correction.rollout_is_threshold": to("algorithm.rollout_correction.rollout_is_threshold"),
-    "actor.ppo_mini_batch_size": to(f"{ACTOR}ppo_mini_batch_size", value=_or_whole_batch),
-    "actor.ppo_micro_batch_size": By("*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)"),
-    # The critic's own key is not read by verl's V1 trainer, which takes that of its values for its update too.
-    "actor.micro_batch_tokens": to(
-        f"{ACTOR}ppo_max_token_len_per_gpu", "critic.ppo_max_token_len_per_gpu",
-        "+critic.ppo_infer_max_token_len_per_gpu", value=_or_one_sequence,
-    ),
-    "actor.optimizer_offload": to(f"{ACTOR}fsdp_config.optimizer_offload", "critic.fsdp.optimizer_offload"),
-    "actor.ppo_epochs": to(f"{ACTOR}ppo_epochs"),
-    "actor.clip_ratio": to(f"{ACTOR}clip_ratio"),
-    "actor.clip_ratio_low": to(f"{ACTOR}clip_ratio_low", value=_or_clip_ratio),
-    "actor.clip_ratio_high": to(f"{ACTOR}clip_ratio_high", value=_or_clip_ratio),
-    "actor.clip_ratio_c": to(f"{ACTOR}clip_ratio_c"),
-    "actor.loss_agg_mode": to(f"{ACTOR}loss_agg_mode"),
-    "actor.loss_scale_factor": to(f"{ACTOR}loss_scale_factor", value=lambda k, c: k or c.data.max_response_length),
-    "actor.use_kl_loss": to(f"{ACTOR}use_kl_loss"),
-    "actor.kl_loss_coef": to(f"{ACTOR}kl_loss_coef"),
-    "actor.kl_loss_type": to(f"{ACTOR}kl_loss_type"),
-    "actor.entropy_coeff": to(f"{ACTOR}entropy_coeff"),
-    "actor.use_torch_compile": to(
-        f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile", value=lambda use, _: bool(use)
-    ),
-    **{
-        f"actor.policy_loss.{k}": to(f"{ACTOR}policy_loss.{k}")
-        for k in (
-            "loss_mode", "clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta",
-        )
-    },
+    "actor.optimizer_offload": To((f"{ACTOR}fsdp_config.optimizer_offload", "critic.fsdp.optimizer_offload")),
+    **{f"actor.{key}": To((f"{ACTOR}{key}",), lambda ratio, c: c.actor.clip_ratio if ratio is None else ratio)
+       for key in ("clip_ratio_low", "clip_ratio_high")},
+    "actor.loss_scale_factor": To((f"{ACTOR}loss_scale_factor",), lambda k, c: k or c.data.max_response_length),
+    "actor.use_torch_compile": To((f"{ACTOR}use_torch_compile", f"{ACTOR}fsdp_config.use_torch_compile"),
+                                  lambda use, _: bool(use)),
     **_optimizer("actor.optim", f"{ACTOR}optim"),
-    "critic.model.lora_rank": Refused(None, "verl's critic is a whole model here: leave it out"),
     **_optimizer("critic.optim", "critic.optim"),
-    "critic.cliprange_value": to("critic.cliprange_value"),
-    "critic.ppo_epochs": to("critic.ppo_epochs"),
-    "critic.warmup_steps": to("trainer.critic_warmup", value=lambda steps, _: steps + 1 if steps else 0),
-    "rollout.name": By("verl samples with vLLM"),
-    "rollout.n": to(f"{ROLLOUT}n"),
-    "rollout.temperature": to(f"{ROLLOUT}temperature"),
-    "rollout.max_turn_length": By("the agent loop"),
-    "rollout.interruption.enable": Refused(False, "verl's rollouts force no words: set it to false"),
-    "rollout.interruption.reserve": By("read where interruption is enabled"),
-    "rollout.interruption.phrase": By("read where interruption is enabled"),
-    "rollout.max_num_seqs": to(f"{ROLLOUT}max_num_seqs", value=lambda _, c: together(c)),  # vLLM makes room for all
-    "rollout.max_logprob_gap": By("a warning, from verl's rollout_corr/log_ppl_abs_diff"),
-    "rollout.gpu_memory_utilization": to(f"{ROLLOUT}gpu_memory_utilization", value=lambda share, _: share or 0.5),
-    "rollout.sync_check_freq": By("above 0, a gap ends the run instead of a warning"),
-    "rollout.tensor_model_parallel_size": to(f"{ROLLOUT}tensor_model_parallel_size"),
-    **{f"reward.{k}": _REWARD for k in RewardConfig.model_fields if k != "overlong_buffer"},
-    "reward.overlong_buffer.enable": Refused(False, "the router's processes see no lengths in a verl run: disable it"),
-    "reward.overlong_buffer.len": By("read where the buffer is enabled"),
-    "reward.overlong_buffer.penalty_factor": By("read where the buffer is enabled"),
-    "reward.max_error_rate": By("the run is ended when more of a step could not be graded"),
-    "trainer.total_training_steps": to("trainer.total_training_steps"),
-    "trainer.test_freq": to("trainer.test_freq", value=_or_last_step),
-    "trainer.save_freq": to("trainer.save_freq", value=_or_last_step),
-    "trainer.max_actor_ckpt_to_keep": to("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep"),
-    "trainer.early_stop.metric": Refused(None, "verl's trainer does all steps: leave it out"),
-    "trainer.early_stop.patience": By("read where early_stop has a metric"),
-    "trainer.keep_best": Refused(None, "verl keeps its newest checkpoints: leave it out"),
-    "async_training.trigger_parameter_sync_step": Refused(1, "verl's V1 trainer syncs weights at every step: use 1"),
-    "trainer.resume_from_path": Refused(None, "verl's checkpoints are of another kind: leave it out"),
-    "trainer.resume_mode": to("trainer.resume_mode"),
-    "trainer.logger": By("rlkit's trackers, under the names of the run store; verl itself logs to console and file"),
-    "trainer.backend": By("verl"),
-    "trainer.device": By("GPUs; cpu is refused"),
-    "trainer.tf32": Refused(False, "verl has no key for it: use false, or model.dtype bfloat16"),
-    "trainer.num_threads": By("OMP_NUM_THREADS of verl's processes"),
-    "trainer.nnodes": to("trainer.nnodes"),
-    "trainer.n_gpus_per_node": to("trainer.n_gpus_per_node"),
-    "trainer.stall_timeout": By("the launcher's watch"),
-    "evaluation.sources": By("held-out rows are exported as validation"),
-    "evaluation.size": By("held-out rows are exported as validation"),
-    "evaluation.suites": By("their rows are exported as validation, and told apart by their tasks"),
-    "evaluation.seed": By("held-out rows are exported as validation"),
-    "evaluation.n": to(f"{ROLLOUT}val_kwargs.n"),
-    "evaluation.temperature": to(f"{ROLLOUT}val_kwargs.temperature"),
-    "evaluation.top_p": to(f"{ROLLOUT}val_kwargs.top_p"),
-    "evaluation.pass_at": By("pass@k is computed from the answers, as locally"),
-    "verl": By("passed to verl as it is"),
-    "plugins": By("imported by each of verl's processes"),
+    # the first step that verl trains the policy in, not the last that it does not
+    "critic.warmup_steps": To(("trainer.critic_warmup",), lambda steps, _: steps + 1 if steps else 0),
+    "rollout.name": "verl samples with vLLM",
+    "rollout.max_turn_length": "the agent loop",
+    "rollout.max_logprob_gap": "a warning, from verl's rollout_corr/log_ppl_abs_diff",
+    "rollout.sync_check_freq": "above 0, a gap ends the run instead of a warning",
+    # vLLM reserves room for all of them
+    "rollout.max_num_seqs": To((f"{ROLLOUT}max_num_seqs",), lambda _, c: together(c)),
+    "rollout.gpu_memory_utilization": To((f"{ROLLOUT}gpu_memory_utilization",), lambda share, _: share or 0.5),
+    "reward": "the router of compute_score",
+    "evaluation.sources": _ROWS, "evaluation.size": _ROWS, "evaluation.suites": _ROWS, "evaluation.seed": _ROWS,
+    "evaluation.pass_at": "pass@k is computed from the answers, as locally",
+    # 0 is the last step alone, in verl none
+    **{f"trainer.{key}": To((f"trainer.{key}",), lambda every, c: every or c.trainer.total_training_steps)
+       for key in ("test_freq", "save_freq")},
+    "trainer.max_actor_ckpt_to_keep": To(("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep")),
+    "trainer.logger": "rlkit's trackers, under the names of the run store; verl itself logs to console and file",
+    "trainer.backend": "verl",
+    "trainer.device": "GPUs",
+    "trainer.num_threads": "OMP_NUM_THREADS of verl's processes",
+    "trainer.stall_timeout": "the launcher's watch",
 }  # fmt: skip
+
+ONLY: Mapping[str, tuple[Any, str]] = {
+    "model.lora_dropout": (0.0, "verl 0.9.1 trains adapters without dropout: set it to 0"),
+    "data.drop_solved_above": (None, "verl's trainer draws every row again: leave it out"),
+    "algorithm.truncated": ("end", "verl 0.9.1 neither bootstraps nor masks a cut answer: use 'end'"),
+    "algorithm.norm_adv_by_std_in_batch": (False, "verl 0.9.1 has no such advantages: set it to false"),
+    "algorithm.filter_groups.enable": (False, "verl's V1 trainer replaces no groups: set it to false"),
+    "critic.model.lora_rank": (None, "verl's critic is a whole model here: leave it out"),
+    "rollout.interruption.enable": (False, "verl's rollouts force no words: set it to false"),
+    "reward.overlong_buffer.enable": (False, "the router's processes see no lengths in a verl run: disable it"),
+    "async_training.trigger_parameter_sync_step": (1, "verl's V1 trainer syncs weights at every step: use 1"),
+    "trainer.early_stop.metric": (None, "verl's trainer does all steps: leave it out"),
+    "trainer.keep_best": (None, "verl keeps its newest checkpoints: leave it out"),
+    "trainer.resume_from_path": (None, "verl's checkpoints are of another kind: leave it out"),
+    "trainer.tf32": (False, "verl has no key for it: use false, or model.dtype bfloat16"),
+}  # fmt: skip
+"""The one value that verl can have, and why."""
+
+_TURNS = "needs a reward a turn, of which verl's trainer sees the sum only: use another estimator"
+_VOCABULARY = "needs sums over the vocabulary that verl's V1 trainer does not pass on: use another estimator"
+NEVER: Mapping[str, Mapping[str, str]] = {
+    "algorithm.adv_estimator": {
+        "remax": "needs the greedy baseline that verl's V1 trainer does not sample: use another estimator",
+        "optimal_token_baseline": _VOCABULARY, "tir_optimal_token_baseline": _VOCABULARY,
+        "turn_gae": "needs a value a turn, which verl's trainer does not have: use another estimator",
+        "turn_returns": _TURNS, "gigpo": _TURNS,
+    },
+    "actor.loss_agg_mode": {"prompt-mean-token-mean": "verl 0.9.1 does not have: use token-mean"},
+    "trainer.device": {"cpu": "verl does not train on: use auto"},
+}  # fmt: skip
+"""Values that verl cannot have, and why."""
 
 
 def value_at(config: Any, path: str) -> Any:
-    """The value of a dotted key of a config."""
+    """The value of a dotted key of a config; a tuple as a list."""
     for part in path.split("."):
         config = getattr(config, part)
-    return config
+    return list(config) if isinstance(config, tuple) else config
+
+
+def rule_of(path: str) -> To | str:
+    """What becomes of a leaf: an exception for it or for a section that holds it, or verl's key of the same name."""
+    if path in ONLY:
+        return ONLY[path][1]
+    for holder in (path, *(path.rsplit(".", i)[0] for i in range(1, path.count(".") + 1))):
+        if holder in EXCEPTIONS:
+            return EXCEPTIONS[holder]
+    section, _, rest = path.partition(".")
+    return To((SECTIONS[section] + rest,))
+
+
+def mapped(config: RunConfig) -> dict[str, Any]:
+    """verl's keys that single fields of a config set, with their values."""
+    paths = field_paths(RunConfig)
+    found: dict[str, Any] = {}
+    for path in (p for p in paths if not any(q.startswith(f"{p}.") for q in paths)):
+        if isinstance(rule := rule_of(path), To):
+            value = rule.value(value_at(config, path), config)
+            found |= dict.fromkeys(rule.keys, list(value) if isinstance(value, tuple) else value)
+    return found
+
+
+def check(config: RunConfig) -> None:
+    """Refuse what verl cannot do. Raises UserError naming the field, the value and the fix."""
+    from rlkit.training import algorithms
+
+    algorithms.check(config)
+    for path, (only, why) in ONLY.items():
+        if (value := value_at(config, path)) != only:
+            raise UserError(f"{path} is {value!r}, but {why} (trainer.backend verl).")
+    for path, whys in NEVER.items():
+        if why := whys.get(value := value_at(config, path)):
+            raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
+    _check_splits(config, algorithms.UNSPLITTABLE)
+    _check_schedules(config)
+
+
+def _check_splits(config: RunConfig, unsplittable: set[str]) -> None:
+    """Batches that do not divide over the GPUs, and losses that must not be divided."""
+    t, tensor = config.trainer, config.rollout.tensor_model_parallel_size
+    gpus, mode = t.nnodes * t.n_gpus_per_node, config.actor.policy_loss.loss_mode
+    sequences = config.mini_batch_size * config.rollout.n
+    if gpus % tensor:
+        raise UserError(
+            f"rollout.tensor_model_parallel_size is {tensor}, which does not divide the {gpus} GPUs of trainer.nnodes "
+            "and trainer.n_gpus_per_node: use a divisor."
+        )
+    if heads := _unshared_heads(config, tensor):
+        raise UserError(
+            f"rollout.tensor_model_parallel_size is {tensor}, over which vLLM cannot divide the {heads} of "
+            f"{config.model.path!r}: use a divisor."
+        )
+    if sequences % gpus:
+        raise UserError(
+            f"An optimizer step has {sequences} sequences (actor.ppo_mini_batch_size or data.train_batch_size, times "
+            f"rollout.n), which {gpus} GPUs cannot share evenly: change one of them."
+        )
+    if mode in unsplittable and gpus > 1:
+        raise UserError(
+            f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs "
+            "the gradient would be another one. Use one GPU, or another loss."
+        )
+
+
+def _unshared_heads(config: RunConfig, gpus: int) -> str:
+    """The attention heads that `gpus` cannot share; empty where they can, or where the model is not known here."""
+    try:
+        shape = shape_of(config.model.path)
+    except UserError:
+        return ""
+    few, many = sorted((shape.kv_heads, gpus))  # a key head of fewer is copied
+    if shape.heads % gpus:
+        return f"{shape.heads} attention heads"
+    return f"{shape.kv_heads} key heads" if many % few else ""
+
+
+def _check_schedules(config: RunConfig) -> None:
+    steps = config.actor.ppo_epochs * config.data.train_batch_size // config.mini_batch_size
+    updates: list[tuple[str, Optimizer, int]] = [("actor", config.actor.optim, steps)]
+    if config.algorithm.adv_estimator == "gae":
+        updates.append(("critic", config.critic.optim, config.critic.ppo_epochs))
+    for name, optim, count in updates:
+        if count > 1 and (optim.lr_warmup_steps or optim.lr_scheduler_type != "constant"):
+            raise UserError(
+                f"{name}.optim has a schedule (lr_warmup_steps {optim.lr_warmup_steps}, lr_scheduler_type "
+                f"{optim.lr_scheduler_type!r}) over {count} optimizer steps a step: verl moves the rate once a "
+                "step, the local trainer once an optimizer step. Use a constant rate, or one optimizer step a step."
+            )

@@ -21,6 +21,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from rlkit.errors import RunStopped
+from rlkit.verl.answers import Tail
 
 MARK = "RLKIT_VERL_RUN"
 TICK = 1.0  # seconds between looks
@@ -31,46 +32,36 @@ RAY_STARTS = 3
 cold disk or a loaded machine can take longer once."""
 SLOW_RAY = r"The current node timed out during startup"
 TERMINATION = 10.0  # seconds that processes get to end by themselves
-REASONS = (
-    (
-        r"Total available GPUs .* less than total desired",
+REASONS = {
+    r"Total available GPUs .* less than total desired":
         "there are fewer free GPUs than trainer.nnodes × trainer.n_gpus_per_node",
-    ),
-    (
-        r"CUDA out of memory|torch\.OutOfMemoryError|Free memory on device",
-        "a worker ran out of GPU memory: lower actor.micro_batch_tokens or verl's "
-        "actor_rollout_ref.rollout.gpu_memory_utilization, or use more GPUs",
-    ),
-    (
-        r"No available memory for the cache blocks",
+    r"CUDA out of memory|torch\.OutOfMemoryError|Free memory on device":
+        "a worker ran out of GPU memory: lower actor.micro_batch_tokens or rollout.gpu_memory_utilization, or use more "
+        "GPUs",
+    r"No available memory for the cache blocks":
         "vLLM's share of the GPU does not hold the weights and a cache: raise rollout.gpu_memory_utilization, lower "
         "rollout.max_num_seqs, or use more GPUs (rollout.tensor_model_parallel_size)",
-    ),
-    (
-        r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory",
+    r"ray\.exceptions\.OutOfMemoryError|killed due to the node running low on memory":
         "a worker ran out of the machine's memory",
-    ),
-    (r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device", "no GPU was found"),
-    (
-        SLOW_RAY,
+    r"No CUDA GPUs are available|Found no NVIDIA driver|no CUDA-capable device": "no GPU was found",
+    SLOW_RAY:
         f"Ray's agents did not start in the 15 s that Ray gives them, {RAY_STARTS} times: the machine is overloaded",
-    ),
-    (
-        r"ConnectionError: .*(ray|GCS)|Failed to (start|connect to).*(raylet|GCS)|RaySystemError|node has died",
+    r"ConnectionError: .*(ray|GCS)|Failed to (start|connect to).*(raylet|GCS)|RaySystemError|node has died":
         "Ray could not be started, or was lost",
-    ),
-    (
-        r"cannot import name 'AutoModelForCausalLMWithValueHead'",
-        "verl 0.9.1 does not start beside the installed trl, which it never needs: pip uninstall trl",
-    ),
-    (
-        r"No module named '?(transfer_queue|vllm)",
-        "verl's trainer is not installed whole: pip install 'rlkit[gpu]'",
-    ),
-    (r"no materializable trajectories", "not one answer of a step could be graded"),
-    (r"ActorDiedError|ActorUnavailableError|EngineDeadError|Engine core .*(died|failed)", "a worker died"),
-)
+    r"No module named '?(transfer_queue|vllm)": "verl's trainer is not installed whole: pip install 'rlkit[gpu]'",
+    r"no materializable trajectories": "not one answer of a step could be graded",
+    r"ActorDiedError|ActorUnavailableError|EngineDeadError|Engine core .*(died|failed)": "a worker died",
+}  # fmt: skip
 """What a log says, and what it means; the first that is found counts."""
+PHASES = {
+    "starting Ray": rb"Started a local Ray instance|Connected to Ray cluster",
+    "starting the trainer": rb"create worker group",
+    "loading weights": rb"actor and ref model engine initialized",
+    "starting the rollout engine": rb"LLMServerManager: ",
+    "first answers": None,
+}
+"""Of verl's start, minutes in which ten processes import torch, vLLM and verl: in order, the line of its log that ends
+each; the first graded answer ends the last."""
 
 
 @contextmanager
@@ -81,10 +72,9 @@ def turn(stop: Callable[[], bool], waiting: Callable[[], None]) -> Iterator[bool
     a run starts for itself, and its queue of answers has one name a cluster: two runs would mix.
     """
     lock = FileLock(Path(tempfile.gettempdir()) / f"rlkit-verl-{os.getuid()}.lock")
-    while not stop():
+    while not lock.is_locked and not stop():
         try:
             lock.acquire(timeout=TICK)
-            break
         except Timeout:
             waiting()
     try:
@@ -122,17 +112,19 @@ def run(
     def start() -> bool:
         with log.open("ab") as output:
             child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env={**os.environ, **environment, MARK: mark},
                 start_new_session=True,  # Ctrl-C reaches this process alone
                 preexec_fn=_die_with_parent,
-            )
+            )  # fmt: skip
         family = Family(mark)
+
+        def due() -> bool:
+            family.look(child.pid)
+            return stop()
+
         try:
-            return _watch(child, log, look, family, stall_timeout, stop)
+            return _watch(child, log, look, stall_timeout, due)
         finally:
             family.end()
             child.wait()
@@ -141,7 +133,7 @@ def run(
         try:
             return start()
         except RunStopped:
-            if not re.search(SLOW_RAY, log.read_text(errors="replace")):
+            if not _said(log, SLOW_RAY):
                 raise
             log.rename(log.with_name(f"log-{attempt}.txt"))
     return start()
@@ -151,7 +143,6 @@ def _watch(
     child: "subprocess.Popen[bytes]",
     log: Path,
     look: Callable[[], Hashable],
-    family: "Family",
     stall_timeout: float,
     stop: Callable[[], bool],
 ) -> bool:
@@ -159,12 +150,11 @@ def _watch(
     while child.poll() is None:
         if stop():
             return False
-        family.look(child.pid)
         time.sleep(TICK)
         now, waited = look(), time.monotonic() - since
         if now != seen:
             seen, since = now, time.monotonic()
-        elif waited > stall_timeout or (waited > min(stall_timeout, LOST_PATIENCE) and _lost(log)):
+        elif waited > stall_timeout or (waited > min(stall_timeout, LOST_PATIENCE) and _said(log, LOST)):
             raise RunStopped(
                 f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to continue from "
                 f"the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
@@ -174,19 +164,56 @@ def _watch(
     return True
 
 
-def _lost(log: Path) -> bool:
-    """Whether the log tells of a failure after which verl 0.9.1 waits for ever."""
-    return bool(re.search(LOST, log.read_text(errors="replace")))
+def _said(log: Path, pattern: str) -> bool:
+    return bool(re.search(pattern, log.read_text(errors="replace")))
 
 
 def _because(log: Path) -> str:
     """What the log says about a failure, as the end of a sentence."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    for pattern, reason in REASONS:
-        if re.search(pattern, text):
-            return f": {reason}"
+    text = log.read_text(errors="replace")
     errors = re.findall(r"^(?:\S*\s)?((?:\w+\.)*\w*(?:Error|Exception): .+)$", text, re.MULTILINE)
-    return f": {errors[-1].strip().rstrip('.')}" if errors else ""
+    known = [reason for pattern, reason in REASONS.items() if re.search(pattern, text)]
+    reason = known[0] if known else errors[-1].strip().rstrip(".") if errors else ""
+    return f": {reason}" if reason else ""
+
+
+class Startup:
+    """Follows the log of one attempt from the start of its process.
+
+    Attributes:
+        seconds: of the phases that have ended. A phase whose line the log lacks is missing, its time in the next.
+        total: seconds from the start to the first answer; None before it.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self.seconds: dict[str, float] = {}
+        self.total: float | None = None
+        self._log, self._ahead = Tail(log), list(PHASES)
+        self._began = self._since = time.monotonic()
+
+    @property
+    def phase(self) -> str:
+        """What verl is doing; empty once it has answered."""
+        return self._ahead[0] if self._ahead else ""
+
+    @property
+    def waited(self) -> float:
+        """Seconds in this phase."""
+        return time.monotonic() - self._since
+
+    def look(self, answered: bool) -> list[str]:
+        """Read on. The phases that have ended since the last call."""
+        if not self._ahead:
+            return []
+        text = b"\n".join(self._log.lines())
+        ended = [name for name in self._ahead if (line := PHASES[name]) and re.search(line, text)]
+        if answered:
+            ended.append(self._ahead[-1])
+            self.total = time.monotonic() - self._began
+        for name in ended:
+            self.seconds[name], self._since = self.waited, time.monotonic()
+            del self._ahead[: self._ahead.index(name) + 1]
+        return ended
 
 
 class Family:
@@ -214,11 +241,9 @@ class Family:
             self._known |= set(marked)
             for process in marked:
                 self.look(process.pid)
-            for process in self._known:
-                _signal(process, signal.SIGTERM)
+            _signal(self._known, signal.SIGTERM)
             _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
-            for process in alive:
-                _signal(process, signal.SIGKILL)
+            _signal(alive, signal.SIGKILL)
             psutil.wait_procs(alive, timeout=TERMINATION)
             self._known = set()
 
@@ -231,9 +256,10 @@ class Family:
         return found
 
 
-def _signal(process: psutil.Process, number: signal.Signals) -> None:
-    with suppress(psutil.Error):
-        process.send_signal(number)
+def _signal(processes: "set[psutil.Process] | list[psutil.Process]", number: signal.Signals) -> None:
+    for process in processes:
+        with suppress(psutil.Error):
+            process.send_signal(number)
 
 
 def _die_with_parent() -> None:

@@ -5,7 +5,6 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,14 +21,14 @@ from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable, rollout_summary
 from rlkit.training.tracking import Trackers
 from rlkit.types import Reward, Rollout, Task
-from rlkit.verl.answers import AnswerReader
-from rlkit.verl.layout import Files
-from rlkit.verl.tail import Tail
+from rlkit.verl.answers import AnswerReader, Tail
+from rlkit.verl.settings import Files
 
 PATIENCE = 15.0  # seconds that answers of a logged step may take to show in a shared folder
 SAMPLES_KEPT = 8
 MISSING = "verl returned no answer"
 VALIDATION = ("val-core/", "val-aux/")  # verl's means over bootstraps; the store has pass@k instead
+ANSWER = ("correct", "value", "error", "tokens", "finish_reason", "response")
 
 
 class Results:
@@ -66,18 +65,16 @@ class Results:
         self.store.truncate(step)
         evaluations = self.store.info.get("evaluations", {})
         self.store.update(evaluations={k: v for k, v in evaluations.items() if int(k) <= step})
-        lines = list(read_jsonl(self.store.folder / "metrics.jsonl"))
-        if lines:
+        if lines := list(read_jsonl(self.store.folder / "metrics.jsonl")):
             self.ledger, self.step = _ledger(lines[-1]), int(lines[-1]["step"])
+        current = self.answers
         for folder in reversed(before if self.step < step else ()):
-            self.answers, current = AnswerReader(folder), self.answers
+            self.answers = AnswerReader(folder)
             self.answers.poll()
-            found = self.answers.count(step, "train")
-            if found:
+            if self.answers.count(step, "train"):
                 self._log(step, self._train(step))
-            self.answers = current
-            if found:
                 break
+        self.answers = current
 
     def poll(self, ended: bool = False) -> None:
         """Take what is there. `ended`: nothing more will come, so missing answers are not waited for.
@@ -121,8 +118,7 @@ class Results:
         c, rows = self.config, self.answers.take(step, "train")
         rollouts = _rollouts(rows, c.data.train_batch_size, c.rollout.n)
         metrics = rollout_summary(rollouts, c.rollout.n) | self.stream.exposure(step)
-        acted = [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]
-        if acted:
+        if acted := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
             metrics |= rollout_metrics(acted)
         kept, counts = comparable(rollouts, c.rollout.n, c.reward.max_error_rate, step)
         self._account(step, rollouts, [rollouts[i] for i in kept])
@@ -132,84 +128,67 @@ class Results:
     def _account(self, step: int, rollouts: list[Rollout], kept: list[Rollout]) -> None:
         """FLOPs of a step. The sampler computes a group's prompt once; verl's trainer, for every sequence."""
         c, ledger = self.config, self.ledger
-        lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
+        critic = c.algorithm.adv_estimator == "gae"
+        lengths, trained = ([(len(r.prompt_ids), len(r.response_ids)) for r in rs] for rs in (rollouts, kept))
         ledger.add("rollout", self.shape.forward(Work.of([s for s, _ in lengths[:: c.rollout.n]], lengths)))
         ledger.sequences(self.shape, sum(s for s, _ in lengths), sum(t for _, t in lengths))
         ledger.turns += sum(r.turns for r in rollouts)
         ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
-        trained = [(len(r.prompt_ids), len(r.response_ids)) for r in kept]
         work = Work.of([s for s, _ in trained], trained)
-        forward, training = self.shape.forward(work), self.shape.training(work)
+        forward = self.shape.forward(work)
         ledger.add("old_log_prob", forward)
         if c.actor.use_kl_loss or c.algorithm.use_kl_in_reward:
             ledger.add("ref", forward)
-        if c.algorithm.adv_estimator == "gae":
+        if critic:
             ledger.add("critic", forward + 3 * forward * c.critic.ppo_epochs)
-        if c.algorithm.adv_estimator != "gae" or step > c.critic.warmup_steps:
-            ledger.add("update", training * c.actor.ppo_epochs)
-            mini = c.actor.ppo_mini_batch_size or c.data.train_batch_size
-            ledger.optimizer_steps += c.actor.ppo_epochs * (c.data.train_batch_size // mini)
+        if not critic or step > c.critic.warmup_steps:
+            ledger.add("update", self.shape.training(work) * c.actor.ppo_epochs)
+            ledger.optimizer_steps += c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)
 
     def _log_samples(self, step: int, rows: list[dict[str, Any]]) -> None:
         c = self.config.trainer
-        due = step in (1, c.total_training_steps) or (c.test_freq and step % c.test_freq == 0)
-        if not due or not rows:
+        if step not in (1, c.total_training_steps) and (not c.test_freq or step % c.test_freq):
             return
         tasks = {task.id: task for task in self.stream.batch(step)}
         groups = {uid: i for i, uid in enumerate(dict.fromkeys(row["uid"] for row in rows))}
-        keep = (
-            "task_id",
-            "data_source",
-            "response",
-            "value",
-            "correct",
-            "error",
-            "finish_reason",
-            "tokens",
-            "turns",
-        )
-        self.store.log_samples(
-            step,
-            [
-                {k: row[k] for k in keep}
-                | {
-                    "group": groups[row["uid"]],
-                    "prompt": tasks[row["task_id"]].prompt[-1]["content"],
-                    "ground_truth": tasks[row["task_id"]].ground_truth,
-                }
-                for row in rows[:: max(1, len(rows) // SAMPLES_KEPT)]
-                if row["task_id"] in tasks
-            ],
-        )  # fmt: skip
+        samples = []
+        for row in rows[:: max(1, len(rows) // SAMPLES_KEPT)]:
+            if task := tasks.get(row["task_id"]):
+                said = {k: row[k] for k in ("task_id", "data_source", "turns", *ANSWER)}
+                asked = {"prompt": task.prompt[-1]["content"], "ground_truth": task.ground_truth}
+                samples.append(said | asked | {"group": groups[row["uid"]]})
+        self.store.log_samples(step, samples)
 
     def _evaluate(self, step: int) -> dict[str, float]:
         suites = self.stream.suites
         found = {(row["task_id"], row["sample"]): row for row in self.answers.take(step, "test")}
-        rows = [
-            _evaluation_row(task, k, found.get((task.id, k))) | ({"suite": suite} if suites else {})
-            for suite, tasks in [(None, self.held_out), *suites.items()]
-            for task in tasks
-            for k in range(self.config.evaluation.n)
-        ]
+        lost = {"error": MISSING, "tokens": 0, "finish_reason": "error", "response": ""}
+        rows = []
+        for suite, tasks in [(None, self.held_out), *suites.items()]:
+            for task, sample in ((task, k) for task in tasks for k in range(self.config.evaluation.n)):
+                answer = found.get((task.id, sample), lost)
+                rows.append(
+                    {"task_id": task.id, "data_source": task.data_source, "sample": sample}
+                    | {key: answer.get(key) for key in ANSWER}
+                    | ({"suite": suite} if suites else {})
+                )
         result = summarise(rows, self.config.evaluation.pass_at)
         self.store.log_evals(step, result.rows)
         if result.pass_at_1:
-            value, low, high, prompts = result.pass_at_1
-            summary = {"pass@1": value, "low": low, "high": high, "tasks": prompts}
+            summary = dict(zip(("pass@1", "low", "high", "tasks"), result.pass_at_1, strict=True))
             self.store.update(evaluations=self.store.info.get("evaluations", {}) | {str(step): summary})
         return result.metrics
 
     def _check_gap(self, data: dict[str, Any]) -> None:
         """Raises RunStopped where the config asks for a check and it fails; otherwise warns, once."""
-        gap, rollout = data.get("rollout_corr/log_ppl_abs_diff"), self.config.rollout
-        if gap is None or gap <= self.config.max_logprob_gap:
+        gap, most = data.get("rollout_corr/log_ppl_abs_diff"), self.config.max_logprob_gap
+        if gap is None or gap <= most:
             return
         sentence = (
             f"step {self.step}: vLLM's and the trainer's log-probs differ by {gap:.3g} nats a token (mean over "
-            f"sequences), more than rollout.max_logprob_gap = {self.config.max_logprob_gap:g}: the policy is not the "
-            "one that sampled."
+            f"sequences), more than rollout.max_logprob_gap = {most:g}: the policy is not the one that sampled."
         )
-        if rollout.sync_check_freq:
+        if self.config.rollout.sync_check_freq:
             raise RunStopped(sentence)
         if not self._warned:
             self._warned = True
@@ -233,25 +212,23 @@ def _rollouts(rows: list[dict[str, Any]], prompts: int, n: int) -> list[Rollout]
     groups: dict[str, list[Rollout]] = {}
     for row in rows:
         groups.setdefault(row["uid"], []).append(_rollout(row))
-    nothing = np.zeros(0, np.int64)
-    lost = Rollout(
-        Task("unknown", (), None), nothing, nothing, nothing, np.zeros(0, np.float32), "error", turns=0,
-        reward=Reward.failed(MISSING),
-    )  # fmt: skip
+    lost = _rollout({
+        "data_source": "unknown", "prompt_tokens": 0, "tokens": 0, "response_tokens": 0, "finish_reason": "error",
+        "turns": 0, "value": None, "correct": None, "error": MISSING, "parts": {},
+    })  # fmt: skip
     whole = [(group + [lost] * n)[:n] for group in groups.values()]
     return [r for group in whole + [[lost] * n] * (prompts - len(whole)) for r in group]
 
 
 def _rollout(row: dict[str, Any]) -> Rollout:
     """An answer as far as it is known here: lengths, not tokens."""
-    mask = np.zeros(row["response_tokens"], np.int64)
-    mask[: row["tokens"]] = 1
+    response = np.zeros(row["response_tokens"], np.int64)
     return Rollout(
         Task(row["data_source"], (), None),
         np.zeros(row["prompt_tokens"], np.int64),
-        np.zeros(row["response_tokens"], np.int64),
-        mask,
-        np.zeros(row["response_tokens"], np.float32),
+        response,
+        (np.arange(len(response)) < row["tokens"]).astype(np.int64),
+        np.zeros(len(response), np.float32),
         row["finish_reason"],
         turns=row["turns"],
         turn_rewards=row["parts"].get("turn_rewards"),
@@ -259,24 +236,13 @@ def _rollout(row: dict[str, Any]) -> Rollout:
     )
 
 
-def _evaluation_row(task: Task, sample: int, row: dict[str, Any] | None) -> dict[str, Any]:
-    known = row or {"error": MISSING, "tokens": 0, "finish_reason": "error", "response": ""}
-    graded = {
-        key: known.get(key) for key in ("correct", "value", "error", "tokens", "finish_reason", "response")
-    }
-    return {"task_id": task.id, "data_source": task.data_source, "sample": sample, **graded}
-
-
 def _ledger(line: dict[str, Any]) -> Ledger:
     """The ledger whose metrics a logged line holds."""
-    names = {"prompt_tokens": "tokens/prompt", "response_tokens": "tokens/response"}
-    names |= {k: f"training/{k}" for k in ("optimizer_steps", "turns", "environment_steps")}
-    ledger = Ledger(
+    counts = {"prompt_tokens": "tokens/prompt", "response_tokens": "tokens/response"}
+    counts |= {k: f"training/{k}" for k in ("optimizer_steps", "turns", "environment_steps")}
+    return Ledger(
         flops={phase: float(line.get(f"compute/{phase}_flops") or 0) for phase in PHASES},
         seconds={"step": float(line.get("compute/seconds") or 0)},
         train_6nt=float(line.get("compute/train_6nt_flops") or 0),
+        **{name: int(line.get(key) or 0) for name, key in counts.items()},
     )
-    for name, key in names.items():
-        setattr(ledger, name, int(line.get(key) or 0))
-    assert set(asdict(ledger)) == {"flops", "seconds", "train_6nt", *names}
-    return ledger
