@@ -1,12 +1,19 @@
-"""verl itself, on the CPU: two steps of GRPO by `rlkit.train`, into the run store, continued and merged."""
+"""verl itself, on the CPU: steps of GRPO by `rlkit.train`, into the run store, continued and merged."""
 
 import json
 import os
+import signal
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
 import rlkit
+from rlkit.data import TaskStream, held_out
+from rlkit.models.prompts import encode_chats
+from rlkit.models.tokenizer import byte_tokenizer
+from rlkit.results.store import read_jsonl
 from rlkit.verl import backend
 from rlkit.verl.launcher import PHASES
 
@@ -60,25 +67,54 @@ def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
     assert len(adapters) == 2 * 7 and all(p.detach().abs().max() > 0.01 for p in adapters)
 
 
-def test_verl_trains_two_steps_into_the_run_store(tmp_path, configured):
-    config = configured()
+def interrupt_after(step: int, root: Path) -> threading.Thread:
+    """Ctrl-C once a step is in the run store."""
+
+    def watch() -> None:
+        while not any(f'"step": {step},' in log.read_text() for log in root.glob("*/runs/*/metrics.jsonl")):
+            time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_run_that_was_ended_after_its_first_step_continues_into_the_run_store(tmp_path, configured):
+    config = configured(**{"trainer.total_training_steps": 3})
+    interrupt_after(1, tmp_path)
+    stopped = rlkit.train(config, root=tmp_path, progress=False)
+    assert stopped.status == "stopped" and 1 <= stopped.summary["steps"] < 3 and _ray_processes() == []
     run = rlkit.train(config, root=tmp_path, progress=False)
-    assert run.status == "finished" and run.summary["steps"] == 2
+    assert run.status == "finished" and run.summary["steps"] == 3
     table = rlkit.read(run.folder)
     wide = table[table.data_source == "all"].pivot_table(index="step", columns="metric", values="value")
-    assert list(wide.index) == [0, 1, 2]
-    assert wide["eval/pass@1"].notna().tolist() == [True, False, True]
+    assert list(wide.index) == [0, 1, 2, 3] and len(table[table.metric == "critic/score/mean"]) == 3
+    assert wide["eval/pass@1"].notna().tolist() == [True, False, False, True]
     assert (wide["reward/error_rate"].dropna() == 0).all()
     assert wide["rollout_corr/log_ppl_abs_diff"].max() < 5e-3  # vLLM and the trainer compute the same policy
-    assert wide.loc[2, "training/optimizer_steps"] == 2 and wide.loc[2, "compute/update_flops"] > 0
     assert len(rlkit.read_evals(run.folder)) == 2 * 10 * 2
+    assert (
+        wide.loc[3, "training/optimizer_steps"] == 3 and wide["compute/update_flops"].is_monotonic_increasing
+    )
+    held = held_out(config)
+    batches = [TaskStream(config, held).batch(step) for step in (1, 2, 3)]
+    ids = byte_tokenizer()
+    lengths = [len(encode_chats(ids, [list(t.prompt)])[0]) for batch in batches for t in batch]
+    assert wide.loc[3, "tokens/prompt"] == 4 * sum(lengths)  # every row once, none twice
+    seen = [
+        {row["task_id"] for log in run.folder.glob("verl/attempt-*/answers/*.jsonl") for row in read_jsonl(log)
+         if (row["step"], row["split"]) == (step, "train")}
+        for step in (1, 2, 3)
+    ]  # fmt: skip
+    assert seen == [{task.id for task in batch} for batch in batches]
     assert _ray_processes() == []
     info = json.loads((run.folder / "run.json").read_text())
     assert list(info["startup"]) == list(PHASES)
     assert info["startup_seconds"] == pytest.approx(sum(info["startup"].values()), abs=1)
     from rlkit.training.export import open_saved
 
-    assert open_saved(run.folder).facts["step"] == 2  # the merged checkpoint is one like any other
+    assert open_saved(run.folder).facts["step"] == 3  # the merged checkpoint is one like any other
     again = rlkit.train(config, root=tmp_path, progress=False)
     assert again.summary == run.summary  # finished: nothing is started
 
