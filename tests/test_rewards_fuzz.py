@@ -47,7 +47,7 @@ def graded(source: str, count: int, seed: int):
         truth = TRUTH.get(source, TRUTHS.get(source, "bca"))
     rows = [(source, response(rng), truth, info) for _ in range(count)]
     with Router(RewardConfig(num_workers=2, timeout=20)) as router:
-        return [(row[1], *future.result()) for row, future in zip(rows, router.submit(rows), strict=True)]
+        return [(row[1], *outcome) for row, outcome in zip(rows, router.submit(rows), strict=True)]
 
 
 @pytest.mark.parametrize("source", [*SOURCES, "reasoning_gym__countdown"])

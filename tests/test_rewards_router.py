@@ -30,7 +30,7 @@ import json, os, socket, time
 def say(message):
     # a message to the router that is not ours to send
     data = message.encode()
-    frame = data[:2] if message == "half" else len(data).to_bytes(4, "big") + data
+    frame = data[:2] if message == "half" else len(data).to_bytes(8, "big") + data
     for descriptor in range(3, 64):
         try:
             with socket.socket(fileno=os.dup(descriptor)) as sock:
@@ -177,12 +177,14 @@ def test_parts_without_a_json_form_become_text(custom):
     "message",
     [
         json.dumps([]),
-        json.dumps([0, 1.0, True, {}, None, 0.1]),  # of the first answer, which has one
-        json.dumps([1, 1.0, True, {}, None, 0.1]),  # of this answer, whose own comes second
-        json.dumps([2, 1.0, True, {}, None, 0.1]),
-        json.dumps([1, 1.0, True, {}, None, "x"]),
-        json.dumps([1, float("nan"), True, {}, None, 0.1]),
-        json.dumps(float("inf")),
+        json.dumps([0, 1, [1.0, True, {}, None, 0.1]]),  # of the first answer, which has one
+        json.dumps([1, 1, [1.0, True, {}, None, 0.1]]),  # of this answer, whose own comes second
+        json.dumps([2, 1, [1.0, True, {}, None, 0.1]]),
+        json.dumps([1, 1, *[[1.0, True, {}, None, 0.1]] * 3]),  # of more than there are
+        json.dumps([1, 1, [1.0, True, {}, None, "x"]]),
+        json.dumps([1, 1, [float("nan"), True, {}, None, 0.1]]),
+        json.dumps([1, float("inf")]),
+        json.dumps([1, None]),
         json.dumps(None),
         "[" * 100_000,
         "nonsense",
@@ -260,7 +262,7 @@ def test_closing_a_router_ends_what_waits_for_it(custom_file):
     call = router.submit(rows("slow", "right", "right"))
     time.sleep(0.5)
     router.close()
-    assert all(future.result()[0].error for future in call)
+    assert all(reward.error for reward, _ in call)
 
 
 def test_a_killed_fork_server_is_replaced(custom_file):

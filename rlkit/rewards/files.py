@@ -19,6 +19,7 @@ from rlkit.files import write_text
 from rlkit.rewards.grading import scorer_of
 from rlkit.rewards.pool import Router
 from rlkit.seeds import content_hash
+from rlkit.types import Reward
 
 _WINDOW = 1024  # rows that are read and graded together
 AUDIT_SECONDS = 5.0  # that an answer of the audit may take
@@ -61,11 +62,17 @@ def score_file(
     with bar, Router(config) as router, out.open("ab") as target:
         left = islice(_lines(path), done, None)
         while window := list(islice(left, _WINDOW)):
-            for line, future in zip(window, router.submit(map(_row, window)), strict=True):
-                reward, seconds = future.result()
+            rows = [*map(_row, window)]
+            outcomes = iter(router.submit(row for row in rows if not isinstance(row, str)))
+            for line, row in zip(window, rows, strict=True):
+                reward, seconds = (Reward.failed(row), 0.0) if isinstance(row, str) else next(outcomes)
                 verdicts.append((reward.correct, reward.error))
-                row = asdict(reward) | {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
-                target.write(json.dumps(row).encode() + b"\n")
+                said = asdict(reward) | {
+                    "seconds": round(seconds, 6),
+                    "id": _identity(line),
+                    "scorer": scorer,
+                }
+                target.write(json.dumps(said).encode() + b"\n")
                 target.flush()
                 bar.update()
     correct = sum(right is True for right, _ in verdicts)
@@ -181,8 +188,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
     wanted = cases()
     rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
     with Router(config) as router:
-        for case, future in zip(wanted, router.submit(rows), strict=True):
-            reward, seconds = future.result()
+        for case, (reward, seconds) in zip(wanted, router.submit(rows), strict=True):
             found = {"verdict": reward.correct, "parts": dict(reward.parts), "error": reward.error}
             result.cases.append({**case, **found, "seconds": round(seconds, 3)})
     if out is not None:

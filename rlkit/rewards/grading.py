@@ -42,6 +42,10 @@ def grade(
     settings = grading.settings
     custom = settings.custom_reward_function
     try:
+        if not isinstance(data_source, str) or not data_source:
+            return Reward.failed(f"The row's data_source is {data_source!r}, not a name.")
+        if not isinstance(response, str):
+            return Reward.failed(f"The row's response is a {type(response).__name__}, not text.")
         truth, extra = decode(ground_truth), decode(extra_info) if extra_info else {}
         if truth is None:
             return Reward.failed("The ground truth is missing.")

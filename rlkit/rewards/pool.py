@@ -11,9 +11,8 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -27,16 +26,44 @@ _LARGEST_BATCH = 64  # answers sent to a worker at once
 
 Row = tuple[str, Any, Any, Mapping[str, Any] | None]
 """data_source, response, ground_truth, extra_info"""
-Graded = Future[tuple[Reward, float]]
-"""A reward and the seconds that it took, once they are there."""
+Outcome = tuple[Reward, float]
+"""A reward and the seconds that it took."""
+
+
+class Outcomes:
+    """The outcomes of one call in the order of its rows. Iterating waits for each."""
+
+    def __init__(self) -> None:
+        self.found: list[Outcome | None] = []
+        self.changed = threading.Condition()
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __iter__(self) -> Iterator[Outcome]:
+        for index in range(len(self.found)):
+            with self.changed:
+                while (outcome := self.found[index]) is None:
+                    self.changed.wait()
+            yield outcome
 
 
 class _Job(NamedTuple):
-    row: bytes
-    future: Graded
+    row: Row
+    call: Outcomes
+    index: int
 
-    def end(self, reward: Reward, seconds: float = 0.0) -> None:
-        self.future.set_result((reward, seconds))
+
+def _settle(jobs: Sequence[_Job], outcomes: Iterable[Outcome]) -> None:
+    for job, outcome in zip(jobs, outcomes, strict=True):
+        job.call.found[job.index] = outcome
+    for call in {job.call for job in jobs}:
+        with call.changed:
+            call.changed.notify_all()
+
+
+def _fail(jobs: Sequence[_Job], reason: str) -> None:
+    _settle(jobs, [(Reward.failed(reason), 0.0)] * len(jobs))
 
 
 @lru_cache
@@ -62,8 +89,9 @@ class Router:
         self.config = config or RewardConfig()
         self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
         self._owner, self._closed = os.getpid(), False
+        self._lock = threading.Lock()  # of all below
         self._jobs: deque[_Job] = deque()
-        self._lock = threading.Lock()  # of the workers and of closing
+        self._busy = 0  # threads that are grading
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
@@ -83,15 +111,11 @@ class Router:
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
         from tqdm.auto import tqdm
 
-        futures = self.submit(rows)
-        done = as_completed(futures) if progress else ()
-        for _ in tqdm(done, total=len(futures), desc="grading", unit="answer", disable=not progress):
-            pass
-        return [future.result()[0] for future in futures]
+        shown = tqdm(self.submit(rows), desc="grading", unit="answer", disable=not progress)
+        return [reward for reward, _ in shown]
 
-    def submit(self, rows: Iterable[Row | str]) -> list[Graded]:
-        """`grade_rows` without waiting: rows are graded while the caller goes on. A text in place of a
-        row is the reason why there is none, and becomes its error.
+    def submit(self, rows: Iterable[Row]) -> Outcomes:
+        """`grade_rows` without waiting: rows are graded while the caller goes on.
 
         Raises:
             RuntimeError: the router is closed, or of another process.
@@ -101,70 +125,69 @@ class Router:
                 f"This Router was made in process {self._owner}, and process {os.getpid()} is a fork of it: make a "
                 "Router in the process that grades."
             )
-        futures: list[Graded] = []
-        left = iter(rows)
+        call, left = Outcomes(), iter(rows)
         try:
-            while part := [_job(row) for row in islice(left, _LARGEST_BATCH)]:
-                if self._closed:
-                    raise RuntimeError("This Router is closed.")
-                futures += [job.future for job in part]
-                self._jobs.extend(job for job in part if not job.future.done())
-                for _ in range(self._size):
-                    self._threads.submit(self._grade_batches)
+            while part := [*islice(left, _LARGEST_BATCH)]:
+                jobs = [_Job(row, call, len(call) + i) for i, row in enumerate(part)]
+                call.found += [None] * len(part)
+                with self._lock:
+                    if self._closed:
+                        raise RuntimeError("This Router is closed.")
+                    self._jobs.extend(jobs)
+                    while self._busy < min(self._size, len(self._jobs)):
+                        self._busy += 1
+                        self._threads.submit(self._grade_batches)
         except BaseException:  # of the iterator
-            for future in futures:
-                future.cancel()
+            with self._lock:
+                self._jobs = deque(job for job in self._jobs if job.call is not call)
             raise
-        return futures
+        return call
 
     def _grade_batches(self) -> None:
-        """The work of one thread. Batches shrink towards the end, so that all threads end at about the same time."""
+        """The work of one thread, as long as there are answers. Batches shrink towards the end, so that all threads
+        end at about the same time."""
         while True:
-            size = min(max(1, len(self._jobs) // (2 * self._size)), _LARGEST_BATCH)
-            batch: deque[_Job] = deque()
-            with suppress(IndexError):
-                while len(batch) < size:
-                    job = self._jobs.popleft()
-                    if job.future.set_running_or_notify_cancel():
-                        batch.append(job)
-            if not batch:
-                return
+            with self._lock:
+                share = max(1, len(self._jobs) // (2 * self._size))
+                batch = [self._jobs.popleft() for _ in range(min(share, _LARGEST_BATCH, len(self._jobs)))]
+                if not batch:
+                    self._busy -= 1
+                    return
             self._grade_batch(batch)
 
-    def _grade_batch(self, batch: deque[_Job]) -> None:
+    def _grade_batch(self, batch: list[_Job]) -> None:
         """A worker that is late or dies is replaced; what it has not graded is sent again."""
         deaths = 0  # of workers that were grading the first answer
         while batch:
+            batch, message = _encoded(batch)
             try:
                 worker = self._worker(new=deaths > 0)  # one that was idle may have died, too
             except (OSError, EOFError, ValueError, RuntimeError) as error:
-                for job in batch:
-                    job.end(Reward.failed(f"No grading process can be started: {error}."))
-                return
+                return _fail(batch, f"No grading process can be started: {error}.")
             try:
-                worker.send([job.row for job in batch])
+                worker.send(message, len(batch))
                 while batch:
-                    reward, seconds = worker.outcome(self.config.timeout)
-                    batch.popleft().end(reward, seconds)
-                    deaths = 0
-                if not worker.is_too_big():
+                    outcomes = worker.outcomes()
+                    deaths = 0 if outcomes else deaths
+                    _settle(batch[: len(outcomes)], outcomes)
+                    del batch[: len(outcomes)]
+                with self._lock:
                     self._idle.append(worker)
-                    return
-            except TimeoutError:
-                batch.rotate(-worker.held())
-                batch.popleft().end(Reward.of(False, killed="deadline"), self.config.timeout)
-                deaths = 0
-            except Exception:  # of any kind: a worker may send anything
-                deaths = 1 if (held := worker.held()) else deaths + 1
-                batch.rotate(-held)
-                if deaths == 2:  # the machine may have ended the first; the second time it was the answer
-                    died = Reward.failed("The grading process died while it held this answer, twice.")
-                    own = self.config.custom_reward_function is not None
-                    batch.popleft().end(
-                        died if own else Reward.of(False, killed="death"), self.config.timeout
-                    )
+                return
+            except Exception as error:  # of any kind: a worker may send anything
+                held = worker.held()
+                batch = batch[held:] + batch[:held]
+                deaths = 1 if held else deaths + 1
+                late = isinstance(error, TimeoutError)
+                if (
+                    late or deaths == 2
+                ):  # the machine may have ended the first; the second time it was the answer
+                    reward = Reward.of(False, killed="deadline" if late else "death")
+                    if not late and self.config.custom_reward_function is not None:
+                        reward = Reward.failed("The grading process died while it held this answer, twice.")
+                    _settle([batch.pop(0)], [(reward, self.config.timeout)])
                     deaths = 0
-            self._end(worker)
+                self._end(worker)
 
     def _worker(self, new: bool) -> Worker:
         """An idle worker, or a new one where there is none or it must be `new`."""
@@ -198,13 +221,13 @@ class Router:
             self._closed = True
             for worker in self._workers:
                 worker.kill()
-        self._threads.shutdown(cancel_futures=True)
+            left = [*self._jobs]
+            self._jobs.clear()
+        self._threads.shutdown()
+        _fail(left, "The router was closed.")
         for worker in self._workers:
             worker.close()
         self._workers.clear()
-        for job in self._jobs:
-            job.end(Reward.failed("The router was closed."))
-        self._jobs.clear()
 
     def __enter__(self) -> "Router":
         return self
@@ -213,21 +236,15 @@ class Router:
         self.close()
 
 
-def _job(row: Row | str) -> _Job:
-    """A row as workers expect it; one that cannot be graded has its error already."""
-    future: Graded = Future()
-    if isinstance(row, str):
-        future.set_result((Reward.failed(row), 0.0))
-        return _Job(b"", future)
+def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
+    """The answers that JSON has a form for, and it; the others become errors."""
     try:
-        data_source, response, _, _ = row
-        if not isinstance(data_source, str) or not data_source:
-            raise TypeError(f"data_source is {data_source!r}, not a name")
-        if not isinstance(response, str):
-            raise TypeError(f"response is a {type(response).__name__}, not text")
-        return _Job(encode(row), future)
+        return batch, encode([job.row for job in batch])
     except (TypeError, ValueError, RecursionError) as error:
-        return _job(f"The row cannot be sent to a worker: {error}.")
+        if len(batch) == 1:
+            _fail(batch, f"The row cannot be sent to a worker: {error}.")
+            return [], b""
+        return _encoded([job for job in batch if _encoded([job])[0]])
 
 
 @lru_cache

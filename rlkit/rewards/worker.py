@@ -4,8 +4,8 @@ The trainer itself has threads and perhaps a GPU, so it must not fork, and a pro
 second. `multiprocessing`'s fork server would run the trainer's `__main__` again in each new worker.
 
 Messages of a worker are JSON and not pickle, so that one that untrusted text has taken over can send nothing but
-values: for each answer [its number, value, correct, parts, error, seconds], and before it perhaps how many seconds to
-wait.
+values: the number of the next answer, how many seconds to wait for more, and for each answer that is graded [value,
+correct, parts, error, seconds].
 """
 
 import ctypes
@@ -16,17 +16,13 @@ import os
 import resource
 import signal
 import socket
-import struct
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections import deque
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from typing import Any
 
 import psutil
@@ -36,6 +32,7 @@ from rlkit.domains import scorers
 from rlkit.domains.grading import LOADING_SECONDS, Grading
 from rlkit.rewards.grading import NOBODY, grade, load_function
 from rlkit.sandbox import programs
+from rlkit.sandbox.inside import Channel, Lost
 from rlkit.types import Reward
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
@@ -43,8 +40,6 @@ _LARGEST = 1 << 30  # bytes of a message from a worker
 _MEMORY = 4 << 30  # bytes of address space of a worker; a greedy answer gets a MemoryError
 _RESIDENT = 1 << 30  # bytes in memory after which a worker is replaced
 _TOGETHER = 0.01  # seconds for which outcomes are collected
-_PAUSE = 5  # seconds between two parts of a message from a worker
-_READY = b"ready"
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER, _PR_SET_NO_NEW_PRIVS = 1, 36, 38
 
 _VARIABLES = {
@@ -117,10 +112,10 @@ class ForkServer:
 
 
 class Worker:
-    """A worker as the router sees it. Methods raise OSError, EOFError or ValueError where it dies or sends nonsense."""
+    """A worker as the router sees it. Methods raise OSError, Lost or ValueError where it dies or sends nonsense."""
 
     def __init__(self, server: ForkServer, config: RewardConfig) -> None:
-        self._connection, theirs = Pipe()
+        ours, theirs = socket.socketpair()
         self._begins, their_begins = os.pipe()  # a byte for each answer that the worker begins
         os.set_blocking(self._begins, False)
         try:
@@ -128,37 +123,35 @@ class Worker:
         finally:
             theirs.close()
             os.close(their_begins)
-        with socket.socket(
-            fileno=os.dup(self._connection.fileno())
-        ) as ours:  # half a message is waited for so long
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _PAUSE, 0))
-        self._begun = self._graded = 0
-        self._outcomes: deque[list[Any]] = deque()
-        self._connection.send_bytes(config.model_dump_json().encode())
+        self._timeout, self._longest = config.timeout, LOADING_SECONDS + config.total_timeout
+        self._channel = Channel(ours, time.monotonic() + LOADING_SECONDS, _LARGEST)
+        self._sent = self._begun = self._graded = 0
+        self._channel.write(config.model_dump_json().encode())
 
     def wait_until_ready(self) -> None:
         """Until it has loaded the reward function."""
-        if self._receive(LOADING_SECONDS) != _READY:
-            raise ValueError("it sent something else")
+        self.outcomes()
 
-    def send(self, rows: Sequence[bytes]) -> None:
-        """Have rows graded, each the JSON of `grade`'s arguments."""
+    def send(self, rows: bytes, count: int) -> None:
+        """Have rows graded: the JSON of a list of `grade`'s arguments."""
         self._count_begun()
-        self._connection.send_bytes(b"[" + b",".join(rows) + b"]")
+        self._channel.end = time.monotonic() + self._timeout + _GRACE
+        self._channel.write(rows)
+        self._sent += count
 
-    def outcome(self, timeout: float) -> tuple[Reward, float]:
-        """The reward of the next row and the seconds that it took. Raises TimeoutError where one is late."""
-        while not self._outcomes:
-            message = json.loads(self._receive(timeout))
-            if isinstance(message, list):
-                self._outcomes.extend(message)
-            else:
-                timeout = message
-        number, value, correct, parts, error, seconds = self._outcomes.popleft()
-        if number != self._graded:
+    def outcomes(self) -> list[tuple[Reward, float]]:
+        """The next outcomes, of none or several rows: rewards and the seconds that they took. Raises TimeoutError where
+        one is late."""
+        number, wait, *found = self._channel.receive()
+        if number != self._graded or number + len(found) > self._sent:
             raise ValueError("an outcome that was not asked for")
-        self._graded += 1
-        return Reward(value, correct, parts, error), max(0.0, seconds)
+        self._channel.end = time.monotonic() + min(wait, self._longest) + _GRACE
+        rewards = [
+            (Reward(value, right, parts, error), max(0.0, seconds))
+            for value, right, parts, error, seconds in found
+        ]
+        self._graded += len(found)
+        return rewards
 
     def held(self) -> int:
         """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
@@ -169,15 +162,6 @@ class Worker:
         with suppress(BlockingIOError):
             self._begun += len(os.read(self._begins, 1 << 16))
 
-    def _receive(self, timeout: float) -> bytes:
-        if not self._connection.poll(timeout + _GRACE):
-            raise TimeoutError("it does not answer")
-        return self._connection.recv_bytes(_LARGEST)
-
-    def is_too_big(self) -> bool:
-        """Whether it holds so much memory that it should be replaced."""
-        return psutil.Process(self._id).memory_info().rss > _RESIDENT
-
     def kill(self) -> None:
         """End it at once; from any thread."""
         self._server.kill(self._id)
@@ -185,7 +169,7 @@ class Worker:
     def close(self) -> None:
         """End it and release the connection."""
         self.kill()
-        self._connection.close()
+        self._channel.sock.close()
         os.close(self._begins)
 
 
@@ -227,8 +211,8 @@ def _forked(descriptors: Sequence[int]) -> int:
         for low, high in itertools.pairwise([2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]):
             os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
-        with suppress(EOFError, ConnectionError):
-            _serve(Connection(descriptors[0]), descriptors[1])
+        with suppress(Lost, ConnectionError):
+            _serve(Channel(socket.socket(fileno=descriptors[0]), largest=sys.maxsize), descriptors[1])
         programs.close()
         status = 0
     except BaseException:
@@ -237,10 +221,11 @@ def _forked(descriptors: Sequence[int]) -> int:
         os._exit(status)
 
 
-def _serve(connection: Connection, begins: int) -> None:
-    """Grade rows until the router closes the connection. Outcomes are sent together, at the latest after `_TOGETHER`
-    seconds and before the router has to wait longer; of the answer that is begun, `begins` gets a byte at once."""
-    config = RewardConfig.model_validate_json(connection.recv_bytes())
+def _serve(channel: Channel, begins: int) -> None:
+    """Grade rows until the router closes the connection, or too much memory is in use. Outcomes are sent together, at
+    the latest after `_TOGETHER` seconds and before the router has to wait longer; of the answer that is begun, `begins`
+    gets a byte at once."""
+    config = RewardConfig.model_validate_json(channel.read())
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
         resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
@@ -248,33 +233,36 @@ def _serve(connection: Connection, begins: int) -> None:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
         _drop_privileges()
-    connection.send_bytes(_READY)
-    outcomes: list[bytes] = []
-
-    def tell() -> None:
-        if outcomes:
-            connection.send_bytes(b"[" + b",".join(outcomes) + b"]")
-            outcomes.clear()
-
-    def announce(wait: float) -> None:
-        tell()
-        connection.send_bytes(encode(wait))
-
+    outcomes: list[list[Any]] = []
     process, number, told = os.getpid(), 0, 0.0
-    while True:
-        for row in json.loads(connection.recv_bytes()):
+
+    def tell(wait: float = config.timeout) -> None:
+        """Send the outcomes that are there, and how many seconds the next may take."""
+        nonlocal number, told
+        try:
+            message = encode([number, wait, *outcomes])
+        except Exception:  # of any kind: the parts are the scorer's
+            for outcome in outcomes:
+                outcome[2] = {str(name): _plain(value) for name, value in outcome[2].items()}
+            message = encode([number, wait, *outcomes])
+        channel.write(message)
+        number, told = number + len(outcomes), time.perf_counter()
+        outcomes.clear()
+
+    tell()
+    while psutil.Process().memory_info().rss < _RESIDENT:
+        for row in json.loads(channel.read()):
             os.write(begins, b".")
             start = time.perf_counter()
-            reward = grade(*row, grading=Grading(config, announce))
+            reward = grade(*row, grading=Grading(config, tell))
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
             end = time.perf_counter()
-            outcomes.append(_outcome(number, reward, end - start))
-            number += 1
+            outcomes.append([reward.value, reward.correct, reward.parts, reward.error, end - start])
             if end - told > _TOGETHER:
                 tell()
-                told = end
-        tell()
+        if outcomes:
+            tell()
 
 
 def _drop_privileges() -> None:
@@ -301,21 +289,16 @@ def _jsonable(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
+_ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
+
+
 def encode(value: Any) -> bytes:
     """JSON bytes; raises TypeError, ValueError or RecursionError for what JSON has no form for."""
-    return json.dumps(value, default=_jsonable, separators=(",", ":")).encode()
-
-
-def _outcome(number: int, reward: Reward, seconds: float) -> bytes:
-    """A reward as JSON; facts of a scorer that JSON has no form for become text."""
-    try:
-        return encode([number, reward.value, reward.correct, reward.parts, reward.error, seconds])
-    except Exception:  # of any kind: the facts are the scorer's
-        facts = {str(name): _plain(value) for name, value in reward.parts.items()}
-        return encode([number, reward.value, reward.correct, facts, reward.error, seconds])
+    return _ENCODER.encode(value).encode()
 
 
 def _plain(value: Any) -> Any:
+    """A value as JSON has it, else as text."""
     for form in (lambda: json.loads(encode(value)), lambda: str(value)):
         with suppress(Exception):  # of any kind: the value is the scorer's
             return form()

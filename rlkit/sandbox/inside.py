@@ -51,36 +51,47 @@ class Channel:
     """Messages, which are lists, over a socket: eight bytes with the length, then JSON.
 
     Nothing is waited for beyond `end` (of time.monotonic), however little the other side sends or takes at a time.
+    Messages have at most `largest` bytes.
     """
 
-    def __init__(self, sock: socket.socket, end: float = float("inf")) -> None:
-        self.sock, self.end = sock, end
+    def __init__(self, sock: socket.socket, end: float = float("inf"), largest: int = _LONGEST) -> None:
+        self.sock, self.end, self.largest = sock, end, largest
 
     def send(self, *message: Any) -> None:
         data = json.dumps(message).encode()
-        if len(data) > _LONGEST:
+        if len(data) > self.largest:
             raise MemoryError("a value is too big to be passed on")
+        self.write(data)
+
+    def write(self, data: bytes) -> None:
         self._limit()
         self.sock.sendall(len(data).to_bytes(8, "big") + data)
 
     def receive(self) -> list[Any]:
         """The next message. Raises Lost where none comes, TimeoutError at the end."""
         try:
-            size = int.from_bytes(self._read(8), "big")
-            message = json.loads(self._read(size)) if size <= _LONGEST else None
-        except ConnectionError:
-            raise Lost("the program ended") from None
+            message = json.loads(self.read())
         except (ValueError, RecursionError):
             message = None
         if not isinstance(message, list) or not message:
             raise Lost("the program sends no message")
         return message
 
+    def read(self) -> bytearray:
+        """The bytes of the next message."""
+        size = int.from_bytes(self._read(8), "big")
+        if size > self.largest:
+            raise Lost("the program sends no message")
+        return self._read(size)
+
     def _read(self, size: int) -> bytearray:
         data = bytearray()
         while len(data) < size:
             self._limit()
-            piece = self.sock.recv(min(size - len(data), 1 << 20))
+            try:
+                piece = self.sock.recv(min(size - len(data), 1 << 20))
+            except ConnectionError:
+                piece = b""
             if not piece:
                 raise Lost("the program ended")
             data += piece
