@@ -103,3 +103,18 @@ def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
     for kind, start in forms.items():
         answer = reference_response(sources.parse(kind).task(3), worked=False)
         assert answer is not None and answer.startswith(start)
+
+
+@pytest.mark.parametrize(
+    ("truth", "answer"),
+    [
+        ("6*7=42\n#### 42", "42"),
+        (r"\\frac{5}{4}", r"\frac{5}{4}"),
+        (r"$\boxed{7}$", "7"),
+        ("$5$", "5"),
+        (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
+    ],
+)
+def test_a_reference_answer_is_spelled_as_a_model_does(truth, answer):
+    task = Task.ask("math__x", "Give it in \\boxed{}.", truth)
+    assert reference_response(task) == rf"\boxed{{{answer}}}"

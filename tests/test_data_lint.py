@@ -87,8 +87,6 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth({"rows": []}),
         lambda k: row(k, data_source="table__hitab") | truth("  "),
         lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth("no table"),
-    ],
-    "spelling": [
         lambda k: row(k, data_source="table__hitab") | truth(f"#### town {k}"),
         lambda k: row(k, data_source="table__hitab") | truth(rf"\\frac{{a}}{{{k}}}"),
     ],
@@ -149,9 +147,7 @@ def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "spelling", "duplicate", "near_duplicate"}, (
-        "nothing else but consequences"
-    )
+    assert set(beside) <= {"self_score", "duplicate", "near_duplicate"}, "nothing else but consequences"
     assert report.exit_status == 2
 
 
@@ -246,6 +242,9 @@ def test_truths_that_a_model_spells_otherwise_and_the_grader_accepts_are_no_find
         row(1) | truth("$5$"),
         row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"),
         row(3) | truth(r"\frac{1}{2}"),
+        row(4) | truth("She has 6*7=42 nails.\n#### 42"),
+        row(5) | truth(r"\\frac{5}{4}"),
+        row(6) | truth(r"\boxed{5}"),
     ]
     assert lint_rows(tmp_path, good, score=True).findings == []
 

@@ -248,3 +248,6 @@ def test_rows_of_a_file_can_be_chosen_and_no_more_than_exist(tmp_path):
             TaskStream(too_many, held_out(too_many)).batch(step)
     with pytest.raises(UserError, match=r"There is no file"):
         held_out(config(tmp_path / "absent.parquet"))
+    (tmp_path / "none.jsonl").write_text("")
+    with pytest.raises(UserError, match=r"none.jsonl has no rows"):
+        held_out(config(tmp_path / "none.jsonl"))

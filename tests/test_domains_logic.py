@@ -33,6 +33,7 @@ GRIDS = [
     "~~~\n[[1,0],[0,2]]\n~~~",
     "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
+    tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
 ]
 NO_GRIDS = [
@@ -49,7 +50,8 @@ NO_GRIDS = [
     tag("[[1,0],[0,2]]") + tag("[[0,0],[0,2]]"), "```\n1 0\n0 2\n```\nNo:\n```\n1 0\n0 3\n```",
     tag("x") + "\n```\n1 0\n0 2\n```",
     tag("[[[1,0],[0,2]]]"), tag("[[1,0],[0,2]"), tag("[1,0,0,2]]"), tag("[[1,0][0,2]] [[3]]"), tag("１ ０\n０ ３"),
-    "```\nprint([[1,0],[0,2]])",
+    "```\nprint([[1,0],[0,2]])", tag("np.array([[1,0],[0,2]]).T"), tag("np.flip([[1,0],[0,2]])"),
+    tag("[[1,0],[0,2]].copy()"),
 ]
 
 
@@ -137,11 +139,11 @@ LISTS = [
     r"a \to b c \to d-e", r"\text{a} \rightarrow \text{b c} \rightarrow \text{d-e}", r"\left[a, b c, d-e\right]",
     "ａ, ｂ ｃ, ｄ-ｅ", "a; b c; d-e.",
     r"['\text{a}', '\text{b c}', '\text{d-e}']", "“a”, “b c”, “d-e”", r"\textbf{a, b c, d-e}",
-    r"\mathbf{\text{a, b c, d-e}}",
+    r"\mathbf{\text{a, b c, d-e}}", "a, b c and d-e", "a, b c & d-e",
 ]
 NO_LISTS = [
     "['a', 'b c'] or ['b c', 'a']", "", "['a', ['b c', 'd-e']]", "['a', 'd-e', 'b c']", "a, b c", "a, b c, d-e, f",
-    "a or b c, d-e",
+    "a or b c, d-e", "a and b c, d-e", "a, b c or d-e",
     "a, a, b c, d-e", "[a, b c, d-e], [a, d-e, b c]", "{'a', 'b c', 'd-e'}", "a b c d-e", "a, b, c, d, e",
     "[" * 20_000,
     "a" + " " * 30_000 + "b", ("a" + " " * 100) * 400, "a" + "\n" * 30_000 + "b", "-" * 40_000, "1. " * 10_000,

@@ -295,6 +295,15 @@ def test_tasks_do_not_depend_on_the_process(hash_seed):
     assert json.loads(run.stdout.splitlines()[-1]) == [sources.parse(k).task(START).id for k in KINDS]
 
 
+def test_items_whose_metadata_are_no_json_are_tasks():
+    source = sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic"})
+    for task in source.tasks(range(START, START + 60)):
+        assert json.loads(json.dumps(dict(task.extra_info))) == task.extra_info
+    assert grade(
+        task.data_source, f"<answer>{task.ground_truth}</answer>", task.ground_truth, task.extra_info
+    ).correct
+
+
 def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
     for dataset in (*REFUSED, "chain_sums"):
         with pytest.raises(UserError, match=REFUSED.get(dataset, "Did you mean 'chain_sum'")):

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,8 +23,7 @@ CHECKS = {
     "stringified": ("error", "a message list was turned into a string"),
     "control": ("warning", "the text has a control token of the tokenizer, which is read as text"),
     "overlong": ("error", "the prompt is longer than the window"),
-    "self_score": ("error", "the ground truth does not score 1 against itself"),
-    "spelling": ("error", "the ground truth is not met by itself as a model spells it"),
+    "self_score": ("error", "the ground truth, as a model spells it, does not score 1"),
     "conflict": ("error", "the same prompt has different ground truths"),
     "held_out": ("error", "the prompt, or nearly its text, is in a held-out set"),
     "leak": ("warning", "the prompt states the answer"),
@@ -39,13 +38,6 @@ _CONTROL = (
     *("<|start_header_id|>", "<|end_header_id|>", "<start_of_turn>", "<end_of_turn>"),
 )
 """Control tokens of common chat templates, looked for where no tokenizer is given."""
-_MARKS = (
-    (re.compile(r"\\boxed\s*\{\s*"), re.compile(r"\s*\}")),
-    (re.compile(r"<answer>\s*", re.IGNORECASE), re.compile(r"\s*<")),
-    (re.compile(r"\b(?:answer|solution)\s*(?:is|:|=)\s*[\"'$]?", re.IGNORECASE), re.compile(r"(?!\w|\.\w)")),
-)
-"""What stands before a stated answer, and what after it."""
-_EXAMPLE = re.compile(r"(e\.\s?g\.|for example|such as|like)[^.\n]{0,25}$", re.IGNORECASE)
 
 
 class Finding(NamedTuple):
@@ -129,9 +121,7 @@ def lint(
     report = Report([str(path) for path in files])
     checked = [row for file in report.files for row in _readable(file, report.findings, progress)]
     control = _CONTROL if tokenizer is None else control_tokens(tokenizer)
-    first: dict[str, _Row] = {}  # row of each problem
     for row in checked:
-        first.setdefault(row.task.problem, row)
         report.sources.append(row.task.data_source)
         report.findings += _alone(row, control)
         try:
@@ -143,7 +133,9 @@ def lint(
         if max_prompt_length and size > max_prompt_length:
             detail = f"{size} tokens, the window has {max_prompt_length}"
             report.findings.append(row.finding("overlong", detail))
-    report.findings += [*_repeated(checked, first), *_held_out(checked, first, held)]
+    first: dict[str, _Row] = {}  # row of each problem
+    report.findings += _repeated(checked, first)
+    report.findings += _held_out(checked, first, held)
     if score:
         report.findings += _self_scores(report, checked, progress)
     report.findings.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
@@ -154,14 +146,13 @@ def _readable(file: str, findings: list[Finding], progress: bool) -> Iterator[_R
     """The rows that are tasks; what is wrong with the others goes to the findings."""
     number, content = -1, tqdm(rows.read(file), Path(file).name, unit="row", disable=not progress)
     for number, row in enumerate(content):
-        source, prompt = str(row.get("data_source")), row.get("prompt")
         try:
             yield _Row(file, number, rows.to_task(row, "row"))
         except UserError as error:
-            check, detail = "schema", str(error).removeprefix("row: ")
+            prompt, check, detail = row.get("prompt"), "schema", str(error).removeprefix("row: ")
             if isinstance(prompt, str) and rows.is_stringified(prompt):
                 check, detail = "stringified", f"prompt is the string {prompt[:60]!r}"
-            findings.append(Finding(check, file, number, source, detail))
+            findings.append(Finding(check, file, number, str(row.get("data_source")), detail))
     if number < 0:
         findings.append(Finding("empty", file, -1, "", "no rows"))
 
@@ -186,9 +177,18 @@ def _unrouted(task: Task) -> str:
     return ""
 
 
+_MARKS = (
+    (re.compile(r"\\boxed\s*\{\s*"), re.compile(r"\s*\}")),
+    (re.compile(r"<answer>\s*", re.IGNORECASE), re.compile(r"\s*<")),
+    (re.compile(r"\b(?:answer|solution)\s*(?:is|:|=)\s*[\"'$]?", re.IGNORECASE), re.compile(r"(?!\w|\.\w)")),
+)
+"""What stands before a stated answer, and what after it."""
+_EXAMPLE = re.compile(r"(e\.\s?g\.|for example|such as|like)[^.\n]{0,25}$", re.IGNORECASE)
+
+
 def _leak(text: str, truth: Any) -> str:
-    """An answer that the prompt marks as one, or a long one that stands in it word for word; not the
-    format's example ("e.g. \\boxed{A}")."""
+    """An answer that the prompt marks as one (other than the format's example, "e.g. \\boxed{A}"), or a long one that
+    stands in it word for word."""
     if not isinstance(truth, str) or not (answer := truth.strip().lower()):
         return ""
     for mark, end in _MARKS:
@@ -200,35 +200,37 @@ def _leak(text: str, truth: Any) -> str:
     return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else ""
 
 
-def _repeated(checked: Sequence[_Row], first: Mapping[str, _Row]) -> Iterator[Finding]:
-    """Prompts that repeat an earlier one, or nearly. Where the truths of equal prompts differ, the later row's grader
-    says whether in spelling alone."""
-    differing = []
-    for row in checked:
-        if (earlier := first[row.task.problem]) is row:
-            continue
-        if earlier.task.ground_truth == row.task.ground_truth:
-            yield row.finding("duplicate", f"the same as {earlier.place(row.file)}")
-        else:
-            differing.append((row, earlier, replace(row.task, ground_truth=earlier.task.ground_truth)))
-    answers = [
-        _spelled_by_a_model(task) or reference_response(task, worked=False) or "" for *_, task in differing
+def _repeated(checked: Sequence[_Row], first: dict[str, _Row]) -> Iterator[Finding]:
+    """Prompts that repeat an earlier one, or nearly; the first row of each problem goes to `first`. Where the truths
+    of equal prompts differ, the later row's grader says whether in spelling alone."""
+    repeats = [
+        (row, earlier) for row in checked if (earlier := first.setdefault(row.task.problem, row)) is not row
     ]
-    rewards = _graded([(row.task, answer) for (row, *_), answer in zip(differing, answers, strict=True)])
-    for (row, earlier, _), reward in zip(differing, rewards, strict=True):
-        if reward.value == 1:
-            said = f"the same as {earlier.place(row.file)}, its truth spelled otherwise"
-            yield row.finding("duplicate", said)
+    answers = [
+        (
+            row.task,
+            reference_response(replace(row.task, ground_truth=earlier.task.ground_truth), worked=False) or "",
+        )
+        for row, earlier in repeats
+        if row.task.ground_truth != earlier.task.ground_truth
+    ]
+    rewards = iter(_graded(answers))
+    for row, earlier in repeats:
+        ours, theirs, place = row.task.ground_truth, earlier.task.ground_truth, earlier.place(row.file)
+        if ours == theirs:
+            yield row.finding("duplicate", f"the same as {place}")
+        elif next(rewards).value == 1:
+            yield row.finding("duplicate", f"the same as {place}, its truth spelled otherwise")
         else:
-            ours, theirs = (json.dumps(one.task.ground_truth)[:60] for one in (row, earlier))
-            yield row.finding("conflict", f"ground truth {ours}, but {theirs} in {earlier.place(row.file)}")
+            said = f"ground truth {json.dumps(ours)[:60]}, but {json.dumps(theirs)[:60]} in {place}"
+            yield row.finding("conflict", said)
     distinct = list(first.values())
     for later, near in near_duplicates([row.text for row in distinct]).items():
         row = distinct[later]
         yield row.finding("near_duplicate", f"nearly {distinct[near].place(row.file)}")
 
 
-def _held_out(checked: Sequence[_Row], first: Mapping[str, _Row], held: Sequence[_Row]) -> Iterator[Finding]:
+def _held_out(checked: Sequence[_Row], first: dict[str, _Row], held: Sequence[_Row]) -> Iterator[Finding]:
     """Prompts that are held-out ones, or nearly."""
     places = {row.task.problem: row.place() for row in held}
     for row in checked:
@@ -241,19 +243,15 @@ def _held_out(checked: Sequence[_Row], first: Mapping[str, _Row], held: Sequence
 
 
 def _self_scores(report: Report, checked: Sequence[_Row], progress: bool) -> Iterator[Finding]:
-    """Every ground truth as an answer to its own row, and as a model would spell it."""
-    given: list[tuple[str, _Row, str]] = []
-    for row in checked:
-        if _unrouted(row.task):
-            continue
-        answer, spelled = reference_response(row.task, worked=False), _spelled_by_a_model(row.task)
-        report.ungraded += answer is None
-        given += [("self_score", row, answer)] if answer is not None else []
-        given += [("spelling", row, spelled)] if spelled is not None and spelled != answer else []
-    rewards = _graded([(row.task, answer) for _, row, answer in given], progress)
-    for (check, row, answer), reward in zip(given, rewards, strict=True):
+    """Every ground truth as an answer to its own row."""
+    routed = [row for row in checked if not _unrouted(row.task)]
+    given = [(row, reference_response(row.task, worked=False)) for row in routed]
+    answers = [(row, answer) for row, answer in given if answer is not None]
+    report.ungraded = len(given) - len(answers)
+    rewards = _graded([(row.task, answer) for row, answer in answers], progress)
+    for (row, answer), reward in zip(answers, rewards, strict=True):
         if reward.value != 1:
-            yield row.finding(check, (reward.error or f"{answer!r} scores {reward.value:g}")[:200])
+            yield row.finding("self_score", (reward.error or f"{answer!r} scores {reward.value:g}")[:200])
 
 
 def _graded(answers: Sequence[tuple[Task, str]], progress: bool = False) -> list[Reward]:
@@ -264,27 +262,3 @@ def _graded(answers: Sequence[tuple[Task, str]], progress: bool = False) -> list
         return []
     with Router(RewardConfig()) as router:
         return router.grade(answers, progress=progress)
-
-
-_LINES = re.compile(r"\\begin\{([a-z]*matrix|array|cases|aligned?)\}.*?\\end\{\1\}", re.DOTALL)
-_DOUBLED = re.compile(r"\\\\(?=[A-Za-z{}%$,;!()\[\]])")
-_BOX = re.compile(r"\s*(?:\\\(|\$)?\s*\\boxed\s*\{(.*)\}\s*(?:\\\)|\$)?\s*", re.DOTALL)
-
-
-def _spelled_by_a_model(task: Task) -> str | None:
-    """The ground truth in a box as a model spells it, where the row spells it otherwise; None elsewhere.
-
-    Rows have doubled backslashes (apart from those that end a line of a matrix), GSM8K's whole answer column, dollar
-    signs around, or a box of their own.
-    """
-    truth = task.ground_truth
-    if not isinstance(truth, str) or "\\boxed" not in task.prompt[-1]["content"]:
-        return None
-    text = truth.rpartition("####")[2].strip()
-    if not _LINES.search(text):
-        text = _DOUBLED.sub(lambda _: "\\", text)
-    if match := _BOX.fullmatch(text):
-        text = match.group(1)
-    if len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]:
-        text = text[1:-1].strip()
-    return None if text == truth else reference_response(replace(task, ground_truth=text), worked=False)

@@ -1,6 +1,7 @@
 """A run's data as files in the order of the mixture, and right answers as responses for supervised rows."""
 
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,15 +15,12 @@ from rlkit.errors import UserError
 from rlkit.files import replacing
 from rlkit.types import Task
 
-_TAGGED = ("simulation__arcagi", "simulation__barc", "logic__", "reasoning_gym")
-
 
 def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict[str, int]:
     """Write the parquet files `train`, `test` (held-out tasks and suites) and, with `data.sft_ratio`, `sft`.
 
     `train` has the rows of all steps, step after step: read it without shuffling. `sft` has the set-aside part of
-    `data.train_max_samples` unique tasks (or as many as the ratio makes of the steps' tasks), with worked solutions
-    where the source has them.
+    `data.train_max_samples` unique tasks (or as many as the ratio makes of the steps' tasks).
 
     Returns:
         The number of rows of each file.
@@ -49,11 +47,10 @@ def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict
 
 
 def write_sft(path: Path, tasks: Sequence[Task]) -> int:
-    """Chat rows (`messages`) that end with a right answer; tasks without one are an error."""
+    """Chat rows (`messages`) that end with a right answer; a task without one is a UserError."""
     chats = []
     for task in tasks:
-        response = reference_response(task)
-        if response is None:
+        if (response := reference_response(task)) is None:
             raise UserError(
                 f"A task of {task.data_source} (id {task.id}) has no reference solution to train on: "
                 "leave this source out of the supervised part, or add extra_info.solution."
@@ -65,9 +62,12 @@ def write_sft(path: Path, tasks: Sequence[Task]) -> int:
     return len(chats)
 
 
+_TAGGED = ("simulation__arcagi", "simulation__barc", "logic__", "reasoning_gym")
+
+
 def reference_response(task: Task, worked: bool = True) -> str | None:
     """A right answer in the format that the prompt asks for: the worked solution where the source has one, else the
-    bare answer. None where the ground truth is no answer (tests of a program without a reference solution)."""
+    ground truth as a model spells it. None for tests of a program without a reference solution."""
     info, truth = task.extra_info, task.ground_truth
     if task.ability == "codegen" or task.data_source.startswith("codegen"):
         code = info.get("reference") or info.get("solution")
@@ -82,4 +82,16 @@ def reference_response(task: Task, worked: bool = True) -> str | None:
         return f"```json\n{{{text}}}\n```"
     if "<answer>" in prompt and task.data_source.startswith(_TAGGED):
         return f"<answer> {text} </answer>"
-    return rf"\boxed{{{text}}}" if "\\boxed" in prompt else text
+    return rf"\boxed{{{_as_spelled(text)}}}" if "\\boxed" in prompt else text
+
+
+def _as_spelled(truth: str) -> str:
+    """A truth without doubled backslashes (apart from those that end a line of a matrix), the reasoning of GSM8K's
+    answer column, a box of its own, and dollar signs around."""
+    text = truth.rpartition("####")[2].strip()
+    if "\\begin{" not in text:
+        text = re.sub(r"\\\\(?=[A-Za-z{}%$,;!()\[\]])", r"\\", text)
+    if match := re.fullmatch(r"(?:\\\(|\$)?\s*\\boxed\s*\{(.*)\}\s*(?:\\\)|\$)?", text, re.DOTALL):
+        text = match[1]
+    dollars = len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]
+    return text[1:-1].strip() if dollars else text

@@ -38,7 +38,9 @@ class File(Source):
 
     def total(self) -> int:
         _versions[self.path] = version(self.path)
-        return len(self._chosen())
+        if not (count := len(self._chosen())):
+            raise UserError(f"{self.path} has no rows: make it again, or leave it out.")
+        return count
 
     def check(self) -> None:
         self.total()

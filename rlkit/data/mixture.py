@@ -48,10 +48,10 @@ class Schedule:
         total = step * self.batch
         if self.order == "stages":
             ends = [start - 1 for start, _ in self.stages[1:]] + [step]
-            parts = [
-                apportion(max(0, min(end, step) - start + 1) * self.batch, weights)
-                for (start, weights), end in zip(self.stages, ends, strict=True)
+            lasting = [
+                max(0, min(end, step) - start + 1) for (start, _), end in zip(self.stages, ends, strict=True)
             ]
+            parts = [apportion(n * self.batch, w) for n, (_, w) in zip(lasting, self.stages, strict=True)]
             return np.sum(parts, axis=0)
         if self.order == "sequential" and total <= self.totals.sum():
             before = np.cumsum(self.totals) - self.totals
@@ -59,14 +59,36 @@ class Schedule:
         return apportion(total, self.weights)
 
 
+Allowed = Callable[[Sequence[Task]], list[bool]]
+"""Whether each of some tasks may be used."""
+
+
+def draw(
+    source: Source, indices: Iterator[int], count: int, known: set[str], allowed: Allowed, endless: bool
+) -> list[tuple[int, Task]]:
+    """Up to `count` tasks at the next indices, each with its index, that are allowed and whose problems are not in
+    `known`, to which they are added. It ends where the indices do; an endless source ends after MAX_REFUSED others."""
+    found: list[tuple[int, Task]] = []
+    refused = 0
+    while len(found) < count and (refused <= MAX_REFUSED or not endless):
+        if not (some := list(islice(indices, min(count - len(found), AT_ONCE)))):
+            break
+        tasks = source.tasks(some)
+        for index, task, good in zip(some, tasks, allowed(tasks), strict=True):
+            refused += 1
+            if good and task.problem not in known:
+                known.add(task.problem)
+                found.append((index, task))
+                refused = 0
+    return found
+
+
 class Supply:
     """Tasks of one source by ordinal 0, 1, …; beyond `limit` unique tasks they repeat in a new order.
 
     Args:
-        source: where tasks come from.
         label: the source's name in messages.
         seed: the run's seed.
-        allowed: whether each of some tasks may be trained on.
         limit: unique tasks; None is as many as a file has, or without end, and then chance repeats of a small space
             stay.
         difficulty: field of extra_info that a curriculum sorts by, descending with a leading "-"; needs a limit.
@@ -77,14 +99,13 @@ class Supply:
         source: Source,
         label: str,
         seed: int,
-        allowed: Callable[[Sequence[Task]], list[bool]],
+        allowed: Allowed,
         limit: int | None = None,
         difficulty: str = "",
     ) -> None:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
-        self._first = HELD_OUT_INDICES + seed * SEED_STRIDE
-        self._rows = source.total()
+        self._first, self._rows = HELD_OUT_INDICES + seed * SEED_STRIDE, source.total()
         self._indices: Iterator[int] = counting(self._first)
         if self._rows is not None:
             self._indices = iter(generator("rows", seed, label).permutation(self._rows).tolist())
@@ -96,14 +117,15 @@ class Supply:
             self._fill(self._rows)
             self.limit = len(self._pool)
             if not self._pool:
-                raise self._exhausted()
+                raise self._exhausted(1)
 
     def tasks(self, start: int, count: int) -> list[Task]:
         """The tasks at these places of the source's own sequence."""
         if self.limit is None:
             return self._fresh(start, count)
         self._fill(min(start + count, self.limit))
-        return self.source.tasks([self._index(ordinal) for ordinal in range(start, start + count)])
+        places = (divmod(ordinal, self.limit) for ordinal in range(start, start + count))
+        return self.source.tasks([self._pass(epoch)[place] for epoch, place in places])
 
     def _fresh(self, start: int, count: int) -> list[Task]:
         places = range(self._first + start, self._first + start + count)
@@ -115,14 +137,12 @@ class Supply:
             drawn = self.source.tasks([place + attempt * RETRY_STRIDE for place in left])
             found = zip(left, drawn, self.allowed(drawn), strict=True)
             tasks |= {place: task for place, task, allowed in found if allowed}
-        raise self._exhausted()
-
-    def _index(self, ordinal: int) -> int:
-        epoch, place = divmod(ordinal, self.limit or 1)
-        return self._pool[place] if epoch == 0 and not self.difficulty else self._pass(epoch)[place]
+        raise self._exhausted("endless ones")
 
     def _pass(self, epoch: int) -> list[int]:
-        """Indices of one pass over the pool: shuffled, and in a curriculum sorted by difficulty."""
+        """Indices of one pass over the pool: shuffled from the second on, in a curriculum sorted by difficulty."""
+        if epoch == 0 and not self.difficulty:
+            return self._pool
         if epoch not in self._passes:
             self._fill(self.limit or 0)
             order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
@@ -134,22 +154,13 @@ class Supply:
 
     def _fill(self, count: int) -> None:
         """Extend the pool to `count` distinct allowed problems, or to all there are."""
-        refused = 0
-        while len(self._pool) < count and (refused <= MAX_REFUSED or self._rows is not None):
-            indices = list(islice(self._indices, min(count - len(self._pool), AT_ONCE)))
-            if not indices:
-                break
-            tasks = self.source.tasks(indices)
-            for index, task, allowed in zip(indices, tasks, self.allowed(tasks), strict=True):
-                refused += 1
-                if allowed and task.problem not in self._problems:
-                    refused = 0
-                    self._problems.add(task.problem)
-                    self._pool.append(index)
-                    if self.difficulty:
-                        self._difficulties[index] = self._difficulty_of(task)
+        missing, endless = count - len(self._pool), self._rows is None
+        for index, task in draw(self.source, self._indices, missing, self._problems, self.allowed, endless):
+            self._pool.append(index)
+            if self.difficulty:
+                self._difficulties[index] = self._difficulty_of(task)
         if self.limit is not None and len(self._pool) < count:
-            raise self._exhausted()
+            raise self._exhausted(self.limit)
 
     def _difficulty_of(self, task: Task) -> float:
         name = self.difficulty.removeprefix("-")
@@ -162,8 +173,7 @@ class Supply:
             )
         return -value if self.difficulty.startswith("-") else value
 
-    def _exhausted(self) -> UserError:
-        asked = "endless ones" if self.limit is None else str(self.limit)
+    def _exhausted(self, asked: int | str) -> UserError:
         return UserError(
             f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are asked for; "
             "the others repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or "

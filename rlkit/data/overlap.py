@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-_TOKEN = re.compile(r"\d+|[^\W\d_]+|[^\w\s]|_")
 ALIKE = 0.7
 """Least share of n-grams that near-duplicates have in common, and that a copy has of a held-out text."""
 LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
@@ -34,18 +33,17 @@ def copies(texts: Sequence[str], held_out: Sequence[str]) -> dict[int, tuple[int
     """Of each text that has most n-grams of a held-out text, and all its numbers in their order, the nearest such text
     and the share."""
     own, sizes = _own_ngrams([*texts, *held_out], 5)
-    mine, theirs, sizes = own[: len(texts)], own[len(texts) :], sizes[len(texts) :]
-    totals = theirs.sum(axis=1)
-    numbers, asked = _numbers(texts), _numbers(held_out)
-    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes)  # others are mostly template
+    mine, theirs = own[: len(texts)], own[len(texts) :]
+    totals, numbers, asked = theirs.sum(axis=1), _numbers(texts), _numbers(held_out)
+    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes[len(texts) :])
     found: dict[int, tuple[int, float]] = {}
     for text, other, shared in _shared(mine, theirs):
         share = shared / totals[other]
         alike = comparable[other] & (share >= ALIKE)
-        for much, a, b in sorted(
-            zip(-share[alike], text[alike].tolist(), other[alike].tolist(), strict=True)
-        ):
-            if a not in found and _within(asked[b], numbers[a]):
+        nearest = zip(-share[alike], text[alike].tolist(), other[alike].tolist(), strict=True)
+        for much, a, b in sorted(nearest):
+            rest = iter(numbers[a])
+            if a not in found and all(number in rest for number in asked[b]):
                 found[a] = b, float(-much)
     return found
 
@@ -57,7 +55,7 @@ def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
 
     grams = []
     for text in texts:
-        words = _TOKEN.findall(text.lower())
+        words = re.findall(r"\d+|[^\W\d_]+|[^\w\s]|_", text.lower())
         starts = range(max(len(words) - n + 1, bool(words)))
         hashed = {zlib.crc32(" ".join(words[k : k + n]).encode()) for k in starts}
         grams.append(np.fromiter(hashed, np.uint32, len(hashed)))
@@ -79,9 +77,3 @@ def _shared(left: Any, right: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.
 
 def _numbers(texts: Sequence[str]) -> list[list[str]]:
     return [re.findall(r"\d+", text) for text in texts]
-
-
-def _within(part: Sequence[str], whole: Sequence[str]) -> bool:
-    """Whether `part` is `whole` with some elements left out."""
-    rest = iter(whole)
-    return all(value in rest for value in part)

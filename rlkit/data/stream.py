@@ -5,54 +5,44 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
-from itertools import islice
+from itertools import compress
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.mixture import AT_ONCE, MAX_REFUSED, Schedule, Supply, apportion, on_sft_side
+from rlkit.data.mixture import AT_ONCE, Schedule, Supply, apportion, draw, on_sft_side
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.models.shapes import at_hand
 from rlkit.seeds import content_hash, generator
 from rlkit.types import ENVIRONMENT, Task
 
-Side = Literal["rl", "sft"]
-
 
 def held_out(config: RunConfig) -> list[Task]:
-    """`evaluation.size` distinct problems, spread evenly over the sources, the same for every run of a study.
-
-    They depend on the sources' options and on `evaluation.seed`, not on the run's seed, on weights or on D.
+    """`evaluation.size` distinct problems, spread evenly over the sources, the same for every run of a study: they
+    depend on the sources' options and on `evaluation.seed` alone.
 
     Raises:
         UserError: a source has fewer distinct problems than its part of the set.
     """
     sources = config.evaluation.sources or config.data.train
     parts = apportion(config.evaluation.size, [1.0] * len(sources))
-    chosen: dict[str, Task] = {}
-    for source, label, part in zip(sources, labels(sources), parts, strict=True):
-        before, wanted, refused = len(chosen), len(chosen) + int(part), 0
+    chosen: list[Task] = []
+    problems: set[str] = set()
+    for source, label, part in zip(sources, labels(sources), parts.tolist(), strict=True):
         rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
-        indices = (
-            iter(partial(rng.integers, HELD_OUT_INDICES), None)
-            if size is None
-            else iter(rng.permutation(size))
-        )
-        while refused <= MAX_REFUSED and (some := list(islice(indices, wanted - len(chosen)))):
-            tasks = source.tasks([int(k) for k in some])
-            for task, long in zip(tasks, too_long(config, tasks), strict=True):
-                refused += 1
-                if task.problem not in chosen and not long:
-                    chosen[task.problem], refused = task, 0
-        if len(chosen) < wanted:
+        endless = map(int, iter(partial(rng.integers, HELD_OUT_INDICES), None))
+        indices = endless if size is None else iter(rng.permutation(size).tolist())
+        found = draw(source, indices, part, problems, partial(_fitting, config), size is None)
+        if len(found) < part:
             raise UserError(
-                f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(chosen) - before} "
+                f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(found)} "
                 "distinct ones: lower evaluation.size or widen the source's options."
             )
-    return list(chosen.values())
+        chosen += [task for _, task in found]
+    return chosen
 
 
 def suites(config: RunConfig) -> dict[str, list[Task]]:
@@ -77,9 +67,12 @@ def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
                 "evaluation.size of them."
             )
         distinct = list({task.problem: task for task in suite.tasks(range(size))}.values())
-        tasks = [task for task, long in zip(distinct, too_long(config, distinct), strict=True) if not long]
+        tasks = list(compress(distinct, _fitting(config, distinct)))
         if not tasks:
-            raise UserError(f"evaluation.suites has {name}, which has no task.")
+            raise UserError(
+                f"evaluation.suites has {name}, which has no task of at most data.max_prompt_length "
+                f"({config.data.max_prompt_length}) tokens."
+            )
         found[name] = tasks, len(distinct) - len(tasks)
     return found
 
@@ -96,7 +89,6 @@ class TaskStream:
     `batch(step)` is a pure function of config and step: a resumed run continues with the next row without any state.
 
     Args:
-        config: sources, weights, order, D and sizes.
         held_out: tasks whose problems must never be trained on, besides those of `evaluation.suites`.
         side: "rl", or "sft" for the part that `data.sft_ratio` sets aside.
 
@@ -107,7 +99,9 @@ class TaskStream:
         UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
     """
 
-    def __init__(self, config: RunConfig, held_out: Iterable[Task], side: Side = "rl") -> None:
+    def __init__(
+        self, config: RunConfig, held_out: Iterable[Task], side: Literal["rl", "sft"] = "rl"
+    ) -> None:
         self.config, self._side = config, side
         self.sources: tuple[Source, ...] = config.data.train
         self.labels = labels(self.sources)
@@ -138,15 +132,15 @@ class TaskStream:
         return self._drawn(np.zeros_like(counts), counts, "first", self.config.seed, self._side, count)
 
     def _drawn(self, before: np.ndarray, counts: np.ndarray, *order: Any) -> list[Task]:
-        """The tasks after the first (sources,) `before`, (sources,) `counts` of each, in an order of this name."""
+        """(sources,) `counts` tasks after the first (sources,) `before` of each, in an order of this name."""
         tasks = []
         for i, (start, count) in enumerate(zip(before, counts, strict=True)):
             tasks += self._supply(i).tasks(int(start), int(count)) if count else []
         return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
 
     def exposure(self, step: int) -> dict[str, float]:
-        """Tasks shown up to a step, of each source: all of them (`data/tasks/<source>`), and from its first task on,
-        where their number is limited, the unique ones and passes over them."""
+        """Tasks of each source shown up to a step (`data/tasks/<source>`); where their number is limited, also the
+        unique ones (`data/unique/…`) and passes over them (`data/epochs/…`)."""
         metrics: dict[str, float] = {}
         for label, shown, limit in zip(self.labels, self._schedule.until(step), self._limits, strict=True):
             metrics[f"data/tasks/{label}"] = float(shown)
@@ -191,8 +185,10 @@ class TaskStream:
         if total:
             supervised = round(total * data.sft_ratio)
             return apportion(supervised if self._side == "sft" else total - supervised, self.weights).tolist()
-        counts, sorted_ = self._schedule.totals.tolist(), data.order == "curriculum"
-        return [n if sorted_ and endless else None for n, endless in zip(counts, self._endless, strict=True)]
+        if data.order != "curriculum":
+            return [None] * len(self.sources)
+        totals = zip(self._schedule.totals.tolist(), self._endless, strict=True)
+        return [total if endless else None for total, endless in totals]
 
     def _check_epochs(self) -> None:
         most, steps = self.config.data.max_epochs, self.config.trainer.total_training_steps
@@ -221,12 +217,12 @@ class TaskStream:
     def _allowed(self, i: int, tasks: Sequence[Task]) -> list[bool]:
         """Whether each task of source i may be trained on, on this side."""
         allowed = []
-        for task, long in zip(tasks, too_long(self.config, tasks), strict=True):
+        for task, fits in zip(tasks, _fitting(self.config, tasks), strict=True):
             new = task.problem not in self._forbidden
-            self._overlong[self.labels[i]] += long and new
+            self._overlong[self.labels[i]] += new and not fits
             # a generator's problem has one truth; a file may ask one under several
             side = on_sft_side(task.id if self._endless[i] else task.problem, self.config.data.sft_ratio)
-            allowed.append(new and not long and side == (self._side == "sft"))
+            allowed.append(new and fits and side == (self._side == "sft"))
         return allowed
 
 
@@ -271,11 +267,11 @@ def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
     return tokenizer, {}
 
 
-def too_long(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
-    """Which of the tasks `data.filter_overlong_prompts` leaves out."""
+def _fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
+    """Which of the tasks `data.filter_overlong_prompts` keeps."""
     if not config.data.filter_overlong_prompts:
-        return [False] * len(tasks)
-    return [tokens > config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
+        return [True] * len(tasks)
+    return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
 
 
 def countable(config: RunConfig) -> RunConfig:

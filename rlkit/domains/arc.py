@@ -126,7 +126,10 @@ def read(text: str) -> list[list[int]] | None:
         return None
     text = re.sub(r"\\(?:left|right)(?=[\[\]])|\\(?:begin|end)\{[a-z]?matrix\}", "", text)
     if "[" in text:
-        body = text[text.find("[") : text.rfind("]") + 1]
+        first, last = text.find("["), text.rfind("]") + 1
+        body = text[first:last]
+        if re.search(r"(?<!array)(?<=\w)\($", text[:first]) or re.match(r"\)*\.(?:T\b|\w+\()", text[last:]):
+            return None  # code that would make another grid of it
         if not re.fullmatch(r"\[\0+\]|\0\0+", re.sub(r"[\s,]", "", _ROW.sub("\0", body))):
             return None
         rows = [re.split(r"[\s,]+", row.strip(" \t\n,")) for row in _ROW.findall(body)]

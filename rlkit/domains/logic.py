@@ -224,8 +224,8 @@ def names(text: str) -> list[str] | None:
     if re.search(r"[\[\]{}]", text):
         return None
     parts = [part.strip() for part in _SEPARATOR.split(text) if part.strip()]
-    if len(parts) > 2:
-        parts[-1] = re.sub(r"^and\s+", "", parts[-1])
+    if len(parts) > 1:  # a, b and c
+        parts[-1:] = filter(None, re.split(r"(?:^|\s+)(?:and|\\?&)\s+", parts[-1], maxsplit=1))
     return [_name(re.sub(r"^(?:\d+[.):]|[-*•])\s+", "", part)) for part in parts] or None
 
 

@@ -58,7 +58,7 @@ class ReasoningGym(Source):
         items = _items(self.dataset, self.level, options, index if listed else 0)
         item = items[0 if listed else index]
         question = item["question"].strip() + "\nGive the final answer in <answer> </answer> tags."
-        entry = {"answer": item["answer"], "metadata": json.loads(json.dumps(item["metadata"]))}
+        entry = {"answer": item["answer"], "metadata": json.loads(json.dumps(item["metadata"], default=str))}
         info = {"index": index, "difficulty": self.level or 0, "entry": entry}
         ability = ABILITY.get(items.category, "logic")
         source = f"reasoning_gym__{self.dataset}"
