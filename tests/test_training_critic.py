@@ -68,7 +68,7 @@ def test_values_are_those_of_a_separate_critic_with_the_same_adapter():
     policy = tiny.adapted()
     shared = moved(Critic(policy, config(), Ledger()))
     alone = Critic(tiny.adapted(), config(), Ledger())
-    alone.load(shared.trained())
+    alone.load_trained_state(shared.trained_state())
     assert values(shared).abs().max() > 0.1
     torch.testing.assert_close(values(shared), values(alone), rtol=0, atol=0)
     with torch.no_grad():

@@ -37,7 +37,6 @@ OTHER_NAMES = {
     "dapo": " DAPO's wider upper clip and token-level loss are 'grpo' with actor.clip_ratio_high and "
     "actor.loss_agg_mode token-mean.",
 }
-DEFAULTS = ("grpo", "vanilla")  # verl has these, and nothing of them is refused
 ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl"}
 """Losses whose denominators are the mini-batch's own, so that sequences of zero advantage need not be computed."""
 
@@ -58,7 +57,7 @@ def check(config: RunConfig) -> None:
     Raises UserError naming the field, the value and the fix.
     """
     estimator, mode, actor = config.algorithm.adv_estimator, config.actor.policy_loss.loss_mode, config.actor
-    if (estimator, mode) == DEFAULTS:
+    if (estimator, mode) == ("grpo", "vanilla"):  # verl has these, and nothing of them is refused
         return
     estimators = {str(getattr(k, "value", k)) for k in core().ADV_ESTIMATOR_REGISTRY}
     for field, name, known in (
@@ -93,9 +92,12 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
 
     a, mask = config.algorithm, batch.mask.float()
     by_std = a.norm_adv_by_std_in_grpo and not a.norm_adv_by_std_in_batch
-    estimator = core().get_adv_estimator_fn(a.adv_estimator)
+    estimator = grpo if a.adv_estimator == "grpo" else core().get_adv_estimator_fn(a.adv_estimator)
     named = inspect.signature(estimator).parameters
     takes_all = any(p.kind is p.VAR_KEYWORD for p in named.values())
+    settings = AlgoConfig(
+        gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=by_std
+    )
     inputs = {
         "token_level_rewards": bootstrapped(batch, a.gamma) if a.needs.critic else batch.rewards,
         "response_mask": mask,
@@ -104,9 +106,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         "gamma": a.gamma,
         "lam": a.lam,
         "index": np.asarray(batch.group),
-        "config": AlgoConfig(
-            gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=by_std
-        ),
+        "config": settings,
         "norm_adv_by_std_in_grpo": by_std,
         "reward_baselines": batch.baselines,
         "sum_pi_squared": batch.sum_pi_squared,
@@ -121,6 +121,22 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         each = (result * mask).sum(-1) / mask.sum(-1).clamp(min=1)  # (B,), alike on all tokens of a sequence
         result = result / (each[mask.any(-1)].std() + 1e-6)
     return result, returns
+
+
+def grpo(
+    token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, norm_adv_by_std_in_grpo: bool
+) -> tuple[Tensor, Tensor]:
+    """verl's `grpo` to the last bit (its `grpo_vectorized` is not), groups of one size together: verl's loop over 512
+    sequences takes 13 ms."""
+    scores, (_, group, sizes) = token_level_rewards.sum(-1), np.unique(index, False, True, True)
+    order, starts = np.argsort(group, kind="stable"), np.cumsum(sizes) - sizes
+    for size in np.unique(sizes):
+        rows = torch.from_numpy(order[starts[sizes == size][:, None] + np.arange(size)])  # (groups, size)
+        each = scores[rows]
+        mean, std = (each.mean(-1, True), each.std(-1, keepdim=True)) if size > 1 else (0.0, 1.0)
+        scores[rows] = (each - mean) / (std + 1e-6) if norm_adv_by_std_in_grpo else each - mean
+    result = scores[:, None] * response_mask
+    return result, result
 
 
 def bootstrapped(batch: Batch, gamma: float) -> Tensor:

@@ -186,11 +186,12 @@ def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Ite
             yield torch.isin(batch.prompt_index, chosen).nonzero()[:, 0]
 
 
-def advantage_summary(batch: Batch) -> dict[str, float]:
-    """Mean, largest and smallest advantage of the sampled tokens."""
+def advantage_summary(batch: Batch) -> dict[str, Tensor]:
+    """Mean reward of a sequence; mean, largest and smallest advantage of the sampled tokens."""
     assert batch.advantages is not None
     sampled = batch.advantages[batch.mask > 0]
-    return {f"critic/advantages/{k}": float(getattr(sampled, k)()) for k in ("mean", "max", "min")}
+    extremes = {f"critic/advantages/{k}": getattr(sampled, k)() for k in ("mean", "max", "min")}
+    return {"critic/rewards/mean": batch.rewards.sum(-1).mean()} | extremes
 
 
 def rollout_summary(rollouts: Sequence[Rollout], n: int) -> dict[str, float]:

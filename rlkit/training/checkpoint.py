@@ -16,6 +16,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+from peft import load_peft_weights, set_peft_model_state_dict
+from safetensors.torch import load_file
+
 from rlkit.files import replacing
 from rlkit.results.progress import checkpoint_steps
 
@@ -73,8 +77,6 @@ def problem(folder: Path) -> str | None:
 
 def write(folder: Path, policy: Any, state: Mapping[str, Any]) -> None:
     """A policy as a Hugging Face (or peft adapter) folder, and everything else that a run goes on from."""
-    import torch
-
     policy.model.save_pretrained(folder / "model")
     policy.tokenizer.save_pretrained(folder / "model")
     torch.save(dict(state), folder / "state.pt")
@@ -82,16 +84,10 @@ def write(folder: Path, policy: Any, state: Mapping[str, Any]) -> None:
 
 def load(folder: Path, policy: Any) -> dict[str, Any]:
     """Give a policy the weights that `write` saved; returns the state that was saved with them."""
-    import torch
-
     model, device = policy.model, str(policy.device)
     if hasattr(model, "peft_config"):
-        from peft import load_peft_weights, set_peft_model_state_dict
-
         set_peft_model_state_dict(model, load_peft_weights(str(folder / "model"), device=device))
     else:
-        from safetensors.torch import load_file
-
         weights = load_file(folder / "model" / "model.safetensors", device=device)
         missing, unexpected = model.load_state_dict(weights, strict=False)
         if unexpected or not set(missing) <= set(getattr(model, "_tied_weights_keys", None) or {}):

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -104,45 +105,33 @@ def warn_of_defaults(config: RunConfig) -> None:
 
 def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
     """(kind, sentence) of everything in a step's metrics that a person should look at."""
-    cut, gap = metrics.get("response_length/clip_ratio", 0), metrics.get("policy/logprob_gap", 0)
+    m = defaultdict[str, float](float, metrics)
+    cut, broken, gap = (
+        m[k] for k in ("response_length/clip_ratio", "reward/grader_exceptions", "policy/logprob_gap")
+    )
+    late = next(
+        (name for name in ("reward/killed", "reward/timeouts") if m[name] > UNDECIDED), "reward/killed"
+    )
     scale, bound = metrics.get("actor/loss_scale"), config.max_logprob_gap
-    if cut > CLIPPED:
-        yield (
-            "cut",
+    told = {
+        "cut": (cut > CLIPPED,
             f"{cut:.0%} of the responses were cut at data.max_response_length = {config.data.max_response_length}: "
-            "raise it, or the policy learns from cut answers.",
-        )
-    if late := [name for name in ("reward/killed", "reward/timeouts") if metrics.get(name, 0) > UNDECIDED]:
-        yield (
-            "undecided verdicts",
-            f"{metrics[late[0]]:.0%} of the answers are wrong because grading them took too long or broke down "
-            f"({late[0]}): raise reward.timeout, or lower reward.num_workers on a busy machine.",
-        )
-    if metrics.get("reward/grader_exceptions", 0) > 0:
-        yield (
-            "grader exceptions",
-            f"A scorer raised an exception on {metrics['reward/grader_exceptions']:.1%} of the answers, and they count "
-            "as wrong: `rlkit score` shows it in their parts.",
-        )
-    if metrics.get("group/zero_variance") == 1.0 and config.rollout.n > 1:
-        yield (
-            "equal rewards",
-            "Every group got equal rewards, so there is nothing to learn from: change the difficulty.",
-        )
-    if scale is None and not math.isfinite(metrics.get("actor/grad_norm", 0.0)):
-        yield (
-            "gradient",
-            "The gradient is not finite, and the step was skipped: lower actor.optim.lr, or look at the rewards.",
-        )
-    if scale is not None and scale < 1:
-        yield (
-            "overflow",
-            f"Gradients overflow in float16 even at actor/loss_scale = {scale:g}, and those steps are skipped: "
-            "use model.dtype bfloat16.",
-        )
-    if not metrics.get("rollout/lag") and not gap <= bound:  # a NaN is no agreement
-        yield (
-            "gap",
+            "raise it, or the policy learns from cut answers."),
+        "undecided verdicts": (m[late] > UNDECIDED,
+            f"{m[late]:.0%} of the answers are wrong because grading them took too long or broke down ({late}): "
+            "raise reward.timeout, or lower reward.num_workers on a busy machine."),
+        "grader exceptions": (broken > 0,
+            f"A scorer raised an exception on {broken:.1%} of the answers, and they count as wrong: `rlkit score` "
+            "shows it in their parts."),
+        "equal rewards": (m["group/zero_variance"] == 1 and config.rollout.n > 1,
+            "Every group got equal rewards, so there is nothing to learn from: change the difficulty."),
+        "gradient": (scale is None and not math.isfinite(m["actor/grad_norm"]),
+            "The gradient is not finite, and the step was skipped: lower actor.optim.lr, or look at the rewards."),
+        "overflow": (scale is not None and scale < 1,
+            f"Gradients overflow in float16 even at actor/loss_scale = {scale or 0:g}, and those steps are skipped: "
+            "use model.dtype bfloat16."),
+        "gap": (not m["rollout/lag"] and not gap <= bound,  # a NaN is no agreement
             f"The sampler's and the trainer's log-probs differ by {gap:.3g} nats a token, more than "
-            f"rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled.",
-        )
+            f"rollout.max_logprob_gap = {bound:g}: the policy is not the one that sampled."),
+    }  # fmt: skip
+    yield from ((kind, sentence) for kind, (wrong, sentence) in told.items() if wrong)

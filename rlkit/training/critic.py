@@ -46,30 +46,31 @@ class Critic(nn.Module):
 
     def predict(self, rows: Rows) -> Tensor:
         """(b, t) values; zero where there is no token."""
-        return rows.unpacked(self.head(rows.states(self.learner.decoder).float())[:, 0])
+        return rows.layout.padded(self.head(rows.states(self.learner.decoder).float())[:, 0])
 
     def values(self, batch: Batch) -> Tensor:
         """(B, T) values of a batch."""
         return self.learner.padded(batch, self.predict, "critic")
 
-    def update(self, batch: Batch, step: int) -> dict[str, float]:
-        """Fit the values to `batch.returns`, in the mini-batches of the policy's update."""
+    def update(self, batch: Batch, step: int) -> dict[str, Any]:
+        """Fit the values to `batch.returns`, in the mini-batches of the policy's update; returns metrics, some of them
+        still on the device."""
         assert batch.returns is not None and batch.values is not None
-        losses, steps, norm, rate = 0.0, 0, torch.zeros(()), 0.0
-        for rows in mini_batches(batch, self.config, step, self.config.critic.ppo_epochs):
-            losses += sum(map(float, self.learner.accumulate(batch, rows, self._loss_of(batch, rows))))
+        minis = list(mini_batches(batch, self.config, step, self.config.critic.ppo_epochs))
+        losses, norm, rate = list[Tensor](), torch.zeros(()), 0.0
+        for rows in minis:
+            losses += self.learner.accumulate(batch, rows, self._loss_of(batch, rows))
             norm, rate = self.learner.stepper.step()
-            steps += 1
         sampled = batch.mask > 0
         returns, values = batch.returns[sampled], batch.values[sampled]
-        residual = float((returns - values).var(unbiased=False))
-        variance = float(returns.var(unbiased=False))
+        residual, variance = (returns - values).var(unbiased=False), returns.var(unbiased=False)
+        residual, variance, *each = torch.stack([residual, variance, *losses]).tolist()
         return {
-            "critic/vf_loss": losses / steps,
-            "critic/grad_norm": float(norm),
+            "critic/vf_loss": sum(each) / len(minis),
+            "critic/grad_norm": norm,
             "critic/lr": rate,
-            "critic/values/mean": float(values.mean()),
-            "critic/returns/mean": float(returns.mean()),
+            "critic/values/mean": values.mean(),
+            "critic/returns/mean": returns.mean(),
             "critic/vf_explained_var": 1 - residual / variance if variance > 0 else float("nan"),
         }
 
@@ -89,14 +90,19 @@ class Critic(nn.Module):
         return loss
 
     def trained(self) -> dict[str, Tensor]:
-        """The weights that train, by name: what a checkpoint holds."""
+        """The weights that train, by name."""
         return {name: p for name, p in self.named_parameters() if p.requires_grad}
 
+    def trained_state(self) -> dict[str, Any]:
+        """What a checkpoint holds: the weights that train, and their optimizer."""
+        return {"weights": self.trained(), "stepper": self.learner.stepper.state_dict()}
+
     @torch.no_grad()
-    def load(self, weights: dict[str, Tensor]) -> None:
-        """Take over the weights that `trained` gave."""
+    def load_trained_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `trained_state` gave."""
         for name, parameter in self.trained().items():
-            parameter.copy_(weights[name])
+            parameter.copy_(state["weights"][name])
+        self.learner.stepper.load_state_dict(state["stepper"])
 
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:

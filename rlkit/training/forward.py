@@ -69,16 +69,11 @@ class Rows:
         """(N, d) the states from which the response tokens are predicted."""
         return decoder.states(self.prompt_ids, self.response_ids, self.layout)
 
-    def unpacked(self, values: Tensor) -> Tensor:
-        """Values (N,) in the order of `states` as (b, t), zero where there is no token."""
-        return self.layout.padded(values)
-
     def work(self) -> Work:
         """Token counts of a forward pass over these rows, those that are not counted left out."""
         prompts, index, lengths = self.prompt_mask.sum(-1).tolist(), self.index, self.present.sum(-1)
         if self.counted is not None:
-            chosen = self.counted[:, 0] > 0
-            index, lengths = index[chosen], lengths[chosen]
+            index, lengths = index[self.counted[:, 0] > 0], lengths[self.counted[:, 0] > 0]
         of = index.tolist()
         used = [prompts[i] for i in sorted(set(of))]
         return Work.of(used, [(prompts[i], t) for i, t in zip(of, lengths.tolist(), strict=True)])

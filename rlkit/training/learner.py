@@ -39,9 +39,7 @@ class Passes:
             if full and not whole:
                 ends, total = [*ends, i], 0
             total += length
-        for start, end in pairwise([*ends, len(rows)]):
-            if end > start:
-                yield Rows.of(batch, rows[start:end])
+        return (Rows.of(batch, rows[a:b]) for a, b in pairwise([*ends, len(rows)]) if b > a)
 
 
 class Learner:
@@ -64,22 +62,16 @@ class Learner:
 
     @classmethod
     def of(
-        cls,
-        module: nn.Module,
-        decoder: Decoder,
-        shape: Shape,
-        config: RunConfig,
-        section: Actor | Critic,
-        ledger: Ledger,
-        phase: str,
-    ) -> "Learner":
+        cls, module: nn.Module, decoder: Decoder, shape: Shape, config: RunConfig, section: Actor | Critic,
+        ledger: Ledger, phase: str,
+    ) -> "Learner":  # fmt: skip
         """The learner of a run's policy or critic, whose `section` of the config it is."""
         actor = config.actor
         minis = section.ppo_epochs * actor.mini_batches(config.data.train_batch_size)
+        steps = config.trainer.total_training_steps * minis
         stepper = Stepper(
-            module, section.optim, shape.non_embedding, config.trainer.total_training_steps * minis,
-            config.model.dtype, actor.optimizer_offload,
-        )  # fmt: skip
+            module, section.optim, shape.non_embedding, steps, config.model.dtype, actor.optimizer_offload
+        )
         passes = Passes(actor.ppo_micro_batch_size, actor.pass_tokens(decoder.device.type == "cuda"))
         return cls(decoder, stepper, shape, passes, ledger, phase)
 
@@ -126,14 +118,9 @@ class Learner:
         return result
 
     def accumulate(
-        self,
-        batch: Batch,
-        rows: Tensor,
-        loss: Callable[[Rows], tuple[Tensor, Any]],
-        *,
-        needed: Tensor | None = None,
-        whole: bool = False,
-    ) -> list[Any]:
+        self, batch: Batch, rows: Tensor, loss: Callable[[Rows], tuple[Tensor, Any]], *,
+        needed: Tensor | None = None, whole: bool = False,
+    ) -> list[Any]:  # fmt: skip
         """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`.
 
         Args:
@@ -174,15 +161,9 @@ class SupervisedTrainer(Learner):
     a policy's trainable weights; `dtype` and `checkpointing` are of the passes."""
 
     def __init__(
-        self,
-        policy: Policy,
-        optim: Optimizer,
-        steps: int,
-        passes: Passes,
-        *,
-        dtype: str = "float32",
+        self, policy: Policy, optim: Optimizer, steps: int, passes: Passes, *, dtype: str = "float32",
         checkpointing: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         shape = Shape.of(policy.model)
         decoder = Decoder(policy.model, checkpointing=checkpointing)
         stepper = Stepper(policy.model, optim, shape.non_embedding, steps, dtype)
@@ -207,7 +188,7 @@ class SupervisedTrainer(Learner):
             return value, value.detach()
 
         rows = torch.arange(len(batch), device=batch.mask.device)
-        value = sum(map(float, self.accumulate(batch, rows, loss)))
+        value = sum(torch.stack(self.accumulate(batch, rows, loss)).tolist())
         self.stepper.step()
         return value
 

@@ -12,7 +12,7 @@ from rlkit.training.batches import advantage_summary, batch_of, mini_batches
 from rlkit.training.interrupt import Interrupt
 from rlkit.training.run import TrainingRun
 from rlkit.training.sampling import collect
-from rlkit.training.update import Learning, averaged
+from rlkit.training.update import Learning, summary
 from rlkit.types import Batch, Rollout
 
 
@@ -67,12 +67,11 @@ def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
     batch.rewards, told = learning.rewards_less_kl(batch)
     batch.sum_pi_squared = learning.sum_pi_squared(batch)
     batch.advantages, batch.returns = algorithms.advantages(batch, c)
-    told |= {"critic/rewards/mean": float(batch.rewards.sum(-1).mean())} | advantage_summary(batch)
+    told |= advantage_summary(batch)
     if critic:
         told |= critic.update(batch, step)
-        if step <= c.critic.warmup_steps:
-            return told
-    for rows in mini_batches(batch, c, step, c.actor.ppo_epochs):
-        passes += learning.accumulate(batch, rows)
-        steps.append(learning.step())
-    return told | averaged(passes, steps)
+    if not critic or step > c.critic.warmup_steps:
+        for rows in mini_batches(batch, c, step, c.actor.ppo_epochs):
+            passes += learning.accumulate(batch, rows)
+            steps.append(learning.step())
+    return summary(told, passes, steps)

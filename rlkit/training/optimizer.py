@@ -28,9 +28,8 @@ def schedule(config: Optimizer, step: int, total: int) -> float:
 
 
 class Stepper:
-    """One optimizer over a model's trainable parameters: scale the rate, clip, step, zero. A gradient that is not
-    finite is dropped, as in verl. Gradients of float16 passes would vanish below 6e-8: the loss is scaled up before the
-    backward pass, and the scale halved after a step whose gradients overflow (arXiv 1710.03740).
+    """AdamW over a model's trainable parameters. A gradient that is not finite is dropped, as in verl. Those of float16
+    passes would vanish below 6e-8: the loss is scaled up, and the scale halved after an overflow (arXiv 1710.03740).
 
     Args:
         parameters: N for the learning-rate rule.
@@ -64,8 +63,7 @@ class Stepper:
         self.scaler.scale(loss).backward()
 
     def step(self) -> tuple[torch.Tensor, float]:
-        """Apply the accumulated gradients; returns the gradient norm before clipping, still on the device, and the
-        learning rate."""
+        """Apply the gradients; returns their norm before clipping, still on the device, and the learning rate."""
         for parameter in self.parameters:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)  # Adam's moments decay all the same
@@ -99,8 +97,8 @@ class Stepper:
                 parameter.grad = parameter.grad.clone()
 
     def state_dict(self) -> dict:
-        scale = {"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {}
-        return {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count, **scale}
+        state = {"optimizer": self.optimizer.state_dict(), "step_count": self.step_count}
+        return state | ({"scaler": self.scaler.state_dict()} if self.scaler.is_enabled() else {})
 
     def load_state_dict(self, state: dict) -> None:
         self.optimizer.load_state_dict(state["optimizer"])
@@ -126,20 +124,16 @@ class HostMoments:
 
     def put_away(self) -> None:
         """Copy the moments to the host and give their memory on the device back to torch's allocator."""
+        pinned = torch.cuda.is_available()
         for parameter, name, moment in self._moments():
             if (parameter, name) not in self._host:
-                pinned = torch.cuda.is_available()
                 self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
             host = self._host[parameter, name]
             self.optimizer.state[parameter][name] = host.copy_(moment, non_blocking=True)
-        if torch.cuda.is_available():
+        if pinned:
             torch.cuda.synchronize()  # before anything else takes the memory that is copied from
 
     def _moments(self) -> list[tuple[torch.Tensor, str, torch.Tensor]]:
         """(parameter, name, moment) of everything that is as large as its parameter."""
-        states = [
-            (p, name, value) for p, state in self.optimizer.state.items() for name, value in state.items()
-        ]
-        return [
-            (p, name, value) for p, name, value in states if isinstance(value, torch.Tensor) and value.dim()
-        ]
+        states = [(p, name, v) for p, state in self.optimizer.state.items() for name, v in state.items()]
+        return [(p, name, v) for p, name, v in states if isinstance(v, torch.Tensor) and v.dim()]

@@ -93,18 +93,16 @@ class TrainingRun:
             micro_batch_tokens=None if actor.passes.size else actor.passes.tokens, phase="",
         )  # fmt: skip
         self.warn(isolation(config.reward), "scorer")
-        counts = ", ".join(f"{count:,} of {name}" for name, count in self.stream.left_out().items())
-        self.warn(
-            counts and "data.filter_overlong_prompts left out prompts of more than "
-            f"{config.data.max_prompt_length} tokens: {counts}.", "overlong",
-        )  # fmt: skip
+        if left_out := ", ".join(f"{n:,} of {name}" for name, n in self.stream.left_out().items()):
+            longest = (
+                f"data.filter_overlong_prompts left out prompts of more than {config.data.max_prompt_length}"
+            )
+            self.warn(f"{longest} tokens: {left_out}.", "overlong")
 
     def _warm_start(self) -> WarmStarted | None:
         """The run's warm start, whose steps are told in run.json and on a bar while it is made."""
-        what = f"warm start {self.config.model.path}"
-        with tqdm(
-            desc=what, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=not self.progress
-        ) as bar:
+        name, hidden = f"warm start {self.config.model.path}", not self.progress
+        with tqdm(desc=name, unit="step", dynamic_ncols=True, leave=False, delay=0.1, disable=hidden) as bar:
 
             def show(step: int, steps: int, loss: float) -> None:
                 self.store.update(phase=f"warm start {step}/{steps}")
@@ -151,46 +149,48 @@ class TrainingRun:
                 f"trainer.resume_mode is 'disable', but {root} has a checkpoint of step {found}: use auto to continue "
                 "it, another study or seed for a new run, or delete the folder."
             )
-        require_space(self.store.folder, self._checkpoint_bytes() * (trainer.max_actor_ckpt_to_keep + 1))
+        trained = [p for p in self.policy.model.parameters() if p.requires_grad]
+        trained += self.learning.critic.trained().values() if self.learning.critic else []
+        size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
+        require_space(self.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
         if found is not None:
             self._load(checkpoint.folder_of(root, found))
         elif trainer.resume_from_path is not None:
             self._fork(Path(trainer.resume_from_path))
         self.store.truncate(self.step or -1)
         if self.progress and not self.finished:
-            self.bar = tqdm(
-                total=trainer.total_training_steps, initial=self.step, desc=self.config.id, unit="step",
-                dynamic_ncols=True,
-            )  # fmt: skip
+            total, name = trainer.total_training_steps, self.config.id
+            self.bar = tqdm(total=total, initial=self.step, desc=name, unit="step", dynamic_ncols=True)
 
     def _fork(self, folder: Path) -> None:
         """Go on from a checkpoint of another run, whose steps until then become this run's."""
-        parent, steps = folder.parents[1], self.config.trainer.total_training_steps
+        parent, steps, key = (
+            folder.parents[1],
+            self.config.trainer.total_training_steps,
+            "trainer.resume_from_path is",
+        )
         if (wrong := checkpoint.problem(folder)) is not None:
             raise UserError(
-                f"trainer.resume_from_path is {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
+                f"{key} {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
                 "outputs/<study>/runs/<id>/checkpoints/."
             )
         if (step := int(folder.name.removeprefix("step_"))) >= steps:
             raise UserError(
-                f"trainer.resume_from_path is a checkpoint of step {step}, and trainer.total_training_steps is "
-                f"{steps}: raise it."
+                f"{key} a checkpoint of step {step}, and trainer.total_training_steps is {steps}: raise it."
             )
         try:
             self._load(folder)
         except (RuntimeError, ValueError, KeyError, TypeError, FileNotFoundError) as error:
             raise UserError(
-                f"trainer.resume_from_path is {str(folder)!r}, a checkpoint of another model, adapter or critic: only "
-                f"other keys can change ({str(error).splitlines()[0]})."
+                f"{key} {str(folder)!r}, a checkpoint of another model, adapter or critic: only other keys can change "
+                f"({str(error).splitlines()[0]})."
             ) from error
         for name in (*LOGS, "evals.parquet"):
             if (parent / name).is_file():
                 shutil.copyfile(parent / name, self.store.folder / name)
-        before = read_json(parent / "run.json").get("evaluations", {})
-        self.store.update(
-            parent={"run": parent.name, "step": step},
-            evaluations={k: v for k, v in before.items() if int(k) <= step},
-        )
+        evaluations = read_json(parent / "run.json").get("evaluations", {})
+        evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
+        self.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
 
     def _load(self, folder: Path) -> None:
         saved = checkpoint.load(folder, self.policy)
@@ -201,17 +201,6 @@ class TrainingRun:
         self.feed.load_state_dict(saved.get("feed", {"drawn": batches * self.config.data.train_batch_size}))
         self.stale = True
 
-    def _state(self) -> dict[str, Any]:
-        """What a checkpoint holds beside the policy's weights."""
-        books = {"step": self.step, "ledger": self.ledger.state_dict(), "evaluated": self.evaluated}
-        return books | {"feed": self.feed.state_dict()} | self.learning.state_dict()
-
-    def _checkpoint_bytes(self) -> int:
-        """Bytes of a checkpoint, estimated: trained weights of policy and critic with two moments each."""
-        models = [m for m in (self.policy.model, self.learning.critic) if m is not None]
-        sizes = [p.numel() * p.element_size() for m in models for p in m.parameters() if p.requires_grad]
-        return 3 * sum(sizes) + 1_000_000
-
     def save(self) -> None:
         """Write a checkpoint of this step."""
         root, keep = self.store.checkpoints, self.config.trainer.max_actor_ckpt_to_keep
@@ -219,7 +208,9 @@ class TrainingRun:
             checkpoint.save(root, self.step, self._write, keep)
 
     def _write(self, folder: Path) -> None:
-        checkpoint.write(folder, self.policy, self._state())
+        books = {"step": self.step, "ledger": self.ledger.state_dict(), "evaluated": self.evaluated}
+        state = books | {"feed": self.feed.state_dict()} | self.learning.state_dict()
+        checkpoint.write(folder, self.policy, state)
 
     def _save_last_whole_step(self) -> None:
         """A checkpoint of the step before the one that failed, where that has not moved weights yet."""
@@ -325,17 +316,17 @@ class TrainingRun:
             )  # fmt: skip
         self.store.log_evals(self.step, result.rows)
         self.metrics |= result.metrics
-        watched = {trainer.early_stop.metric, trainer.keep_best} - {None}
-        self.evaluated[self.step] = {
-            m: v for m, v in result.metrics.items() if m in watched and not math.isnan(v)
-        }
-        if self._best(trainer.keep_best) == self.step:
-            checkpoint.save(self.store.folder / BEST, self.step, self._write, keep=1)
         known = {k: v for k, v in self.store.info.get("evaluations", {}).items() if int(k) <= self.step}
         if result.pass_at_1:
             value, low, high, prompts = result.pass_at_1
             known[str(self.step)] = {"pass@1": value, "low": low, "high": high, "tasks": prompts}
         self.store.update(evaluations=known)
+        watched = {
+            m: result.metrics.get(m, math.nan) for m in (trainer.early_stop.metric, trainer.keep_best) if m
+        }
+        self.evaluated[self.step] = {m: value for m, value in watched.items() if not math.isnan(value)}
+        if self._best(trainer.keep_best) == self.step:
+            checkpoint.save(self.store.folder / BEST, self.step, self._write, keep=1)
         if self.step == 0:
             self._log()
 

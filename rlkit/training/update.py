@@ -2,9 +2,9 @@
 `loop.learn` calls in order."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -22,28 +22,30 @@ from rlkit.training.forward import CapturedPasses, Rows, token_logprobs
 from rlkit.training.learner import Learner
 from rlkit.types import Batch
 
-
-class Measured(NamedTuple):
-    """Numbers of one pass: its sampled tokens, means over them, and its shares of the mini-batch's losses."""
-
-    tokens: float
-    means: dict[str, float]
-    shares: dict[str, float]
+SUMS = {"actor/entropy", "actor/kl_ref", "policy/logprob_gap"}  # over the tokens of a pass
+SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
 
 
-def averaged(passes: Sequence[Measured], steps: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Metrics of an update: means over the tokens of its passes and over its optimizer steps, and losses."""
-    sums, weights = defaultdict[str, float](float), defaultdict[str, float](float)
-    weighted = [(p.means, p.tokens) for p in passes] + [(step, 1.0) for step in steps]
-    for means, weight in weighted:
-        for name, value in means.items():
-            sums[name] += float(value) * weight
-            weights[name] += weight
-    for measured in passes:
-        for name, share in measured.shares.items():
-            sums[name] += share
-            weights[name] = max(1, len(steps))
-    return {name: total / weights[name] for name, total in sums.items() if weights[name]}
+def read(*numbers: Mapping[str, Any]) -> list[dict[str, float]]:
+    """Dicts of scalars as floats: those on a device are read at once, so that a GPU is waited for once."""
+    tensors = [value for each in numbers for value in each.values() if isinstance(value, Tensor)]
+    values = iter(torch.stack(tensors).tolist() if tensors else ())
+    return [{k: next(values) if isinstance(v, Tensor) else float(v) for k, v in d.items()} for d in numbers]
+
+
+def summary(
+    told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
+) -> dict[str, float]:
+    """Metrics of an update: those already `told`, losses, and means over tokens and over optimizer steps."""
+    known, *numbers = read(told, *passes, *steps)
+    totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
+    for each in numbers:
+        tokens = each.pop("tokens", 1.0)  # an optimizer step counts once
+        for name, value in each.items():
+            mean = value / max(tokens, 1.0) if name in SUMS else value
+            totals[name] += value if name in SHARES else mean * tokens
+            weights[name] = max(1, len(steps)) if name in SHARES else weights[name] + tokens
+    return known | {name: total / weights[name] for name, total in totals.items() if weights[name]}
 
 
 class Learning:
@@ -113,13 +115,11 @@ class Learning:
         decoder, temperature = self.actor.decoder, self.config.rollout.temperature
 
         def squares(part: Rows) -> Tensor:
-            return part.unpacked(
-                squared_probabilities(part.states(decoder), decoder.head_weight, temperature)
-            )
+            states = part.states(decoder)
+            return part.layout.padded(squared_probabilities(states, decoder.head_weight, temperature))
 
-        if not self.config.algorithm.needs.sum_pi_squared:
-            return None
-        return self.actor.padded(batch, squares, "old_log_prob")
+        wanted = self.config.algorithm.needs.sum_pi_squared
+        return self.actor.padded(batch, squares, "old_log_prob") if wanted else None
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the
@@ -134,8 +134,8 @@ class Learning:
         metrics = {"actor/reward_kl_penalty": mean, "actor/reward_kl_penalty_coeff": coefficient}
         return batch.rewards - coefficient * kl, metrics
 
-    def accumulate(self, batch: Batch, rows: Tensor) -> list[Measured]:
-        """Form the policy's gradient of a mini-batch, the `rows` of the batch."""
+    def accumulate(self, batch: Batch, rows: Tensor) -> list[dict[str, Any]]:
+        """Form the policy's gradient of a mini-batch, the `rows` of the batch; returns numbers of each pass."""
         actor, dropout = self.config.actor, bool(self.config.model.lora_dropout)
         scale = algorithms.denominators(batch.mask[rows], actor, self.config.data.max_response_length)
         weights = torch.ones_like(batch.mask[:, :1])
@@ -143,13 +143,13 @@ class Learning:
             weights[rows] = algorithms.prompt_weights(batch.mask[rows], batch.prompt_index[rows])
         if dropout:  # all that a mode changes here; setting it visits every module
             self.model.train()
-        measured = self.actor.accumulate(
+        numbers = self.actor.accumulate(
             batch, rows, lambda part: self._loss(batch, part, scale, weights),
             needed=self._needed(batch, rows), whole=actor.policy_loss.loss_mode in algorithms.UNSPLITTABLE,
         )  # fmt: skip
         if dropout:
             self.model.eval()
-        return measured
+        return numbers
 
     def step(self) -> dict[str, Any]:
         """An optimizer step of the policy; the gradient's norm, on its device, and the learning rate."""
@@ -169,9 +169,12 @@ class Learning:
 
     def _loss(
         self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor
-    ) -> tuple[Tensor, Measured]:
-        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; `weights` (B, 1) of the
-        tokens of each sequence."""
+    ) -> tuple[Tensor, dict[str, Any]]:
+        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; and its numbers.
+
+        Args:
+            weights: (B, 1) of the tokens of each sequence.
+        """
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
         if part.counted is not None and self.actor.captured is not None:
@@ -182,12 +185,12 @@ class Learning:
             logprobs, entropy = token_logprobs(self.actor.decoder, part, c.rollout.temperature, bonus)
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
         assert batch.advantages is not None
-        loss, means = algorithms.policy_loss(
+        loss, numbers = algorithms.policy_loss(
             actor, c.rollout.n, scale, log_prob=logprobs, old_log_prob=old,
             advantages=part.cut(batch.advantages) * weight, response_mask=mask,
             rollout_is_weights=algorithms.importance_weights(old, sampled, mask, c.algorithm.rollout_correction),
         )  # fmt: skip
-        shares = {"actor/pg_loss": float(loss.detach())}
+        numbers |= {"tokens": mask.sum(), "actor/pg_loss": loss.detach()}
         if actor.entropy_coeff:
             loss = loss - actor.entropy_coeff * algorithms.aggregate(actor, scale, entropy * weight, mask)
         by_token = {"actor/entropy": entropy.detach(), "policy/logprob_gap": (old - sampled).abs()}
@@ -197,30 +200,22 @@ class Learning:
             if actor.use_kl_loss:
                 kl = algorithms.kl(actor.kl_loss_type, logprobs, ref) * weight
                 kl = algorithms.aggregate(actor, scale, kl, mask)
-                shares["actor/kl_loss"] = float(kl.detach())
+                numbers["actor/kl_loss"] = kl.detach()
                 loss = loss + actor.kl_loss_coef * kl
-        tokens = float(mask.sum())
-        own = {name: float((values * mask).sum()) / max(tokens, 1.0) for name, values in by_token.items()}
-        return loss, Measured(tokens, means | own, shares)
+        return loss, numbers | {name: (values * mask).sum() for name, values in by_token.items()}
 
     @property
     def optimizer_steps(self) -> int:
         """Steps that the policy's and the critic's optimizer have taken."""
-        critic = self.critic.learner.stepper.step_count if self.critic else 0
-        return self.actor.stepper.step_count + critic
+        return self.actor.stepper.step_count + (self.critic.learner.stepper.step_count if self.critic else 0)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds beside the policy's weights: optimizers, KL coefficient, critic."""
         policy = {"actor": self.actor.stepper.state_dict(), "kl_coef": float(self.kl.value)}
-        critic = self.critic and {
-            "weights": self.critic.trained(),
-            "stepper": self.critic.learner.stepper.state_dict(),
-        }
-        return {"updater": policy, "critic": critic}
+        return {"updater": policy, "critic": self.critic and self.critic.trained_state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.actor.stepper.load_state_dict(state["updater"]["actor"])
         self.kl.value = state["updater"]["kl_coef"]
         if self.critic is not None:
-            self.critic.load(state["critic"]["weights"])
-            self.critic.learner.stepper.load_state_dict(state["critic"]["stepper"])
+            self.critic.load_trained_state(state["critic"])
