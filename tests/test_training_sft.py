@@ -201,3 +201,14 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
 
     (losses, there), (others, here) = run(False), run(True)
     assert losses == others and equal(there, here)
+
+
+def test_a_start_trained_on_a_gpu_is_another_than_one_of_the_cpu(monkeypatch):
+    on_cpu = warm_start.place(config())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    changes = [
+        dict(trainer__device=device, trainer__tf32=tf32) for device in ("auto", "cuda") for tf32 in (0, 1)
+    ]
+    places = {warm_start.place(config(**dotted)) for dotted in changes}
+    assert len(places) == 2 and on_cpu not in places
+    assert warm_start.place(config()) == on_cpu  # trainer.device is cpu

@@ -117,15 +117,15 @@ def estimate(config: RunConfig, device: str = "here", lengths: Lengths | None = 
     return Estimate(step, steps, evaluation, evaluations, start, flops, lengths)
 
 
-def estimate_warm_start(config: RunConfig) -> tuple[float, float] | None:
-    """(FLOPs, seconds) of a ladder model's warm start, which is made on the CPU. None where the shape is not known."""
+def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float, float] | None:
+    """(FLOPs, seconds) of a ladder model's warm start on `device`. None where the shape is not known."""
     w = config.model.warm_start
     changes = {
         "model": {"lora_rank": 0, "dtype": "float32"}, "data": {"train_batch_size": w.batch_size},
         "rollout": {"n": 1}, "actor": {"ppo_mini_batch_size": 0, "ppo_epochs": 1},
     }  # fmt: skip
     sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
-    found = estimate(config.model_copy(update=sections), "cpu")
+    found = estimate(config.model_copy(update=sections), device)
     if found is None:
         return None
     return w.steps * found.step.update_flops, w.steps * (found.step.phases["update"] + HOST * w.batch_size)

@@ -1,7 +1,7 @@
 """Warm starts: supervised steps on worked answers before reinforcement learning.
 
 `fixed` stands in for a ladder model's pretraining, with the same tokens for every size; `sft` trains any model. Both
-are deterministic on a CPU, go on where they were interrupted, and are cached by content.
+train on the run's device, are deterministic on a CPU, go on where they were interrupted, and are cached by content.
 """
 
 import errno
@@ -133,6 +133,8 @@ def cache_key(config: RunConfig) -> str:
         stream = TaskStream(supervised(config, 0), held, side="sft")
         model = {k: v for k, v in content["model"].items() if k not in ("path", "warm_start")}
         parts += [model, content["data"], content_hashes(stream, held), _files(Path(config.model.path))]
+    if config.trainer.device != "cpu" and torch.cuda.is_available():  # whose last bits are others
+        parts.append(["cuda", config.trainer.tf32])
     return content_hash([VERSION, *parts, [t.id for t in held]], 12)
 
 
@@ -179,7 +181,7 @@ def _trained(
     """The trained policy, from where `partial` says that an earlier call was, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
     model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
-    device = device_of(config) if sft else "cpu"
+    device = device_of(config)
     policy = load_policy(model, seed=section.seed, device=device)
     warmup = min(20, section.steps // 4)
     trainer = SupervisedTrainer(
