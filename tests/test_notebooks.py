@@ -60,6 +60,19 @@ STUDIES = {
     },
     "pass_at_k": {"run.evaluation.n": 8, "grid.model.path": ["ladder-30k", "ladder-60k"]},
     "algorithms": {"run.model.path": "ladder-10k"},
+    "allocation": {
+        "run.model.path": "ladder-10k",
+        "variants": {
+            f"{n} rollouts, {prompts} prompts": {
+                "rollout.n": n,
+                "data.train_batch_size": prompts,
+                "trainer.total_training_steps": 64 // (n * prompts),
+                "trainer.test_freq": 1,
+            }
+            for n in (2, 4, 8)
+            for prompts in (2, 4)
+        },
+    },
 }
 
 

@@ -2,10 +2,11 @@
 rlkit.figures.laws."""
 
 from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover, sensitivity
-from rlkit.laws.fitting import GroupedFit, LawFit, fit, fit_coverage, fit_pass_rates
+from rlkit.laws.fitting import GroupedFit, LawFit, fit
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
-from rlkit.laws.planning import allocate, design, plan
+from rlkit.laws.planning import allocate, allocate_rollouts, design, plan
+from rlkit.laws.samples import fit_coverage, fit_pass_rates
 from rlkit.laws.solver import Loss
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "Loss",
     "Recovery",
     "allocate",
+    "allocate_rollouts",
     "along",
     "backtest",
     "compare",

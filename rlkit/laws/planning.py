@@ -66,6 +66,7 @@ def allocate(
     budget: float | Sequence[float],
     *,
     params: Mapping[str, float] | None = None,
+    draws: np.ndarray | None = None,
     flops_per_cell: float = 6.0,
     maximise: bool = False,
     level: float = 0.95,
@@ -73,8 +74,8 @@ def allocate(
     """Compute-optimal size and data for each budget: the best y on N·D·flops_per_cell = budget.
 
     Args:
-        law: a LawFit (its draws give the intervals), or a law with `params`. It must have the columns N and
-            one of D, X or E; a third column U takes the value of the data (no repeats).
+        law: a LawFit (its draws give the intervals), or a law with `params` (and `draws`, (B, p)). It must have the
+            columns N and one of D, X or E; a third column U takes the value of the data (no repeats).
         budget: FLOPs. flops_per_cell: FLOPs a parameter and token.
         maximise: a higher y is better.
 
@@ -85,7 +86,8 @@ def allocate(
     Raises:
         UserError: a law without N and data, a budget that is not positive.
     """
-    form, values, draws = _known(law, params)
+    form, values, own = _known(law, params)
+    draws = own if draws is None else draws
     data = next((c for c in DATA if c in form.columns), None)
     if data is None or "N" not in form.columns:
         told = f"and {form.name!r} has {', '.join(form.columns)}"
@@ -120,6 +122,45 @@ def _best(law: Law, values: np.ndarray, cells: float, data: str, maximise: bool)
         middle, width = ln_n[rows, k], width / 50
     N = np.exp(middle)
     return np.column_stack([N, cells / N, y[rows, k]]), edge
+
+
+def allocate_rollouts(
+    law: str | Law | LawFit,
+    budget: float | Sequence[float],
+    *,
+    prompts: int,
+    params: Mapping[str, float] | None = None,
+    draws: np.ndarray | None = None,
+    level: float = 0.95,
+) -> pd.DataFrame:
+    """The best rollouts a prompt for each budget of rollouts, by a law of one column as
+    `rlkit.measures.allocation.rollouts_law` fits it.
+
+    Args:
+        law, params, draws: a LawFit, or a law with its parameters (and their draws, (B, p)). prompts: a step.
+
+    Returns:
+        One row a budget: budget, rollout.n, low and high where there are draws, data.train_batch_size, and the steps
+        that rollout.n, as a whole number, leaves.
+
+    Raises:
+        UserError: a law of several columns.
+    """
+    form, values, own = _known(law, params)
+    draws = own if draws is None else draws
+    if len(form.columns) != 1:
+        told = f"and {form.name!r} has {', '.join(form.columns)}"
+        raise UserError(f"prompts plans by a law of one column, the budget in rollouts, {told}.")
+    C = np.atleast_1d(np.asarray(budget, dtype=float))
+    columns = {form.columns[0]: C}
+    n = to_space(form(columns, values[None]), form.returns, "linear")[0][0]
+    table = pd.DataFrame({"budget": C, "rollout.n": n})
+    if draws is not None:
+        spread = to_space(form(columns, draws), form.returns, "linear")[0]
+        table["low"], table["high"] = np.quantile(spread, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return table.assign(
+        **{"data.train_batch_size": prompts}, steps=C / (prompts * np.maximum(np.round(n), 1))
+    )
 
 
 # --- what a design would show -----------------------------------------------------------------------------
@@ -195,7 +236,9 @@ class PlanConfig(Section):
     fit: str | None = None
     """A file that LawFit.to_json wrote: law, parameters and residual spread are taken from it."""
     budget: list[PositiveFloat] = Field([])
-    """FLOPs for which the best N and D are sought."""
+    """FLOPs for which the best N and D are sought; with `prompts` rollouts."""
+    prompts: PositiveInt | None = None
+    """Prompts a step: the law says how many rollouts a prompt are best in a budget of rollouts."""
     flops_per_cell: PositiveFloat = 6.0
     """FLOPs a parameter and token."""
     maximise: bool = False
@@ -243,8 +286,9 @@ class PlanResult:
         if self.columns:
             lines.append("fitted with " + ", ".join(f"{k} = {v}" for k, v in self.columns.items()))
         if self.allocation is not None:
-            cost = f"{self.config.flops_per_cell:g}·N·{self.allocation.columns[2]}"
-            lines += ["", f"Best use of each budget, where a run costs {cost} FLOPs"]
+            cost = f"{self.config.flops_per_cell:g}·N·{self.allocation.columns[2]} FLOPs"
+            cost = "rollouts a prompt · prompts a step · steps" if self.config.prompts else cost
+            lines += ["", f"Best use of each budget, where a run costs {cost}"]
             lines.append(self.allocation.to_string(index=False, float_format=number))
         if self.design is not None:
             spent = {"flops": self.flops, **_cost(self.flops, self.config.price)}
@@ -274,9 +318,13 @@ def plan(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     if not config.budget and config.design is None:
         raise UserError("The plan has neither a budget nor a design: give at least one.")
     allocation, designed, flops = None, None, 0.0
-    if config.budget:
+    drawn = np.array(fitted["draws"]) if fitted.get("draws") and not config.params else None
+    if config.budget and config.prompts:
+        options = {"prompts": config.prompts, "level": config.level}
+        allocation = allocate_rollouts(law, config.budget, params=params, draws=drawn, **options)
+    elif config.budget:
         options = config.model_dump(include={"flops_per_cell", "maximise", "level"})
-        allocation = allocate(law, config.budget, params=params, **options)
+        allocation = allocate(law, config.budget, params=params, draws=drawn, **options)
         allocation = allocation.assign(**_cost(allocation["budget"], config.price))
     if config.design is not None:
         rows, noise = _rows(config), config.noise or record.get("residual_sd") or _refuse("noise")
@@ -311,6 +359,13 @@ def _cautions(fitted: Mapping[str, Any], allocation: pd.DataFrame | None) -> lis
     """The warnings of the fit that a plan starts from, and where the best use of a budget lies beyond its data."""
     found = list(fitted.get("warnings", []))
     for column, (low, high) in fitted.get("seen", {}).items():
+        if (
+            allocation is not None
+            and fitted["columns"].get(column) == "budget"
+            and allocation["budget"].max() > high
+        ):
+            most = allocation["budget"].max()
+            found.append(f"The largest budget is {most:.3g}, and the fit saw {low:.3g} to {high:.3g}.")
         if allocation is not None and column in allocation:
             least, most = allocation[column].min(), allocation[column].max()
             if least < low or most > high:

@@ -19,6 +19,7 @@ CONVENTION = (
     "AIC = 2k - 2·ln L, BIC = k·ln n - 2·ln L; k counts the law's free parameters, not the "
     "noise scale (as statsmodels), which AICc = 2K - 2·ln L + 2K(K + 1)/(n - K - 1) does, K = k + 1"
 )
+KEPT = 200  # resamples in a record, from which a plan has its intervals
 GREEK = ("alpha", "beta", "gamma", "delta", "tau")
 LATEX = str.maketrans(
     {c: f"\\{c}" for c in "%&#$_{}"}
@@ -208,6 +209,7 @@ def record(fit: Estimate, level: float) -> dict[str, Any]:
             "pinned": fit.law.pinned,
             "stderr": fit.stderr,
             "interval": {"level": level, **fit.interval(level)},
+            "draws": drawn and drawn.values[:: -(-len(drawn.values) // KEPT)],
             "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.space},
             "objective": fit.objective,
             "gradient": fit.gradient,

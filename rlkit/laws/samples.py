@@ -1,0 +1,137 @@
+"""Laws of graded samples, whose intervals resample what is independent: problems, and runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+
+from rlkit.errors import UserError
+from rlkit.evaluation.passk import pass_at_k, resample_sums
+from rlkit.laws.bootstrap import Draws, Scheme
+from rlkit.laws.fitting import RESAMPLES, LawFit, fit
+from rlkit.laws.law import Law
+from rlkit.laws.rules import column
+from rlkit.laws.solver import minimise, to_space
+from rlkit.seeds import generator
+
+
+def fit_coverage(
+    df: pd.DataFrame,
+    *,
+    n: str = "n",
+    c: str = "c",
+    ks: Sequence[int] | None = None,
+    bootstrap: int = 2000,
+    seed: int = 0,
+) -> LawFit:
+    """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
+
+    The points of a pass@k curve share their samples, so intervals that treat them as independent mean nothing;
+    problems are what is independent, and they are resampled.
+
+    Args:
+        df: one row a problem. n, c: columns with its samples and correct ones.
+        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points at which pass@k is 0 or 1
+            have no place on the law and are left out.
+        bootstrap: resamples of problems; those with a pass@k of 0 or 1 at a used k are left out and counted.
+
+    Raises:
+        UserError: counts that are wrong, k above the smallest n, fewer than three usable k.
+    """
+    counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
+    if ks is None:
+        ks = [m * 10**e for e in range(8) for m in (1, 2, 5) if m * 10**e <= counts.min()]
+    grid = np.asarray(list(ks))
+    values = pass_at_k(counts[:, None], correct[:, None], grid[None, :])
+    mean = values.mean(axis=0)
+    usable = (mean > 0) & (mean < 1)
+    if usable.sum() < 3:
+        told = f"pass@k lies strictly between 0 and 1 at {usable.sum()} of {len(grid)} k"
+        raise UserError(f"{told}: give more values in ks.")
+    curve = pd.DataFrame({"k": grid[usable], "pass@k": mean[usable]})
+    one: LawFit = fit(curve, "coverage", y="pass@k", x="k", loss="ls", bootstrap=0)
+    if not bootstrap:
+        return one
+    means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
+    means = means[((means > 0) & (means < 1)).all(axis=1)]
+    note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."
+    return with_draws(one, means, bootstrap, Scheme("cluster", len(values)), seed, [note])
+
+
+def fit_pass_rates(
+    evals: pd.DataFrame,
+    law: str | Law,
+    *,
+    x: Mapping[str, str] | str,
+    y: Literal["pass@1", "error"] = "pass@1",
+    bootstrap: int = RESAMPLES,
+    seed: int = 0,
+    **options: Any,
+) -> LawFit:
+    """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
+
+    The problems are the same for all runs, so each resample draws problems once for all of them, and then, within each
+    cell, runs; their deviations from the cell's mean are inflated by sqrt(m/(m - 1)) for m runs.
+
+    Args:
+        evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
+        y: the share of right samples, or one less it ("error").
+        options: those of `rlkit.fit` but for its bootstrap.
+
+    Raises:
+        UserError: no graded sample; otherwise as `rlkit.fit`.
+    """
+    last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
+    graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+    if graded.empty:
+        told = "there is no pass rate to fit"
+        raise UserError(f"No sample of these runs was graded at its last evaluation: {told}.")
+    wide = graded.pivot_table("correct", "run", "task_id")
+    wide = wide if y == "pass@1" else 1 - wide
+    points = graded.groupby("run").first().drop(columns=["task_id", "correct"])
+    points = points.assign(**{y: wide.mean(axis=1)})
+    one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, **options)
+    runs = points.index[one.table.rows]
+    cells = pd.factorize(points.loc[runs, "cell"])[0]
+    size, problems = np.bincount(cells), wide.shape[1]
+    rng = generator("laws", "pass rates", seed)
+    values = resample_runs(wide.loc[runs].to_numpy()[:, None], cells, bootstrap, rng)[:, :, 0]
+    notes = [f"The intervals are over {len(size)} cells' seeds and {problems} problems."]
+    if single := int((size == 1).sum()):
+        notes.append(
+            f"{single} of {len(size)} cells have one seed: what differs between seeds is left out there."
+        )
+    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
+    return with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, scheme, seed, notes)
+
+
+def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    """(count, runs, k) means over problems of resampled `rates` (runs, k, problems; NaN where a problem was not
+    graded): problems are drawn once for all runs, then the runs of each of `cells` (runs,), whose deviations from
+    their cell's mean are inflated by sqrt(m/(m - 1)) for m runs."""
+    of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
+    drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
+    total, seen = (
+        np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), (~np.isnan(rates)).astype(float))
+    )
+    values = total / np.maximum(seen, 1.0)
+    mean = np.einsum("brk,rc->bck", values, of_cell / size)[:, cells]
+    picked = np.stack([rng.choice(np.flatnonzero(cells == c), count) for c in cells], axis=1)
+    inflate = np.sqrt(size / np.maximum(size - 1, 1))[cells][:, None]
+    return mean + inflate * (np.take_along_axis(values, picked[:, :, None], axis=1) - mean)
+
+
+def with_draws(
+    one: LawFit, values: np.ndarray, asked: int, scheme: Scheme, seed: int, notes: Sequence[str]
+) -> LawFit:
+    """The fit with the resamples that other values (B, n) of y give; those of `asked` that are missing are lost."""
+    targets = to_space(values, "linear", one.space)[0]
+    start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
+    solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
+    usable = np.isfinite(solved.objective)
+    draws = Draws(one.law.from_z(solved.z[usable])[0], scheme, asked - int(usable.sum()))
+    return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=tuple(notes))

@@ -1,0 +1,129 @@
+"""How a budget of rollouts is best split into rollouts a prompt, prompts a step and steps (arXiv 2603.12151)."""
+
+import numpy as np
+import pandas as pd
+
+from rlkit.errors import UserError
+from rlkit.laws import LawFit, fit
+from rlkit.laws.bootstrap import Scheme
+from rlkit.laws.law import Law
+from rlkit.laws.samples import resample_runs, with_draws
+from rlkit.measures.tables import remember
+from rlkit.seeds import generator
+
+ROLLOUTS, PROMPTS = "rollout.n", "data.train_batch_size"
+
+
+def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.DataFrame:
+    """pass@1 of each split of equal budgets, the mean over problems and runs.
+
+    A run with n rollouts a prompt and B prompts a step has spent n·B·step rollouts; between two evaluations its pass@1
+    is taken as straight.
+
+    Args:
+        evals: from `rlkit.read_evals`. df: from `rlkit.read`, with the runs' configuration.
+        budgets: how many, evenly spaced in the logarithm between what every run has spent at its first evaluation
+            after the start and at its last.
+
+    Returns:
+        One row a budget and split: budget (rollouts), rollout.n, data.train_batch_size, steps, pass@1, runs, best (of
+        its budget).
+
+    Raises:
+        UserError: fewer than three values of rollout.n; runs that have no budget in common.
+    """
+    runs, spent, rates = _rates(evals, df, budgets)
+    table = pd.DataFrame(rates.mean(axis=2), index=runs.index, columns=spent)
+    table = table.join(runs).melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "pass@1")
+    keys = ["budget", ROLLOUTS, PROMPTS]
+    found = table.groupby(keys)["pass@1"].agg(["mean", "size"]).reset_index()
+    found = found.rename(columns={"mean": "pass@1", "size": "runs"}).astype({"budget": float})
+    found["steps"] = found["budget"] / (found[ROLLOUTS] * found[PROMPTS])
+    found["best"] = found["pass@1"] == found.groupby("budget")["pass@1"].transform("max")
+    return remember(found, evals, "cell")
+
+
+def rollouts_law(
+    evals: pd.DataFrame,
+    df: pd.DataFrame,
+    law: str | Law = "power",
+    budgets: int = 6,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> LawFit:
+    """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems.
+
+    At each budget pass@1 of the best number of prompts is a parabola in ln n, and n* its vertex, kept within the values
+    of n that were tried. Each resample draws problems once for all runs and runs within each split, as
+    `rlkit.laws.fit_pass_rates`, and finds its own n*.
+
+    Args:
+        law: of one column, the budget. evals, df, budgets: as `at_budgets`.
+
+    Returns:
+        A fit of y = rollout.n to budget; its notes say at how many budgets n* is at the least or largest n tried.
+
+    Raises:
+        UserError: as `at_budgets`; n* is the same at every budget.
+    """
+    runs, spent, rates = _rates(evals, df, budgets)
+    cells = runs.groupby([ROLLOUTS, PROMPTS]).ngroup().to_numpy()
+    rng = generator("measures", "rollouts", seed)
+    draws = resample_runs(rates, cells, bootstrap, rng)
+    best, edge = _best(runs, rates.mean(axis=2)[None])
+    if np.ptp(best[0]) == 0:
+        told = "there is no law of it; add values of rollout.n"
+        raise UserError(f"The best of the rollout.n tried is {best[0][0]:g} at every budget: {told}.")
+    points = pd.DataFrame({"budget": spent, ROLLOUTS: best[0]})
+    one: LawFit = fit(points, law, y=ROLLOUTS, x="budget", bootstrap=0)
+    size = np.bincount(cells)
+    notes = [f"The intervals are over {len(size)} splits' seeds and {rates.shape[2]} problems."]
+    if edge.any():
+        notes.append(
+            f"At {edge.sum()} of {len(spent)} budgets the best n is the least or largest tried: the law is bounded by "
+            "the study there, so add values of rollout.n."
+        )
+    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
+    return with_draws(one, _best(runs, draws)[0], bootstrap, scheme, seed, notes)
+
+
+def _rates(
+    evals: pd.DataFrame, df: pd.DataFrame, budgets: int
+) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+    """Runs with rollout.n and data.train_batch_size, budgets (k,), and pass@1 (runs, k, problems) at them, NaN where a
+    problem was not graded."""
+    runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, PROMPTS]].astype(int).sort_index()
+    if (several := runs[ROLLOUTS].nunique()) < 3:
+        raise UserError(f"A best rollout.n needs three values of it or more, and these runs have {several}.")
+    graded = evals[evals["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
+    wide = graded.pivot_table("correct", ["run", "step"], "task_id")
+    curves = {run: wide.loc[run] for run in runs.index if run in wide.index}
+    runs = runs.loc[list(curves)]
+    spent = {run: part.index.to_numpy() * int(runs.loc[run].prod()) for run, part in curves.items()}
+    low = max((s[s > 0].min() for s in spent.values() if s.any()), default=0.0)
+    high = min((s.max() for s in spent.values()), default=0.0)
+    if not 0 < low < high:
+        raise UserError(
+            f"These runs have no budget in common: all begin by {low:g} and end by {high:g} rollouts."
+        )
+    at = np.geomspace(low, high, budgets)
+    rates = []
+    for run, part in curves.items():
+        weights = np.stack([np.interp(at, spent[run], unit) for unit in np.eye(len(part))], axis=1)
+        rates.append(weights @ part.to_numpy())
+    return runs, at, np.stack(rates)
+
+
+def _best(runs: pd.DataFrame, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """n* (draws, k) of rates (draws, runs, k), and at which budgets (k,) that of the first draw is at an end."""
+    n, prompts = runs[ROLLOUTS].to_numpy(), runs[PROMPTS].to_numpy()
+    values, rows = np.unique(n), []
+    for value in values:
+        splits = [(n == value) & (prompts == count) for count in np.unique(prompts[n == value])]
+        rows.append(np.max([rates[:, split].mean(axis=1) for split in splits], axis=0))
+    best, x = np.stack(rows), np.log(values)  # (values, draws, k)
+    square, slope, _ = np.tensordot(np.linalg.pinv(np.vander(x, 3)), best, (1, 0))
+    end = np.where(best[-1] > best[0], x[-1], x[0])
+    vertex = -slope / np.where(square < 0, 2 * square, np.inf)
+    at = np.clip(np.where(square < 0, vertex, end), x[0], x[-1])
+    return np.exp(at), np.isin(at[0], x[[0, -1]])
