@@ -1,6 +1,7 @@
 # ruff: noqa: E501 (whole programs as one-line strings)
 """Programs that try to pass their tests without solving them, and test code that tests nothing."""
 
+import json
 import os
 import time
 
@@ -29,6 +30,7 @@ TRUTHS = {
     "containment": {"functional": "assert 1.5 in [half(3)]\nassert half(8) in (4, 5)\nassert min(half(8), 4) == max(half(8), 4)"},
     "isclose": {"functional": "import math\nassert math.isclose(half(3), 1.5)\nassert math.isclose(half(8), 4)"},
     "check": {"functional": "def check(candidate):\n    assert candidate(3) == 1.5\n    assert candidate(8) == 4"},
+    "map": {"functional": "assert all(map(lambda c: half(c[0]) == c[1], [(3, 1.5), (8, 4)]))"},
     "unittest": {"functional": "import unittest\nclass T(unittest.TestCase):\n    def test(self):\n        self.assertEqual(half(3), 1.5)\n        self.assertAlmostEqual(half(8), 4)"},
     "pytest": {"pytest": "import pytest\nfrom solution import half\ndef test_half():\n    assert half(3) == pytest.approx(1.5)\n    assert half(8) == 4"},
     "calls": {"fn_name": "half", "inputs": ["3", "8"], "outputs": ["1.5", "4"]},
@@ -93,6 +95,8 @@ CHEATS = {
     "atexit": "import atexit, os\natexit.register(os._exit, 0)\ndef half(x): return 9",
     "exit on load": "import os\ndef half(x): return 9\nos._exit(0)",
     "exit in a call": "import os\ndef half(x): os._exit(0)",
+    "StopIteration in a call": "def half(x): raise StopIteration",
+    "a StopIteration of its own in a call": "class S(StopIteration): pass\ndef half(x): raise S(x)",
     "SystemExit in a call": "def half(x): raise SystemExit(0)",
     "exit from a thread": "import os, threading, time\ndef half(x): time.sleep(1); return 9\nthreading.Thread(target=lambda: (time.sleep(0.1), os._exit(0))).start()",
     "exit by a signal": "import os, signal\nsignal.signal(signal.SIGALRM, lambda *a: os._exit(0))\nsignal.setitimer(signal.ITIMER_REAL, 0.05)\ndef half(x):\n    while True: pass",
@@ -124,6 +128,7 @@ CHEATS = {
     "unhashable keys": "import os, json\ndef half(x):\n    d = json.dumps(['value', [['list', [1, 2]], ['set', [2]], ['list', []]]]).encode()\n    os.write(3, len(d).to_bytes(8, 'big') + d); return 9",
     "sitecustomize": "open('sitecustomize.py', 'w').write('import os; os._exit(0)')\nopen('usercustomize.py', 'w').write('import os; os._exit(0)')\nopen('conftest.py', 'w').write('collect_ignore_glob = [\"*\"]')\nopen('math.py', 'w').write('isclose = lambda *a: True')\ndef half(x): return 9",
     "pytest files": "open('pytest.ini', 'w').write('[pytest]\\naddopts = --collect-only')\nopen('test_solution.py', 'w').write('def test(): pass')\ndef half(x): return 9",
+    "pytest files where all may write": "import os\nfor n, t in (('pytest.ini', '[pytest]\\naddopts = -p conftest'), ('conftest.py', 'import math\\nmath.inf = 1\\ndef pytest_collection_modifyitems(items):\\n    for i in items: i.runtest = lambda: __check__()')):\n    try:\n        open('/tmp/' + n, 'w').write(t)\n        os.chmod('/tmp/' + n, 0o644)\n    except OSError: pass\ndef half(x): return 9",
     "looks for the answer in memory": "import gc\ndef half(x):\n    for o in gc.get_objects():\n        if isinstance(o, (str, list, tuple, dict)) and half.__name__ + '(3)' in str(o)[:10000]: return 1.5 if x == 3 else 4\n    return 9",
     "looks for the answer on the stack": "import sys\ndef half(x):\n    f = sys._getframe()\n    while f:\n        if half.__name__ + '(3)' in str(f.f_locals) + str(f.f_globals): return 1.5 if x == 3 else 4\n        f = f.f_back\n    return 9",
     "a tracer": "import sys\nsys.settrace(lambda *a: None)\nsys.setprofile(lambda *a: None)\nsys.addaudithook(lambda *a: None)\ndef half(x): return 9",
@@ -186,6 +191,19 @@ def test_tests_of_the_programs_own_classes_run_in_its_process_and_say_so(router)
 def test_simple_cheats_fail_in_the_programs_process_too(router, name):
     wrong = CHEATS[name] + "\nclass Stack:\n    push = pop = lambda s, *x: None\n    __len__ = lambda s: 7"
     assert grade(router, wrong, {"functional": STACK}).correct is False
+
+
+def test_a_program_cannot_say_that_the_tests_are_at_fault(router):
+    """Else a policy could have its wrong answers left out."""
+    outcome = {"passed": 0, "total": 1, "error": None, "fault": "they say nothing", "insufficient": False}
+    find = "f = sys._getframe()\n        while not isinstance(f.f_locals.get('job'), dict): f = f.f_back\n"
+    program = (
+        f"import json, os, sys\nclass Stack:\n    def push(self, x):\n        {find}"
+        f"        d = json.dumps([f.f_locals['job']['nonce'], json.loads({json.dumps(outcome)!r})]).encode()\n"
+        "        os.write(3, len(d).to_bytes(8, 'big') + d)\n        os._exit(0)"
+    )
+    reward = grade(router, program, {"functional": STACK})
+    assert (reward.correct, reward.error) == (False, None)
 
 
 @pytest.mark.parametrize(

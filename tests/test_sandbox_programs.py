@@ -143,6 +143,19 @@ def test_nothing_of_one_program_reaches_the_next(jail):
     assert run(jail, "import json; print(json.dumps(1))").stdout == b"1\n"
 
 
+@pytest.mark.parametrize("call", ["shmget(77, 4096, 0o1600)", "semget(77, 1, 0o1600)", "msgget(77, 0o1600)",
+                                  "mq_open(b'/rlkit', 0o102, 0o600, None)", "memfd_create(b'x', 0)"])  # fmt: skip
+def test_a_program_makes_no_memory_that_outlives_it_or_is_not_counted(jail, call):
+    assert run(jail, f"import ctypes\nprint(ctypes.CDLL(None).{call})").stdout == b"-1\n"
+
+
+def test_a_program_may_open_its_standard_streams_by_name(jail):
+    program = (
+        "import sys\nsys.stdin, sys.stdout = open('/dev/stdin'), open('/dev/stdout', 'w')\nprint(input())"
+    )
+    assert run(jail, program, b"7\n").stdout == b"7\n"
+
+
 def test_the_environment_holds_nothing_of_ours(level, monkeypatch):
     monkeypatch.setenv("RLKIT_SECRET", "hush")
     with Jail(choose(level)) as fresh:

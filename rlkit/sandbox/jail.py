@@ -123,7 +123,10 @@ class _Server:
         reason = self._watch(alive)
         os.close(alive)
         if reason or not contained:
-            self._kill(pid)
+            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            self._kill_user()
         _, status = os.waitpid(pid, 0)
         if not contained:
             self._clean(folder)
@@ -156,10 +159,8 @@ class _Server:
                     total += int(sizes.get("VmRSS", 0)) - int(sizes.get("RssFile", 0)) << 10
         return total
 
-    def _kill(self, pid: int) -> None:
-        os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(pid, signal.SIGKILL)
+    def _kill_user(self) -> None:
+        """End all processes of the programs' user."""
         if self.level == "rlimits":
             helper = os.fork()
             if helper == 0:
@@ -279,15 +280,18 @@ def _mounts(size: int) -> None:
 
 # The number of clone, and those of the system calls that no judged program needs: unshare, setns, mount, umount2,
 # pivot_root, ptrace, process_vm_readv, process_vm_writev, keyctl, add_key, request_key, bpf, userfaultfd,
-# perf_event_open, io_uring_setup, open_by_handle_at, and memfd_create and shmget (memory that no limit counts).
+# perf_event_open, io_uring_setup, open_by_handle_at, pidfd_getfd, and memfd_create, shmget, semget, msgget and mq_open
+# (memory that no limit counts, and that outlives the program).
 _DENIED = {
     "x86_64": (
         0xC000003E, 56,
-        (272, 308, 165, 166, 155, 101, 310, 311, 250, 248, 249, 321, 323, 298, 425, 304, 319, 29),
+        (272, 308, 165, 166, 155, 101, 310, 311, 250, 248, 249, 321, 323, 298, 425, 304, 438, 319, 29,
+         64, 68, 240),
     ),
     "aarch64": (
         0xC00000B7, 220,
-        (97, 268, 40, 39, 41, 117, 270, 271, 219, 217, 218, 280, 282, 241, 425, 265, 279, 194),
+        (97, 268, 40, 39, 41, 117, 270, 271, 219, 217, 218, 280, 282, 241, 425, 265, 438, 279, 194,
+         190, 186, 180),
     ),
 }  # fmt: skip
 _CLONE3, _CLONE_NEWUSER = 435, 0x10000000

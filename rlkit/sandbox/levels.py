@@ -9,19 +9,19 @@ unsafe      own process group and rlimits only; programs can do what this user c
 
 import contextlib
 import json
+import multiprocessing.connection
 import os
-import selectors
 import shutil
 import site
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from rlkit.errors import UserError
@@ -141,9 +141,14 @@ class Jail:
     def __init__(self, level: str, limits: Limits | None = None, modules: Sequence[str] = ()) -> None:
         self.limits = limits or Limits()
         self.control, theirs = socket.socketpair()
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 (closed in close)
-        user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
-        settings = {**asdict(self.limits), "control": theirs.fileno(), "user": user, "modules": [*modules]}
+        self._log = TemporaryFile()  # noqa: SIM115 (closed in close)
+        self._user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
+        settings = {
+            "control": theirs.fileno(),
+            "user": self._user,
+            "modules": [*modules],
+            **asdict(self.limits),
+        }
         with theirs, lock or contextlib.nullcontext():  # the jail holds them, to its end
             self._process = subprocess.Popen(
                 _command(level, settings),
@@ -172,6 +177,10 @@ class Jail:
             self.close()
             raise RuntimeError("The sandbox broke down before it ran a program.") from None
 
+    def wait(self, seconds: float) -> bool:
+        """Whether the program ends within some seconds."""
+        return bool(multiprocessing.connection.wait([self.control], seconds))
+
     def finish(self) -> tuple[int, str | None]:
         """End the program if it has not ended, with all that it started: its exit status and why the jail killed it."""
         try:
@@ -183,45 +192,22 @@ class Jail:
         return status, reason
 
     def run(self, program: str, stdin: bytes, seconds: float) -> Outcome:
-        """Run a program as a script."""
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
-        try:
-            with tempfile.TemporaryFile() as source:
-                source.write(stdin)
-                source.seek(0)
-                self.start((source.fileno(), out_end, err_end), seconds, role="script", program=program)
-        finally:
-            os.close(out_end)
-            os.close(err_end)
-        try:
-            return self._collect(out, err, time.monotonic() + seconds)
-        finally:
-            os.close(out)
-            os.close(err)
-
-    def _collect(self, out: int, err: int, end: float) -> Outcome:
-        """Read both streams until the program ends, its time is over or it has written too much."""
-        read: dict[int, bytearray] = {out: bytearray(), err: bytearray()}
-        why = None
-        with selectors.DefaultSelector() as selector:
-            for number in (*read, self.control.fileno()):
-                selector.register(number, selectors.EVENT_READ)
-            while why is None:
-                left = end - time.monotonic()
-                ready = [key.fd for key, _ in selector.select(max(0.0, left))]
-                for number in read.keys() & ready:
-                    data = os.read(number, 1 << 18)
-                    read[number] += data
-                    if not data:
-                        selector.unregister(number)
-                if max(map(len, read.values())) > self.limits.output:
-                    why = "output"
-                elif ready == [self.control.fileno()]:
-                    break
-                elif not ready or left <= 0:
-                    why = "time"
-        status, reason = self.finish()
-        return Outcome(status, why or reason, bytes(read[out]), bytes(read[err]))
+        """Run a program as a script, with files as its standard streams."""
+        with TemporaryFile() as source, TemporaryFile() as out, TemporaryFile() as err:
+            source.write(stdin)
+            source.seek(0)
+            streams = [file.fileno() for file in (source, out, err)]
+            for number in streams if self._user else ():  # so that it may open /dev/stdin
+                os.fchown(number, self._user, self._user)
+            self.start(streams, seconds, role="script", program=program)
+            ended = self.wait(seconds)
+            status, reason = self.finish()
+            stdout, stderr = (os.pread(number, self.limits.output + 1, 0) for number in streams[1:])
+        if max(len(stdout), len(stderr)) > self.limits.output:
+            reason = "output"
+        elif not ended:
+            reason = "time"
+        return Outcome(status, reason, stdout, stderr)
 
     def close(self) -> None:
         self.control.close()

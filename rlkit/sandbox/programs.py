@@ -182,6 +182,8 @@ def run_tests(grading: "Grading", program: str, tests: TestCode, seconds: float 
     if apart and outcome["insufficient"]:  # what the tests pass is no plain value
         apart = False
         outcome = _tested(grading, program, tests, seconds, apart)
+    if outcome["fault"] and not apart:  # which the program may have said
+        outcome["fault"] = _tested(grading, "", tests, seconds, True)["fault"]
     del outcome["insufficient"]
     return Tested(**outcome, trusted=apart)
 
@@ -216,7 +218,7 @@ def _tested(grading: "Grading", program: str, tests: TestCode, seconds: float, a
         except TimeoutError:
             late = True
         except Lost:
-            pass
+            jails[-1].wait(1.0)  # which knows how the tests' process ended
     ended = [jail.finish() for jail in jails]
     late = late or abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM)
     outcome = {

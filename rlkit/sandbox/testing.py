@@ -97,10 +97,13 @@ class Program:
         return Solution
 
     def _exception(self, base: str, name: str, arguments: list[Any]) -> Exception:
-        """The program's exception as the nearest built-in one: never one that ends this process."""
+        """The program's exception as the nearest built-in one: never one that ends this process, or a loop of the
+        tests as StopIteration does."""
         cls = self._shared.get(name) or getattr(builtins, str(base), None)
         if not (isinstance(cls, type) and issubclass(cls, Exception)):
             cls = Exception
+        elif issubclass(cls, StopIteration):
+            cls = RuntimeError
         if name != cls.__name__:
             cls = type(str(name), (cls,), {})
         try:
@@ -294,7 +297,16 @@ class _Run:
                 setattr(builtins, name, value)
         with open("test_solution.py", "w") as file:
             file.write(ast.unparse(self.code.counted()))
-        status = pytest.main(["-q", "-p", "no:cacheprovider", "test_solution.py"], plugins=[Count()])
+        alone = [
+            "-p",
+            "no:cacheprovider",
+            "-c",
+            "/dev/null",
+            "--rootdir",
+            ".",
+            "--noconftest",
+        ]  # no file but this one
+        status = pytest.main(["-q", *alone, "test_solution.py"], plugins=[Count()])
         if status == pytest.ExitCode.NO_TESTS_COLLECTED and self.program:
             self.fault = "pytest collects no test"
         elif status != 0:
