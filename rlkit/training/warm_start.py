@@ -48,10 +48,9 @@ def worked_batch(policy: Policy, tasks: Sequence[Task], limit: int = 0) -> Batch
     Args:
         limit: tokens of a prompt with its answer; longer ones are left out. 0 is no limit.
     """
-    tokenizer, pairs = policy.tokenizer, []
-    for task in tasks:
-        answer = [*tokenizer.encode(worked_answer(task), add_special_tokens=False), tokenizer.eos_token_id]
-        pairs.append((np.array(policy.encode(task.prompt)), np.array(answer)))
+    prompts, end = policy.encode_all([task.prompt for task in tasks]), policy.tokenizer.eos_token_id
+    answers = policy.tokenizer([worked_answer(task) for task in tasks], add_special_tokens=False).input_ids
+    pairs = [(np.array(p), np.array([*a, end])) for p, a in zip(prompts, answers, strict=True)]
     pairs = [(p, a) for p, a in pairs if not limit or len(p) + len(a) <= limit]
     if not pairs:
         return None
