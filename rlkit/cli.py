@@ -71,7 +71,8 @@ def run(
 def _plan_run(config: "RunConfig", root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
-    from rlkit.sizing.doctor import fit_run
+    from rlkit.sizing.devices import gpus
+    from rlkit.sizing.estimate import fit_run
     from rlkit.studies.report import run_plan
     from rlkit.training.checks import preflight
 
@@ -84,6 +85,8 @@ def _plan_run(config: "RunConfig", root: Path) -> None:
     fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
+    if gpus():
+        typer.echo(fit_run(config).verdict())
     typer.echo("Composing verl's configuration …", err=True)
     from rlkit.verl.backend import dry_run
 
@@ -229,12 +232,12 @@ def doctor(
         if overrides:
             raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
         from rlkit.sandbox.levels import report
-        from rlkit.sizing.doctor import machine_table
+        from rlkit.sizing.devices import machine_table
 
         _print(machine_table())
         typer.echo(report())
         return
-    from rlkit.sizing.doctor import fit as predict
+    from rlkit.sizing.estimate import fit as predict
 
     found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
     typer.echo(found.summary())
@@ -287,19 +290,11 @@ def fit(
 
 @laws_app.command(rich_help_panel="Laws")
 def plan(params: Params, overrides: Overrides = None) -> None:
-    """Plan a study: the best use of a budget, what a design would show; or how many GPUs a
-    model needs (a file with `sizing`)."""
+    """Plan a study: the best use of a budget, or what a design would show."""
     from rlkit.laws.planning import plan as make
-    from rlkit.params import override, parse_overrides, read_yaml
+    from rlkit.params import parse_overrides
 
-    changes = parse_overrides(overrides or [])
-    content = override(read_yaml(params), changes)
-    if "sizing" in content:
-        from rlkit.verl.sizing import size
-
-        typer.echo(size(content, str(params)).summary())
-    else:
-        typer.echo(make(params, changes).summary())
+    typer.echo(make(params, parse_overrides(overrides or [])).summary())
 
 
 def _workers(value: str) -> "int | Literal['auto']":

@@ -12,11 +12,10 @@ from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.samplers.choice import chosen
-from rlkit.sizing import devices, doctor
+from rlkit.sizing import devices
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
-from rlkit.sizing.doctor import fit
-from rlkit.sizing.estimate import estimate, expected_lengths
+from rlkit.sizing.estimate import estimate, expected_lengths, fit
 from rlkit.studies.report import duration, run_plan
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
@@ -139,11 +138,11 @@ def test_the_command_says_whether_it_fits_and_exits_so():
     assert CliRunner().invoke(app, ["doctor", "model.lora_rank=3"]).exit_code != 0
 
 
-def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, doctor.Finding]:
+def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, devices.Finding]:
     monkeypatch.setattr(devices, "output_of", lambda *_: smi)
-    monkeypatch.setattr(doctor, "version", versions.get)
-    monkeypatch.setattr(doctor, "cuda_problem", lambda: "")
-    return {row.what: row for row in doctor.findings()}
+    monkeypatch.setattr(devices, "version", versions.get)
+    monkeypatch.setattr(devices, "cuda_problem", lambda: "")
+    return {row.what: row for row in devices.findings()}
 
 
 H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
@@ -151,7 +150,7 @@ H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
 
 def test_a_gpu_machine_is_told_what_is_missing(monkeypatch):
     found = facts(monkeypatch, H100, {"torch": "2.11.0+cpu", "verl": "0.9.1"})
-    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == doctor.GPU_EXTRA
+    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == devices.GPU_EXTRA
     assert "ray and vllm" in found["verl"].follows and "580.95" in found["GPU"].found
     found = facts(monkeypatch, H100, {"torch": "2.11.0", "verl": "0.9.1", "ray": "2", "vllm": "0.24.0"})
     assert not any(found[what].mend for what in ("torch", "sampler", "verl", "GPU"))
@@ -302,3 +301,52 @@ def test_all_weights_of_seven_billion_fit_one_h200_with_their_moments_on_the_hos
     assert away.fits and not here.fits
     assert "optimizer" in here.memory.held and "optimizer" not in away.memory.held
     assert away.step.phases["update"] > here.step.phases["update"]  # 61 GB there and back
+
+
+SCALE = "params/scale_32b.yaml"
+
+
+def on_verl(gpus: int, **changes):
+    changes = {"trainer.nnodes": gpus // 8} | {key.replace("__", "."): v for key, v in changes.items()}
+    return fit(SCALE, changes, "h100", (512, 4096))
+
+
+def test_a_32b_model_on_verl_needs_more_than_eight_gpus_of_80_gb():
+    assert [on_verl(gpus).fits for gpus in (8, 16, 32)] == [False, True, True]
+    assert on_verl(8, model__lora_rank=32).fits
+    assert on_verl(8).changes == {"model.lora_rank": 32} and "verl on 8 × h100" in on_verl(8).summary()
+    with pytest.raises(UserError, match="--device is the CPU, but trainer.backend verl trains on GPUs"):
+        fit(SCALE, {}, "cpu")
+
+
+def test_what_trains_is_sharded_over_all_gpus_and_the_sampler_over_a_few():
+    eight, sixteen = on_verl(8), on_verl(16)
+    parameters = eight.shape.parameters
+    for gpus, found in ((8, eight.memory), (16, sixteen.memory)):
+        assert found.held == {"weights": 4 * parameters // gpus, "optimizer": 8 * parameters // gpus}
+        assert found.update["gradients"] == 4 * parameters // gpus
+    assert eight.memory.update["activations"] == sixteen.memory.update["activations"]
+    whole = on_verl(8, rollout__tensor_model_parallel_size=1, rollout__gpu_memory_utilization=0.1)
+    shared = on_verl(8, rollout__gpu_memory_utilization=0.1)
+    assert whole.memory.rollout["vLLM"] - shared.memory.rollout["vLLM"] > 0.7 * 2 * parameters
+    assert eight.step.phases["update"] == pytest.approx(2 * sixteen.step.phases["update"], rel=0.01)
+    assert (
+        1 < eight.step.phases["rollout"] / sixteen.step.phases["rollout"] <= 2
+    )  # weights are read for fewer answers
+
+
+MEASURED = {  # seconds of a step of 512 answers by verl on H200s: docs/scale.md
+    ("qwen2.5-0.5b", 512, 1): 33.1, ("qwen2.5-0.5b", 512, 2): 19.1, ("ladder-1m", 16, 1): 9.4,
+    ("ladder-1m", 16, 2): 6.0, ("smollm2-135m-instruct", 96, 1): 16.2,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", MEASURED, ids=str)
+def test_steps_of_verl_are_predicted_to_30_percent(case):
+    path, tokens, gpus = case
+    found = fit(path, {
+        "trainer.backend": "verl", "trainer.n_gpus_per_node": gpus, "model.dtype": "bfloat16",
+        "model.lora_rank": 16 * path.startswith("smollm2"), "data.train_batch_size": 64, "rollout.n": 8,
+        "data.max_response_length": tokens,
+    }, "h200", (64, tokens))  # fmt: skip
+    assert found.step.total == pytest.approx(MEASURED[case], rel=0.3)

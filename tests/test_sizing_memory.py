@@ -10,7 +10,7 @@ import torch
 from live_bytes import LiveBytes
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from rlkit.compute import Ledger
+from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models.attention import ragged_attention
@@ -22,7 +22,7 @@ from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.sizing.devices import device_named
-from rlkit.sizing.memory import Lengths, Pass, Setting, memory_of, pass_parts, weights
+from rlkit.sizing.memory import Lengths, Pass, Setting, logits, memory_of, pass_parts, weights
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
@@ -182,3 +182,21 @@ def test_every_adapter_that_is_accepted_gets_a_gradient(targets):
     logprobs.sum().backward()
     ups = [p for n, p in policy.model.named_parameters() if "lora_B" in n]
     assert ups and all(p.grad is not None and p.grad.abs().max() > 0 for p in ups)
+
+
+@pytest.mark.parametrize("vocab, hidden", [(30_000, 64), (8000, 1024)])
+def test_the_log_probs_of_verl_hold_what_is_planned_whatever_the_tokens(vocab, hidden):
+    from verl.utils.experimental.torch_functional import FusedLinearForPPO
+
+    shape = Shape(layers=1, hidden=hidden, intermediate=1, heads=1, kv_heads=1, head_dim=1, vocab=vocab)
+    c = config(trainer__backend="verl", model__dtype="bfloat16")
+    planned = logits(s := Setting.of(c, shape, on_gpu=True), Pass.of(c, Lengths(12, 32), s))
+    weight = torch.randn(vocab, hidden, dtype=torch.bfloat16, requires_grad=True)
+    for tokens in (1024, 3072):
+        states = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)
+        targets = torch.randint(0, vocab, (1, tokens))
+        with LiveBytes(states, weight, targets) as live:
+            logprobs, _ = FusedLinearForPPO()(states, weight, targets, temperature=0.7)
+            live.peak = before = live.now
+            logprobs.sum().backward()
+        assert live.peak - before == pytest.approx(planned, rel=0.1)

@@ -1,9 +1,10 @@
-"""Bytes that a run of the local trainer holds, while it samples and while it learns, by part.
+"""Bytes that a run holds on a GPU, while it samples and while it learns, by part.
 
-What the backward pass keeps is counted tensor by tensor from rlkit.models.decoder; tests compare the sum with the
-tensors that are alive, to 15 %. Two attentions are told apart: the grouped one (CPU, float32), which keeps weights
-quadratic in the response, and the variable-length kernel (CUDA, 16 bits, passes that are not captured). Not covered:
-adapters with dropout or other than plain LoRA, graders, what the allocator loses to fragmentation.
+What the local trainer's backward pass keeps is counted tensor by tensor from rlkit.models.decoder; tests compare the
+sum with the tensors that are alive, to 15 %. Two attentions are told apart: the grouped one (CPU, float32), which keeps
+weights quadratic in the response, and the variable-length kernel (CUDA, 16 bits, passes that are not captured). On verl
+everything that trains is in float32 and sharded over all GPUs (FSDP2). Not covered: adapters with dropout or other than
+plain LoRA, graders, what the allocator loses to fragmentation.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +23,9 @@ CONTEXT = 0.6e9
 """The CUDA context and the libraries' workspaces, which torch does not count."""
 USABLE = 0.95
 """Share of a device that can be filled before fragmentation ends the run."""
+FUSED_ROWS = 512
+"""Tokens whose logits verl's fused log-probs hold at a time."""
+RECOMPUTED = 20  # times its width that a layer of verl's, computed again, keeps of a token
 
 
 @dataclass(frozen=True)
@@ -53,20 +57,24 @@ class Setting:
     on_gpu: bool
     ragged: bool  # attention is the variable-length kernel
     compiled: bool  # the kernels between the products
+    verl: bool = False
+    gpus: int = 1  # that share what trains
+    tensor: int = 1  # that share one copy of the sampler's weights
 
     @classmethod
     def of(cls, config: RunConfig, shape: Shape, on_gpu: bool) -> "Setting":
-        m, item = config.model, FLOAT if config.model.dtype == "float32" else 2
-        targets = adapted(m.target_modules) if m.lora_rank else ()
+        m, t, verl = config.model, config.trainer, config.trainer.backend == "verl"
+        item, targets = FLOAT if m.dtype == "float32" else 2, adapted(m.target_modules) if m.lora_rank else ()
         ragged = on_gpu and item < FLOAT and not captures(config, on_gpu, shape.parameters)
-        compiled = compiles(config, on_gpu, shape.parameters)
-        shape = replace(shape, adapter_weights=shape.lora(m.lora_rank, targets))
-        checkpointing = m.enable_gradient_checkpointing
-        return cls(shape, m.lora_rank, targets, checkpointing, item, on_gpu, ragged, compiled)
+        return cls(
+            replace(shape, adapter_weights=shape.lora(m.lora_rank, targets)), m.lora_rank, targets,
+            m.enable_gradient_checkpointing, item, on_gpu, ragged, compiles(config, on_gpu, shape.parameters),
+            verl, t.nnodes * t.n_gpus_per_node, config.rollout.tensor_model_parallel_size,
+        )  # fmt: skip
 
     def critic(self, config: RunConfig) -> "Setting":
-        """The critic as it is trained: an adapter over the policy's base, or whole."""
-        rank = config.critic.model.lora_rank
+        """The critic as it is trained: an adapter over the policy's base, or whole, as always on verl."""
+        rank = 0 if self.verl else config.critic.model.lora_rank
         rank = self.rank if rank is None else rank
         targets = self.targets if rank else ()
         shape = replace(self.shape, adapter_weights=self.shape.lora(rank, targets))
@@ -94,8 +102,8 @@ class Setting:
 
 @dataclass(frozen=True)
 class Pass:
-    """One forward pass of the update: `prompts` shared by `sequences`, at most `group` of them each, and how many
-    such passes there are."""
+    """One forward pass of the update on a GPU: `prompts` shared by `sequences`, at most `group` of them each, and how
+    many such passes there are."""
 
     prompts: int
     sequences: int
@@ -105,12 +113,13 @@ class Pass:
 
     @classmethod
     def of(cls, config: RunConfig, lengths: Lengths, s: Setting) -> "Pass":
-        """The largest micro-batch of an optimizer step, cut as rlkit.training.learner does."""
-        prompts = config.actor.ppo_mini_batch_size or config.data.train_batch_size
-        total, n = prompts * config.rollout.n, config.rollout.n
-        fits = config.actor.pass_tokens(s.on_gpu) // (lengths.prompt + lengths.response)
-        size = min(total, config.actor.ppo_micro_batch_size or max(1, fits))
-        return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(total / size))
+        """The largest micro-batch of an optimizer step: cut as rlkit.training.learner does, or of verl's dynamic
+        batches, in which every sequence has its own prompt."""
+        n = 1 if s.verl else config.rollout.n
+        prompts = max(1, config.mini_batch_size * config.rollout.n // n // s.gpus)
+        fits = pass_tokens(config, s) // (lengths.prompt + lengths.response)
+        size = min(prompts * n, config.actor.ppo_micro_batch_size or max(1, fits))
+        return cls(min(prompts, ceil(size / n)), size, min(size, n), lengths, ceil(prompts * n / size))
 
     @property
     def tokens(self) -> int:
@@ -123,9 +132,14 @@ class Pass:
         return self.sequences * self.lengths.response
 
 
+def pass_tokens(config: RunConfig, s: Setting) -> int:
+    """Tokens of a forward pass of the update."""
+    return config.actor.micro_batch_tokens or (16_384 if s.verl else config.actor.pass_tokens(s.on_gpu))
+
+
 def weights(s: Setting) -> int:
     """Bytes of the trainer's weights: float32 where they train, else in the model's precision; and the adapter."""
-    return s.shape.parameters * (FLOAT if s.whole else s.item) + FLOAT * s.shape.adapter_weights
+    return s.shape.parameters * (FLOAT if s.whole or s.verl else s.item) + FLOAT * s.shape.adapter_weights
 
 
 def fused(s: Setting) -> int:
@@ -164,24 +178,30 @@ def layer_kept(s: Setting, p: Pass) -> int:
     return residual + normed + attention + n * others * s.item
 
 
-def logits(s: Setting, p: Pass) -> tuple[int, int]:
-    """Bytes that the log-probs keep, and what they need besides for a moment (rlkit.models.logprobs)."""
+def logits(s: Setting, p: Pass) -> int:
+    """Bytes that the log-probs keep and need for a moment (rlkit.models.logprobs, or verl's fused ones)."""
     v, d = s.shape.vocab, s.shape.hidden
     rows, head = max(1, CHUNK // v), v * d
+    if s.verl:  # five boards of a chunk's logits, and its part of the head's gradient beside their sum
+        return 5 * FLOAT * FUSED_ROWS * v + 2 * s.item * head
     moment = s.item * head if s.whole else 0  # the head's gradient, before it is summed
     moment += FLOAT * head * (s.whole + (s.item != FLOAT and not s.on_gpu))  # its sum; its cast
     states = p.targets * d * s.item
     if p.targets <= rows:
-        return states + FLOAT * p.targets * v, 2 * FLOAT * p.targets * v + moment
-    return states + FLOAT * p.targets * d, (2 * FLOAT + s.item) * rows * v + FLOAT * p.targets * d + moment
+        return states + 3 * FLOAT * p.targets * v + moment
+    return states + 2 * FLOAT * p.targets * d + (2 * FLOAT + s.item) * rows * v + moment
 
 
 def pass_parts(s: Setting, p: Pass) -> dict[str, int]:
-    """Bytes at the fullest moment of a forward and backward pass, by part: copies of weights, activations, and the
-    logits or, where it is more, what a layer's backward pass needs: the gradients of the residual stream, and of the
-    MLP's gates or the grouped attention's weights."""
+    """Bytes at the fullest moment of a forward and backward pass, by part: copies of weights (on verl, of two layers
+    and the head, gathered), activations, and the logits or, where it is more, what a layer's backward pass needs: the
+    gradients of the residual stream, and of the MLP's gates or the grouped attention's weights."""
     m, n = s.shape, p.tokens
-    stream, kept, head = FLOAT * n * m.hidden, layer_kept(s, p), sum(logits(s, p))
+    stream, kept, head = FLOAT * n * m.hidden, layer_kept(s, p), logits(s, p)
+    if s.verl:
+        layers = s.item * n * m.hidden * (m.layers + RECOMPUTED) if s.checkpointing else m.layers * kept
+        gathered = 2 * s.item * (m.layer_weights // m.layers + m.vocab * m.hidden)
+        return {"gathered weights": gathered, "activations": layers, "logits": head}
     scores = 0 if s.ragged else 4 * attention_weights(s, p)
     layer = max(3 * n * m.intermediate * s.item, scores) + 2 * stream
     if s.checkpointing:  # one layer at a time is computed again, when the logits are gone
@@ -214,16 +234,18 @@ class Memory:
 
 
 def memory_of(config: RunConfig, shape: Shape, device: Device, lengths: Lengths | None = None) -> Memory:
-    """Memory of a run with the local trainer, for prompts and responses of `lengths` (default: the config's limits)."""
+    """Memory of a run on each of its GPUs, for prompts and responses of `lengths` (default: the config's limits)."""
     s, lengths = Setting.of(config, shape, device.gpu), lengths or Lengths.limits(config)
     held = trainer_held(config, s)
-    if chosen(config, shape, device.gpu_bytes)[0] == "vllm":
+    if s.verl or chosen(config, shape, device.gpu_bytes)[0] == "vllm":
         sampler_held, rollout = _vllm(config, s, device, lengths, sum(held.values()))
     else:
         sampler_held, rollout = _torch(config, s, lengths)
     p = Pass.of(config, lengths, s)
     update = _update(config, s, p)
-    if captures(config, device.gpu, shape.parameters):  # what a captured pass needs stays its own
+    if (
+        captures(config, device.gpu, shape.parameters) and not s.verl
+    ):  # what a captured pass needs stays its own
         held["captured passes"] = sum(pass_parts(s, p).values())
         update = {"gradients": FLOAT * s.trained}
     return Memory(held | sampler_held, rollout, update)
@@ -233,7 +255,12 @@ def sized(config: RunConfig, shape: Shape, device: Device) -> RunConfig:
     """The config with the `actor.micro_batch_tokens` that its passes will have on a GPU where they are unset: what they
     begin with, halved until it fits as the trainer halves it."""
     actor = config.actor
-    if not device.gpu or actor.micro_batch_tokens or actor.ppo_micro_batch_size:
+    if (
+        not device.gpu
+        or actor.micro_batch_tokens
+        or actor.ppo_micro_batch_size
+        or config.trainer.backend == "verl"
+    ):
         return config
     tokens, limit = actor.pass_tokens(device.gpu), room(device)
     longest = config.data.max_prompt_length + config.data.max_response_length
@@ -262,15 +289,15 @@ def needs_reference(config: RunConfig) -> bool:
 
 def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
     """What the trainer holds from its first optimizer step on, by part. The reference is a frozen copy of the model in
-    the passes' precision; an adapter is switched off instead."""
+    the passes' precision, on verl in float32; an adapter is switched off instead."""
     held = {"weights": weights(s)}
     if not offloads(config, s):
         held["optimizer"] = 2 * FLOAT * s.trained
     if needs_reference(config) and s.whole:
-        held["reference"] = s.item * s.shape.parameters
+        held["reference"] = (FLOAT if s.verl else s.item) * s.shape.parameters
     if config.algorithm.needs.critic:
         held["critic"] = 3 * FLOAT * (s.critic(config).trained + s.shape.hidden + 1)
-    return held
+    return {name: size // s.gpus for name, size in held.items()}
 
 
 def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
@@ -278,10 +305,10 @@ def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
     before it; otherwise they are whole when the activations are gone, and the embedding's is there twice."""
     fullest: dict[str, int] = {}
     for trained in (s, s.critic(config)) if config.algorithm.needs.critic else (s,):
-        gradients = FLOAT * trained.trained
+        gradients = FLOAT * trained.trained // s.gpus
         embedding = FLOAT * s.shape.vocab * s.shape.hidden * trained.whole
-        moments = 2 * FLOAT * s.trained * offloads(config, s)
-        during = {"gradients": gradients if p.count > 1 else 0, **pass_parts(trained, p)}
+        moments = 2 * FLOAT * s.trained * offloads(config, s) // s.gpus
+        during = {"gradients": gradients if p.count > 1 or s.verl else 0, **pass_parts(trained, p)}
         after = {"gradients": gradients, "embedding's gradient": embedding}
         stepped = {"gradients": gradients, "optimizer": moments}
         fullest = max(fullest, during, after, stepped, key=lambda parts: sum(parts.values()))
@@ -292,12 +319,14 @@ def _vllm(
     config: RunConfig, s: Setting, device: Device, lengths: Lengths, held: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """The engine's memory, all the time and in the rollout: what it wants, as far as there is room, and no less than it
-    starts with (rlkit.samplers.vllm). A large one is asleep during the update."""
+    starts with (rlkit.samplers.vllm). A large one sleeps during the update; on verl every one, which takes a share."""
     rows, total = together(config), device.memory_gb * 1e9
-    beside = beside_cache(s.item * s.shape.parameters, rows, s.shape.vocab)
+    beside = beside_cache(s.item * s.shape.parameters // s.tensor, rows, s.shape.vocab)
     sequence = (lengths.prompt + lengths.response) * s.cache
-    share = config.rollout.gpu_memory_utilization
-    least, wanted = beside + sequence, beside + rows * sequence
+    share = config.rollout.gpu_memory_utilization or 0.5 * s.verl
+    least, wanted = beside + sequence // s.tensor, beside + rows * sequence
+    if s.verl:
+        return {}, {"vLLM": int(max(least, share * total))}
     engine = int(share * total if share else max(least, min(wanted, FREE * (total - CONTEXT - held))))
     return ({}, {"vLLM": engine}) if engine > SLEEPS_ABOVE else ({"vLLM": engine}, {})
 
