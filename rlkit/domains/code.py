@@ -6,7 +6,7 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -48,14 +48,13 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
     bodies = _bodies(after_thinking(response).replace("\r\n", "\n"))
     if not bodies:
         return None
-    names = [{name for pair in _DEFINED.findall(body) for name in pair} for body in bodies]
-    scores = [
-        len(n & {*wanted}) if wanted else bool(_READS.search(body))
-        for n, body in zip(names, bodies, strict=True)
-    ]
-    at = max(range(len(bodies)), key=lambda index: (scores[index], index))
+    if wanted:
+        scores = [len({n for pair in _DEFINED.findall(body) for n in pair} & {*wanted}) for body in bodies]
+    else:
+        scores = [len(_READS.findall(body)[:1]) for body in bodies]
+    score, at = max((score, index) for index, score in enumerate(scores))
     program = bodies.pop(at).removeprefix("\ufeff")
-    if wanted and not scores[at]:
+    if wanted and not score:
         return _continued(start, program)
     for body in [*bodies[:at][::-1], *bodies[at:]]:
         if _completes(body, program, {*wanted}):
@@ -81,7 +80,7 @@ def _bodies(text: str) -> list[str]:
 
 
 def _statements(text: str) -> list[ast.stmt]:
-    """None where the text is no Python."""
+    """The statements of a text, none where it is no Python."""
     try:
         return ast.parse(text).body
     except _NO_PYTHON:
@@ -90,31 +89,35 @@ def _statements(text: str) -> list[ast.stmt]:
 
 def _is_program(text: str) -> bool:
     """Whether a text is Python, and more than a word of prose that happens to be an expression."""
-    body = _statements(textwrap.dedent(text))
-    return any(not isinstance(n, ast.Expr | ast.AnnAssign) or isinstance(n.value, ast.Call) for n in body)
+    return any(
+        not isinstance(node, ast.Expr | ast.AnnAssign) or isinstance(node.value, ast.Call)
+        for node in _statements(textwrap.dedent(text))
+    )
 
 
 def _completes(body: str, program: str, wanted: set[str]) -> bool:
     """Whether a fence consists of definitions, of which the program uses, or the tests want, one that it lacks."""
     nodes = [node for statement in _statements(program) for node in ast.walk(statement)]
-    wanted = wanted | {n.id for n in nodes if isinstance(n, ast.Name)} - {*dir(builtins)}
-    lacking = wanted - {name for node in nodes for name in _binds(node)}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - {*dir(builtins)}
     others = _statements(body)
-    bound = {name for node in others for name in _binds(node)}
     kinds = {isinstance(node, _DEFINITIONS) for node in others if not isinstance(node, ast.Assign)}
-    return bool(nodes) and kinds == {True} and bool(lacking & bound) and "__future__" not in program
+    lacking = (used | wanted) - _bound(nodes)
+    return bool(nodes) and kinds == {True} and bool(lacking & _bound(others)) and "__future__" not in program
 
 
-def _binds(node: ast.AST) -> set[str]:
-    """The names that a statement, a parameter or a name itself binds."""
-    if isinstance(node, ast.Assign):
-        return {target.id for target in node.targets if isinstance(target, ast.Name)}
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-    if isinstance(node, ast.Name):
-        return set() if isinstance(node.ctx, ast.Load) else {node.id}
-    name = getattr(node, "name", None) or getattr(node, "arg", None)
-    return {name} if isinstance(name, str) else set()
+def _bound(nodes: Iterable[ast.AST]) -> set[str]:
+    """The names that statements, parameters and names themselves bind."""
+    found: set[Any] = set()
+    for node in nodes:
+        if isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.Name):
+            found |= {node.id} if not isinstance(node.ctx, ast.Load) else set()
+        else:
+            found.add(getattr(node, "name", None) or getattr(node, "arg", None))
+    return found
 
 
 def _continued(start: str, body: str) -> str:
@@ -140,7 +143,6 @@ def _start(extra_info: Mapping[str, Any]) -> str:
 
 # --- The scorer ---------------------------------------------------------------------------------------
 
-_MARGIN = 1.0  # seconds of the deadline that are kept for ending the sandbox
 _TESTS = ("functional", "solution_file", "pytest")
 _VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 
@@ -171,14 +173,15 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     if program is None or not program.strip():
         return Reward.of(False, reason="no program")
     try:
-        if not ast.parse(program).body:
-            return Reward.of(False, reason="the program is empty")
+        empty = not ast.parse(program).body
     except _NO_PYTHON as error:
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
-    grading.extend(grading.settings.total_timeout + _MARGIN)
+    if empty:
+        return Reward.of(False, reason="the program is empty")
+    grading.extend(grading.settings.total_timeout + programs.MARGIN)
     if tests is None:
         return (_called if truth.get("fn_name") else _run)(program, truth, grading)
-    outcome = programs.run_tests(grading, program, tests, max(0.1, grading.remaining() - _MARGIN))
+    outcome = programs.run_tests(grading, program, tests, grading.seconds())
     if outcome.fault:
         raise Ungradable(f"The test code of a program says nothing about it: {outcome.fault}.")
     trusted = {} if outcome.trusted else {"trusted": False}
@@ -190,17 +193,15 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
     if isinstance(ground_truth, str):
         ground_truth = _json(ground_truth, ground_truth)
     truth = parse(ground_truth, dict, "a program")
-    prefix = str(extra_info.get("prefix") or "")
-    entry = extra_info.get("entry_point") or extra_info.get("function_name")
-    for kind in [kind for kind in _TESTS if kind in truth]:
+    if kind := next((kind for kind in _TESTS if kind in truth), None):
         if not isinstance(truth[kind], str) or not truth[kind].strip():
             raise UserError("The test code of a program is empty.")
+        entry = extra_info.get("entry_point") or extra_info.get("function_name")
         try:
-            return truth, TestCode(truth[kind], prefix, entry, kind == "pytest")
+            return truth, TestCode(truth[kind], str(extra_info.get("prefix") or ""), entry, kind == "pytest")
         except _NO_PYTHON as error:
-            raise UserError(
-                f"The test code of a program, or the prefix before it, is no Python: {error}."
-            ) from None
+            why = f"The test code of a program, or the prefix before it, is no Python: {error}."
+            raise UserError(why) from None
     inputs, outputs = truth.get("inputs"), truth.get("outputs")
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise UserError(
@@ -229,13 +230,11 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     passed, reason, checker = 0, None, truth.get("checker")
     for test in zip(truth["inputs"], truth["outputs"], strict=True):
         given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
-        outcome = _script(grading, program, given)
-        failure = _failure(outcome)
-        printed = outcome.stdout.decode(errors="surrogateescape")
+        printed, failure = _script(grading, program, given)
         if failure is None and checker:
             values = {"checker": checker, "inp": given, "out": printed, "expected": expected}
-            accepts = _script(grading, _CHECKER, json.dumps(values)).stdout == b"ok\n"
-            failure = None if accepts else "the checker rejects the output"
+            if _script(grading, _CHECKER, json.dumps(values))[0] != "ok\n":
+                failure = "the checker rejects the output"
         elif failure is None and not same_output(printed, expected):
             failure = "wrong output"
         passed += failure is None
@@ -245,17 +244,14 @@ def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     return _result(grading, passed, len(truth["inputs"]), reason)
 
 
-def _script(grading: Grading, program: str, stdin: str) -> programs.Outcome:
-    left = grading.remaining() - _MARGIN
-    return programs.run_script(grading, program, stdin, max(0.1, min(grading.settings.timeout, left)))
-
-
-def _failure(outcome: programs.Outcome) -> str | None:
-    """Why a program did not end well, or None."""
-    if outcome.status != 0 and outcome.reason is None:
+def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None]:
+    """What a program prints, and why it did not end well, if so."""
+    outcome = programs.run_script(grading, program, stdin, min(grading.settings.timeout, grading.seconds()))
+    failure = outcome.reason
+    if outcome.status != 0 and failure is None:
         last = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
-        return f"exit status {outcome.status}: {last}"[:200]
-    return outcome.reason
+        failure = f"exit status {outcome.status}: {last}"[:200]
+    return outcome.stdout.decode(errors="surrogateescape"), failure
 
 
 _CHECKER = """import json, sys
@@ -280,13 +276,10 @@ def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
             so_far.append(call.error is None and same_value(call.value, values[index]))
         return not grading.settings.partial_credit and not any(map(all, right))
 
-    seconds = max(0.1, grading.remaining() - _MARGIN)
-    found = programs.call_function(grading, program, truth["fn_name"], calls, seconds, enough)
+    found = programs.call_function(grading, program, truth["fn_name"], calls, grading.seconds(), enough)
     best = max(map(sum, right))
-    errors = [call.error for call in found if call.error]
-    return _result(
-        grading, best, len(calls), errors[0] if errors else None if best == len(calls) else "wrong value"
-    )
+    wrong = None if best == len(calls) else "wrong value"
+    return _result(grading, best, len(calls), next((call.error for call in found if call.error), wrong))
 
 
 def _arguments(given: Any) -> list[Any]:

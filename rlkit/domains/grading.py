@@ -1,4 +1,4 @@
-"""What scorers share: the time that is left for an answer, ground truths as they are stored, a call into the sandbox.
+"""What scorers share: ground truths as they are stored, and a call into the sandbox.
 
 Guru's second data set holds a ground truth as {"compressed": base64(gzip(json))} and extra_info as
 {"part_1": …, "part_n": …}, the pieces of one such string.
@@ -8,62 +8,17 @@ import base64
 import gzip
 import io
 import json
-import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.sandbox import programs
+from rlkit.sandbox.programs import Grading
 
-if TYPE_CHECKING:
-    from rlkit.config import RewardConfig
+__all__ = ["Grading", "decode", "parse", "score_in_sandbox"]
 
-LOADING_SECONDS = 120.0  # that the start of a service or an import may take
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
-
-
-class Grading:
-    """What a scorer may use besides its arguments: the settings and the time left for this answer.
-
-    A scorer gets it where it has a parameter `grading`.
-
-    Args:
-        settings: the run's reward section.
-        announce: told how many seconds to wait for this answer from now on.
-    """
-
-    def __init__(
-        self,
-        settings: "RewardConfig",
-        announce: Callable[[float], None] = lambda seconds: None,
-    ) -> None:
-        self.settings = settings
-        self._announce = announce
-        self._deadline = time.monotonic() + self.settings.timeout
-
-    def remaining(self) -> float:
-        """Seconds left for this answer."""
-        return self._deadline - time.monotonic()
-
-    def extend(self, seconds: float) -> None:
-        """Give this answer `seconds` from now on: a program's tests have a total of their own."""
-        self._deadline = time.monotonic() + seconds
-        self._announce(seconds)
-
-    @contextmanager
-    def loading(self) -> Iterator[None]:
-        """Around the start of a service or an import: it takes nothing from the answer's time."""
-        self._announce(LOADING_SECONDS)
-        left = self.remaining()
-        try:
-            yield
-        finally:
-            self.extend(left)
-
-
-# Ground truths
 
 
 def decode(value: Any) -> Any:
@@ -116,7 +71,7 @@ def score_in_sandbox(
         WrongAnswer: the response ended it.
         Ungradable: it failed by itself, with an exception.
     """
-    seconds = max(0.1, grading.remaining() - 0.3)
+    seconds = grading.seconds(margin=0.3)
     [call] = programs.call_function(grading, source, "score", [arguments], seconds, modules=modules)
     if call.error is None:
         return call.value

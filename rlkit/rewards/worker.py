@@ -29,10 +29,10 @@ import psutil
 
 from rlkit.config import RewardConfig
 from rlkit.domains import scorers
-from rlkit.domains.grading import LOADING_SECONDS, Grading
 from rlkit.rewards.grading import NOBODY, grade, load_function
 from rlkit.sandbox import programs
 from rlkit.sandbox.inside import Channel, Lost
+from rlkit.sandbox.programs import LOADING_SECONDS, Grading
 from rlkit.types import Reward
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first

@@ -30,12 +30,9 @@ from rlkit.sandbox.inside import Channel, Lost
 PROMISED = ("numpy", "sortedcontainers", "pytest")
 """Packages that programs may import."""
 ENVIRONMENT = {
-    "PATH": "/usr/local/bin:/usr/bin:/bin",
-    "HOME": "/tmp",
-    "LANG": "C.UTF-8",
-    "PYTHONHASHSEED": "0",
-}
-ENVIRONMENT |= {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+}  # fmt: skip
 """All that a program finds in its environment."""
 _HERE = Path(__file__).parent
 _COMPILED = ("numpy", "numpy.libs")
@@ -143,23 +140,14 @@ class Jail:
         self.control, theirs = socket.socketpair()
         self._log = TemporaryFile()  # noqa: SIM115 (closed in close)
         self._user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
-        settings = {
-            "control": theirs.fileno(),
-            "user": self._user,
-            "modules": [*modules],
-            **asdict(self.limits),
-        }
+        own = {"control": theirs.fileno(), "user": self._user, "modules": [*modules]}
         with theirs, lock or contextlib.nullcontext():  # the jail holds them, to its end
             self._process = subprocess.Popen(
-                _command(level, settings),
+                _command(level, asdict(self.limits) | own),
                 pass_fds=[end.fileno() for end in (theirs, lock) if end],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._log,
-                env=ENVIRONMENT,
-                cwd="/",
-                start_new_session=True,
-            )
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
+                env=ENVIRONMENT, cwd="/", start_new_session=True,
+            )  # fmt: skip
         try:
             Channel(self.control, time.monotonic() + (_IMPORTS if modules else _START)).receive()
         except (Lost, OSError):
@@ -243,18 +231,19 @@ _INNER = ("jail.py", "inside.py", "reading.py", "testing.py")
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
     """The command line of a jail with these settings, as jail.main has them, but for level, paths and folders."""
     own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
-    installed = _site_folders() if settings["modules"] else []
+    folders = _site_folders() if settings["modules"] else []
     loads = Path(python).name == Path(own).name  # what is compiled, which needs a Python like ours
     packages = {name: path for name, path in _packages().items() if loads or name not in _COMPILED}
-    paths, home, outside = installed, str(_HERE), []
+    home, outside = str(_HERE), []
     if level == "bubblewrap":
-        bound = {f"/jail/{name}": str(_HERE / name) for name in _INNER}
-        bound |= {f"/packages/{name}": path for name, path in packages.items()}
-        bound |= {f"/installed/{i}": folder for i, folder in enumerate(installed)}
-        outside, home, packages = _bubblewrap(python, bound), "/jail", {}
-        paths = ["/packages", *(place for place in bound if place.startswith("/installed"))]
-    folders = {name.removesuffix(".py"): str(Path(path).parent) for name, path in packages.items()}
-    settings |= {"level": level, "paths": paths, "folders": folders}
+        installed = {f"/installed/{i}": folder for i, folder in enumerate(folders)}
+        single = {f"/packages/{name}": path for name, path in packages.items()}
+        outside = _bubblewrap(
+            python, {f"/jail/{name}": str(_HERE / name) for name in _INNER} | single | installed
+        )
+        home, folders, packages = "/jail", [*installed], dict(zip(packages, single, strict=True))
+    single = {name.removesuffix(".py"): str(Path(path).parent) for name, path in packages.items()}
+    settings |= {"level": level, "paths": folders, "folders": single}
     return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
 
 

@@ -10,8 +10,8 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
@@ -22,16 +22,59 @@ from rlkit.sandbox.reading import TestCode, last_function
 from rlkit.sandbox.testing import NotLoaded, Program
 
 if TYPE_CHECKING:
-    from rlkit.domains.grading import Grading
+    from rlkit.config import RewardConfig
 
 P = ParamSpec("P")
 T = TypeVar("T")
+LOADING_SECONDS = 120.0  # that the start of a service or an import may take
+MARGIN = 1.0  # seconds of an answer's time that are kept for ending the sandbox
+
+
+class Grading:
+    """What a scorer may use besides its arguments: the settings and the time left for this answer.
+
+    A scorer gets it where it has a parameter `grading`.
+
+    Args:
+        settings: the run's reward section.
+        announce: told how many seconds to wait for this answer from now on.
+    """
+
+    def __init__(
+        self, settings: "RewardConfig", announce: Callable[[float], None] = lambda seconds: None
+    ) -> None:
+        self.settings, self._announce = settings, announce
+        self._deadline = time.monotonic() + settings.timeout
+
+    def remaining(self) -> float:
+        """Seconds left for this answer."""
+        return self._deadline - time.monotonic()
+
+    def seconds(self, margin: float = MARGIN) -> float:
+        """Seconds that a program may have: those left but for the sandbox's end."""
+        return max(0.1, self.remaining() - margin)
+
+    def extend(self, seconds: float) -> None:
+        """Give this answer `seconds` from now on: a program's tests have a total of their own."""
+        self._deadline = time.monotonic() + seconds
+        self._announce(seconds)
+
+    @contextlib.contextmanager
+    def loading(self) -> Iterator[None]:
+        """Around the start of a service or an import: it takes nothing from the answer's time."""
+        self._announce(LOADING_SECONDS)
+        left = self.remaining()
+        try:
+            yield
+        finally:
+            self.extend(left)
+
 
 _jails: dict[tuple[Any, ...], Jail] = {}
 _choose = lru_cache(choose)
 
 
-def _jail(grading: "Grading", purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
+def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
     key = (os.getpid(), purpose, grading.settings.sandbox, *modules)
     if key not in _jails:
         with grading.loading():
@@ -62,7 +105,7 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 
 @_twice
-def run_script(grading: "Grading", program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
+def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
     """Run a program as `python main.py` would, with the sandbox of `grading`.
 
     Raises:
@@ -73,7 +116,7 @@ def run_script(grading: "Grading", program: str, stdin: str | bytes = b"", secon
     return _jail(grading).run(program, data, seconds)
 
 
-def missing_package(grading: "Grading", error: str) -> str | None:
+def missing_package(grading: Grading, error: str) -> str | None:
     """The package that a program could not import and that the sandbox should have, from the program's error."""
     found = re.search(r"No module named '(\w+)", error)
     if found is None or found[1] not in PROMISED:
@@ -91,7 +134,7 @@ class Call:
 
 @_twice
 def call_function(
-    grading: "Grading",
+    grading: Grading,
     program: str,
     name: str,
     calls: Sequence[list[Any]],
@@ -158,18 +201,20 @@ def _start(jail: Jail, sockets: Sequence[socket.socket], seconds: float, **job: 
 class Tested:
     """The outcome of test code.
 
-    `error` is None if all tests passed, "time" or "memory". `trusted` is False where the tests ran in the program's
-    process, which could have changed the outcome. `fault` says why the tests say nothing about any program.
+    `error` is None if all tests passed, "time" or "memory". `fault` says why the tests say nothing about any program.
+    `insufficient` is True where they pass to the program what is no plain value, `trusted` False where they ran in the
+    program's process, which could have changed the outcome.
     """
 
     passed: int = 0
     total: int = 1
     error: str | None = None
-    trusted: bool = True
     fault: str | None = None
+    insufficient: bool = False
+    trusted: bool = True
 
 
-def run_tests(grading: "Grading", program: str, tests: TestCode, seconds: float = 60.0) -> Tested:
+def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 60.0) -> Tested:
     """Run test code against a program, each in a sandbox of its own, unless the tests need the program's own objects.
 
     Where the tests name no entry it is the last function of the program that no other one of it uses. From one check
@@ -178,30 +223,23 @@ def run_tests(grading: "Grading", program: str, tests: TestCode, seconds: float 
     if not tests.checks():
         return Tested(fault="the tests check nothing")
     apart = not tests.needs_program()
-    outcome = _tested(grading, program, tests, seconds, apart)
-    if apart and outcome["insufficient"]:  # what the tests pass is no plain value
-        apart = False
-        outcome = _tested(grading, program, tests, seconds, apart)
-    if outcome["fault"] and not apart:  # which the program may have said
-        outcome["fault"] = _tested(grading, "", tests, seconds, True)["fault"]
-    del outcome["insufficient"]
-    return Tested(**outcome, trusted=apart)
+    tested = _tested(grading, program, tests, seconds, apart)
+    if apart and tested.insufficient:
+        apart, tested = False, _tested(grading, program, tests, seconds, False)
+    if tested.fault and not apart:  # which the program may have said
+        tested = replace(tested, fault=_tested(grading, "", tests, seconds, True).fault)
+    return replace(tested, trusted=apart)
 
 
 @_twice
-def _tested(grading: "Grading", program: str, tests: TestCode, seconds: float, apart: bool) -> dict[str, Any]:
+def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apart: bool) -> Tested:
     """The program in one jail and the tests in another, or both in one process. The outcome leaves on a socket that
     only the tests' process has."""
     job = {
-        "tests": tests.text,
-        "prefix": tests.prefix,
-        "entry": tests.entry or last_function(program),
-        "named": tests.entry,
-        "pytest": tests.pytest,
-        "all": grading.settings.partial_credit,
-        "each": grading.settings.timeout,
-        "nonce": secrets.token_hex(),
-    }
+        "tests": tests.text, "prefix": tests.prefix, "entry": tests.entry or last_function(program),
+        "named": tests.entry, "pytest": tests.pytest, "all": grading.settings.partial_credit,
+        "each": grading.settings.timeout, "nonce": secrets.token_hex(),
+    }  # fmt: skip
     jails = [_jail(grading, "program")]
     verdict, verdict_end = socket.socketpair()
     if apart:
@@ -211,23 +249,17 @@ def _tested(grading: "Grading", program: str, tests: TestCode, seconds: float, a
         _start(jails[1], [verdict_end, right], seconds, role="tests", **job)
     else:
         _start(jails[0], [verdict_end], seconds, role="together", program=program, **job)
-    late, message = False, [None, {}]
+    message, error = [None], "the program ended the tests"
     with verdict:
         try:
             message = Channel(verdict, time.monotonic() + seconds).receive()
         except TimeoutError:
-            late = True
+            error = "time"
         except Lost:
             jails[-1].wait(1.0)  # which knows how the tests' process ended
     ended = [jail.finish() for jail in jails]
-    late = late or abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM)
-    outcome = {
-        "passed": 0,
-        "total": 1,
-        "error": "time" if late else "the program ended the tests",
-        "fault": None,
-    }
-    outcome = message[1] if message[0] == job["nonce"] else {**outcome, "insufficient": False}
-    if outcome["error"] and "memory" in [reason for _, reason in ended]:
-        outcome["error"] = "memory"
-    return outcome
+    if abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM):
+        error = "time"
+    tested = Tested(**message[1]) if message[0] == job["nonce"] else Tested(error=error)
+    memory = tested.error and "memory" in [reason for _, reason in ended]
+    return replace(tested, error="memory") if memory else tested

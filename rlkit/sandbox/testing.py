@@ -136,13 +136,13 @@ def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | N
         tests.failed(str(error) if told else inside.said(error))
     if not tests.checks:
         tests.failed("no assertion was reached")
+    insufficient = bool(tests.program and tests.program.insufficient)
     outcome = {
         "passed": tests.passed,
         "total": max(1, tests.total),
         "error": tests.error,
         "fault": tests.fault,
     }
-    insufficient = bool(tests.program and tests.program.insufficient)
     verdict.send(job["nonce"], outcome | {"insufficient": insufficient})
 
 
