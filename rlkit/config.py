@@ -34,6 +34,13 @@ class Section(BaseModel):
     )
 
 
+def _refuse(*rows: tuple[Any, str]) -> None:
+    """Raise the sentence of the first row that is wrong."""
+    for wrong, sentence in rows:
+        if wrong:
+            raise ValueError(sentence)
+
+
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""
 WHOLE_ONLY = ("lm_head", "embed_tokens")
@@ -45,12 +52,11 @@ class WarmStart(Section):
     """Supervised steps before reinforcement learning, on problems with worked answers."""
 
     kind: Literal["fixed", "sft", "none"] = "fixed"
-    """fixed: a ladder model's stand-in for pretraining, the same number of steps for every size; nothing for a model
-    that is not a ladder's. sft: any model, all weights or an adapter as `model` says, on the rows that data.sft_ratio
-    sets aside or on `sources`."""
+    """fixed: a ladder model's stand-in for pretraining, nothing for other models. sft: any model, all weights or an
+    adapter as `model` says, on the rows that data.sft_ratio sets aside or on `sources`."""
     sources: tuple[Source, ...] | None = None
-    """Where worked problems come from, e.g. {kind: file, path: worked.parquet}, whose extra_info.solution, or else the
-    ground truth, is the answer. Unset is data.train."""
+    """Worked problems, e.g. {kind: file, path: worked.parquet}: extra_info.solution, or else the ground truth, is the
+    answer. Unset is data.train."""
     steps: Positive = 400
     """Optimizer steps."""
     batch_size: Positive = 256
@@ -58,8 +64,8 @@ class WarmStart(Section):
     lr: NonNegative = 2e-3
     """Peak learning rate, cosine to zero."""
     seed: int = 0
-    """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so that
-    what seeds show includes the luck of the start."""
+    """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so
+    that what seeds show includes the luck of the start."""
 
     @model_validator(mode="before")
     @classmethod
@@ -78,9 +84,9 @@ class Model(Section):
     )
     """A ladder size (ladder-10k … ladder-300m), smollm2-135m-instruct, a folder, or a Hugging Face hub id."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    """Precision of the forward and backward pass. Weights that train stay in float32. float16 rounds eight times finer
-    than bfloat16, so that sampler and trainer agree better (arXiv 2510.26788); its gradients are scaled, and a step
-    in which they overflow is skipped."""
+    """Precision of passes; weights that train stay in float32. float16 rounds finer than bfloat16, so that sampler
+    and trainer agree better (arXiv 2510.26788); its gradients are scaled, and a step in which they overflow is
+    skipped."""
     enable_gradient_checkpointing: bool = False
     """Keep only each layer's input for the backward pass: less memory, a third more compute."""
     lora_rank: int = Field(default=0, ge=0)
@@ -96,17 +102,12 @@ class Model(Section):
     @field_validator("target_modules")
     @classmethod
     def _adapted(cls, targets: tuple[str, ...] | str) -> tuple[str, ...] | str:
-        known = ", ".join(LINEAR)
+        known = f"name some of {', '.join(LINEAR)}, or all-linear"
+        _refuse((not targets, f"it is empty, so that nothing would train: {known}"))
         for name in () if isinstance(targets, str) else targets:
-            if name.rpartition(".")[2] not in LINEAR:
-                why = (
-                    "embeddings and the output head train with all weights only"
-                    if name in WHOLE_ONLY
-                    else "unknown"
-                )
-                raise ValueError(f"{name!r} gets no adapter ({why}): name some of {known}, or all-linear")
-        if not targets:
-            raise ValueError(f"it is empty, so that nothing would train: name some of {known}, or all-linear")
+            whole = name.rpartition(".")[2] in WHOLE_ONLY
+            why = "embeddings and the output head train with all weights only" if whole else "unknown"
+            _refuse((name.rpartition(".")[2] not in LINEAR, f"{name!r} gets no adapter ({why}): {known}"))
         return targets
 
 
@@ -135,13 +136,13 @@ class Data(Section):
     max_response_length: Positive = 16
     """Most tokens sampled for one response; for an environment, for the whole episode."""
     train_max_samples: Annotated[int, Field(ge=-1)] = -1
-    """Unique training tasks (data volume D); -1 is as many as the steps ask for. The tasks of a smaller D
-    are among those of a larger one."""
+    """Unique training tasks (data volume D); -1 is as many as the steps ask for. A smaller D is part of a larger
+    one."""
     max_epochs: Annotated[int, Field(ge=0)] = 0
     """Most passes over the unique tasks; a run that needs more is refused. 0 is no limit."""
     order: Literal["mixed", "curriculum", "sequential", "stages"] = "mixed"
-    """mixed: every batch holds the sources by weight. curriculum: the same, each source from easy to hard.
-    sequential: source after source. stages: weights by step."""
+    """mixed: sources by weight in every batch. curriculum: the same, each source from easy to hard. sequential:
+    source after source. stages: weights by step."""
     difficulty_field: str = "difficulty"
     """Field of extra_info that a curriculum sorts by, ascending; a leading "-" sorts descending
     (`-qwen2.5_7b_pass_rate`: solved most often first)."""
@@ -157,45 +158,35 @@ class Data(Section):
     @classmethod
     def _variables(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
-            if not name.isidentifier():
-                raise ValueError(f"{name!r} is no name of a template's variable, such as enable_thinking")
+            _refuse(
+                (
+                    not name.isidentifier(),
+                    f"{name!r} is no name of a template's variable, such as enable_thinking",
+                )
+            )
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "Data":
-        if not self.train:
-            raise ValueError("train is empty: name at least one source")
-        weights = [s.weight for s in self.train]
-        if not sum(weights):
-            raise ValueError("the weights of train sum to 0: give at least one source a weight above 0")
-        counted = [s.count is not None for s in self.train if s.weight]
-        if any(counted) and not all(counted):
-            raise ValueError(
-                "some sources of train have a count and others none: give all of them one, or none"
-            )
-        if any(counted) and self.train_max_samples > 0:
-            raise ValueError(
-                f"train_max_samples is {self.train_max_samples}, but the sources have counts: set it to -1"
-            )
-        if (self.order == "stages") != bool(self.stages):
-            raise ValueError(
-                f"order is {self.order} with {len(self.stages)} stages: order stages goes with stages"
-            )
-        self._check_stages()
-        return self
-
-    def _check_stages(self) -> None:
         starts = [s.start for s in self.stages]
-        if starts and (starts[0] != 1 or sorted(set(starts)) != starts):
-            raise ValueError(
-                f"stages start at {starts}: the first starts at 1, the others after the one before"
-            )
-        for stage in self.stages:
-            if len(stage.weights) != len(self.train) or not sum(stage.weights):
-                raise ValueError(
-                    f"the stage from step {stage.start} has weights {list(stage.weights)}: "
-                    f"give {len(self.train)} weights, one a source, that do not sum to 0"
-                )
+        counted = [s.count is not None for s in self.train if s.weight]
+        _refuse(
+            (not self.train, "train is empty: name at least one source"),
+            (not sum(s.weight for s in self.train),
+             "the weights of train sum to 0: give at least one source a weight above 0"),
+            (any(counted) and not all(counted),
+             "some sources of train have a count and others none: give all of them one, or none"),
+            (any(counted) and self.train_max_samples > 0,
+             f"train_max_samples is {self.train_max_samples}, but the sources have counts: set it to -1"),
+            ((self.order == "stages") != bool(self.stages),
+             f"order is {self.order} with {len(self.stages)} stages: order stages goes with stages"),
+            (starts and (starts[0] != 1 or sorted(set(starts)) != starts),
+             f"stages start at {starts}: the first starts at 1, the others after the one before"),
+            *((len(stage.weights) != len(self.train) or not sum(stage.weights),
+               f"the stage from step {stage.start} has weights {list(stage.weights)}: give {len(self.train)} weights, "
+               "one a source, that do not sum to 0") for stage in self.stages),
+        )  # fmt: skip
+        return self
 
 
 class KLControl(Section):
@@ -276,24 +267,22 @@ class Algorithm(Section):
     adv_estimator: str = Field(
         default="grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
     )
-    """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …;
-    for environments also turn_gae (GAE over turns), turn_returns (discounted returns from each turn on, beside
-    those of the same problem's episodes) and gigpo (the same, beside turns after the same observation). The
-    group estimators of verl see the whole return only."""
+    """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …; for
+    environments also turn_gae (GAE over turns), turn_returns (returns from each turn on, compared with the group's)
+    and gigpo (the same, compared after the same observation). verl's group estimators see the whole return only."""
     gamma: Share = 1.0
     """Discount a token; a turn for turn_gae, turn_returns and gigpo."""
     lam: Share = 1.0
     """GAE's lambda, a token or a turn as gamma."""
     truncated: Literal["end", "bootstrap", "mask"] = "end"
-    """What an answer or episode that a limit cut is worth. end: what it has earned. bootstrap: the critic's
-    value of where it was cut as well (gae and turn_gae). mask: its group is compared with it, but it is not trained on
-    (overlong filtering, arXiv 2503.14476)."""
+    """What a cut answer or episode is worth. end: what it has earned. bootstrap: the critic's value of where it was
+    cut as well (gae and turn_gae). mask: its group is compared with it, but it is not trained on (overlong filtering,
+    DAPO)."""
     norm_adv_by_std_in_grpo: bool = True
-    """Divide the advantages of grpo, turn_returns and gigpo by the group's standard deviation; off is Dr. GRPO
-    (arXiv 2503.20783)."""
+    """Divide the advantages of grpo, turn_returns and gigpo by the group's standard deviation; off is Dr. GRPO (arXiv
+    2503.20783)."""
     norm_adv_by_std_in_batch: bool = False
-    """Divide advantages by the standard deviation of the whole batch's, in place of each group's (ScaleRL,
-    arXiv 2510.13786); for estimators that compare groups."""
+    """Divide by the whole batch's standard deviation, in place of each group's (ScaleRL, arXiv 2510.13786)."""
     filter_groups: FilterGroups = FilterGroups()
     use_kl_in_reward: bool = False
     """Subtract the KL penalty from the token rewards."""
@@ -345,7 +334,8 @@ class PolicyLoss(Section):
     loss_mode: str = Field(
         default="vanilla", examples=["vanilla", "gspo", "cispo", "clip_cov", "kl_cov", "geo_mean"]
     )
-    """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl …"""
+    """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl
+    …"""
     clip_cov_ratio: NonNegative = 0.0002
     """clip_cov: share of tokens whose gradient is stopped."""
     clip_cov_lb: float = 1.0
@@ -374,9 +364,8 @@ class Actor(Section):
     ppo_micro_batch_size: Annotated[int, Field(ge=0)] = 0
     """Sequences a forward pass; 0 is as many as `micro_batch_tokens` allows. Never changes the gradient."""
     micro_batch_tokens: Positive | None = None
-    """Tokens per forward pass when ppo_micro_batch_size is 0. Unset is 8,192, whose activations stay in a CPU's caches;
-    32,768 on a GPU, halved while its memory does not hold a pass; and verl's own 16,384 in a verl run. Never changes
-    the gradient."""
+    """Tokens per forward pass when ppo_micro_batch_size is 0. Unset is 8,192 on a CPU, 32,768 on a GPU, halved while
+    its memory does not hold a pass, and verl's own 16,384 in a verl run. Never changes the gradient."""
     ppo_epochs: Positive = 1
     """Passes over each batch."""
     clip_ratio: NonNegative = 0.2
@@ -401,12 +390,11 @@ class Actor(Section):
     entropy_coeff: NonNegative = 0.0
     """Coefficient of the entropy bonus."""
     use_torch_compile: bool | None = None
-    """Compile what stands between the matrix products of the update's and the torch sampler's passes: fewer kernels,
-    for some ten seconds of compiling in the first step. Unset is true on a GPU for models of at least 400M parameters:
-    passes of smaller ones wait for their launches. False in a verl run."""
+    """Compile what stands between the matrix products of the update's and the torch sampler's passes, which takes
+    some ten seconds. Unset is true on a GPU for models of at least 400M parameters. False in a verl run."""
     optimizer_offload: bool = False
-    """Keep the optimizer's moments in the host's memory except during its step, so that samplers and passes have the
-    GPU's: all weights of a 7B model then train on one H200. Changes no number."""
+    """Keep the optimizer's moments in the host's memory except during its step: all weights of a 7B model then train
+    on one H200. Changes no number."""
     policy_loss: PolicyLoss = PolicyLoss()
     optim: Optimizer = Optimizer()
 
@@ -423,8 +411,8 @@ class CriticModel(Section):
     """The critic's weights."""
 
     lora_rank: Annotated[int, Field(ge=0)] | None = None
-    """Rank of the critic's own adapter over the base weights that a LoRA policy has frozen; unset is
-    model.lora_rank. 0 trains a whole copy of the first weights, as is always done for a policy that trains whole."""
+    """Rank of the critic's own adapter over the base that a LoRA policy has frozen; unset is model.lora_rank. 0
+    trains a whole copy of the first weights, as is always done for a policy that trains whole."""
 
 
 class Critic(Section):
@@ -441,9 +429,9 @@ class Critic(Section):
 
 
 class Interruption(Section):
-    """Forced end of long answers (ScaleRL, arXiv 2510.13786): an answer that has not ended `reserve` tokens before
-    data.max_response_length is continued by `phrase`, and the policy answers in what is left. The loss leaves the
-    phrase out; graders read it. Evaluations of the run do the same; episodes of environments are not interrupted."""
+    """Forced end of long answers (ScaleRL, arXiv 2510.13786), in training and evaluation: one that has not ended
+    `reserve` tokens before data.max_response_length is continued by `phrase`, which the loss leaves out and graders
+    read, and the policy answers in what is left. Episodes of environments are not interrupted."""
 
     enable: bool = False
     """Whether long answers are interrupted."""
@@ -457,8 +445,8 @@ class RolloutConfig(Section):
     """How responses are sampled."""
 
     name: Literal["torch", "vllm", "auto"] = "auto"
-    """The sampler. torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this
-    process; auto is vllm for models on a GPU that are large enough for it to be the faster one."""
+    """torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this process; auto is
+    the one that is faster for the model's size."""
     n: Positive = 8
     """Samples a prompt (G)."""
     temperature: Annotated[float, Field(gt=0)] = 1.0
@@ -469,8 +457,8 @@ class RolloutConfig(Section):
     max_num_seqs: Positive = 4096
     """Most sequences decoded together."""
     gpu_memory_utilization: Share = 0.0
-    """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need, and
-    is 0.5 in a verl run."""
+    """Share of the GPU's memory for vLLM; 0 computes it from what is free and what the sequences need, and is 0.5 in
+    a verl run."""
     tensor_model_parallel_size: Positive = 1
     """GPUs that share one copy of the sampler's weights, in a verl run."""
     max_logprob_gap: Annotated[float, Field(gt=0)] | None = None
@@ -510,13 +498,14 @@ class RewardConfig(Section):
     """How answers are graded."""
 
     scorer: Literal["strict", "verl"] = "strict"
-    """strict: rlkit's scorers. verl: the installed `verl.utils.reward_score.default_compute_score`, in the sandbox."""
+    """strict: rlkit's scorers. verl: the installed `verl.utils.reward_score.default_compute_score`, in the
+    sandbox."""
     custom_reward_function: str | None = None
-    """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a number, or
+    """`module:function` or `file.py:function` with verl's compute_score signature, instead of the router: a score, or
     a dict with `score` and `acc`, whether the answer is right; without `acc` it is where the score is at least 1."""
     env_vars: tuple[str, ...] = ()
-    """Environment variables that custom_reward_function is given, besides PATH and the like. It runs as nobody where
-    you are root, and else as you: then it can read the variables of your other processes, this run's included."""
+    """Environment variables that custom_reward_function is given. It runs as nobody where you are root, and else as
+    you: then it can read the variables of your other processes, this run's included."""
     num_workers: Annotated[int, Field(ge=0)] = 0
     """Grading processes; 0 is one a CPU core, at most 8."""
     timeout: Annotated[float, Field(gt=0)] = 10.0
@@ -531,15 +520,15 @@ class RewardConfig(Section):
     """Train on the share of tests, cells or instructions that are right (`parts.share`) instead of on all or
     nothing."""
     format_weight: Share = 0.0
-    """Weight of the response's format in what trains: (1 - weight) · verdict + weight · format. Both are in the parts;
-    what is reported is the verdict."""
+    """Weight of the response's format in what trains: (1 - weight) · verdict + weight · format. Both are in the
+    parts; what is reported is the verdict."""
     format: Literal["boxed", "answer", "think"] = "boxed"
     """boxed: a \\boxed{} outside the reasoning. answer: one <answer>…</answer>, at the end. think: one
     <think>…</think>, at the beginning and with text after it."""
     overlong_buffer: OverlongBuffer = OverlongBuffer()
     judge_url: str | None = None
-    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers; each worker asks one question at a
-    time, so raise num_workers with it."""
+    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers; each worker asks one question at
+    a time, so raise num_workers with it."""
     judge_model: str = "TIGER-Lab/general-verifier"
     """Model asked for at judge_url."""
 
@@ -557,10 +546,9 @@ class AsyncTraining(Section):
     """Responses that are sampled ahead of learning; names are those of verl's fully asynchronous trainer."""
 
     trigger_parameter_sync_step: Positive = 1
-    """Steps between weights for the sampler. Above 1 the responses of so many steps are sampled at once, with the same
-    weights (decoding more sequences together is faster on a GPU), and learnt from batch by batch
-    (algorithm.filter_groups uses them up sooner); algorithm.rollout_correction makes up for weights that are older than
-    the trainer's."""
+    """Steps between weights for the sampler. Above 1 the responses of so many steps are sampled at once, which is
+    faster on a GPU, and learnt from batch by batch (algorithm.filter_groups uses them up sooner);
+    algorithm.rollout_correction makes up for weights that are older than the trainer's."""
 
 
 class EarlyStop(Section):
@@ -590,8 +578,8 @@ class Trainer(Section):
     resume_mode: Literal["auto", "disable"] = "auto"
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     resume_from_path: str | None = None
-    """A checkpoint of another run, outputs/<study>/runs/<id>/checkpoints/step_<k>, that this run goes on from: with
-    more steps, or with another value of a key from step k + 1 on. Its steps up to k become this run's."""
+    """A checkpoint of another run, outputs/<study>/runs/<id>/checkpoints/step_<k>, that this one goes on from, with
+    more steps or another value of a key. Steps up to k become this run's."""
     logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
     """Where metrics go besides the run store."""
     backend: Literal["local", "verl"] = "local"
@@ -618,8 +606,8 @@ class Evaluation(Section):
     size: Positive = 200
     """Held-out tasks, spread evenly over the sources."""
     suites: tuple[Source, ...] = ()
-    """Benchmarks and files that are evaluated whole, each apart from the held-out tasks and from the others, and
-    kept out of training: a benchmark's name, or a source with its options."""
+    """Benchmarks and files that are evaluated whole, each apart from the held-out tasks and from the others, and kept
+    out of training: a benchmark's name, or a source with its options."""
     seed: int = 0
     """Seed of the held-out choice: the same set for every run of a study."""
     n: Positive = 4
@@ -639,25 +627,17 @@ class Evaluation(Section):
         return tuple({"kind": "benchmark", "name": v} if isinstance(v, str) else v for v in each)
 
 
-LAYOUT = (
-    "logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node", "stall_timeout",
-    "keep_best",
+UNHASHED: dict[str, Any] = {
+    "study": True, "rollout": {"tensor_model_parallel_size"}, "actor": {"optimizer_offload"},
+    "trainer": {"logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node",
+                "stall_timeout", "keep_best"},
+}  # fmt: skip
+"""Keys that decide nothing but, by the number of threads, the last bits."""
+NAMED_LATER = (
+    "data.filter_overlong_prompts", "data.drop_solved_above", "data.apply_chat_template_kwargs", "rollout.interruption",
+    "trainer.early_stop", "trainer.resume_from_path", "evaluation.suites", "algorithm.norm_adv_by_std_in_batch",
+    "algorithm.filter_groups", "reward.overlong_buffer", "async_training.trigger_parameter_sync_step",
 )  # fmt: skip
-"""Keys of `trainer` that decide nothing but, by the number of threads, the last bits."""
-
-
-_NAMED_LATER = (
-    ("data", "filter_overlong_prompts"),
-    ("data", "drop_solved_above"),
-    ("rollout", "interruption"),
-    ("trainer", "early_stop"),
-    ("data", "apply_chat_template_kwargs"),
-    ("evaluation", "suites"),
-    ("algorithm", "norm_adv_by_std_in_batch"),
-    ("algorithm", "filter_groups"),
-    ("reward", "overlong_buffer"),
-    ("trainer", "resume_from_path"),
-)
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
 
 
@@ -679,36 +659,26 @@ class RunConfig(Section):
     trainer: Trainer = Trainer()
     evaluation: Evaluation = Evaluation()
     plugins: tuple[str, ...] = ()
-    """Python files of your own, from the project's folder, with sources, scorers, environments or algorithms. They are
-    imported wherever the run is at work and run as you."""
+    """Python files of your own, from the project's folder, with sources, scorers, environments or algorithms. They
+    are imported wherever the run is at work and run as you."""
     verl: dict[str, Any] = Field(default_factory=dict)
     """Overrides that go to verl's own configuration as they are, in a verl run: nested, or with dotted keys."""
 
     @property
     def id(self) -> str:
         """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
-        content = self.model_dump(mode="json")
-        for key in LAYOUT:
-            content["trainer"].pop(key)
-        del (
-            content["study"],
-            content["rollout"]["tensor_model_parallel_size"],
-            content["actor"]["optimizer_offload"],
-        )
-        for key in ("verl", "plugins", "async_training"):
-            if not content[key] or content[key] == AsyncTraining().model_dump():
-                del content[key]
+        content = self.model_dump(mode="json", exclude=UNHASHED)
         content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
         content["model"]["warm_start"] |= OLD_TARGET
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
-            content["algorithm"]["rollout_correction"] = (
-                correction.rollout_is_threshold if correction.rollout_is else 0.0
-            )
-        for section, key in _NAMED_LATER:
+            cap = correction.rollout_is_threshold if correction.rollout_is else 0.0
+            content["algorithm"]["rollout_correction"] = cap
+        for section, key in (path.split(".") for path in NAMED_LATER):
             part = getattr(self, section)
             if getattr(part, key) == type(part).model_fields[key].get_default(call_default_factory=True):
                 del content[section][key]
+        content = {k: v for k, v in content.items() if v or k not in ("verl", "plugins", "async_training")}
         name = re.sub(r"[^A-Za-z0-9.-]+", "-", Path(self.model.path).name).lower()
         return f"{name}-{self.algorithm.adv_estimator}-s{self.seed}-{content_hash(content, 8)}"
 
@@ -743,93 +713,50 @@ class RunConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> "RunConfig":
-        a, r, d, e = self.algorithm, self.rollout, self.data, self.evaluation
-        if a.needs.groups and r.n < 2:
-            raise ValueError(
-                f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"
-            )
-        self._check_algorithm()
-        if a.truncated == "bootstrap" and not a.needs.critic:
-            raise ValueError(
-                f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use "
-                "gae or turn_gae, or truncated 'end'"
-            )
-        mini = self.actor.ppo_mini_batch_size
-        if mini and d.train_batch_size % mini:
-            raise ValueError(
-                f"data.train_batch_size is {d.train_batch_size}, not a multiple of actor.ppo_mini_batch_size {mini}: "
-                f"use one of {_divisors(d.train_batch_size)}"
-            )
-        if max(e.pass_at) > e.n:
-            raise ValueError(
-                f"evaluation.pass_at has k = {max(e.pass_at)}, above evaluation.n = {e.n}: raise n or drop that k"
-            )
-        if e.temperature == 0 and e.n > 1:
-            raise ValueError(
-                f"evaluation.temperature is 0 (greedy), so evaluation.n = {e.n} samples would be equal: use n 1"
-            )
-        if self.model.lora_rank and self.model.lora_alpha < 1:
-            raise ValueError("model.lora_alpha must be at least 1")
-        if self.critic.model.lora_rank and not self.model.lora_rank:
-            raise ValueError(
-                f"critic.model.lora_rank is {self.critic.model.lora_rank}, but the policy trains all weights, so there "
-                "is no frozen base to share: set model.lora_rank, or leave the critic's out"
-            )
-        if self.trainer.backend == "local":
-            self._check_local()
+        a, r, e, t, actor, buffer = (
+            self.algorithm, self.rollout, self.evaluation, self.trainer, self.actor, self.reward.overlong_buffer
+        )  # fmt: skip
+        size, limit, cut = self.data.train_batch_size, self.data.max_response_length, r.interruption
+        mini, loss, local = actor.ppo_mini_batch_size, actor.policy_loss.loss_mode, t.backend == "local"
+        _refuse(
+            (a.needs.groups and r.n < 2,
+             f"rollout.n is {r.n}, but {a.adv_estimator} compares samples of one prompt: use rollout.n >= 2"),
+            (a.norm_adv_by_std_in_batch and not a.needs.groups,
+             f"algorithm.norm_adv_by_std_in_batch is true, but {a.adv_estimator} compares no groups: set it to false, "
+             "or use grpo or rloo"),
+            (a.filter_groups.enable and (a.needs.greedy or r.n < 2),
+             f"algorithm.filter_groups is enabled, but {a.adv_estimator} with rollout.n {r.n} has no groups of samples "
+             "to look at: disable it, or use grpo with rollout.n >= 2"),
+            (actor.loss_agg_mode == "prompt-mean-token-mean" and loss not in ("vanilla", "cispo", "gpg"),
+             f"actor.loss_agg_mode is 'prompt-mean-token-mean', but {loss} weighs sequences itself: use vanilla, cispo "
+             "or gpg"),
+            (buffer.enable and buffer.len > limit,
+             f"reward.overlong_buffer.len is {buffer.len}, above data.max_response_length {limit}: lower it"),
+            (cut.enable and cut.reserve >= limit,
+             f"rollout.interruption.reserve is {cut.reserve}, which leaves nothing of data.max_response_length "
+             f"{limit}: lower it"),
+            (cut.enable and not cut.phrase,
+             "rollout.interruption.phrase is empty: give the words that end an answer's reasoning"),
+            (a.truncated == "bootstrap" and not a.needs.critic,
+             f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use gae or "
+             "turn_gae, or truncated 'end'"),
+            (mini and size % mini,
+             f"data.train_batch_size is {size}, not a multiple of actor.ppo_mini_batch_size {mini}: use one of "
+             f"{', '.join(str(k) for k in range(1, size + 1) if size % k == 0)}"),
+            (max(e.pass_at) > e.n,
+             f"evaluation.pass_at has k = {max(e.pass_at)}, above evaluation.n = {e.n}: raise n or drop that k"),
+            (e.temperature == 0 and e.n > 1,
+             f"evaluation.temperature is 0 (greedy), so evaluation.n = {e.n} samples would be equal: use n 1"),
+            (self.critic.model.lora_rank and not self.model.lora_rank,
+             f"critic.model.lora_rank is {self.critic.model.lora_rank}, but the policy trains all weights, so there is "
+             "no frozen base to share: set model.lora_rank, or leave the critic's out"),
+            *((local and value > 1, f"{key} is {value}, but the local trainer uses one: set trainer.backend to verl")
+              for key, value in (
+                  ("trainer.nnodes", t.nnodes), ("trainer.n_gpus_per_node", t.n_gpus_per_node),
+                  ("rollout.tensor_model_parallel_size", r.tensor_model_parallel_size))),
+            (local and self.verl, "verl holds overrides, but trainer.backend is 'local': set it to verl"),
+        )  # fmt: skip
         return self
-
-    def _check_algorithm(self) -> None:
-        a, actor, buffer = self.algorithm, self.actor, self.reward.overlong_buffer
-        if a.norm_adv_by_std_in_batch and not a.needs.groups:
-            raise ValueError(
-                f"algorithm.norm_adv_by_std_in_batch is true, but {a.adv_estimator} compares no groups: set it to "
-                "false, or use grpo or rloo"
-            )
-        if a.filter_groups.enable and (a.needs.greedy or self.rollout.n < 2):
-            raise ValueError(
-                f"algorithm.filter_groups is enabled, but {a.adv_estimator} with rollout.n {self.rollout.n} has no "
-                "groups of samples to look at: disable it, or use grpo with rollout.n >= 2"
-            )
-        by_prompt = actor.loss_agg_mode == "prompt-mean-token-mean"
-        if by_prompt and actor.policy_loss.loss_mode not in ("vanilla", "cispo", "gpg"):
-            raise ValueError(
-                f"actor.loss_agg_mode is 'prompt-mean-token-mean', but {actor.policy_loss.loss_mode} weighs sequences "
-                "itself: use vanilla, cispo or gpg"
-            )
-        if buffer.enable and buffer.len > self.data.max_response_length:
-            raise ValueError(
-                f"reward.overlong_buffer.len is {buffer.len}, above data.max_response_length "
-                f"{self.data.max_response_length}: lower it"
-            )
-        cut, limit = self.rollout.interruption, self.data.max_response_length
-        if cut.enable and cut.reserve >= limit:
-            raise ValueError(
-                f"rollout.interruption.reserve is {cut.reserve}, which leaves nothing of data.max_response_length "
-                f"{limit}: lower it"
-            )
-        if cut.enable and not cut.phrase:
-            raise ValueError(
-                "rollout.interruption.phrase is empty: give the words that end an answer's reasoning"
-            )
-
-    def _check_local(self) -> None:
-        wanted = {
-            "trainer.nnodes": self.trainer.nnodes,
-            "trainer.n_gpus_per_node": self.trainer.n_gpus_per_node,
-            "rollout.tensor_model_parallel_size": self.rollout.tensor_model_parallel_size,
-        }
-        for key, value in wanted.items():
-            if value > 1:
-                raise ValueError(
-                    f"{key} is {value}, but the local trainer uses one: set trainer.backend to verl"
-                )
-        if self.verl:
-            raise ValueError("verl holds overrides, but trainer.backend is 'local': set it to verl")
-
-
-def _divisors(n: int) -> str:
-    return ", ".join(str(k) for k in range(1, n + 1) if n % k == 0)
 
 
 def load(path: str | Path, overrides: Mapping[str, Any] | None = None, /, **sections: Any) -> RunConfig:

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
-from rlkit.config import LAYOUT
+from rlkit.config import UNHASHED
 
-NOT_COMPARED = ("study", "seed", *(f"trainer.{key}" for key in LAYOUT))
+NOT_COMPARED = ("study", "seed", *(f"trainer.{key}" for key in UNHASHED["trainer"]))
 """Dotted keys that make no different experiment: where a run is kept, its seed, and what decides no number."""
 _CLEAR = ("model.path", "algorithm.adv_estimator")  # keys whose values say by themselves what they are
 

@@ -1,8 +1,9 @@
 """Log-probabilities of given tokens under a policy, by forward passes over some sequences and the prompts they share.
 
 A pass over a small model is a thousand kernels of a few microseconds, which take longer to launch than to run:
-`CapturedPasses` launches forward and backward as one CUDA graph each. A graph is bound to its shapes, so that prompts
-and responses are padded to a size that grows with what comes, and padding is computed like tokens (`FullLayout`).
+`CapturedPasses` launches forward and backward as one CUDA graph each; without them a step of ladder-3m took 98 ms on an
+H200 instead of 69. A graph is bound to its shapes, so that prompts and responses are padded to a size that grows with
+what comes, and padding is computed like tokens (`FullLayout`).
 """
 
 from collections.abc import Callable
