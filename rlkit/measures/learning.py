@@ -54,11 +54,7 @@ def _kept(df: pd.DataFrame) -> pd.Series:
 
 
 def needed(
-    df: pd.DataFrame,
-    x: str,
-    levels: Sequence[float] | int = 4,
-    by: str = "cell",
-    data_source: str = "all",
+    df: pd.DataFrame, x: str, levels: Sequence[float] | int = 4, by: str = "cell", data_source: str = "all"
 ) -> pd.DataFrame:
     """How much of `x` (tokens, tasks, FLOPs, steps) the runs of each `by` need to reach a level of pass@1.
 

@@ -9,18 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-_PACKAGES = (
-    "rlkit",
-    "torch",
-    "transformers",
-    "verl",
-    "peft",
-    "vllm",
-    "ray",
-    "numpy",
-    "pandas",
-    "scipy",
-)
+_PACKAGES = ("rlkit", "torch", "transformers", "verl", "peft", "vllm", "ray", "numpy", "pandas", "scipy")
 
 
 @functools.cache
