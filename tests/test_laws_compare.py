@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, recover, sensitivity
+from rlkit.laws import backtest, compare, recover
 
 
 def test_held_out_rows_are_never_read():
@@ -75,17 +75,6 @@ def test_compare_reports_a_law_that_cannot_be_fitted():
     assert "no such column" in found.failed["sigmoid"]
     with pytest.raises(UserError, match="two laws or more"):
         compare(df, ["power"], y="y")
-
-
-def test_sensitivity_refits_at_four_cuts_or_more():
-    df = planted("saturating_power", 150, noise=0.01)
-    table = sensitivity(df, "saturating_power", y="y", loss="ls")
-    assert len(table) == 5
-    assert table["n"].is_monotonic_decreasing
-    own = rlkit.fit(df, "saturating_power", y="y", loss="ls")
-    assert table["E"].iloc[0] == pytest.approx(own.params["E"])
-    with pytest.raises(UserError, match="at least four"):
-        sensitivity(df, "saturating_power", y="y", cuts=(0.0, 0.1))
 
 
 def test_recovery_finds_honest_intervals_honest():

@@ -199,39 +199,6 @@ def _widest(df: pd.DataFrame, law: Law, x: Any) -> tuple[str, np.ndarray]:
     return max(values.items(), key=lambda item: len(item[1]))
 
 
-def sensitivity(
-    df: pd.DataFrame,
-    law: str | Law,
-    *,
-    y: str,
-    x: Any = None,
-    cuts: Sequence[float] = (0.0, 0.1, 0.2, 0.3, 0.4),
-    **options: Any,
-) -> pd.DataFrame:
-    """How the parameters move when the smallest values of the law's widest column are dropped: one row a cut.
-
-    Args:
-        cuts: at least four shares of its distinct values.
-
-    Returns:
-        Columns cut (share dropped), n, objective, starts_agree, and the parameters.
-
-    Raises:
-        UserError: fewer than four cuts; otherwise as `fit`.
-    """
-    if len(cuts) < 4:
-        raise UserError(f"cuts has {len(cuts)} values: start-window sensitivity takes at least four.")
-    column, values = _widest(df, resolve(law), x)
-    rows = []
-    for cut in cuts:
-        least = values[int(cut * len(values))]
-        one = fit(df[df[column] >= least], law, y=y, x=x, **options)
-        agree = f"{one.starts.agree}/{one.starts.tried}"
-        told = {"cut": cut, "n": len(one.table), "objective": one.objective, "starts_agree": agree}
-        rows.append(told | one.params)
-    return pd.DataFrame(rows)
-
-
 @dataclass(frozen=True)
 class Recovery:
     """What the replicates gave: `table` has one row a parameter, with truth, coverage, median_width and open_ended

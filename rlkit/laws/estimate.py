@@ -206,21 +206,17 @@ class Estimate(Optimum):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         predictor = self.law.predictor
         assert predictor is not None
-        names = [n for n in inspect.signature(predictor).parameters if n not in self.law.parameters]
-        columns = [numbers(df, self.table.names.get(name, name), f"x[{name!r}]") for name in names]
-
-        def at(values: np.ndarray) -> np.ndarray:
-            return predictor(*columns, **{p: values[:, [j]] for j, p in enumerate(self.law.parameters)})
-
-        center = at(self.law.from_z(self.z[None])[0])[0]
-        if band is None:
-            return center, None
-        if self.draws is None or band == "prediction":
+        if band == "prediction" or (band and self.draws is None):
             raise UserError(
                 f"The law {self.law.name!r} has confidence bands only, and only after a bootstrap: fit "
                 "with bootstrap=1000."
             )
-        return center, self._percentiles(at(self.draws), center, level)
+        names = [n for n in inspect.signature(predictor).parameters if n not in self.law.parameters]
+        columns = [numbers(df, self.table.names.get(name, name), f"x[{name!r}]") for name in names]
+        center = self.law.from_z(self.z[None])[0]
+        values = center if band is None else np.vstack([center, self.draws])
+        found = predictor(*columns, **{p: values[:, [j]] for j, p in enumerate(self.law.parameters)})
+        return found[0], None if band is None else self._percentiles(found[1:], found[0], level)
 
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:
@@ -238,11 +234,6 @@ def _smooth_curvature(fit: Optimum) -> np.ndarray:
     return (np.abs(r) <= width) * (loss.delta if loss.name == "huber" else 1.0) / width
 
 
-def _slopes(fit: Optimum) -> np.ndarray:
-    """(n,) derivative of the loss in the prediction."""
-    return fit.loss(fit.predicted[None], fit.observed[None]).slope[0]
-
-
 def wald_covariance(fit: Optimum) -> np.ndarray:
     """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹
     for likelihoods (a binomial one scaled by its dispersion where that exceeds 1); with clusters the sandwich of
@@ -250,7 +241,7 @@ def wald_covariance(fit: Optimum) -> np.ndarray:
     J = fit.problem.jacobian(fit.z[None])[1][0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
-    scores = J * w * _slopes(fit)
+    scores = J * w * fit.slopes
     if cluster is not None:
         count = cluster.max() + 1
         scores = scores @ np.eye(count)[cluster]
@@ -273,7 +264,7 @@ def _scale(fit: Optimum) -> float:
         return spread if fit.loss.name == "ls" else max(1.0, spread)
     w = fit.table.weights
     mean = max((w * _smooth_curvature(fit)).mean(), 1e-300)
-    return float((w**2 * _slopes(fit) ** 2).sum() / fit.freedom / mean)
+    return float((w**2 * fit.slopes**2).sum() / fit.freedom / mean)
 
 
 def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:

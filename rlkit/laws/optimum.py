@@ -29,14 +29,12 @@ class Starts:
     Attributes:
         tried: starts that were followed. agree: how many reached the best objective within 1e-6 of it.
         worst: the highest objective as a multiple of the best.
-        spread: (low, high) of each parameter over those that agree.
         overruled: parameters along which a walk away from the optimum, where the starts agreed, found a better one.
     """
 
     tried: int
     agree: int
     worst: float
-    spread: Mapping[str, tuple[float, float]]
     overruled: tuple[str, ...] = ()
 
 
@@ -98,6 +96,11 @@ class Optimum:
         return self.observed - self.predicted
 
     @property
+    def slopes(self) -> np.ndarray:
+        """(n,) derivative of the loss in the prediction."""
+        return self.loss(self.predicted[None], self.observed[None]).slope[0]
+
+    @property
     def sizes(self) -> np.ndarray:
         """(n,) what a residual of standard deviation 1 has at each row: 1/sqrt(weight), and with the binomial loss
         sqrt(p·(1 - p)/weight)."""
@@ -155,14 +158,10 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     gradient = float(np.abs(slope).max() / max(abs(least), 1e-300))
     values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
     condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
-    agreement = _agreement(law, found, overruled)
-    best = Optimum(
-        law, path[-1], rows, problem, z, objective, least, gradient, condition, agreement, at_bound
-    )
-    return best, found
-
-
-# --- starts -----------------------------------------------------------------------------------------------
+    starts = _agreement(found, overruled)
+    return Optimum(
+        law, path[-1], rows, problem, z, objective, least, gradient, condition, starts, at_bound
+    ), found
 
 
 def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
@@ -270,9 +269,6 @@ def _alike(problem: Problem, y, weights: np.ndarray, loss: Loss, points: np.ndar
     return out
 
 
-# --- checks of the optimum --------------------------------------------------------------------------------
-
-
 def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, str]) -> None:
     """Refuse a design on which the law has fewer independent directions than parameters, at every start.
 
@@ -323,13 +319,11 @@ def _contradict(
     return found, tuple(dict.fromkeys(overruled))
 
 
-def _agreement(law: Law, found: Solution, overruled: tuple[str, ...]) -> Starts:
+def _agreement(found: Solution, overruled: tuple[str, ...]) -> Starts:
     best = found.objective.min()
     near = found.objective <= best + SAME * abs(best) + 1e-20
-    values = law.from_z(found.z[near])[0]
-    spread = {p: (float(v.min()), float(v.max())) for p, v in zip(law.parameters, values.T, strict=True)}
     worst = found.objective[np.isfinite(found.objective)].max() / best if best > 0 else np.nan
-    return Starts(len(found.z), int(near.sum()), float(worst), spread, overruled)
+    return Starts(len(found.z), int(near.sum()), float(worst), overruled)
 
 
 def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:

@@ -108,8 +108,7 @@ def summary(fit: Estimate, level: float) -> str:
         f"objective {fit.objective:.9g}; largest relative slope {fit.gradient:.1e}; condition {fit.condition:.1e}",
         f"starts: {s.agree} of {s.tried} within 1e-6 of the best objective (worst is {s.worst:.3g} times it)",
         "",
-        f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}   spread over "
-        "agreeing starts",
+        f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}",
     ]
     for name, value in fit.params.items():
         shown = f"{name:>10} {_number(value):>12}"
@@ -117,8 +116,7 @@ def summary(fit: Estimate, level: float) -> str:
             lines.append(f"{shown} {'pinned':>10}")
             continue
         interval = f"[{', '.join(map(_number, ends[name]))}]"
-        spread = _number(s.spread[name][1] - s.spread[name][0])
-        lines.append(f"{shown} {_number(fit.stderr[name]):>10} {interval:>28}   {spread}")
+        lines.append(f"{shown} {_number(fit.stderr[name]):>10} {interval:>28}")
     lines += [
         "",
         *_correlations(fit),
