@@ -16,7 +16,7 @@ from typing import Any
 Node = tuple[Any, ...]
 
 _STEPS = 30_000  # operations that one pair of answers may take
-_MAX_TOKENS, _MAX_DEPTH = 5_000, 100
+_MAX_TOKENS = 5_000
 _LONGEST_NUMBER = 4000  # characters; Python refuses to convert longer digit strings
 _LARGEST_EXPONENT = 5000  # power of ten of a number such as 1e9
 
@@ -67,13 +67,13 @@ _RAISED = re.compile(f"[{''.join(map(chr, _SUPERSCRIPTS))}]+")
 _LOWERED = re.compile(f"[{''.join(map(chr, _SUBSCRIPTS))}]+")
 _SYMBOLS = {
     "×": "*", "·": "*", "⋅": "*", "∙": "*", "∗": "*", "÷": "/", "⁄": "/", "∕": "/",
-    "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "±": r"\pm ", "∓": r"\mp ",
+    "−": "-", "–": "-", "—": "-", "‐": "-", "±": r"\pm ", "∓": r"\mp ",
     "≤": r"\le ", "≦": r"\le ", "⩽": r"\le ", "≥": r"\ge ", "≧": r"\ge ", "⩾": r"\ge ", "≠": r"\ne ",
     "≈": r"\approx ", "≡": r"\equiv ", "∞": r"\infty ", "√": r"\sqrt ", "∛": r"\sqrt[3]",
     "∪": r"\cup ", "∩": r"\cap ", "∈": r"\in ", "∅": r"\emptyset ", "°": r"\degree ", "′": "'", "’": "'", "‘": "'",
-    "“": '"', "”": '"', "…": r"\ldots ", "→": r"\to ", "∠": r"\angle ", "△": r"\triangle ",
+    "“": '"', "”": '"', "→": r"\to ", "∠": r"\angle ", "△": r"\triangle ",
     "⌊": r"\lfloor ", "⌋": r"\rfloor ", "⌈": r"\lceil ", "⌉": r"\rceil ", "⟨": r"\langle ", "⟩": r"\rangle ",
-    "。": ".", "，": ",", "、": ",", "：": ":", "；": ";", "£": "$", "€": "$", "¥": "$", "₹": "$",
+    "。": ".", "、": ",", "£": "$", "€": "$", "¥": "$", "₹": "$",
     "ℝ": r"\mathbb{R}", "ℤ": r"\mathbb{Z}", "ℕ": r"\mathbb{N}", "ℚ": r"\mathbb{Q}", "ℂ": r"\mathbb{C}",
 }  # fmt: skip
 _COMMANDS = {
@@ -108,7 +108,6 @@ _REWRITES = [
         (r"^\s*(\\text\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*", r"\1"),
         (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
         (r"\\(?:text|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}", r" \1 "),
-        (r"\\text\s*\{\s*[.,;]?\s*\}\s*$", ""),
         (r"\\(?:text|mathrm)\s*\{(max|min|gcd|lcm)\}", r"\\\1 "),
         (r"\\mathrm\s*(?=-?[\d.,]+\s*\}?\s*$)", ""),
         (r"(?<=[+-])\s*\\text\s*\{\s*([A-Z])\s*\}", r"\1"),  # a constant of integration
@@ -117,10 +116,9 @@ _REWRITES = [
         (r"\{\s*\{([^{}]*)\}\s*\}", r"{\1}"),
         (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
-        (r"\\frac\s*(\d)\s*(\d)", r"\\frac{\1}{\2}"),
+        (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
         (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
-        (r"\\text\s*\{\s*(and|or)\s([^{}]{1,60})\}", r" \1 \\text{\2}"),
         (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
         (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
@@ -146,14 +144,9 @@ def _latex(char: str) -> str:
     plain = unicodedata.normalize("NFKC", char)
     if "⁄" in plain:
         return rf"\frac{{{plain.replace('⁄', '}{')}}}"
-    greek = (
-        re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(plain, ""))
-        if len(plain) == 1
-        else None
-    )
-    if greek is None:
-        return _SYMBOLS.get(plain, plain)
-    return f"\\{greek[2].lower() if greek[1] == 'SMALL' else greek[2].capitalize()} "
+    if match := re.fullmatch(r"GREEK (SMALL|CAPITAL) LETTER (\w+)", unicodedata.name(plain[:1], "")):
+        return f"\\{match[2].lower() if match[1] == 'SMALL' else match[2].capitalize()} "
+    return _SYMBOLS.get(plain, plain)
 
 
 def from_unicode(text: str) -> str:
@@ -167,17 +160,13 @@ def from_unicode(text: str) -> str:
     return "".join(map(_latex, text))
 
 
-def _single_backslashes(text: str) -> str:
-    """Text that was escaped twice, read as meant: every backslash is one of a pair, and some pair begins a command."""
-    odd = any(len(run) % 2 for run in re.findall(r"\\+", text))
-    return (
-        text if odd or not re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text) else text.replace("\\\\", "\\")
-    )
-
-
 def normalize(text: str) -> str:
     """An answer with one spelling for each sign, and without dollars, sizes of brackets and labels."""
-    text = re.sub(r"\s+", " ", _single_backslashes(from_unicode(text))).strip()
+    text = from_unicode(text)
+    pairs = not any(len(run) % 2 for run in re.findall(r"\\+", text))
+    if pairs and re.search(r"\\\\(?:[A-Za-z]{2}|[{}%|$,;!])", text):  # it was escaped twice
+        text = text.replace("\\\\", "\\")
+    text = re.sub(r"\s+", " ", text).strip()
     if match := _MATH_MODE.fullmatch(text):
         text = next(g for g in match.groups() if g is not None)
     text = re.sub(r"\\(?:left|right|middle)\s*\.(?!\d)", "", text)
@@ -187,11 +176,8 @@ def normalize(text: str) -> str:
     exact, _, decimal = text.rpartition("\\approx")
     if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*", decimal):
         text = exact  # the decimal was for the reader
-    text = text.replace("$", " ") if text.count("$") > 1 else text
-    text = re.sub(r"\s+", " ", text).strip()
-    while text.endswith("\\\\"):  # a line break at the end
-        text = text[:-2].rstrip()
-    text = re.sub(r"(?<!\.)[.,;:]$", "", text).strip()
+    text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
+    text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
     if re.fullmatch(r"-?\d{1,3}(?: \d{3})+(?:\.\d+)?", text):
         text = text.replace(" ", "")
     for _ in range(3):
@@ -243,21 +229,19 @@ def is_wrapped(text: str) -> bool:
 
 # Expressions.
 
-_FUNCTIONS = {
-    "sin", "cos", "tan", "cot", "sec", "csc", "arcsin", "arccos", "arctan", "sinh", "cosh", "tanh",
-    "log", "ln", "lg", "exp", "gcd", "lcm", "max", "min", "floor", "ceil", "abs",
-}  # fmt: skip
-_ALIASES = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "tg": "tan", "ctg": "cot"}
-_INVERSES = {"sin": "arcsin", "cos": "arccos", "tan": "arctan"}
-_CONSTANTS = {"pi": "pi", "infty": "infty", "infinity": "infty", "inf": "infty"}
+OF_ONE = "sin cos tan cot sec csc asin acos atan sinh cosh tanh log ln log10 exp floor ceil abs"
+_OF_SEVERAL = "gcd lcm max min"
 _GREEK = (
     "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi omicron rho sigma tau upsilon phi chi "
     "psi omega Gamma Delta Theta Lambda Xi Pi Sigma Phi Psi Omega ell hbar"
 )
-_LETTERS = set(_GREEK.split())
+_FUNCTIONS, _LETTERS = {*OF_ONE.split(), *_OF_SEVERAL.split()}, set(_GREEK.split())
+_ALIASES = {"arcsin": "asin", "arccos": "acos", "arctan": "atan", "tg": "tan", "ctg": "cot", "lg": "log10",
+            "infinity": "infty", "inf": "infty"}  # fmt: skip
+_INVERSES = {"sin": "asin", "cos": "acos", "tan": "atan"}
 _ACCENTS = {"vec", "hat", "overline"}
-_STARTS = {"frac", "sqrt", "binom", "lfloor", "lceil", "{", "mathrm"} | _ACCENTS | _LETTERS
-_STARTS |= _FUNCTIONS | _CONSTANTS.keys() | _ALIASES.keys()
+_STARTS = {"frac", "sqrt", "cbrt", "binom", "lfloor", "lceil", "{", "(", "[", "mathrm", "pi", "infty"}
+_STARTS |= _ACCENTS | _LETTERS | _FUNCTIONS | _ALIASES.keys()
 _CLOSING = {"(": ")", "[": "]", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil", "{": "}"}
 _TOKEN = re.compile(
     r"\s*(?:"
@@ -265,10 +249,9 @@ _TOKEN = re.compile(
     r"|\(\d{1,99}\))|\d{0,99}\.\d{3,99}(?:\.\.\.|\\ldots))"
     r"|(?P<num>(?:(?:\d{1,3}(?:,\d{3})+(?!\d)|\d+)?\.\d+|\d{1,3}(?:,\d{3})+(?![\d,])|\d+\.?(?!\d))"
     r"(?:[eE][+-]?\d+(?![A-Za-z\d]))?)"
-    r"|(?P<command>\\[A-Za-z]+|\\[{}|%])"
-    r"|(?P<word>arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi|infinity|infty|inf"
-    r"|floor|ceil|abs|gcd|lcm|max|min)(?![a-z])"
-    r"|(?P<letter>[A-Za-z]'*)|(?P<op>\S))"
+    r"|(?P<name>\\[A-Za-z]+|(?:arc(?:sin|cos|tan)|a?sinh?|a?cosh?|a?tanh?|sec|csc|cot|log|ln|exp|sqrt|cbrt|pi"
+    r"|infinity|infty|inf|floor|ceil|abs|gcd|lcm|max|min)(?![a-z]))"
+    r"|(?P<letter>[A-Za-z]'*)|(?P<op>\\[{}|%]|\S))"
 )
 _MIXED = re.compile(
     r"(?<![\w.^}])(\d{1,9})(?:\s*\\frac\s*\{\s*(\d{1,9})\s*\}\s*\{\s*(\d{1,9})\s*\}|\s+(\d{1,9})\s*/\s*(\d{1,9})(?!\d))"
@@ -290,28 +273,15 @@ def parse(text: str) -> Node:
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Node | str:
     """The expression, or why the text is none."""
+    parser = _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text))  # 3\frac{1}{2}, 3 1/2
     try:
-        text = _MIXED.sub(lambda m: f"({m[1]}+{m[2] or m[4]}/{m[3] or m[5]})", text)  # 3\frac{1}{2}, 3 1/2
-        parser = _Parser(_tokens(text.strip()))
         node = parser.expression()
+        parser.expect("")
+        return node
     except Unreadable as error:
         return str(error)
     except RecursionError:
         return "nested too deep"
-    return f"{parser.peek()!r} is not expected" if parser.peek() else node
-
-
-def _tokens(text: str) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    position = 0
-    while position < len(text):
-        match = _TOKEN.match(text, position)
-        if match is None or len(found) > _MAX_TOKENS:
-            raise Unreadable("not an expression")
-        kind = match.lastgroup or "op"
-        found.append((kind, match.group().strip()))
-        position = match.end()
-    return found
 
 
 def _number(text: str) -> Node:
@@ -342,33 +312,30 @@ _MARKS = {"%": _PERCENT, "\\%": _PERCENT, "\\degree": ("mul", ("sym", "pi"), ("n
 class _Parser:
     """Precedence climbing (Pratt 1973); juxtaposition is multiplication."""
 
-    def __init__(self, tokens: list[tuple[str, str]]) -> None:
-        self.tokens = [*tokens, ("end", "")]
+    def __init__(self, text: str) -> None:
+        self.tokens = [(match.lastgroup or "", match[0].strip()) for match in _TOKEN.finditer(text)] + [
+            ("", "")
+        ]
         self.position = 0
-        self.depth = 0
         self.bars = 0  # open |…|
 
     def peek(self) -> str:
         return self.tokens[self.position][1]
 
-    def kind(self) -> str:
-        return self.tokens[self.position][0]
-
     def next(self) -> tuple[str, str]:
-        if self.kind() == "end":
-            raise Unreadable("the expression ends too early")
+        if not self.peek() or len(self.tokens) > _MAX_TOKENS:
+            raise Unreadable("the expression ends too early, or is too long")
         self.position += 1
         return self.tokens[self.position - 1]
 
     def accept(self, *values: str) -> str:
         """The next token's text if it is one of these; it is passed then."""
-        if self.peek() not in values:
-            return ""
-        return self.next()[1]
+        return self.next()[1] if self.peek() in values else ""
 
     def expect(self, value: str) -> None:
-        if not self.accept(value):
-            raise Unreadable(f"{value!r} is missing")
+        if self.peek() != value:
+            raise Unreadable(f"{self.peek()!r} in place of {value!r}")
+        self.position += 1
 
     def expression(self, floor: int = _SUM) -> Node:
         """The longest expression from here whose operations bind at least as tightly as `floor`."""
@@ -394,44 +361,22 @@ class _Parser:
                 return node
 
     def starts_factor(self) -> bool:
-        kind, value = self.kind(), self.peek()
+        kind, value = self.tokens[self.position]
         if kind == "num" == self.tokens[self.position - 1][0]:
             raise Unreadable("two numbers side by side")
-        if kind == "command":
-            return value[1:] in _STARTS
-        return (
-            kind in ("num", "letter", "word", "periodic")
-            or value in ("(", "[", "{")
-            or (value == "|" and not self.bars)
-        )
+        plain = kind in ("num", "periodic", "letter") or value.lstrip("\\") in _STARTS
+        return plain or (value == "|" and not self.bars)
 
-    def group(self) -> Node:
-        """An expression in brackets."""
-        self.depth += 1
-        if self.depth > _MAX_DEPTH:
-            raise Unreadable("nested too deep")
-        node = self.expression()
-        self.depth -= 1
-        return node
+    def starts_function(self) -> bool:
+        name = self.peek().lstrip("\\")
+        return _ALIASES.get(name, name) in _FUNCTIONS
 
     def exponent(self) -> Node:
-        """What follows ^: a group, a signed power (2^-1, 2^3^2 is right-associative) or one token."""
+        """What follows ^: a group, a signed power (2^-1; 2^3^2 is right-associative) or one token."""
         if sign := self.accept("+", "-"):
             return _signed(sign, self.exponent())
         node = self.atom()
-        while self.accept("!"):
-            node = ("fact", node)
         return ("pow", node, self.exponent()) if self.accept("^") else node
-
-    def argument(self) -> Node:
-        """An argument of \\frac or \\sqrt: a group or a single token (one digit of a number)."""
-        if self.kind() == "num":
-            digits = self.next()[1]
-            if len(digits) > 1:  # \frac1{20}, \sqrt12: the rest of the digits comes next
-                self.position -= 1
-                self.tokens[self.position] = ("num", digits[1:])
-            return _number(digits[0])
-        return self.atom()
 
     def atom(self) -> Node:
         kind, value = self.next()
@@ -440,68 +385,64 @@ class _Parser:
         if kind == "periodic":
             return _periodic(value)
         if kind == "letter":
-            return self.subscripted(value)
-        if kind == "word":
-            return self.named(value)
+            return self.symbol(value)
         if value == "|":
             self.bars += 1
-            node = self.group()
+            node = self.expression()
             self.expect("|")
             self.bars -= 1
             return ("fn", "abs", node)
         if value in _CLOSING:
-            node = self.group()
+            node = self.expression()
             self.expect(_CLOSING[value])
-            name = {"\\lfloor": "floor", "\\lceil": "ceil"}.get(value)
-            return ("fn", name, node) if name else node
-        if kind == "command":
-            return self.command(value[1:])
+            return ("fn", value[2:], node) if value in ("\\lfloor", "\\lceil") else node
+        if kind == "name":
+            return self.named(value.lstrip("\\"))
         raise Unreadable(f"{value!r} is not expected")
 
-    def command(self, name: str) -> Node:
+    def named(self, name: str) -> Node:
+        """What a command or a function's name begins."""
+        name = _ALIASES.get(name, name)
         if name == "frac":
-            return ("mul", self.argument(), ("inv", self.argument()))
+            return ("mul", self.atom(), ("inv", self.atom()))
         if name == "binom":
-            return ("fn", "binom", self.argument(), self.argument())
+            return ("fn", "binom", self.atom(), self.atom())
+        if name in ("sqrt", "cbrt"):
+            degree: Node = ("num", Fraction(2 if name == "sqrt" else 3))
+            if self.accept("["):
+                degree = self.expression()
+                self.expect("]")
+            return ("pow", self.atom(), ("inv", degree))
+        if name in _FUNCTIONS:
+            return self.function(name)
+        if name in ("pi", "infty"):
+            return ("sym", name)
         if name in _LETTERS:
-            return self.subscripted(name)
-        if name == "mathrm" or name in _ACCENTS:
-            word = self.raw()
-            if name == "mathrm" and (word in _FUNCTIONS or word in _ALIASES):
-                return self.named(word)
-            if not word.isalnum():
-                raise Unreadable(f"{word!r} is not a name")
-            return self.subscripted(word if name == "mathrm" else f"{name} {word}")
-        return self.named(name)
+            return self.symbol(name)
+        if name != "mathrm" and name not in _ACCENTS:
+            raise Unreadable(f"\\{name} is not known")
+        word = self.raw()
+        if not word.isalnum():
+            raise Unreadable(f"{word!r} is not a name")
+        if name == "mathrm" and _ALIASES.get(word, word) in _FUNCTIONS:
+            return self.named(word)
+        return self.symbol(word if name == "mathrm" else f"{name} {word}")
 
-    def subscripted(self, name: str) -> Node:
+    def symbol(self, name: str) -> Node:
+        """An unknown or constant, with its subscript."""
         return ("sym", f"{name}_{self.raw()}" if self.accept("_") else name)
 
     def raw(self) -> str:
         """A subscript or a word in a font, as text."""
-        if self.peek() != "{":
-            return self.next()[1]
-        depth, parts = 0, []
-        while True:
+        text = self.next()[1]
+        if text != "{":
+            return text
+        depth, text = 1, ""
+        while depth:
             value = self.next()[1]
             depth += {"{": 1, "}": -1}.get(value, 0)
-            if depth == 0:
-                return "".join(parts[1:])
-            parts.append(value)
-
-    def named(self, name: str) -> Node:
-        name = _ALIASES.get(name, name)
-        if name in _CONSTANTS:
-            return ("sym", _CONSTANTS[name])
-        if name in ("sqrt", "cbrt"):
-            degree: Node = ("num", Fraction(2 if name == "sqrt" else 3))
-            if self.accept("["):
-                degree = self.group()
-                self.expect("]")
-            return ("pow", self.argument(), ("inv", degree))
-        if name in _FUNCTIONS:
-            return self.function(name)
-        raise Unreadable(f"\\{name} is not known")
+            text += value if depth else ""
+        return text
 
     def function(self, name: str) -> Node:
         power: Node | None = None
@@ -510,7 +451,7 @@ class _Parser:
             if mark == "^":
                 power = self.exponent()
             else:
-                base = self.argument()
+                base = self.atom()
         arguments = self.arguments(name)
         if power == ("neg", ("num", Fraction(1))) and name in _INVERSES:
             name, power = _INVERSES[name], None
@@ -521,10 +462,10 @@ class _Parser:
 
     def arguments(self, name: str) -> list[Node]:
         """(a, b), or what follows without brackets up to the next sign or function: sin 2x cos y."""
-        if opening := self.accept("(", "[", "{", *(["\\{"] if name in ("max", "min", "gcd", "lcm") else [])):
-            found = [self.group()]
+        if opening := self.accept("(", "[", "{", *(["\\{"] if name in _OF_SEVERAL.split() else [])):
+            found = [self.expression()]
             while self.accept(","):
-                found.append(self.group())
+                found.append(self.expression())
             self.expect(_CLOSING[opening])
             return found
         node = self.expression(_POWER)
@@ -534,10 +475,6 @@ class _Parser:
             self.next()
             node = _joined("mul", node, ("inv", self.expression(_POWER)))
         return [node]
-
-    def starts_function(self) -> bool:
-        name = self.peek().lstrip("\\")
-        return _ALIASES.get(name, name) in _FUNCTIONS
 
 
 def _signed(sign: str, node: Node) -> Node:

@@ -18,7 +18,7 @@ from typing import Any
 
 import mpmath
 
-from rlkit.domains.math.parse import Node, TooBig, Unreadable, parse, split, take_steps
+from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, split, take_steps
 
 _DIGITS = 40
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
@@ -118,13 +118,10 @@ _CONSTANTS: dict[str, Callable[[], Any]] = {
 _UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "inv": lambda x: 1 / x, "fact": _factorial}
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "sin": mpmath.sin, "cos": mpmath.cos, "tan": mpmath.tan, "cot": mpmath.cot, "sec": mpmath.sec,
-    "csc": mpmath.csc, "arcsin": mpmath.asin, "arccos": mpmath.acos, "arctan": mpmath.atan,
-    "sinh": mpmath.sinh, "cosh": mpmath.cosh, "tanh": mpmath.tanh, "log": mpmath.log, "ln": mpmath.log,
-    "lg": mpmath.log10, "exp": mpmath.exp, "abs": abs, "floor": mpmath.floor, "ceil": mpmath.ceil,
+    **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()},
     "binom": mpmath.binomial, "max": max, "min": min, "gcd": _whole(math.gcd), "lcm": _whole(math.lcm),
 }  # fmt: skip
-_OF_LARGE = {"abs", "ln", "log", "lg", "max", "min", "gcd", "lcm"}  # functions of numbers of any size
+_OF_LARGE = {"abs", "ln", "log", "log10", "max", "min", "gcd", "lcm"}  # functions of numbers of any size
 
 
 def symbols(*nodes: Node) -> set[str]:
