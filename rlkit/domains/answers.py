@@ -9,8 +9,7 @@ import math
 import re
 import textwrap
 import unicodedata
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
@@ -293,8 +292,7 @@ TOLERANCE = 1e-3
 """Relative difference within which figures with decimals agree: 33.3 and 33.33."""
 
 
-@dataclass(frozen=True)
-class Figure:
+class Figure(NamedTuple):
     value: float
     whole: bool
     percent: bool
@@ -309,11 +307,8 @@ def figure(text: str, abbreviations: bool = True) -> Figure | None:
     match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
     if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
         return None
-    digits, power, scale = (
-        match["digits"].replace(",", ""),
-        match["power"] or "",
-        (match["scale"] or "").lower(),
-    )
+    digits, power = match["digits"].replace(",", ""), match["power"] or ""
+    scale = (match["scale"] or "").lower()
     value, factor = float(digits + power), _SCALES.get(scale, 1.0)
     if not math.isfinite(value * factor) or (not abbreviations and 1 <= len(scale) <= 2):
         return None
@@ -335,13 +330,9 @@ def same_figure(a: Figure, b: Figure) -> bool:
         return True
     if a.scale != b.scale and a.percent == b.percent and 1.0 not in (a.scale, b.scale):
         return False
-    if a.whole or b.whole:
-        return (
-            a.value == b.value
-            if a.whole and b.whole
-            else _near(a.value, b.value) and abs(a.value - b.value) < 0.5
-        )
-    return _near(a.value, b.value)
+    if a.whole and b.whole:
+        return a.value == b.value
+    return _near(a.value, b.value) and (abs(a.value - b.value) < 0.5 or not (a.whole or b.whole))
 
 
 def in_percent(bare: float) -> bool:

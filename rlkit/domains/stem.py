@@ -39,7 +39,7 @@ FORMULAS = (
     Formula("physics", "A train covers {} in {}. What is its average speed?",
             ((2, 400, "km", "m"), (2, 90, "min", "s", "h")), lambda s, t: s / t, ("m/s", "km/h"), "v = s / t"),
     Formula("physics", "A stone falls from rest for {} (take g = 9.81 m/s^2, no air). How far does it fall?",
-            ((2, 40, "s"),), lambda t: 0.5 * 9.81 * _unit(t, "m/s^2") * t**2, ("m", "cm"), "s = g t^2 / 2"),
+            ((2, 40, "s"),), lambda t: 0.5 * 9.81 * _units()("m/s^2") * t**2, ("m", "cm"), "s = g t^2 / 2"),
     Formula("physics", "What net force gives a body of mass {} an acceleration of {}?",
             ((2, 900, "kg", "g"), (2, 80, "m/s^2", "cm/s^2")), lambda m, a: m * a, ("N", "kN"), "F = m a"),
     Formula("physics", "What is the kinetic energy of a car of mass {} moving at {}?",
@@ -52,7 +52,7 @@ FORMULAS = (
             ((20, 900, "g", "kg"), (10, 400, "cm^3", "dm^3")), lambda m, v: m / v, ("g/cm^3", "kg/m^3"), "ρ = m / V"),
     Formula("engineering", "A hoist lifts {} by {} in {} (take g = 9.81 m/s^2). What power does it deliver?",
             ((20, 800, "kg"), (2, 40, "m"), (4, 60, "s", "min")),
-            lambda m, h, t: m * 9.81 * _unit(m, "m/s^2") * h / t, ("W", "kW"), "P = m g h / t"),
+            lambda m, h, t: m * 9.81 * _units()("m/s^2") * h / t, ("W", "kW"), "P = m g h / t"),
     Formula("engineering", "A force of {} acts evenly on an area of {}. What is the pressure?",
             ((10, 900, "N", "kN"), (2, 300, "cm^2", "dm^2")), lambda f, a: f / a, ("kPa", "bar"), "p = F / A"),
     Formula("chemistry", "A solution holds {} of solute in {}. What is its concentration?",
@@ -61,10 +61,10 @@ FORMULAS = (
             ((5, 900, "g", "mg"), (18, 300, "g/mol")), lambda m, molar: m / molar, ("mol", "mmol"), "n = m / M"),
     Formula("chemistry", "{} of an ideal gas is held in {} at {} (take R = 8.314 J/(mol K)). What is its pressure?",
             ((2, 90, "mmol", "mol"), (2, 60, "L", "dm^3"), (250, 400, "K")),
-            lambda n, v, t: n * 8.314 * _unit(n, "J/(mol*K)") * t / v, ("kPa", "Pa"), "p = n R T / V"),
+            lambda n, v, t: n * 8.314 * _units()("J/(mol*K)") * t / v, ("kPa", "Pa"), "p = n R T / V"),
     Formula("chemistry", "How much heat warms {} of water by {} (take c = 4.18 J/(g K))?",
             ((20, 900, "g", "kg"), (3, 70, "K")),
-            lambda m, t: m * 4.18 * _unit(m, "J/(g*K)") * t, ("kJ", "J"), "Q = m c ΔT"),
+            lambda m, t: m * 4.18 * _units()("J/(g*K)") * t, ("kJ", "J"), "Q = m c ΔT"),
     Formula("biology", "A heart pumps {} a beat and beats at {}. What is its output?",
             ((45, 110, "mL"), (45, 170, "1/min")), lambda v, f: v * f, ("L/min", "mL/s"), "Q = V f"),
     Formula("biology", "A drug is given at {} of body mass. How much does a patient of {} get?",
@@ -73,18 +73,14 @@ FORMULAS = (
             ((4, 600, "m^2"), (10, 300, "cm/s", "m/min")), lambda a, v: a * v, ("m^3/s", "L/s"), "Q = A v"),
     Formula("earth science", "A radar pulse returns from the Moon's direction after {} (it travels at 299792 km/s, "
             "there and back). How far away is the reflector?",
-            ((5, 2600, "ms", "s"),), lambda t: 299792 * _unit(t, "km/s") * t / 2, ("km", "m"), "d = c t / 2"),
+            ((5, 2600, "ms", "s"),), lambda t: 299792 * _units()("km/s") * t / 2, ("km", "m"), "d = c t / 2"),
 )
 # fmt: on
 
 
-def _unit(like: Any, unit: str) -> Any:
-    """One of a unit, in the registry of another quantity."""
-    return like._REGISTRY(unit)
-
-
 @cache
-def _registry() -> Any:
+def _units() -> Any:
+    """pint's registry of units, which makes a quantity of a text such as m/s^2."""
     import pint
 
     return pint.UnitRegistry(cache_folder=None)
@@ -132,7 +128,7 @@ def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[l
         unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
         known.append((int(rng.integers(low, high + 1)), unit))
     unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
-    answer = formula.compute(*(_registry().Quantity(*q) for q in known)).to(unit)
+    answer = formula.compute(*(_units().Quantity(*q) for q in known)).to(unit)
     return [f"{value} {u}" for value, u in known], float(answer.magnitude), unit
 
 
@@ -167,10 +163,9 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
     if truth is None:
         raise UserError(f"The ground truth of a multiple choice must be a letter, not {ground_truth!r}.")
     answer = re.sub(r"^(?:I|we)\s+(?:choose|pick|select)\s+", "", given(response), flags=re.IGNORECASE)
-    found = choice_letter(answer, described=True)
-    if found is None:
-        return Reward.of(False, reason="no letter")
-    return Reward.of(found.upper() == truth.upper())
+    if found := choice_letter(answer, described=True):
+        return Reward.of(found.upper() == truth.upper())
+    return Reward.of(False, reason="no letter")
 
 
 @scorer("stem_web*", "stem__*")

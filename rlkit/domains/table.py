@@ -180,8 +180,8 @@ _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight"
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 # fmt: on
-_NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
-_NUMBERS |= {f"{ten}-{_UNITS[n]}": _NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
+NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
+NUMBERS |= {f"{ten}-{_UNITS[n]}": NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
 
 
 @scorer("table__*")
@@ -280,10 +280,10 @@ def _number(text: str) -> Figure | None:
     if len(text) >= _SHORT or sum(map(str.isdigit, text.partition(".")[0])) > 15:
         return None  # floats tell whole numbers of 15 digits apart
     word, _, rest = text.partition(" ")
-    if (number := _NUMBERS.get(text.replace(" ", "-"))) is not None:
+    if (number := NUMBERS.get(text.replace(" ", "-"))) is not None:
         text = str(number)
-    elif word in _NUMBERS:
-        text = f"{_NUMBERS[word]} {rest}"
+    elif word in NUMBERS:
+        text = f"{NUMBERS[word]} {rest}"
     return figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
 
 

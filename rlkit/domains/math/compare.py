@@ -6,22 +6,14 @@ part; an order matters where the notation says so.
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
+from typing import NamedTuple
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import units, values
-from rlkit.domains.math.parse import (
-    Unreadable,
-    is_wrapped,
-    normalize,
-    parse,
-    rational,
-    split,
-    squeeze,
-    start_work,
-)
+from rlkit.domains.math.parse import is_wrapped, normalize, parse, rational, split, squeeze, start_work
 from rlkit.domains.math.units import Amount
+from rlkit.domains.table import NUMBERS
 
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
@@ -35,8 +27,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    for read in (read_forms, values.real_set):
-        read(b)  # the truth first, alone
+    read_forms(b), values.real_set(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
     except _BROKEN:
@@ -57,8 +48,7 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 # How an answer is read.
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """Parts in brackets: "()", "[)", "{}" …; "" for a bare list, "cup" for a union, ":" for a ratio, and "matrix",
     "determinant" and "cases", whose parts are rows such as (1,2)."""
 
@@ -66,8 +56,7 @@ class Group:
     parts: list[str]
 
 
-@dataclass(frozen=True)
-class Relation:
+class Relation(NamedTuple):
     """operands[0] operators[0] operands[1] …"""
 
     operands: list[str]
@@ -104,11 +93,8 @@ _CONGRUENCE = re.compile(
     r"(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
-_NUMBER_WORDS = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty"
-)
-_COUNTED = {word: str(n) for n, word in enumerate(_NUMBER_WORDS.split())}
+_PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
+          "eighth": 8, "ninth": 9, "tenth": 10}  # fmt: skip
 _BASED = re.compile(
     r"\(?(?P<digits>[0-9][0-9A-Za-z]*|[A-Fa-f][0-9A-Fa-f]*(?=\)?\s*_\s*\{?\s*16))\)?\s*_"
     r"[{\s]*(?P<base>\d{1,9}|two|three|four|five|six|seven|eight|nine|ten|twelve|sixteen)[\s}]*"
@@ -147,9 +133,11 @@ def _readings(text: str) -> Iterator[Form]:
     elif "\\mod" in text and (congruence := _congruence(text)):
         yield congruence
     elif "\\pm" in text or "\\mp" in text:
-        signs = ({"\\pm": "+", "\\mp": "-"}, {"\\pm": "-", "\\mp": "+"})
-        both = [re.sub(r"\\(?:pm|mp)(?![A-Za-z])", lambda m, sign=sign: sign[m[0]], text) for sign in signs]
-        yield Group("{}", [part.strip().removeprefix("+").strip() for part in both])
+        first, second = (
+            re.sub(r"\\(pm|mp)(?![A-Za-z])", lambda m, up=up: "+" if m[1] == up else "-", text)
+            for up in ("pm", "mp")
+        )
+        yield Group("{}", [part.strip().removeprefix("+").strip() for part in (first, second)])
     elif whole := units.compound(text := _THOUSANDS.sub(lambda m: m[1].replace(",", ""), text, count=1)):
         yield whole
     elif len(parts := _list(text)) > 1:
@@ -252,7 +240,7 @@ def _single(text: str) -> Iterator[Form]:
         return
     if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
         digits, base = match["digits"].lower(), match["base"]
-        base = f"base {base if base.isdigit() else _COUNTED[base]}"
+        base = f"base {base if base.isdigit() else NUMBERS[base]}"
         yield Amount(digits, base) if digits.isdigit() else f"{digits} {base}"
         return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
@@ -263,8 +251,8 @@ def _single(text: str) -> Iterator[Form]:
             yield Amount(ratio)
         return
     words = _words(text)
-    if words in _COUNTED:
-        yield Amount(_COUNTED[words])
+    if words and (number := _counted(words)):
+        yield Amount(number)
     if words == "infinity":
         yield Amount("\\infty")
     if words is not None and _NOTHING.fullmatch(words):
@@ -277,6 +265,16 @@ def _single(text: str) -> Iterator[Form]:
     formula = amount.unit == "%" and re.search(r"[\d)}]\s*[-+*/]", amount.number)
     if formula or _UNKNOWNS.fullmatch(amount.unit):  # 3 m is also 3 times m
         yield Amount(text)
+
+
+def _counted(words: str) -> str:
+    """The number in words: twenty one, three fourths, a half; "" for other words."""
+    count, _, part = words.rpartition(" ")
+    if (whole := NUMBERS.get(words.replace(" ", "-"))) is not None:
+        return str(whole)
+    numerator = 1 if count in ("a", "an") else NUMBERS.get(count.replace(" ", "-"))
+    denominator = _PARTS.get(part.removesuffix("s"))
+    return f"{numerator}/{denominator}" if numerator is not None and denominator else ""
 
 
 def _words(text: str) -> str | None:
@@ -459,7 +457,7 @@ def _same_relation(a: Relation, b: Relation) -> bool:
         return False
     try:
         left, right = (parse(f"({r.operands[0]})-({r.operands[1]})") for r in (a, b))
-    except Unreadable:
+    except ValueError:
         return False
     sign = values.ratio_sign(left, right)
     operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])

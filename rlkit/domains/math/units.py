@@ -1,10 +1,9 @@
 """Numbers with units: splitting one from the other, and comparing them through pint."""
 
 import re
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 
@@ -12,8 +11,7 @@ from rlkit.domains.answers import in_percent
 from rlkit.domains.math.values import number, same_expression
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(NamedTuple):
     """A number or formula as text, and its unit, "" where it has none."""
 
     number: str

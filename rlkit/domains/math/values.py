@@ -1,6 +1,6 @@
 """The values of expressions, and whether two are equal: exactly where they are rational, numerically elsewhere.
 
-Expressions with symbols are compared at fixed pseudo-random points with 40 digits (Schwartz 1980: two different
+Expressions with symbols are compared at fixed pseudo-random points with 100 digits (Schwartz 1980: two different
 rational functions agree at a random point with negligible probability). Values whose digits would fill memory are
 never computed: such expressions are equal only if their parts are.
 """
@@ -20,8 +20,9 @@ import mpmath
 
 from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, split, take_steps
 
-_DIGITS = 40
+_DIGITS = 100
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
+_ZERO = mpmath.mpf(10) ** -92  # 1 + cos(pi) is so near to 0
 _DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
 _SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
 _MAX_BITS = 2_000_000  # of an exact integer
@@ -55,9 +56,8 @@ def value(node: Node, point: Point) -> Any:
         take_steps(10)
         if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
             raise TooBig
-        return (
-            point["log"](*values) if parts[0] == "log" and "log" in point else _FUNCTIONS[parts[0]](*values)
-        )
+        function = point.get("log") if parts[0] == "log" else None
+        return (function or _FUNCTIONS[parts[0]])(*values)
     if kind in _UNARY:
         return _UNARY[kind](values[0])
     return reduce(lambda a, b: _checked(_BINARY[kind](a, b)), values)
@@ -126,14 +126,9 @@ _OF_LARGE = {"abs", "ln", "log", "log10", "max", "min", "gcd", "lcm"}  # functio
 
 def symbols(*nodes: Node) -> set[str]:
     """Names of the unknowns of expressions (not pi, e, i and infinity)."""
-    found: set[str] = set()
-    for kind, *parts in nodes:
-        found |= (
-            {parts[0]} - _CONSTANTS.keys()
-            if kind == "sym"
-            else symbols(*(p for p in parts if isinstance(p, tuple)))
-        )
-    return found
+    named = {node[1] for node in nodes if node[0] == "sym"} - _CONSTANTS.keys()
+    parts = [part for node in nodes for part in node[1:] if isinstance(part, tuple)]
+    return named | symbols(*parts) if parts else named
 
 
 def _coordinate(name: str, index: int) -> Fraction:
@@ -180,20 +175,13 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
     if a == b:
         return True
     try:
-        for digits in (_DIGITS, 3 * _DIGITS):  # 1 + cos(pi) is 0 up to rounding with any number of digits
-            with mpmath.workdps(digits):
-                found = list(islice(_samples((a, b), extra), _POINTS))
-                if not found or not all(close(x, y) or _tiny(x, y, digits) for x, y in found):
-                    return False
-            if all(close(x, y) for x, y in found):
-                return True
-        return True
+        with mpmath.workdps(_DIGITS):
+            found = list(islice(_samples((a, b), extra), _POINTS))
+            return bool(found) and all(
+                close(x, y) or max(abs(_float(v)) for v in (x, y)) <= _ZERO for x, y in found
+            )
     except TooBig:
         return _same_parts(a, b)
-
-
-def _tiny(x: Any, y: Any, digits: int) -> bool:
-    return max(abs(_float(v)) for v in (x, y)) <= mpmath.mpf(10) ** (8 - digits)
 
 
 def _same_parts(a: Node, b: Node) -> bool:
