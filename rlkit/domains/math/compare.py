@@ -272,7 +272,7 @@ def _counted(words: str) -> str:
     count, _, part = words.rpartition(" ")
     if (whole := NUMBERS.get(words.replace(" ", "-"))) is not None:
         return str(whole)
-    numerator = 1 if count in ("a", "an") else NUMBERS.get(count.replace(" ", "-"))
+    numerator = 1 if count in ("a", "an") or words == "half" else NUMBERS.get(count.replace(" ", "-"))
     denominator = _PARTS.get(part.removesuffix("s"))
     return f"{numerator}/{denominator}" if numerator is not None and denominator else ""
 
