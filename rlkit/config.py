@@ -265,7 +265,16 @@ class Algorithm(Section):
     """How rewards become advantages."""
 
     adv_estimator: str = Field(
-        default="grpo", examples=["gae", "grpo", "reinforce_plus_plus", "rloo", "remax", "opo"]
+        default="grpo",
+        examples=[
+            "gae",
+            "grpo",
+            "reinforce_plus_plus",
+            "reinforce_plus_plus_baseline",
+            "rloo",
+            "remax",
+            "opo",
+        ],
     )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …; for
     environments also turn_gae (GAE over turns), turn_returns (returns from each turn on, compared with the group's)
@@ -332,7 +341,19 @@ class PolicyLoss(Section):
     """The policy-gradient loss."""
 
     loss_mode: str = Field(
-        default="vanilla", examples=["vanilla", "gspo", "cispo", "clip_cov", "kl_cov", "geo_mean"]
+        default="vanilla",
+        examples=[
+            "vanilla",
+            "gspo",
+            "cispo",
+            "gpg",
+            "sapo",
+            "clip_cov",
+            "kl_cov",
+            "geo_mean",
+            "dppo_tv",
+            "dppo_kl",
+        ],
     )
     """Any loss that verl registers: vanilla, gspo, cispo, gpg, sapo, clip_cov, kl_cov, geo_mean, dppo_tv, dppo_kl
     …"""

@@ -1,5 +1,6 @@
 """The panels' logic, without a browser: controls, differences, files, comparison, law explorer, samples."""
 
+import math
 import os
 import signal
 import subprocess
@@ -24,9 +25,9 @@ from rlkit.panels.ablation import Ablation
 from rlkit.panels.aside import aside
 from rlkit.panels.controls import controls
 from rlkit.panels.launching import attach
-from rlkit.panels.law import Exploration
+from rlkit.panels.law import Exploration, Explorer
 from rlkit.panels.live import Worker
-from rlkit.panels.samples import ANY, Choice, Samples, page
+from rlkit.panels.samples import ANY, Browser, Choice, Samples, page
 from rlkit.panels.view import Panel
 from rlkit.results.labels import in_words
 
@@ -47,10 +48,10 @@ def test_controls_come_from_the_schema():
     assert (n.kind, n.low) == ("integer", 1) and n.help == "Samples a prompt (G)."
     assert share.low == 0
     assert made["actor.use_kl_loss"].kind == "switch"
-    assert (
-        made["algorithm.adv_estimator"].kind == "suggestion"
-        and "rloo" in made["algorithm.adv_estimator"].options
-    )
+    assert made["model.path"].kind == "suggestion"  # any folder or hub id
+    for key, name in (("algorithm.adv_estimator", "rloo"), ("actor.policy_loss.loss_mode", "cispo")):
+        assert made[key].kind == "choice" and name in made[key].options
+    assert [made[key].section for key in ("rollout.n", "seed")] == ["rollout", "run"]
 
 
 @pytest.mark.parametrize(
@@ -320,6 +321,22 @@ def test_the_explorer_shows_an_error_up_to_1():
     assert drawing.table["high"].max() > 1.02 and 0 < low < high <= 1.02
 
 
+def test_sliders_of_the_explorer_begin_and_are_reset_exactly_at_the_fit():
+    """A browser rounds what a slider is given to whole steps from its least value, and sends that back."""
+    explorer = Explorer(exploration())
+    fitted = explorer.exploration.fit.params
+    for name, slider in explorer.sliders.items():
+        at = math.log10(slider.value) if hasattr(slider, "base") else slider.value
+        rounded = slider.min + slider.step * round((at - slider.min) / slider.step)
+        slider.value = slider.max if not hasattr(slider, "base") else slider.base**slider.max
+        assert explorer.exploration.values[name] != fitted[name]
+        slider.value = slider.base**rounded if hasattr(slider, "base") else rounded
+        assert explorer.exploration.values[name] == fitted[name]
+        slider.value = slider.min if not hasattr(slider, "base") else slider.base**slider.min
+    explorer.reset.click()
+    assert explorer.exploration.values == fitted
+
+
 def test_a_budget_has_its_best_size_and_data():
     found = exploration()
     best = found.optimum(1e20)
@@ -348,6 +365,19 @@ def test_samples_are_filtered(tmp_path):
     assert samples.select(Choice(outcome="not graded")).empty
 
 
+def test_buttons_turn_the_pages(tmp_path):
+    browser = Browser(Samples(write_study(tmp_path)))
+    browser.show()
+    last = browser.number.max
+    assert browser.previous.disabled and not browser.next.disabled and browser.of.value == f"of {last}"
+    browser.next.click()
+    assert browser.number.value == 2 and not browser.previous.disabled
+    browser.number.value = last
+    assert browser.next.disabled
+    browser.previous.click()
+    assert browser.number.value == last - 1
+
+
 def test_texts_of_a_model_are_escaped(tmp_path):
     samples = Samples(write_study(tmp_path))
     shown = page(samples.select(Choice(outcome="correct")))
@@ -363,5 +393,7 @@ def test_tokens_are_coloured_by_probability_and_answers_by_reward():
     assert "p = 0.905' style='background:rgba(213,94,0,0.01)'>2<" in shown
     assert "rgba(213,94,0,0.80)'>&lt;!<" in shown and "&lt;i&gt;1+1" in shown
     assert shown.count("&lt;i&gt;1+1") == 1  # a prompt once, its responses below
+    assert shown.index("unlikely token") < shown.index("1+1")  # what the shades mean
+    assert "rgb(1,115,178)'>✓" in shown and "rgb(222,143,5)'>✗" in shown
     by_reward = page(rows, colour="reward")
     assert "rgba(1,115,178,0.40)" in by_reward and "rgba(222,143,5,0.40)" in by_reward

@@ -44,6 +44,11 @@ class Control:
     step: float = 0.05
     options: tuple[Any, ...] = ()
 
+    @property
+    def section(self) -> str:
+        """The section of the configuration that it belongs to; "run" for keys of none."""
+        return self.key.partition(".")[0] if "." in self.key else "run"
+
 
 def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> list[Control]:
     """A control for each key, in their order, and for a mixture one for the weight of each source.
@@ -70,7 +75,8 @@ def _control(key: str, content: Mapping[str, Any]) -> Control:
     if options := schema.get("enum"):
         return Control(**made, kind="choice", options=tuple(options))
     if options := schema.get("examples"):
-        return Control(**made, kind="suggestion", options=tuple(dict.fromkeys((value, *options))))
+        kind: Kind = "suggestion" if key == "model.path" else "choice"  # a path may be any
+        return Control(**made, kind=kind, options=tuple(dict.fromkeys((value, *options))))
     if schema.get("type") == "boolean":
         return Control(**made, kind="switch")
     if schema.get("type") == "integer":

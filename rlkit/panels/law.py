@@ -160,6 +160,11 @@ class Exploration:
         )
 
 
+def around(value: float, low: float, high: float, step: float) -> tuple[float, float]:
+    """Ends of a slider within `low` and `high` from which whole steps lead to `value`: a browser rounds to those."""
+    return value - step * math.floor((value - low) / step), value + step * math.floor((high - value) / step)
+
+
 class Explorer:
     """Sliders above a picture and a sentence. Shown by a notebook as the value of a cell.
 
@@ -192,29 +197,32 @@ class Explorer:
     def _slider(self, name: str) -> Any:
         import ipywidgets as w
 
-        low, high = self.exploration.range_of(name)
-        value = min(max(self.exploration.values[name], low), high)
+        (low, high), value = self.exploration.range_of(name), self.exploration.values[name]
         look: dict[str, Any] = {
             "value": value, "description": name, "readout_format": ".4g", "style": {"description_width": "8em"},
             "layout": w.Layout(width="32em"),
         }  # fmt: skip
         if low > 0 and high > 20 * low:
-            slider = w.FloatLogSlider(base=10, min=math.log10(low), max=math.log10(high), step=0.01, **look)
+            ends = around(math.log10(value), math.log10(low), math.log10(high), 0.01)
+            slider = w.FloatLogSlider(base=10, min=ends[0], max=ends[1], step=0.01, **look)
         else:
-            slider = w.FloatSlider(min=low, max=high, step=(high - low) / 200, **look)
+            step = (high - low) / 200
+            low, high = around(value, low, high, step)
+            slider = w.FloatSlider(min=low, max=high, step=step, **look)
         slider.observe(lambda event: self._changed(name, event["new"]), "value")
         return slider
 
     def _changed(self, name: str | None, value: float | None) -> None:
         if name is not None and value is not None:
-            self.exploration.values[name] = value
+            fitted = self.exploration.fit.params[name]
+            same = math.isclose(value, fitted, rel_tol=1e-9)  # a browser adds steps up
+            self.exploration.values[name] = fitted if same else value
         self._say()
         self._worker.wake()
 
     def _reset(self, _: Any) -> None:
         for name, slider in self.sliders.items():
             slider.value = self.exploration.fit.params[name]
-        self.exploration.values = dict(self.exploration.fit.params)  # what a slider rounds
         self._say()
         self._worker.wake()
 

@@ -20,6 +20,7 @@ OUTCOMES = (ANY, "correct", "wrong", "not graded")
 _PAGE = 5  # prompts a page
 _LONG = 4000  # characters of a text that are shown
 _FAINT = 6.0  # nats of surprise at which a token has its full colour
+_RIGHT, _WRONG, _SURPRISE = "1,115,178", "222,143,5", "213,94,0"  # apart for the colour-blind
 _BOX = "text-align:left;white-space:pre-wrap;overflow-wrap:anywhere"
 
 
@@ -108,12 +109,12 @@ def page(rows: "pd.DataFrame", number: int = 0, colour: str = "probability") -> 
         return "<i>No sample is like this.</i>"
     ends = rows["value"].dropna().astype(float)
     scale = (float(ends.min()), float(ends.max())) if len(ends) else (0.0, 1.0)
-    parts = [
-        f"<p>{len(rows)} samples of {len(groups)} prompts; page {number + 1} of {-(-len(groups) // _PAGE)}</p>"
-    ]
+    parts = [f"<p>{len(rows)} samples of {len(groups)} prompts. {_legend(colour)}</p>"]
+    several = rows["run"].nunique() > 1
     for _, part in shown:
         first = part.iloc[0]
-        where = f"{first['run']}, step {first['step']}, {first['kind']}, {first['data_source']}"
+        where = f"step {first['step']}, {first['kind']}, {first['data_source']}"
+        where = f"{first['run']}, {where}" if several else where
         truth = first.get("ground_truth")
         answer = "" if _missing(truth) else f" · expected <code>{_escaped(truth)}</code>"
         parts.append(f"<div style='margin-top:1em;color:#555'>{_escaped(where)}{answer}</div>")
@@ -122,6 +123,15 @@ def page(rows: "pd.DataFrame", number: int = 0, colour: str = "probability") -> 
         )
         parts += [_response(row, colour, scale) for row in part.to_dict("records")]
     return "".join(parts)
+
+
+def _legend(colour: str) -> str:
+    """What the colours of a page mean."""
+    if colour == "reward":
+        marks = ("high reward", f"{_RIGHT},.4"), ("low reward", f"{_WRONG},.4")
+    else:
+        marks = ("likely token", f"{_SURPRISE},.05"), ("unlikely token", f"{_SURPRISE},.8")
+    return " ".join(f"<span style='background:rgba({tone})'>{text}</span>" for text, tone in marks)
 
 
 def words(rows: "pd.DataFrame") -> str:
@@ -144,9 +154,11 @@ def _response(row: dict[Any, Any], colour: str, scale: tuple[float, float]) -> s
         text = _escaped(row["response"])
         if colour == "reward" and not _missing(row.get("value")):
             share = (float(row["value"]) - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-            tone = "1,115,178" if share >= 0.5 else "222,143,5"  # blue and orange, apart for the colour-blind
+            tone = _RIGHT if share >= 0.5 else _WRONG
             shade = f"background:rgba({tone},{0.15 + 0.5 * abs(share - 0.5):.2f})"
-    note = f"<span style='color:#555'> {mark} {_escaped(verdict)}, {_escaped(finish)}</span>"
+    tone = {"✓": f"rgb({_RIGHT})", "✗": f"rgb({_WRONG})"}.get(mark, "#555")
+    why = f"{_escaped(verdict)}, {_escaped(finish)}"
+    note = f" <b style='color:{tone}'>{mark}</b> <span style='color:#555'>{why}</span>"
     return (
         f"<div style='{_BOX};margin:.2em 0 .2em 1.2em'><span style='{shade}'>{text or '∅'}</span>{note}</div>"
     )
@@ -160,7 +172,7 @@ def _token(piece: str, logprob: float | None) -> str:
 
     alpha = min(1.0, -logprob / _FAINT) * 0.8
     return (
-        f"<span title='p = {math.exp(logprob):.3g}' style='background:rgba(213,94,0,{alpha:.2f})'>"
+        f"<span title='p = {math.exp(logprob):.3g}' style='background:rgba({_SURPRISE},{alpha:.2f})'>"
         f"{_escaped(piece) or '∎'}</span>"  # a stop token decodes to nothing
     )
 
@@ -238,18 +250,25 @@ class Browser:
         }
         if "training" in options["kind"]:  # these have their tokens
             self.filters["kind"].value = "training"
-        self.colour: Any = w.ToggleButtons(options=["probability", "reward"], description="colour")
-        self.number: Any = w.BoundedIntText(
-            value=1, min=1, max=1, description="page", layout=w.Layout(width="12em")
+        self.colour: Any = w.Dropdown(
+            options=["probability", "reward"], description="colour", layout=w.Layout(width="20em")
         )
+        self.number: Any = w.BoundedIntText(value=1, min=1, max=1, layout=w.Layout(width="4em"))
+        self.of = w.Label()
+        step = {"layout": w.Layout(width="3em")}
+        self.previous = w.Button(description="‹", tooltip="previous page", **step)
+        self.next = w.Button(description="›", tooltip="next page", **step)
+        self.previous.on_click(lambda _: self._turn(-1))
+        self.next.on_click(lambda _: self._turn(1))
         for widget in self.filters.values():
             widget.observe(self._filtered, "value")
         for widget in (self.colour, self.number):
             widget.observe(lambda _: self.show(), "value")
         grid = w.GridBox(
-            list(self.filters.values()), layout=w.Layout(grid_template_columns="repeat(3, 21em)")
+            [*self.filters.values(), self.colour], layout=w.Layout(grid_template_columns="repeat(3, 21em)")
         )
-        self.box = w.VBox([grid, w.HBox([self.colour, self.number])])
+        turning = [w.Label("page"), self.previous, self.number, self.of, self.next]
+        self.box = w.VBox([grid, w.HBox(turning)])
 
     @property
     def choice(self) -> Choice:
@@ -260,10 +279,16 @@ class Browser:
         self.number.value = 1
         self.show()
 
+    def _turn(self, by: int) -> None:
+        self.number.value = min(max(1, self.number.value + by), self.number.max)
+
     def show(self) -> None:
         """Show the page of the filters."""
         rows = self.samples.select(self.choice)
         self.number.max = max(1, -(-rows[["run", "step", "task_id"]].drop_duplicates().shape[0] // _PAGE))
+        self.of.value = f"of {self.number.max}"
+        self.previous.disabled = self.number.value == 1
+        self.next.disabled = self.number.value == self.number.max
         self._page.html(page(rows, self.number.value - 1, self.colour.value), words(rows))
 
     def _ipython_display_(self) -> None:

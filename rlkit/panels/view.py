@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +79,12 @@ class Panel:
             (self.save, self._save), (self.add, self._add),
         ):  # fmt: skip
             button.on_click(self._reporting(action))
-        grid = w.GridBox(
-            list(self.widgets.values()),
-            layout=w.Layout(grid_template_columns="repeat(2, minmax(20em, 30em))"),
-        )
+        grids = []
+        for section, keys in groupby(self.controls, lambda key: self.controls[key].section):
+            columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
+            grids += [w.HTML(f"<b>{section}</b>"), w.GridBox([self.widgets[k] for k in keys], layout=columns)]
         rows = [
-            grid,
+            *grids,
             self.changed,
             w.HBox([self.launch, self.stop, self.reset, self.cost]),
             w.HBox([self.path, self.save, self.variant, self.add], layout=w.Layout(flex_flow="row wrap")),

@@ -68,15 +68,18 @@ def test_explorers(page):
     choose(page, "outcome", "not graded")
     page.wait_for_selector("text=No sample is like this.")
     choose(page, "outcome", "wrong")
-    page.wait_for_selector("text=/✗ wrong/")
-    assert not page.locator("text=/✓ correct/").count()
-    page.get_by_role("button", name="reward").click()
+    page.wait_for_selector("b:text-is('✗')")
+    assert not page.locator("b:text-is('✓')").count()
+    choose(page, "colour", "reward")
     page.wait_for_selector("span[title^='p = ']", state="detached")
-    number = page.locator(".widget-text", has=page.locator("label", has_text="page")).locator("input")
-    number.fill("2")
-    number.press("Enter")
-    page.wait_for_selector("text=/page 2 of/")
-    number.scroll_into_view_if_needed()
+    shown = page.locator("text=/samples of/").first
+    onward, first = page.get_by_role("button", name="›"), page.locator(".jp-OutputArea").all_inner_texts()
+    onward.click()
+    page.wait_for_function(
+        "old => ![...document.querySelectorAll('.jp-OutputArea')].every((a, i) => a.innerText === old[i])",
+        arg=first,
+    )
+    shown.scroll_into_view_if_needed()
     shot(page, "14-samples")
 
 
