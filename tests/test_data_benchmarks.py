@@ -12,7 +12,8 @@ import pytest
 
 import rlkit
 from rlkit.config import RewardConfig, RunConfig
-from rlkit.data import TaskStream, benchmarks, held_out, suites
+from rlkit.data import TaskStream, suites
+from rlkit.data import sources as benchmarks
 from rlkit.data.exporting import reference_response
 from rlkit.domains import sources
 from rlkit.errors import UserError
@@ -20,54 +21,27 @@ from rlkit.params import validate
 from rlkit.rewards import Router
 from rlkit.types import Task
 
+# fmt: off
 PUBLISHED = {  # rows in the columns of the hub; all content is made up
-    "gsm8k": [
-        {
-            "question": f"Ann has {k} crates of 1,000 nails. How many nails?",
-            "answer": f"She has {k}*1000.\n#### {k},000",
-        }
-        for k in range(2, 8)
-    ],
-    "math_500": [
-        {
-            "problem": f"What is half of {k}?",
-            "solution": "…",
-            "answer": rf"\frac{{{k}}}{{2}}",
-            "subject": "Algebra",
-            "level": 1,
-            "unique_id": f"x/{k}",
-        }
-        for k in (3, 5)
-    ],
+    "gsm8k": [{"question": f"Ann has {k} crates of 1,000 nails. How many?", "answer": f"{k}*1000.\n#### {k},000"}
+              for k in range(2, 8)],
+    "math_500": [{"problem": f"What is half of {k}?", "solution": "…", "answer": rf"\frac{{{k}}}{{2}}", "level": 1}
+                 for k in (3, 5)],
     "aime24": [{"id": 60, "problem": "Find n.", "solution": "…", "answer": "73", "url": "", "year": "2024"}],
     "amc23": [{"id": 0, "question": "How many?", "answer": 27.0, "url": ""}],
-    "supergpqa": [
-        {
-            "uuid": "a",
-            "question": "Which gas?",
-            "options": ["helium", "neon", "argon"],
-            "answer": "neon",
-            "answer_letter": "B",
-            "discipline": "Science",
-            "field": "Physics",
-            "subfield": "Gas",
-            "difficulty": "easy",
-            "is_calculation": False,
-        }
-    ],
-    "human_eval": [
-        {
-            "task_id": "HumanEval/0",
-            "prompt": "import math\n\n\ndef root(n):\n    return math.isqrt(n)\n\n\ndef twice(n):\n"
-            '    """ Twice the root.\n    >>> twice(9)\n    6\n    """\n',
-            "canonical_solution": "    return 2 * root(n)\n",
-            "test": "def check(candidate):\n    assert candidate(9) == 6\n    assert candidate(2) == 2 * root(2)\n",
-            "entry_point": "twice",
-        }
-    ],
+    "supergpqa": [{"uuid": "a", "question": "Which gas?", "options": ["helium", "neon", "argon"], "answer": "neon",
+                   "answer_letter": "B", "discipline": "Science", "difficulty": "easy", "is_calculation": False}],
+    "human_eval": [{
+        "task_id": "HumanEval/0", "entry_point": "twice",
+        "prompt": "import math\n\n\ndef root(n):\n    return math.isqrt(n)\n\n\ndef twice(n):\n"
+        '    """ Twice the root.\n    >>> twice(9)\n    6\n    """\n',
+        "canonical_solution": "    return 2 * root(n)\n",
+        "test": "def check(candidate):\n    assert candidate(9) == 6\n    assert candidate(2) == 2 * root(2)\n",
+    }],
 }
 WRONG = {"gsm8k": "\\boxed{2}", "math_500": "\\boxed{3}", "aime24": "\\boxed{74}", "amc23": "\\boxed{2}",
-         "supergpqa": "\\boxed{A}", "human_eval": "```python\ndef twice(n):\n    return 5\n```"}  # fmt: skip
+         "supergpqa": "\\boxed{A}", "human_eval": "```python\ndef twice(n):\n    return 5\n```"}
+# fmt: on
 
 
 def named(name: str, **options):
@@ -164,19 +138,16 @@ def test_arc_is_its_evaluation_set():
 
 
 @pytest.mark.parametrize(
-    "options, sentence",
+    ("name", "sentence"),
     [
-        ({"name": "gsm9k"}, r"there is no benchmark 'gsm9k'. Did you mean 'gsm8k'\? Known: gsm8k, math_500"),
-        (
-            {"name": "livebench"},
-            r"for another one name a file .* official code in reward.custom_reward_function",
-        ),
+        ("gsm9k", r"there is no benchmark 'gsm9k'. Did you mean 'gsm8k'\? Known: gsm8k, math_500"),
+        ("livebench", r"for another one name a file .* official code in reward.custom_reward_function"),
     ],
 )
-def test_names_that_are_none_are_refused_with_what_to_do(options, sentence):
+def test_names_that_are_none_are_refused_with_what_to_do(name, sentence):
     for content in (
-        {"data": {"train": [{"kind": "benchmark", **options}]}},
-        {"evaluation": {"suites": [options["name"]]}},
+        {"data": {"train": [{"kind": "benchmark", "name": name}]}},
+        {"evaluation": {"suites": [name]}},
     ):
         with pytest.raises(UserError, match=sentence):
             validate(RunConfig, content)
@@ -206,7 +177,7 @@ def test_what_is_not_there_is_one_sentence(tmp_path, folder, monkeypatch):
         named("gsm8k", path=str(tmp_path)).check()
     stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
-    with pytest.raises(UserError, match=r"row 0: its prompt is a message list turned into text"):
+    with pytest.raises(UserError, match=r"row 0: prompt is a message list turned into a string"):
         named("gsm8k", path=str(tmp_path)).check()
 
 
@@ -284,15 +255,6 @@ def test_a_suite_s_problems_are_kept_out_of_training(folder):
     assert {name: len(tasks) for name, tasks in suites(c).items()} == {"gsm8k": 6, "math_500": 2}
     with pytest.raises(UserError, match="benchmark has too few distinct tasks: 0 may be trained on"):
         TaskStream(c, []).batch(1)
-
-
-def test_a_benchmark_of_weight_0_is_evaluated_and_not_trained_on(folder):
-    c = config(folder, suites=(), size=8)
-    train = named("gsm8k", path=str(folder), weight=0), sources.parse("arithmetic")
-    c = c.model_copy(update={"data": c.data.model_copy(update={"train": train})})
-    tests = held_out(c)
-    assert sum(t.data_source == "openai/gsm8k" for t in tests) == 4
-    assert {t.data_source for b in TaskStream(c, tests) for t in b} == {"math__arithmetic"}
 
 
 def test_suites_that_are_none_are_refused(folder):

@@ -15,13 +15,8 @@ from rlkit.errors import UserError
 from rlkit.types import Task
 
 TRAIN = [
-    "math_problems",
-    "zebra",
-    "arc",
-    "programs",
-    "code_io",
-    {"kind": "reasoning_gym", "dataset": "chain_sum"},
-]
+    "math_problems", "zebra", "arc", "programs", "code_io", {"kind": "reasoning_gym", "dataset": "chain_sum"},
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -108,13 +103,10 @@ def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
 @pytest.mark.parametrize(
     ("truth", "answer"),
     [
-        ("6*7=42\n#### 42", "42"),
-        (r"\\frac{5}{4}", r"\frac{5}{4}"),
-        (r"$\boxed{7}$", "7"),
-        ("$5$", "5"),
+        ("6*7=42\n#### 42", "42"), (r"\\frac{5}{4}", r"\frac{5}{4}"), (r"$\boxed{7}$", "7"), ("$5$", "5"),
         (r"\begin{pmatrix}1\\2\end{pmatrix}", r"\begin{pmatrix}1\\2\end{pmatrix}"),
     ],
-)
+)  # fmt: skip
 def test_a_reference_answer_is_spelled_as_a_model_does(truth, answer):
     task = Task.ask("math__x", "Give it in \\boxed{}.", truth)
     assert reference_response(task) == rf"\boxed{{{answer}}}"

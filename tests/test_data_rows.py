@@ -71,13 +71,12 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
     "change, sentence",
     [
         ({"prompt": None}, "column 'prompt' is empty"),
+        ({"prompt": ..., "prompts": []}, r"column 'prompt' is missing. Did you mean 'prompts'"),
+        ({"prompt": [{"role": "user", "content": "[{'content': '1+1=', 'role': 'user'}]"}]}, "turned into a string"),
         ({"data_source": 7}, "data_source is 7, not a name"),
         ({"data_source": ""}, "data_source is '', not a name"),
         ({"prompt": "1+1="}, "prompt is plain text, not a list of messages: make it"),
-        (
-            {"prompt": "[{'content': '1+1=', 'role': 'user'}]"},
-            "prompt is a message list turned into a string",
-        ),
+        ({"prompt": "[{'content': '1+1=', 'role': 'user'}]"}, "prompt is a message list turned into a string"),
         ({"prompt": [{"role": "user", "content": "\ud800"}]}, "not a message with role and content"),
         ({"prompt": []}, "prompt is a list, not a list of messages"),
         ({"prompt": [{"role": "user"}]}, "not a message with role and content"),
@@ -91,36 +90,23 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
         ({"extra_info": "null"}, "extra_info holds a NoneType, not a mapping"),
         ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is no JSON .maximum recursion"),
         ({"id": "a", "extra_info": "1"}, "extra_info holds a int, not a mapping"),
-        (
-            {"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}},
-            "ground_truth is no JSON",
-        ),
+        ({"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}}, "ground_truth is no JSON"),
         ({"reward_model": {"ground_truth": float("nan")}}, "ground_truth is no JSON value"),
         ({"reward_model": {"ground_truth": [1, {"a": float("inf")}]}}, "ground_truth is no JSON value"),
     ],
-)
+)  # fmt: skip
 def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, change, sentence):
     path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps(GOOD) + "\n" + json.dumps({**GOOD, **change}))
+    bad = {name: value for name, value in {**GOOD, **change}.items() if value is not ...}
+    path.write_text(json.dumps(GOOD) + "\n" + json.dumps(bad))
     with pytest.raises(UserError, match=f"rows.jsonl, row 1: .*{sentence.removeprefix('row 1: ')}"):
-        list(rows.tasks(path))
-
-
-def test_a_missing_column_is_named_with_the_nearest_one(tmp_path):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(json.dumps({**{k: v for k, v in GOOD.items() if k != "prompt"}, "prompts": []}))
-    with pytest.raises(UserError, match=r"column 'prompt' is missing. Did you mean 'prompts'"):
         list(rows.tasks(path))
 
 
 @pytest.mark.parametrize(
     "name, content, sentence",
     [
-        (
-            "a.jsonl",
-            json.dumps(GOOD).replace("1+1=", "é").encode("latin-1") + b"\n",
-            r"a.jsonl, row 0: no|not UTF-8",
-        ),
+        ("a.jsonl", json.dumps(GOOD).replace("1+1=", "é").encode("latin-1") + b"\n", r"a.jsonl, row 0: no|not UTF-8"),
         ("b.jsonl", b"\n" + json.dumps(GOOD).encode() + b"\n\xff\xfe", r"b.jsonl, row 1: not UTF-8"),
         ("c.jsonl", json.dumps(GOOD).encode("utf-16"), r"c.jsonl, row 0: not UTF-8"),
         ("d.json", json.dumps([GOOD]).encode("utf-16"), r"d.json: not UTF-8"),
@@ -128,7 +114,7 @@ def test_a_missing_column_is_named_with_the_nearest_one(tmp_path):
         ("f.json", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000, r"f.json: no JSON .maximum recursion"),
         ("g.jsonl", b'{"data_source": ' + b"9" * 5000 + b"}", r"g.jsonl, row 0: no JSON"),
     ],
-)
+)  # fmt: skip
 def test_text_that_is_no_json_in_utf_8_is_one_sentence(tmp_path, name, content, sentence):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(UserError, match=sentence):
@@ -191,21 +177,17 @@ def test_a_run_that_has_begun_keeps_its_rows_when_the_file_changes(tmp_path, uni
 def test_files_that_cannot_be_read_are_named(tmp_path):
     whole = tmp_path / "whole.parquet"
     rows.write(whole, some_tasks(), progress=False)
-    (tmp_path / "cut.parquet").write_bytes(whole.read_bytes()[:-100])
-    (tmp_path / "empty.parquet").write_bytes(b"")
-    (tmp_path / "x.json").write_text('{"a": 1}')
-    (tmp_path / "y.json").write_text('{"a": 1}\n{"a": 2}')
-    (tmp_path / "z.jsonl").write_text(json.dumps(GOOD) + "\n[1]")
-    (tmp_path / "x.csv").write_text("a,b")
-    for name, sentence in (
-        ("cut.parquet", "cut.parquet is no whole parquet file"),
-        ("empty.parquet", "empty.parquet is no whole parquet file"),
-        ("whole.parque", r"no file .*Did you mean 'whole.parquet'"),
-        ("x.json", "x.json holds a dict, not a list of rows"),
-        ("y.json", "one object a line is named .jsonl"),
-        ("z.jsonl", "z.jsonl, row 1: a list, not an object"),
-        ("x.csv", "neither .parquet nor .json nor .jsonl"),
+    for name, content, sentence in (
+        ("cut.parquet", whole.read_bytes()[:-100], "cut.parquet is no whole parquet file"),
+        ("empty.parquet", b"", "empty.parquet is no whole parquet file"),
+        ("whole.parque", None, r"no file .*Did you mean 'whole.parquet'"),
+        ("x.json", b'{"a": 1}', "x.json holds a dict, not a list of rows"),
+        ("y.json", b'{"a": 1}\n{"a": 2}', "one object a line is named .jsonl"),
+        ("z.jsonl", json.dumps(GOOD).encode() + b"\n[1]", "z.jsonl, row 1: a list, not an object"),
+        ("x.csv", b"a,b", "neither .parquet nor .json nor .jsonl"),
     ):
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
         with pytest.raises(UserError, match=sentence):
             list(rows.tasks(tmp_path / name))
 

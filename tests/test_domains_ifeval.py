@@ -44,18 +44,13 @@ def test_gaps_and_floats_of_arrow_columns_are_read():
     [
         (["punctuation:no_coma"], [{}], "Did you mean"),
         (["length_constraints:number_words"], [{"relation": "at least"}], "'num_words'"),
-        (
-            ["length_constraints:number_words"],
-            [{"relation": "at least", "num_words": "five"}],
-            "num_words': 'five'",
-        ),
+        (["length_constraints:number_words"], [{"relation": "at least", "num_words": "five"}], "num_words': 'five'"),
         (["length_constraints:number_words"], [{"relation": "at most", "num_words": 5}], "'at most'"),
         (["keywords:existence"], [{"keywords": 5}], "keywords:existence"),
-        (["punctuation:no_comma"], [], "1 instructions have 0"),
-        (["punctuation:no_comma"], "no list", "is a list"),
+        (["punctuation:no_comma"], [], "1 instructions have 0"), (["punctuation:no_comma"], "no list", "is a list"),
         (None, [{}], "instruction_id_list"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_checked_is_an_error(names, truth, words):
     with pytest.raises(UserError, match=words):
         score("text", truth, {"instruction_id_list": names} if names else {})
@@ -81,14 +76,10 @@ def test_a_few_words_in_ascii_are_english(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "das ist ein längerer deutscher satz über das wetter in berlin",
-        "это короткий текст на русском языке",
-        "el perro corre por la calle y no quiere volver a casa hoy",
-        "добрый день",
-        "",
-        "123",
+        "das ist ein längerer deutscher satz über das wetter in berlin", "это короткий текст на русском языке",
+        "el perro corre por la calle y no quiere volver a casa hoy", "добрый день", "", "123",
     ],
-)
+)  # fmt: skip
 def test_other_languages_are_not_english(text):
     assert not follows(text, "change_case:english_lowercase")
     assert not follows(text.upper(), "change_case:english_capital")
@@ -141,8 +132,7 @@ def test_no_response_makes_an_error(name, arguments, text):
 @pytest.mark.parametrize(
     ("name", "arguments", "text", "right"),
     [
-        ("startend:quotation", {}, '""', False),
-        ("startend:quotation", {}, '"Hello."', True),
+        ("startend:quotation", {}, '""', False), ("startend:quotation", {}, '"Hello."', True),
         ("keywords:forbidden_words", {"forbidden_words": ["bad"]}, "so b\u200bad", False),
         ("detectable_format:constrained_response", {}, "My answer is yes. My answer is no.", False),
         ("detectable_format:constrained_response", {}, "My answer is yes.", True),
@@ -150,13 +140,8 @@ def test_no_response_makes_an_error(name, arguments, text):
         ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[name] [place]", True),
         ("detectable_format:number_bullet_lists", {"num_bullets": 3}, "-\n-\n-", False),
         ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "* a\n\n---\n\n- b", True),
-        (
-            "length_constraints:number_sentences",
-            {"num_sentences": 3, "relation": "at least"},
-            "So. . . .",
-            False,
-        ),
+        ("length_constraints:number_sentences", {"num_sentences": 3, "relation": "at least"}, "So. . . .", False),
     ],
-)
+)  # fmt: skip
 def test_what_has_no_content_counts_for_nothing(name, arguments, text, right):
     assert score(text, [arguments], {"instruction_id_list": [name]}).correct is right

@@ -33,6 +33,7 @@ GRIDS = [
     "~~~\n[[1,0],[0,2]]\n~~~",
     "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
+    "**Answer:** [[1,0],[0,2]]", tag(r"$$\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}$$"), tag(r"\[ [[1,0],[0,2]] \]"),
     tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
 ]
@@ -140,10 +141,12 @@ LISTS = [
     "ａ, ｂ ｃ, ｄ-ｅ", "a; b c; d-e.",
     r"['\text{a}', '\text{b c}', '\text{d-e}']", "“a”, “b c”, “d-e”", r"\textbf{a, b c, d-e}",
     r"\mathbf{\text{a, b c, d-e}}", "a, b c and d-e", "a, b c & d-e",
+    "The order is: a, b c, d-e", "Final order: a, b c, d-e", "a | b c | d-e", "(1) a, (2) b c, (3) d-e",
+    "<b>a</b>, <b>b c</b>, <b>d-e</b>",
 ]
 NO_LISTS = [
     "['a', 'b c'] or ['b c', 'a']", "", "['a', ['b c', 'd-e']]", "['a', 'd-e', 'b c']", "a, b c", "a, b c, d-e, f",
-    "a or b c, d-e", "a and b c, d-e", "a, b c or d-e",
+    "a or b c, d-e", "a and b c, d-e", "a, b c or d-e", "The order is not: a, b c, d-e", "order: a, b c",
     "a, a, b c, d-e", "[a, b c, d-e], [a, d-e, b c]", "{'a', 'b c', 'd-e'}", "a b c d-e", "a, b, c, d, e",
     "[" * 20_000,
     "a" + " " * 30_000 + "b", ("a" + " " * 100) * 400, "a" + "\n" * 30_000 + "b", "-" * 40_000, "1. " * 10_000,
@@ -174,6 +177,7 @@ def test_other_orders_and_two_orders_are_wrong(text):
         (tag(r"\boxed{n12}"), True),
         (tag("ｎ12"), True), (tag("n13") + r" No, \boxed{n12}", True), (tag(r"\texttt{n12}"), True),
         ("Answer: n12", True), ("```\nn12\n```", True), ("**Answer:** n12", True), ("Answer: n12 or n13", False),
+        (tag("The node is n12"), True), (tag("The node is not n12"), False), (tag("the node is n12 or n13"), False),
         ("```\nn12\n```\n```\nn13\n```", False), ("Answer: n12\nAnswer: n13", False),
         (tag(""), False), (tag("n12, n13"), False), (tag("n12 or n13"), False), (tag("n13"), False), ("n12", False),
         (r"\boxed{n12} or \boxed{n13}", False), (tag("n12") + r" No, \boxed{n13}", False),

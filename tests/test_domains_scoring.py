@@ -21,54 +21,23 @@ def tag(answer):
 
 
 STEM = [
-    ("9.8 m/s^2", r"9.8\ \mathrm{m/s^2}", True),
-    (r"9.80\,\mathrm{m\,s^{-2}}", "9.8 m/s^2", True),
-    ("5 kg", "5000 g", True),
-    ("5 kg", "5 g", False),
-    ("3.0e8 m/s", r"3 \times 10^8 \text{ m/s}", True),
-    ("CO2", "CO_2", True),
-    ("CO", "Co", False),
-    ("Ca2+", "Ca+", False),
-    (r"\mathrm{SO_4^{2-}}", "SO42-", True),
-    ("bacteria", "bacterium", True),
-    ("nuclei", "the nucleus", True),
-    ("decrease", "increase", False),
-    ("not possible", "possible", False),
-    ("24.3 billion", "24,300,000,000", True),
-    ("24.3 million", "24.3 billion", False),
-    ("101325 Pa", "1 atm", True),
-    ("100 kPa", "1 atm", False),
-    ("300 K", "27 °C", True),
-    ("6.62e-34 J s", "6.626e-34 J s", True),
-    ("6.2e-34 J s", "6.626e-34 J s", False),
-    (r"\frac{1}{2}mv^2", "mv^2/2", True),
-    ("2018", "2019", False),
-    ("10 N", "10 J", False),
-    ("5 mN", "5 MN", False),
-    ("1.2 mol", "1.2 mmol", False),
-    ("5 eV", "8.01e-19 J", True),
-    ("12 V", "12", True),
-    ("1e999", "2.5", False),
-    ("2018.5", "2018", False),
-    ("2018.5", "2019", False),
-    ("1000.4", "1000", True),
-    ("1e999", "12 m/s", False),
-    (r"\infty \text{ m/s}", "12.5 m/s", False),
-    ("0.000000", r"1.6 \times 10^{-19}", False),
-    ("5 dBm/Hz", "5 W/Hz", False),
-    ("2 m", "5 dBm/Hz", False),
-    (r"12.5\%", "12.5%", True),
-    (r"12.5\%", "0.125", True),
-    (r"12.5\%", "12.5", True),
-    (r"0.125\%", "0.125", False),
-    (r"1250\%", "12.5", False),
-    (r"300\%", "3", False),
-    ("25 K", "25 °C", False),
-    ("25 degrees Celsius", "25 °C", True),
-    ("9.8 meters per second squared", "9.8 m/s^2", True),
-    ("It increases", "increases", True),
+    ("9.8 m/s^2", r"9.8\ \mathrm{m/s^2}", True), (r"9.80\,\mathrm{m\,s^{-2}}", "9.8 m/s^2", True),
+    ("5 kg", "5000 g", True), ("5 kg", "5 g", False), ("3.0e8 m/s", r"3 \times 10^8 \text{ m/s}", True),
+    ("CO2", "CO_2", True), ("CO", "Co", False), ("Ca2+", "Ca+", False), (r"\mathrm{SO_4^{2-}}", "SO42-", True),
+    ("bacteria", "bacterium", True), ("nuclei", "the nucleus", True), ("decrease", "increase", False),
+    ("not possible", "possible", False), ("24.3 billion", "24,300,000,000", True),
+    ("24.3 million", "24.3 billion", False), ("101325 Pa", "1 atm", True), ("100 kPa", "1 atm", False),
+    ("300 K", "27 °C", True), ("6.62e-34 J s", "6.626e-34 J s", True), ("6.2e-34 J s", "6.626e-34 J s", False),
+    (r"\frac{1}{2}mv^2", "mv^2/2", True), ("2018", "2019", False), ("10 N", "10 J", False), ("5 mN", "5 MN", False),
+    ("1.2 mol", "1.2 mmol", False), ("5 eV", "8.01e-19 J", True), ("12 V", "12", True), ("1e999", "2.5", False),
+    ("2018.5", "2018", False), ("2018.5", "2019", False), ("1000.4", "1000", True), ("1e999", "12 m/s", False),
+    (r"\infty \text{ m/s}", "12.5 m/s", False), ("0.000000", r"1.6 \times 10^{-19}", False),
+    ("5 dBm/Hz", "5 W/Hz", False), ("2 m", "5 dBm/Hz", False), (r"12.5\%", "12.5%", True),
+    (r"12.5\%", "0.125", True), (r"12.5\%", "12.5", True), (r"0.125\%", "0.125", False), (r"1250\%", "12.5", False),
+    (r"300\%", "3", False), ("25 K", "25 °C", False), ("25 degrees Celsius", "25 °C", True),
+    ("9.8 meters per second squared", "9.8 m/s^2", True), ("It increases", "increases", True),
     (r"9.8\text{ to }98", "9.8 m/s^2", False),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("answer", "truth", "right"), STEM)
@@ -79,62 +48,29 @@ def test_science_answers(answer, truth, right):
 @pytest.mark.parametrize(
     ("response", "truth", "right"),
     [
-        (boxed("C"), "C", True),
-        (boxed("(c)"), "C", True),
-        (boxed(r"\textbf{(C)}"), "C", True),
-        (boxed("C) the cell wall"), "C", True),
-        ("**Answer:** (C)", "C", True),
-        ("Answer: A\nOn reflection:\nAnswer: C", "C", True),
-        ("The answer is C.", "C", True),
-        ("C", "C", True),
-        (boxed("CANNOT D"), "A", False),
-        (boxed("A or C"), "A", False),
-        (boxed("ABCDEFGHIJ"), "A", False),
-        (boxed("(A) or (B)"), "A", False),
-        (boxed("A. B. C. D."), "A", False),
-        (boxed("(A) (B) (C) (D)"), "A", False),
-        (boxed("A: B"), "A", False),
-        (boxed("(A) 12 (B) 13"), "A", False),
-        (boxed("A. yes, or B"), "A", False),
-        (boxed("C. Vitamin D."), "C", True),
-        (boxed("C) hepatitis B"), "C", True),
-        (boxed("C (Paris)"), "C", True),
-        (boxed("C - Paris"), "C", True),
-        (boxed("C – Paris"), "C", True),
-        (boxed("C, Paris"), "C", True),
-        (boxed("C = 5"), "C", True),
-        (boxed("C (I and II)"), "C", True),
-        (boxed("C (vitamin B deficiency)"), "C", True),
-        (boxed("C. A large increase"), "C", True),
-        (boxed("C. Hepatitis B"), "C", True),
-        (boxed("C (or D)"), "C", False),
-        (boxed("C (D)"), "C", False),
-        (boxed("C (possibly D)"), "C", False),
-        (boxed("C (D is possible)"), "C", False),
-        (boxed("C (D?)"), "C", False),
-        (boxed("C, maybe D"), "C", False),
-        (boxed("C - D"), "C", False),
-        (boxed("C; alternatively D"), "C", False),
-        (boxed("C, D, E"), "C", False),
-        (boxed("A (not C)"), "C", False),
-        (boxed("Ｃ"), "C", True),
-        ("The answer is C. The answer is D.", "C", False),
-        ("The answer is C; or D.", "C", False),
-        (boxed("（Ｃ）"), "C", True),
-        (boxed(r"\mathbf{C}"), "C", True),
-        (boxed(r"\text{C. } 12"), "C", True),
-        ("Answer: **C. the cell wall**", "C", True),
-        ("**Answer:** `C`", "C", True),
-        ("The answer is **(C)**.", "C", True),
-        ("The correct answer is option C.", "C", True),
-        ("**C**", "C", True),
-        ("I choose C.", "C", True),
-        ("I choose C or D.", "C", False),
-        ("I choose carefully.", "C", False),
-        ("A cell has a wall, so I give up.", "A", False),
-        ("", "A", False),
+        (boxed("C"), "C", True), (boxed("(c)"), "C", True), (boxed(r"\textbf{(C)}"), "C", True),
+        (boxed("C) the cell wall"), "C", True), ("**Answer:** (C)", "C", True),
+        ("Answer: A\nOn reflection:\nAnswer: C", "C", True), ("The answer is C.", "C", True), ("C", "C", True),
+        (boxed("CANNOT D"), "A", False), (boxed("A or C"), "A", False), (boxed("ABCDEFGHIJ"), "A", False),
+        (boxed("(A) or (B)"), "A", False), (boxed("A. B. C. D."), "A", False),
+        (boxed("(A) (B) (C) (D)"), "A", False), (boxed("A: B"), "A", False), (boxed("(A) 12 (B) 13"), "A", False),
+        (boxed("A. yes, or B"), "A", False), (boxed("C. Vitamin D."), "C", True),
+        (boxed("C) hepatitis B"), "C", True), (boxed("C (Paris)"), "C", True), (boxed("C - Paris"), "C", True),
+        (boxed("C – Paris"), "C", True), (boxed("C, Paris"), "C", True), (boxed("C = 5"), "C", True),
+        (boxed("C (I and II)"), "C", True), (boxed("C (vitamin B deficiency)"), "C", True),
+        (boxed("C. A large increase"), "C", True), (boxed("C. Hepatitis B"), "C", True),
+        (boxed("C (or D)"), "C", False), (boxed("C (D)"), "C", False), (boxed("C (possibly D)"), "C", False),
+        (boxed("C (D is possible)"), "C", False), (boxed("C (D?)"), "C", False), (boxed("C, maybe D"), "C", False),
+        (boxed("C - D"), "C", False), (boxed("C; alternatively D"), "C", False), (boxed("C, D, E"), "C", False),
+        (boxed("A (not C)"), "C", False), (boxed("Ｃ"), "C", True),
+        ("The answer is C. The answer is D.", "C", False), ("The answer is C; or D.", "C", False),
+        (boxed("（Ｃ）"), "C", True), (boxed(r"\mathbf{C}"), "C", True), (boxed(r"\text{C. } 12"), "C", True),
+        ("Answer: **C. the cell wall**", "C", True), ("**Answer:** `C`", "C", True),
+        ("The answer is **(C)**.", "C", True), ("The correct answer is option C.", "C", True), ("**C**", "C", True),
+        ("I choose C.", "C", True), ("I choose C or D.", "C", False), ("I choose carefully.", "C", False),
+        ("A cell has a wall, so I give up.", "A", False), ("", "A", False),
     ],
-)
+)  # fmt: skip
 def test_multiple_choice_never_guesses(response, truth, right):
     assert score_choice(response, truth, {}).correct is right
 
@@ -163,16 +99,13 @@ def test_multiple_choice_never_guesses(response, truth, right):
         ('{"input": 3, "note": "x"}', '"input": 3', False),
         ('```json\n{"output": 1, "x": 2}\n```', '"output": {"output": 1, "x": 2}', True),
         ('```json\n{"output": {"output": 1, "x": 2}}\n```', '"output": {"output": 1, "x": 2}', True),
-        (r'\boxed{\{"output": 7\}}', '"output": 7', True),
-        (r'\boxed{\{"output": 8\}}', '"output": 7', False),
+        (r'\boxed{\{"output": 7\}}', '"output": 7', True), (r'\boxed{\{"output": 8\}}', '"output": 7', False),
         (r'\boxed{\text{"output": 7}}', '"output": 7', True),
         (r'\boxed{\text{\{"output": "a\_b"\}}}', '"output": "a_b"', True),
-        (r'\boxed{\texttt{{"output": [7]}}}', '"output": [7]', True),
-        (r"\boxed{\text{7}}", '"output": 7', True),
-        (r'\boxed{\{"output": 7, "x": 1\}}', '"output": 7', False),
-        ("nothing", '"output": 1', False),
+        (r'\boxed{\texttt{{"output": [7]}}}', '"output": [7]', True), (r"\boxed{\text{7}}", '"output": 7', True),
+        (r'\boxed{\{"output": 7, "x": 1\}}', '"output": 7', False), ("nothing", '"output": 1', False),
     ],
-)
+)  # fmt: skip
 def test_predicted_outputs(response, truth, right):
     assert score_codeio(response, truth, {}).correct is right
 
@@ -180,18 +113,12 @@ def test_predicted_outputs(response, truth, right):
 @pytest.mark.parametrize(
     ("claim", "right"),
     [
-        ("assert f('abc') == 'cba'", True),
-        ("assert 'cba' == f('abc')", True),
-        ("assert f('abc') == 'abc'", False),
-        ("assert f('') == ''", False),
-        ("assert True", False),
-        ("pass", False),
-        ("assert f('abc') == f('abc')", False),
-        ("assert f('abc') == 'cb' + 'a'", False),
-        ("assert f('abc') == 'cba' or True", False),
-        ("f = lambda s: 'x'\nassert f('abc') == 'x'", False),
+        ("assert f('abc') == 'cba'", True), ("assert 'cba' == f('abc')", True), ("assert f('abc') == 'abc'", False),
+        ("assert f('') == ''", False), ("assert True", False), ("pass", False),
+        ("assert f('abc') == f('abc')", False), ("assert f('abc') == 'cb' + 'a'", False),
+        ("assert f('abc') == 'cba' or True", False), ("f = lambda s: 'x'\nassert f('abc') == 'x'", False),
     ],
-)
+)  # fmt: skip
 def test_cruxeval_wants_one_true_assertion_about_the_given_input(claim, right):
     truth = {"functional": "def f(s):\n    return s[::-1]"}
     row = ("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, {"input": "'abc'", "output": "'cba'"})
@@ -247,20 +174,3 @@ def test_reasoning_gym_scores_its_own_tasks():
     assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading(RewardConfig())).correct
     with pytest.raises(UserError, match="source_dataset"):
         score_gym(tag("12"), "12", {}, Grading(RewardConfig()))
-
-
-def test_generated_tasks_of_every_domain_score_their_reference_answer():
-    from rlkit.data.exporting import reference_response
-    from rlkit.domains import sources
-
-    rows, names = [], []
-    for name in ("arithmetic", "math_problems", "string_trace", "code_io", "tables", "lookup", "programs",
-                 "formulas"):  # fmt: skip
-        for index in range(3):
-            task = sources.parse({"kind": name}).task(index)
-            rows.append(
-                (task.data_source, reference_response(task), task.ground_truth, dict(task.extra_info))
-            )
-            names.append(name)
-    rewards = shared().grade_rows(rows)
-    assert [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] == []

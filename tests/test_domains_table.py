@@ -32,7 +32,7 @@ RIGHT = [
     ("Ｎｏｒｔｈ", "North"), (r"\(42\)", "42"), (r"1.2 \times 10^6", "1,200,000"), (r"1.5 \times 10^{-3}", "0.0015"),
     (r"\text{North | South}", "South|North"), (r"\text{North}\mid\text{South}", "South|North"),
     ("'North', \"South\"", "South|North"), ("North, East, and West", "West|East|North"), ("2018.0", "2018"),
-    ("2018", "2018.0"),
+    ("2018", "2018.0"), ("St. John’s", "St. John's"), ("“Up” she said", '"Up" she said'),
     # labels, brackets, a percent sign
     ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("['North', 'South']", "South|North"),
     (r"\{North, South\}", "North|South"), ("12.5%", "12.5"), ("12.5%", "0.125"), ("3%", "3"), ("2019--20", "2019-20"),
@@ -70,13 +70,11 @@ def test_wrong_answers(answer, truth):
         ("\\boxed{North}\n\\boxed{South}", "North|South", True),
         (r"\boxed{North} | \boxed{South}", "South|North", True),
         (r"\boxed{Smith, John} and \boxed{Doe, Ann}", "Smith, John|Doe, Ann", True),
-        ("- \\boxed{1,000}\n- \\boxed{2,000}", "1,000|2,000", True),
-        (r"\boxed{1000} \boxed{2000}", "1000", False),
+        ("- \\boxed{1,000}\n- \\boxed{2,000}", "1,000|2,000", True), (r"\boxed{1000} \boxed{2000}", "1000", False),
         (r"\boxed{North} \boxed{East}", "North|South", False),
-        (r"\boxed{North}. Then \boxed{South}", "North|South", False),
-        (r"\boxed{2000 \boxed{1000}}", "1000", False),
+        (r"\boxed{North}. Then \boxed{South}", "North|South", False), (r"\boxed{2000 \boxed{1000}}", "1000", False),
     ],
-)
+)  # fmt: skip
 def test_each_member_may_have_its_own_box(response, truth, right):
     assert score(response, truth, {}).correct is right
 

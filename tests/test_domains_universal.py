@@ -23,18 +23,8 @@ FORMULAS = [rf"\sqrt{{{n}}}" for n in (2, 3, 5, 6, 7, 10, 11, 13, 14, 15)] + [
     "2n+1", r"(-\infty,8)\cup(9,\infty)", r"2\text{ hours }35\text{ minutes}", r"8\text{ hens}, 9\text{ goats}", "E", "i",
 ]  # fmt: skip
 QUANTITIES = [
-    "2.5 m",
-    "1.6e-19 C",
-    "20 degC",
-    "451 K",
-    "5 kJ/mol",
-    "ribosome",
-    "Na+",
-    "H2O",
-    "6.02e23",
-    "17 W/Hz",
-    "44 dB",
-]
+    "2.5 m", "1.6e-19 C", "20 degC", "451 K", "5 kJ/mol", "ribosome", "Na+", "H2O", "6.02e23", "17 W/Hz", "44 dB",
+]  # fmt: skip
 PRIMES = [n for n in range(11, 1300) if all(n % k for k in range(2, 37) if k < n)]
 FIGURES = [
     *(str(n) for n in PRIMES[:60]),

@@ -149,10 +149,9 @@ def _readable(file: str, findings: list[Finding], progress: bool) -> Iterator[_R
         try:
             yield _Row(file, number, rows.to_task(row, "row"))
         except UserError as error:
-            prompt, check, detail = row.get("prompt"), "schema", str(error).removeprefix("row: ")
-            if isinstance(prompt, str) and rows.is_stringified(prompt):
-                check, detail = "stringified", f"prompt is the string {prompt[:60]!r}"
-            findings.append(Finding(check, file, number, str(row.get("data_source")), detail))
+            said = str(error).removeprefix("row: ")
+            check = "stringified" if "turned into a string" in said else "schema"
+            findings.append(Finding(check, file, number, str(row.get("data_source")), said))
     if number < 0:
         findings.append(Finding("empty", file, -1, "", "no rows"))
 
@@ -161,8 +160,6 @@ def _alone(row: _Row, control: Sequence[str]) -> Iterator[Finding]:
     """What is wrong with one row by itself."""
     if said := _unrouted(row.task):
         yield row.finding("unrouted", said)
-    if bad := [m["content"] for m in row.task.prompt if rows.is_stringified(m["content"])]:
-        yield row.finding("stringified", f"content begins {bad[0][:40]!r}")
     if names := [name for name in control if name in row.text]:
         yield row.finding("control", f"the prompt has {', '.join(names)}")
     if said := _leak(row.text, row.task.ground_truth):
@@ -177,13 +174,8 @@ def _unrouted(task: Task) -> str:
     return ""
 
 
-_MARKS = (
-    (re.compile(r"\\boxed\s*\{\s*"), re.compile(r"\s*\}")),
-    (re.compile(r"<answer>\s*", re.IGNORECASE), re.compile(r"\s*<")),
-    (re.compile(r"\b(?:answer|solution)\s*(?:is|:|=)\s*[\"'$]?", re.IGNORECASE), re.compile(r"(?!\w|\.\w)")),
-)
-"""What stands before a stated answer, and what after it."""
-_EXAMPLE = re.compile(r"(e\.\s?g\.|for example|such as|like)[^.\n]{0,25}$", re.IGNORECASE)
+_STATED = re.compile(r"(?:(?P<open>\\boxed\s*\{|<answer>)|\b(?:answer|solution)\s*(?:is|:|=))\s*[\"'$]?")
+_EXAMPLE = re.compile(r"(e\.\s?g\.|for example|such as|like)[^.\n]{0,25}$")
 
 
 def _leak(text: str, truth: Any) -> str:
@@ -191,12 +183,12 @@ def _leak(text: str, truth: Any) -> str:
     stands in it word for word."""
     if not isinstance(truth, str) or not (answer := truth.strip().lower()):
         return ""
-    for mark, end in _MARKS:
-        for match in mark.finditer(text):
-            rest = text[match.end() : match.end() + len(answer) + 3].lower()
-            stated = rest.startswith(answer) and end.match(rest, len(answer))
-            if stated and not _EXAMPLE.search(text[: match.start()]):
-                return f"the prompt has {match.group()}{truth}"[:80]
+    lower = text.lower()
+    for match in _STATED.finditer(lower) if answer in lower else ():
+        end = r"\s*[}<]" if match["open"] else r"(?!\w|\.\w)"
+        stated = lower.startswith(answer, match.end()) and re.match(end, lower[match.end() + len(answer) :])
+        if stated and not _EXAMPLE.search(lower[: match.start()]):
+            return f"the prompt has {match.group()}{truth}"[:80]
     return "the ground truth stands in the prompt" if len(truth) >= 40 and truth in text else ""
 
 

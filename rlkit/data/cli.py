@@ -122,12 +122,11 @@ def findings_table(report: "Report") -> Table:
     if report.ungraded:
         caption += f"; {report.ungraded:,} rows have no reference answer to grade"
     title = f"{len(report.sources):,} rows, {len(set(report.sources))} data sources"
-    only = f"{Path(report.files[0]).name}, " if len(report.files) == 1 else ""  # need not be named
     table = Table("check", "rows", "findings", title=title, caption=caption, show_lines=True)
     for check, (severity, meaning) in CHECKS.items():
         if findings := found[check]:
-            lines = [f"{f.place.removeprefix(only)}: {f.detail}" for f in findings[:SHOWN]]
-            lines = [f"{meaning}:", *lines, *(["…"] if len(findings) > SHOWN else [])]
+            lines = [f"{meaning}:", *(f"{f.place}: {f.detail}" for f in findings[:SHOWN])]
+            lines += ["…"] if len(findings) > SHOWN else []
             style = {"error": "red", "warning": "yellow"}[severity]
             table.add_row(f"{check}\n{severity}", f"{len(findings):,}", Text("\n".join(lines)), style=style)
     return table

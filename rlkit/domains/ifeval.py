@@ -157,7 +157,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
     parts: instructions_followed, instructions_total. The value is their ratio.
     """
-    names = extra_info.get("instruction_id_list")
+    names, prompt = extra_info.get("instruction_id_list"), extra_info.get("prompt")
     if not isinstance(names, list) or not names:
         raise UserError("An ifeval row needs extra_info.instruction_id_list, a list of names.")
     arguments = literal(ground_truth) if isinstance(ground_truth, str) else ground_truth
@@ -166,9 +166,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if len(names) != len(arguments):
         raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
     text = after_thinking(response).translate(_INVISIBLE).strip()
-    checks = [
-        _bound(name, given, extra_info.get("prompt")) for name, given in zip(names, arguments, strict=True)
-    ]
+    checks = [_bound(name, given, prompt) for name, given in zip(names, arguments, strict=True)]
     followed = [bool(text) and check(text) for check in checks]
     count = {"instructions_followed": sum(followed), "instructions_total": len(followed)}
     return Reward.of(all(followed), sum(followed) / len(followed), **count)

@@ -62,10 +62,8 @@ def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> s
     """
     messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
     body = {"model": model, "temperature": 0, "max_tokens": 1024, "messages": messages}
-    headers = {
-        "Content-Type": "application/json",
-        "Authorization": f"Bearer {os.environ.get('JUDGE_API_KEY', '-')}",
-    }
+    key = os.environ.get("JUDGE_API_KEY", "-")
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     address, problem = f"{url.rstrip('/')}/chat/completions", "the deadline passed"
     for attempt in range(_ATTEMPTS):
         if (left := end - time.monotonic() - 0.3) <= 0:

@@ -118,13 +118,14 @@ class Zebra(Source):
         size, count = int(rng.integers(2, self.houses + 1)), int(rng.integers(2, self.attributes + 1))
         names = [list(ATTRIBUTES)[int(k)] for k in sorted(rng.permutation(len(ATTRIBUTES))[:count])]
         grid, clues = puzzle(rng, size, count)
-        rows = [
-            [str(house + 1), *(ATTRIBUTES[name][grid[a].index(house)] for a, name in enumerate(names))]
-            for house in range(size)
+        places = [
+            [ATTRIBUTES[name][places.index(k)] for k in range(size)]
+            for name, places in zip(names, grid, strict=True)
         ]
+        rows = [list(row) for row in zip(map(str, range(1, size + 1)), *places, strict=True)]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        texts = [clue.text(names) for clue in clues]
-        lines = "\n".join(f"{i}. {text[0].upper()}{text[1:]}" for i, text in enumerate(texts, 1))
+        texts = enumerate((clue.text(names) for clue in clues), 1)
+        lines = "\n".join(f"{i}. {text[0].upper()}{text[1:]}" for i, text in texts)
         question = (
             f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has "
             f"one person, and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"
@@ -144,10 +145,8 @@ _LONGEST = 50_000  # characters of an answer that is read
 @scorer("logic__zebra*", "zebra_puzzle_dataset")
 def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when header and every row of the table in `<answer>`, or else in the last box or only fence, are the truth's,
-    in order, blanks, bold and letter case aside.
-
-    parts: cell_accuracy, the share of the truth's cells. The value is the share
-    without the first column, whose positions are given away by the header.
+    in order, blanks, bold and letter case aside. parts: cell_accuracy, the share of the truth's cells; the value is the
+    share without the first column, which the header gives away.
     """
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
@@ -202,8 +201,12 @@ def _answer(response: str) -> str:
     return box[1] if box else inside
 
 
+_LABEL = re.compile(  # The order is: …
+    r"^(?:the\s)?(?:\w{1,20}\s){0,2}(?:order|answer|sequence|list|path|node)(?:(?:\sis)?:|\sis)\s+",
+    re.IGNORECASE,
+)
 _SEPARATOR = re.compile(
-    r",|\n|;|-{1,2}>|→|⇒|=>|\\(?:long)?(?:right)?arrow(?![a-z])|\\to(?![a-z])|\\\\", re.IGNORECASE
+    r",|\n|;|\||-{1,2}>|→|⇒|=>|\\(?:long)?(?:right)?arrow(?![a-z])|\\to(?![a-z])|\\\\", re.IGNORECASE
 )
 
 
@@ -212,7 +215,8 @@ def names(text: str) -> list[str] | None:
     if len(text) > _LONGEST:
         return None
     blocks = fences(text) if "```" in text else []
-    text = re.sub(r"\*\*|`", "", blocks[0][1] if len(blocks) == 1 else text).strip()
+    text = re.sub(r"\*\*|`|</?b>", "", blocks[0][1] if len(blocks) == 1 else text).strip()
+    text = _LABEL.sub("", text)
     text = re.sub(r"\\(?:left|right)(?=[\[\]()])", "", text)
     for _ in range(2):
         text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", text)
@@ -226,7 +230,7 @@ def names(text: str) -> list[str] | None:
     parts = [part.strip() for part in _SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:  # a, b and c
         parts[-1:] = filter(None, re.split(r"(?:^|\s+)(?:and|\\?&)\s+", parts[-1], maxsplit=1))
-    return [_name(re.sub(r"^(?:\d+[.):]|[-*•])\s+", "", part)) for part in parts] or None
+    return [_name(re.sub(r"^(?:\(?\d+[.):]|[-*•])\s+", "", part)) for part in parts] or None
 
 
 def _name(value: Any) -> str:

@@ -25,13 +25,7 @@ REFUSED = {
     "word_ladder": "its items depend on the data set's size",
     "composite": "a mixture belongs into data.train, one source a data set",
 }  # fmt: skip
-ABILITY = {
-    "arithmetic": "math",
-    "algebra": "math",
-    "geometry": "math",
-    "probability": "math",
-    "code": "simulation",
-}
+ABILITY = dict.fromkeys(("arithmetic", "algebra", "geometry", "probability"), "math") | {"code": "simulation"}
 
 
 @sources.register("reasoning_gym")
@@ -53,16 +47,14 @@ class ReasoningGym(Source):
     """Fields of the data set's own configuration."""
 
     def task(self, index: int) -> Task:
-        listed = self.dataset in LISTED
-        options = json.dumps(self.options, sort_keys=True)
-        items = _items(self.dataset, self.level, options, index if listed else 0)
-        item = items[0 if listed else index]
+        seed, place = (index, 0) if self.dataset in LISTED else (0, index)
+        items = _items(self.dataset, self.level, json.dumps(self.options, sort_keys=True), seed)
+        item, ability = items[place], ABILITY.get(items.category, "logic")
         question = item["question"].strip() + "\nGive the final answer in <answer> </answer> tags."
         entry = {"answer": item["answer"], "metadata": json.loads(json.dumps(item["metadata"], default=str))}
         info = {"index": index, "difficulty": self.level or 0, "entry": entry}
-        ability = ABILITY.get(items.category, "logic")
-        source = f"reasoning_gym__{self.dataset}"
-        return Task.ask(source, question, item["answer"], ability=ability, extra_info=info)
+        name = f"reasoning_gym__{self.dataset}"
+        return Task.ask(name, question, item["answer"], ability=ability, extra_info=info)
 
 
 @lru_cache(64)
@@ -118,41 +110,32 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 
 
 _SCORE = '''"""Run in the sandbox. A scorer may evaluate a literal or a formula, which reaches none of its names."""
-import ast, builtins, json, sys
+import ast, json, sys
 
 import reasoning_gym, sympy
 from reasoning_gym.factory import DATASETS
 from sympy.parsing import sympy_parser
 
-PLAIN = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load,
-         ast.operator, ast.unaryop)
+PLAIN = (ast.Expression, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load, ast.operator,
+         ast.unaryop, ast.Call)
 FUNCTIONS = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log",
              "ln", "sqrt", "Abs"}
 parse_expr = sympy_parser.parse_expr
 
 
-def check(text, formula):
-    tree = ast.parse(text.strip(), mode="eval")
-    called = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
-    for node in ast.walk(tree):
-        if formula and isinstance(node, ast.Call) and not node.keywords:
-            continue
-        if formula and isinstance(node, ast.Name) and (
-            node.id in FUNCTIONS if id(node) in called else len(node.id) <= 2
-        ):
-            continue
-        text = isinstance(node, ast.Constant) and not isinstance(node.value, (int, float))
-        if not isinstance(node, PLAIN) or (formula and text) or id(node) in called:
-            raise ValueError("not a plain value or formula")
-
-
-def eval_plain(text, *_):
-    check(text, False)
-    return builtins.eval(text, {"__builtins__": {}})
+def plain(node, called):
+    if isinstance(node, ast.Name):
+        return node.id in FUNCTIONS if node in called else len(node.id) <= 2
+    if isinstance(node, ast.Constant):
+        return isinstance(node.value, (int, float)) and node not in called
+    return isinstance(node, PLAIN) and node not in called and not getattr(node, "keywords", None)
 
 
 def parse_formula(text, *arguments, **options):
-    check(text, True)
+    nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    if not all(plain(node, called) for node in nodes):
+        raise ValueError("not a formula")
     return parse_expr(text, *arguments, **options)
 
 
@@ -162,7 +145,7 @@ def score(name, answer, item):
     item = json.loads(item)
     scorer = reasoning_gym.get_score_answer_fn(name)
     module = sys.modules[type(scorer.__self__).__module__]
-    module.eval = eval_plain
+    module.eval = lambda text, *_: ast.literal_eval(text.strip())
     sympy.parse_expr = sympy_parser.parse_expr = parse_formula
     if getattr(module, "parse_expr", None) is parse_expr:
         module.parse_expr = parse_formula

@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -45,11 +46,8 @@ class StringTrace(Source):
         size = int(rng.integers(2, self.length + 1))
         text = "".join(chr(97 + int(k)) for k in rng.integers(self.letters, size=size))
         name = list(_PROGRAMS)[int(rng.integers(len(_PROGRAMS)))]
-        info = {"index": index, "difficulty": size}
-        truth = _PROGRAMS[name](text)
-        return Task.ask(
-            "simulation__string_trace", f"{name} {text}", truth, ability="simulation", extra_info=info
-        )
+        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": size}}
+        return Task.ask("simulation__string_trace", f"{name} {text}", _PROGRAMS[name](text), **fields)
 
 
 @sources.register("code_io")
@@ -70,21 +68,18 @@ class CodeIO(Source):
         rng = generator("code_io", self.steps, self.predict, index)
         wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
         program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        name = program.parameter
         value = an_input(rng, program.takes)
-        pair = {"input": {name: value}, "output": program.run(value)}
+        pair = {"input": {program.parameter: value}, "output": program.run(value)}
         given = "output" if wanted == "input" else "input"
-        form = f" (a mapping with the key {name})" if wanted == "input" else ""
+        form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
         question = (
             f"Here is a Python function:\n{program.source()}\n\n"
             f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
             f'within ```json``` as {{"{wanted}": ...}}.'
         )
         truth = f'"{wanted}": {json.dumps(pair[wanted])}'
-        info = {"index": index, "difficulty": len(program.steps)}
-        return Task.ask(
-            "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
-        )
+        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program.steps)}}
+        return Task.ask("simulation__codeio_generated", question, truth, **fields)
 
 
 _LONGEST = 200_000  # characters of an answer that is read
@@ -102,9 +97,8 @@ def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
 def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the value in the last fence, box or bracketed pair equals the truth's.
 
-    The truth is `"output": value` or `"input": value`, with or without braces. Values are compared as
-    JSON: 1 is not true; "true" is true, and text that holds JSON is that JSON; a missing wrapper is
-    forgiven, a second key is not; of two equal keys the last counts; NaN is not null.
+    The truth is `"output": value` or `"input": value`, with or without braces. Values are compared as JSON: 1 is not
+    true; text that holds JSON is that JSON; a missing wrapper is forgiven, a second key is not.
     """
     name, truth = _pair(ground_truth)
     answer = _codeio_answer(response)
@@ -119,7 +113,7 @@ def _pair(ground_truth: Any) -> tuple[str, Any]:
     text = str(ground_truth).strip()
     value = ground_truth
     if isinstance(value, str):
-        value = _value(text if text.startswith("{") else "{" + text + "}")
+        value = _value(text if text.startswith("{") else f"{{{text}}}")
     for name in ("output", "input"):
         if isinstance(value, dict) and name in value:
             return name, value[name]
@@ -131,9 +125,9 @@ def _codeio_answer(response: str) -> Any:
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
     if box := last_box(text):
         candidates += [box[1], _without_tex(box[1])]
-    for candidate in [*candidates, _braces(text)]:
-        for form in (candidate, "{" + candidate + "}"):
-            if candidate and (value := _value(form)) is not _MISSING:
+    for candidate in filter(None, [*candidates, _braces(text)]):
+        for form in (candidate, f"{{{candidate}}}"):
+            if (value := _value(form)) is not _MISSING:
                 return value
     return _MISSING
 
@@ -178,15 +172,12 @@ def _same_json(a: Any, b: Any) -> bool:
 def score_cruxeval(
     response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading
 ) -> Reward:
-    """1 when the last fence holds one assertion `assert f(arguments) == value` of literals that is true.
-
-    With `extra_info["input"]` or `["output"]`, the arguments (when the output is asked for) or the value
-    (when the input is) must be the given ones; without either, nothing would tell a true assertion about
-    another input from the answer, which is an error.
+    """1 when the last fence holds one assertion `assert f(arguments) == value` of literals that is true, about the
+    arguments `extra_info["input"]` (when the output is asked for) or the value `["output"]` (when the input is).
     """
     code = parse(ground_truth, dict, "cruxeval").get("functional")
     shown = {key: extra_info[key] for key in ("input", "output") if extra_info.get(key) is not None}
-    if not isinstance(code, str) or not shown:
+    if not isinstance(code, str) or not shown:  # a true assertion about anything would be an answer
         raise UserError("cruxeval needs ground_truth.functional, and input or output in extra_info.")
     known = _claim(f"assert f({shown.get('input', '')}) == {str(shown.get('output', 0)).strip()}")
     if known is None:
@@ -212,7 +203,7 @@ def score_cruxeval(
 
 def _claim(text: str) -> tuple[str, list[Any], Any] | None:
     """Function, arguments (positional and named ones) and value of the only assertion in a text."""
-    try:
+    with suppress(SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
         match ast.parse(text.strip()).body:
             case [ast.Assert(test=ast.Compare(left=left, ops=[ast.Eq()], comparators=[right]))]:
                 call, value = (left, right) if isinstance(left, ast.Call) else (right, left)
@@ -220,8 +211,6 @@ def _claim(text: str) -> tuple[str, list[Any], Any] | None:
                     named = {str(k.arg): ast.literal_eval(k.value) for k in call.keywords}
                     given = [list(map(ast.literal_eval, call.args)), named]
                     return call.func.id, given, ast.literal_eval(value)
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        pass
     return None
 
 

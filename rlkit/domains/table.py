@@ -44,11 +44,8 @@ THEMES = (
 
 Table = dict[str, list[Any]]
 """Columns by name: the rows' names, their categories, and columns of whole numbers that hold no value twice."""
-
-LEVELS = {
-    "cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mean": 3, "top_two": 4, "best_group": 4,
-    "extreme_in_group": 4,
-}  # fmt: skip
+LEVELS = {"cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mean": 3, "top_two": 4, "best_group": 4,
+          "extreme_in_group": 4}  # fmt: skip
 """Level of each kind of question."""
 
 
@@ -67,8 +64,9 @@ def _ask(
             return f"Which {theme.row} has the {word} {column}?", [ranked[place][1]]
         case "difference":
             low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
-            question = f"By how much is the {column} of {high[1]} above that of {low[1]}?"
-            return question, [str(high[0] - low[0])]
+            return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [
+                str(high[0] - low[0])
+            ]
         case "count":
             bound = int(np.median(values)) + int(rng.integers(-3, 4))
             return f"How many rows have a {column} above {bound}?", [str(sum(v > bound for v in values))]
@@ -76,8 +74,8 @@ def _ask(
             mean = sum(values) / len(values)
             return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
         case "top_two":
-            best = [name for _, name, _ in ranked[:-3:-1]]
-            return f"Which two entries of {theme.row} have the highest {column}?", best
+            question = f"Which two entries of {theme.row} have the highest {column}?"
+            return question, [name for _, name, _ in ranked[:-3:-1]]
         case "best_group":
             totals = {g: sum(v for v, _, c in ranked if c == g) for g in sorted(categories)}
             best = [g for g, total in totals.items() if total == max(totals.values())]
@@ -112,8 +110,8 @@ class Tables(Source):
         kind = _pick([kind for kind, level in LEVELS.items() if level <= self.level], rng)
         question, answers = _ask(kind, table, theme, _pick(list(table)[2:], rng), rng)
         lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
-        bars = "\n".join("| " + " | ".join(map(str, cells)) + " |" for cells in lines)  # as in Guru's prompts
-        text = (
+        bars = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
+        text = (  # in the words of Guru's prompts
             f"Here is a table:\n{bars}\n{question} Please output the final answer within "
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
@@ -164,7 +162,8 @@ _FONT = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|emph|underline)\s?\{([^{}]*)\}"
 )
 _PLAIN = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict.fromkeys(map(ord, "−‐‑‒–—"), "-")
-"""Full-width letters and signs, and dashes, as ASCII has them."""
+_PLAIN |= dict.fromkeys(map(ord, "‘’"), "'") | dict.fromkeys(map(ord, "“”"), '"')
+"""Full-width letters and signs, dashes and quotes, as ASCII has them."""
 _POWER = re.compile(r"(\d) ?(?:\\times|\\cdot|×) ?10 ?\^ ?\{? ?([+-]?\d{1,3}) ?\}?")
 _ABOUT = re.compile(
     r"(?:(?:\\approx|\\sim(?:eq)?|[≈≃~]|approx\.?|approximately|about|around|roughly|circa|ca\.|c\.) ?){1,2}"
@@ -188,10 +187,8 @@ NUMBERS |= {f"{ten}-{_UNITS[n]}": NUMBERS[ten] + n for ten in _TENS for n in ran
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the boxed answers, separated by `|`, are the truth's in any order, each as often.
 
-    Figures with decimals agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or
-    a unit may be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%, see `in_percent`). Words agree without
-    letter case.
-    Nothing is evaluated: `2019-2020` is a range of years, not -1.
+    Figures with decimals agree within 0.1 %, whole ones exactly; a percent sign, a word such as million or a unit may
+    be missing, and 12.3% is also 0.123 (but 0.123 is not 12.3%). Words agree without letter case.
     """
     truths = ground_truth if isinstance(ground_truth, list) else [ground_truth]
     known = all(isinstance(item, str | int | float) and not isinstance(item, bool) for item in truths)
@@ -202,12 +199,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
     marked = final_answer(response) is not None
-    boxes = side_by_side(response)  # one a member
+    right, boxes = same_members(answer, theirs, units=marked), side_by_side(response)  # or one box a member
     several = len(boxes) == len(theirs) > 1 and answer.endswith(boxes[-1])
-    return Reward.of(
-        same_members(answer, theirs, units=marked)
-        or (several and same_members("|".join(boxes), theirs, units=True))
-    )
+    return Reward.of(right or (several and same_members("|".join(boxes), theirs, units=True)))
 
 
 def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
@@ -219,9 +213,9 @@ def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
         ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
     left = list(theirs)
     for part in ours:
-        if (found := next((other for other in left if same_member(part, other, units)), None)) is None:
+        if not (found := [other for other in left if same_member(part, other, units)]):
             return False
-        left.remove(found)
+        left.remove(found[0])
     return not left
 
 
@@ -248,7 +242,7 @@ def _typed(text: str) -> str:
 
 
 def _unquoted(text: str) -> str:
-    text = text.strip("'\"“”‘’*` ").rstrip(".").strip("'\"“”‘’*` ").casefold()
+    text = text.strip("'\"*` ").rstrip(".").strip("'\"*` ").casefold()
     return text[1:-1].strip() if len(text) > 2 and text[0] == "$" == text[-1] else text
 
 
@@ -267,9 +261,8 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
         return _near(x.value / 100, y.value)
     if x.scale != y.scale and _near(x.value * x.scale, y.value * y.scale):
         return True
-    return (x.scale == y.scale or 1.0 in (x.scale, y.scale)) and _near(
-        x.value, y.value
-    )  # 1: the head may have it
+    alike = x.scale == y.scale or 1.0 in (x.scale, y.scale)  # 1: the head may have it
+    return alike and _near(x.value, y.value)
 
 
 _SHORT = 100  # characters of a figure

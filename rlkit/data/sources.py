@@ -1,14 +1,15 @@
-"""Published benchmarks by name, as a source: `{kind: benchmark, name: gsm8k}`.
+"""Sources that read rows: `{kind: file, path: …}` (Guru's files, verl's data sets, one's own) and published benchmarks
+by name, `{kind: benchmark, name: gsm8k}`.
 
-Problems come from `path` (a file, or a folder that holds one), else from a package, else from the Hugging Face hub.
-Adding one is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the columns of the
-hub are asked in Guru's words.
+A benchmark's problems come from `path` (a file, or a folder that holds one), else from a package, else from the
+Hugging Face hub. Adding one is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the
+columns of the hub are asked in Guru's words.
 """
 
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -16,12 +17,102 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import field_validator
 
-from rlkit.data.files import Version, version
 from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
+
+Version = tuple[int, int]
+
+_versions: dict[str, Version] = {}
+"""Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows."""
+
+
+def version(path: str) -> Version:
+    """Time of the last change (ns) and size: another one is another content."""
+    from rlkit.data import rows
+
+    found = rows.existing(path).stat()
+    return found.st_mtime_ns, found.st_size
+
+
+@sources.register("file")
+class File(Source):
+    """The rows of a parquet or JSON file in verl's columns (see rlkit.data.rows); finite."""
+
+    kind: Literal["file"] = "file"
+    path: str
+    """A .parquet, .json or .jsonl file."""
+    data_sources: tuple[str, ...] = ()
+    """Only rows of these; empty is all."""
+
+    def total(self) -> int:
+        _versions[self.path] = version(self.path)
+        if not (count := len(self._chosen())):
+            raise UserError(f"{self.path} has no rows: make it again, or leave it out.")
+        return count
+
+    def task(self, index: int) -> Task:
+        return self.tasks([index])[0]
+
+    def tasks(self, indices: Sequence[int]) -> list[Task]:
+        from rlkit.data.rows import to_task
+
+        numbers = self._chosen()[list(indices)].tolist()
+        found = _read(_stored(self.path, _versions[self.path]), numbers)
+        return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
+
+    def suite(self) -> str:
+        return Path(self.path).stem
+
+    def _chosen(self) -> np.ndarray:
+        """Numbers of the rows that count."""
+        return _chosen(self.path, _versions.setdefault(self.path, version(self.path)), self.data_sources)
+
+
+@lru_cache(16)
+def _stored(path: str, _: Version) -> Any:
+    """The rows of a file: memory-mapped Arrow of a parquet file, one text a row of a JSON file."""
+    from rlkit.data import rows
+
+    if Path(path).suffix != ".parquet":
+        return [json.dumps(row) for row in rows.read(path)]
+    import datasets
+    import pyarrow.parquet as pq
+
+    try:  # datasets cannot read a file without rows
+        count = pq.read_metadata(path).num_rows
+        found = datasets.Dataset.from_parquet(path) if count else datasets.Dataset.from_list([])
+    except Exception as error:  # of pyarrow and of datasets, which have no class in common
+        raise rows.broken(path, error.__cause__ or error) from None
+    return found.with_format("arrow")  # type: ignore[union-attr]
+
+
+def _read(stored: Any, numbers: Sequence[int]) -> list[dict[str, Any]]:
+    if isinstance(stored, list):
+        return [json.loads(stored[k]) for k in numbers]
+    return stored[numbers].to_pylist() if numbers else []
+
+
+@lru_cache(64)
+def _chosen(path: str, at: Version, data_sources: tuple[str, ...]) -> np.ndarray:
+    stored = _stored(path, at)
+    if not data_sources:
+        return np.arange(len(stored))
+    if "data_source" in getattr(stored, "column_names", ()):
+        stored = stored.select_columns("data_source")
+    names = np.array([str(row.get("data_source")) for row in _read(stored, range(len(stored)))])
+    known = sorted(set(names))
+    for name in data_sources:
+        if name not in known:
+            raise UserError(
+                f"data.train file: {path} has no row of data_source {name!r}.{did_you_mean(name, known)} "
+                f"It has {', '.join(known)}."
+            )
+    return np.flatnonzero(np.isin(names, data_sources))
+
 
 BOX = " Please output the final answer within \\boxed{}."
 Row = Mapping[str, Any]
@@ -56,7 +147,8 @@ def _gsm8k(row: Row) -> Made:
 def _supergpqa(row: Row) -> Made:
     options = "\n".join(f"({chr(65 + k)}) {option}" for k, option in enumerate(row["options"]))
     question = f"{row['question'].strip()}\n{options}\nPlease output the letter of the right option within \\boxed{{}}."
-    return question, row["answer_letter"].strip(), {"discipline": row.get("discipline")}
+    info = {"discipline": row["discipline"]} if row.get("discipline") else {}
+    return question, row["answer_letter"].strip(), info
 
 
 def _human_eval(row: Row) -> Made:
@@ -66,9 +158,9 @@ def _human_eval(row: Row) -> Made:
         f"```python\n{prompt.rstrip()}\n```"
     )
     truth = {"functional": f"{row['test'].rstrip()}\n\ncheck({entry})\n"}
-    reference = prompt + row["canonical_solution"]
-    before = prompt[: re.search(rf"^def {re.escape(entry)}\b", prompt, re.MULTILINE).start()]  # type: ignore[union-attr]
-    return question, json.dumps(truth), {"entry_point": entry, "prefix": before, "reference": reference}
+    before = re.split(rf"^def {re.escape(entry)}\b", prompt, maxsplit=1, flags=re.MULTILINE)[0]
+    info = {"entry_point": entry, "prefix": before, "reference": prompt + row["canonical_solution"]}
+    return question, json.dumps(truth), info
 
 
 _SOLVED = _math("problem", "answer")
@@ -91,7 +183,7 @@ BENCHMARKS = {
 
 @sources.register("benchmark")
 class Benchmark(Source):
-    """A published benchmark by its name; `rlkit.data.benchmarks` has the names. Weight 0 is evaluated and not
+    """A published benchmark by its name; `rlkit.data.sources` has the names. Weight 0 is evaluated and not
     trained on."""
 
     kind: Literal["benchmark"] = "benchmark"
@@ -116,9 +208,6 @@ class Benchmark(Source):
     def task(self, index: int) -> Task:
         return self._tasks()[index]
 
-    def check(self) -> None:
-        self._tasks()
-
     def suite(self) -> str:
         return self.name
 
@@ -137,10 +226,11 @@ def _file(name: str, path: Path) -> Path:
     split = known.hub[1] if known.hub else "test"
     files = sorted(p for p in path.rglob("*") if p.suffix in (".parquet", ".json", ".jsonl"))
     named = [p for p in files if fnmatchcase(p.stem.lower(), known.files)]
-    found = named or [p for p in files if p.stem.startswith(split)] or (files if len(files) == 1 else [])
+    found = named or [p for p in files if p.stem.startswith(split)] or files
     if len(found) != 1:
+        count = len(named) or "no"
         raise UserError(
-            f"benchmark {name}: {path} holds {len(found) or 'no'} files named {known.files}: give the file as path."
+            f"benchmark {name}: {path} holds {count} files named {known.files}: give the file as path."
         )
     return found[0]
 
@@ -153,16 +243,14 @@ def published(name: str, path: str = "", _: Version = (0, 0)) -> tuple[Task, ...
     if name == "arc_agi_1" and not path:
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
         return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
-    known = BENCHMARKS[name]
-    found = rows.read(path) if path else (_packaged if known.package else _downloaded)(name, known)
-    return tuple(
-        _task(name, row, f"{path or f'benchmark {name}'}, row {k}", k) for k, row in enumerate(found)
-    )
+    found = rows.read(path) if path else (_packaged if BENCHMARKS[name].package else _downloaded)(name)
+    where = path or f"benchmark {name}"
+    return tuple(_task(name, row, f"{where}, row {k}", k) for k, row in enumerate(found))
 
 
-def _packaged(name: str, known: Published) -> Iterator[Row]:
+def _packaged(name: str) -> Iterator[Row]:
     """Rows of a data file in an installed package; the package itself is not run."""
-    distribution, module, inside = known.package or ("", "", "")
+    distribution, module, inside = BENCHMARKS[name].package or ("", "", "")
     spec = find_spec(module)
     if spec is None or not spec.submodule_search_locations:
         raise UserError(
@@ -176,11 +264,11 @@ def _packaged(name: str, known: Published) -> Iterator[Row]:
         yield from json.loads(data)["problems"].values()
 
 
-def _downloaded(name: str, known: Published) -> Iterator[Row]:
+def _downloaded(name: str) -> Iterator[Row]:
     import datasets
     from huggingface_hub import HfApi, constants
 
-    repository, split, *configuration = known.hub
+    repository, split, *configuration = BENCHMARKS[name].hub
     try:
         if not constants.HF_HUB_OFFLINE and not Path(repository).is_dir():
             HfApi().dataset_info(repository, timeout=5.0)  # datasets itself would try for half a minute
@@ -198,12 +286,7 @@ def _task(name: str, row: Row, where: str, index: int) -> Task:
 
     known = BENCHMARKS[name]
     if "reward_model" in row:
-        task = rows.to_task(row, where)
-        if any(rows.is_stringified(m["content"]) for m in task.prompt):
-            raise UserError(
-                f"{where}: its prompt is a message list turned into text: take another copy of {name}."
-            )
-        return task
+        return rows.to_task(row, where)
     try:
         question, truth, info = known.make(row)
     except (KeyError, TypeError, AttributeError) as error:
@@ -211,5 +294,5 @@ def _task(name: str, row: Row, where: str, index: int) -> Task:
             f"{where}: neither verl's columns nor those of {name} as published ({type(error).__name__}: {error}). It "
             f"has {', '.join(map(str, row))}."
         ) from None
-    info = {"index": index, "split": "test", **{k: v for k, v in info.items() if v is not None}}
+    info = {"index": index, "split": "test", **info}
     return Task.ask(known.data_source, question, truth, ability=known.ability, extra_info=info)
