@@ -86,14 +86,9 @@ def shortened(reward: Reward, length: int, limit: int, buffer: OverlongBuffer) -
 
 
 def collate(
-    rollouts: Sequence[Rollout],
-    groups: Sequence[int],
-    pad_id: int,
-    device: torch.device | str,
-    *,
-    cut: str = "end",
-    baselines: Sequence[float] | None = None,
-) -> Batch:
+    rollouts: Sequence[Rollout], groups: Sequence[int], pad_id: int, device: torch.device | str, *,
+    cut: str = "end", baselines: Sequence[float] | None = None,
+) -> Batch:  # fmt: skip
     """A padded Batch of graded rollouts; sequences of one group share the row of their prompt. The reward lies on the
     last sampled token, or of each turn on its last one where turns were rewarded.
 
@@ -105,13 +100,9 @@ def collate(
     """
     if cut == "bootstrap":
         rollouts = [_extended(r, pad_id) if truncated(r) else r for r in rollouts]
-    first: dict[int, int] = {}
-    prompts = []
-    for rollout, group in zip(rollouts, groups, strict=True):
-        if group not in first:
-            first[group] = len(prompts)
-            prompts.append(rollout.prompt_ids)
-    prompt_ids, prompt_mask = pad_right(prompts, pad_id)
+    prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
+    first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
+    prompt_ids, prompt_mask = pad_right([prompts[group] for group in first], pad_id)
     response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
     mask = _padded([r.mask for r in rollouts], present.numpy())
     logprobs = _padded([r.logprobs for r in rollouts], present.numpy())
@@ -138,13 +129,9 @@ def truncated(rollout: Rollout) -> bool:
     return rollout.finish_reason == "length" or bool(parts.get("truncated"))
 
 
-def _extended(rollout: Rollout, pad_id: int) -> Rollout:
-    return replace(
-        rollout,
-        response_ids=np.append(rollout.response_ids, pad_id),
-        mask=np.append(rollout.mask, 0),
-        logprobs=np.append(rollout.logprobs, np.float32(0)),
-    )
+def _extended(r: Rollout, pad_id: int) -> Rollout:
+    mask, logprobs = np.append(r.mask, 0), np.append(r.logprobs, np.float32(0))
+    return replace(r, response_ids=np.append(r.response_ids, pad_id), mask=mask, logprobs=logprobs)
 
 
 def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:

@@ -93,16 +93,12 @@ def _wandb(config: RunConfig, folder: Path, mode: str) -> Any:
     from wandb.errors import AuthenticationError, CommError
 
     options: dict[str, Any] = {
-        "project": os.environ.get("WANDB_PROJECT", "rlkit"),
-        "id": config.id,
-        "name": config.id,
-        "resume": "allow",
-        "group": config.study,
+        "project": os.environ.get("WANDB_PROJECT", "rlkit"), "id": config.id, "name": config.id, "resume": "allow",
+        "group": config.study, "dir": str(folder),
         "tags": [config.study, Path(config.model.path).name[:64], config.algorithm.adv_estimator],
         "config": {**config.model_dump(mode="json"), "git": git_state(), "versions": versions()},
-        "dir": str(folder),
         "settings": wandb.Settings(init_timeout=30, silent=True),
-    }
+    }  # fmt: skip
     try:
         return wandb.init(mode=mode, **options)  # pyright: ignore[reportArgumentType]  # one of wandb's modes
     except (CommError, AuthenticationError):

@@ -131,6 +131,7 @@ def cache_key(config: RunConfig) -> str:
     if config.model.warm_start.kind == "sft":
         stream = TaskStream(supervised(config, 0), held, side="sft")
         model = {k: v for k, v in content["model"].items() if k not in ("path", "warm_start")}
+        del content["data"]["drop_solved_above"]  # of the RL steps alone
         parts += [model, content["data"], content_hashes(stream, held), _files(Path(config.model.path))]
     if config.trainer.device != "cpu" and torch.cuda.is_available():  # whose last bits are others
         parts.append(["cuda", config.trainer.tf32])
@@ -172,10 +173,7 @@ def _train_into(folder: Path, config: RunConfig, progress: Callable[[int, int, f
 
 
 def _trained(
-    config: RunConfig,
-    progress: Callable[[int, int, float], None] | None,
-    partial: Path,
-    interrupt: Interrupt,
+    config: RunConfig, progress: Callable[[int, int, float], None] | None, partial: Path, interrupt: Interrupt
 ) -> tuple[Policy, dict[str, float]]:
     """The trained policy, from where `partial` says that an earlier call was, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
