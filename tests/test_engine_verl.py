@@ -67,7 +67,7 @@ def test_an_adapter_is_trained_synced_and_merged(tmp_path, configured):
     assert len(adapters) == 2 * 7 and all(p.detach().abs().max() > 0.01 for p in adapters)
 
 
-def interrupt_after(step: int, root: Path) -> threading.Thread:
+def interrupt_after(step: int, root: Path) -> None:
     """Ctrl-C once a step is in the run store."""
 
     def watch() -> None:
@@ -75,46 +75,42 @@ def interrupt_after(step: int, root: Path) -> threading.Thread:
             time.sleep(0.2)
         os.kill(os.getpid(), signal.SIGINT)
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
-    return thread
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def test_a_run_that_was_ended_after_its_first_step_continues_into_the_run_store(tmp_path, configured):
-    config = configured(**{"trainer.total_training_steps": 3})
+def test_a_run_that_was_ended_and_continued_is_whole_in_the_run_store(tmp_path, configured):
+    steps = 12
+    config = configured(**{"trainer.total_training_steps": steps, "trainer.save_freq": 2})
     interrupt_after(1, tmp_path)
     stopped = rlkit.train(config, root=tmp_path, progress=False)
-    assert stopped.status == "stopped" and 1 <= stopped.summary["steps"] < 3 and _ray_processes() == []
+    assert stopped.status == "stopped" and 1 <= stopped.summary["steps"] < steps and _ray_processes() == []
     run = rlkit.train(config, root=tmp_path, progress=False)
-    assert run.status == "finished" and run.summary["steps"] == 3
+    assert run.status == "finished" and run.summary["steps"] == steps
     table = rlkit.read(run.folder)
     wide = table[table.data_source == "all"].pivot_table(index="step", columns="metric", values="value")
-    assert list(wide.index) == [0, 1, 2, 3] and len(table[table.metric == "critic/score/mean"]) == 3
-    assert wide["eval/pass@1"].notna().tolist() == [True, False, False, True]
+    assert (
+        list(wide.index) == [*range(steps + 1)] and len(table[table.metric == "critic/score/mean"]) == steps
+    )
+    assert wide.index[wide["eval/pass@1"].notna()].tolist() == [0, steps]
     assert (wide["reward/error_rate"].dropna() == 0).all()
     assert wide["rollout_corr/log_ppl_abs_diff"].max() < 5e-3  # vLLM and the trainer compute the same policy
     assert len(rlkit.read_evals(run.folder)) == 2 * 10 * 2
-    assert (
-        wide.loc[3, "training/optimizer_steps"] == 3 and wide["compute/update_flops"].is_monotonic_increasing
-    )
-    held = held_out(config)
-    batches = [TaskStream(config, held).batch(step) for step in (1, 2, 3)]
-    ids = byte_tokenizer()
-    lengths = [len(encode_chats(ids, [list(t.prompt)])[0]) for batch in batches for t in batch]
-    assert wide.loc[3, "tokens/prompt"] == 4 * sum(lengths)  # every row once, none twice
-    seen = [
-        {row["task_id"] for log in run.folder.glob("verl/attempt-*/answers/*.jsonl") for row in read_jsonl(log)
-         if (row["step"], row["split"]) == (step, "train")}
-        for step in (1, 2, 3)
-    ]  # fmt: skip
-    assert seen == [{task.id for task in batch} for batch in batches]
+    last = wide.loc[steps]
+    assert last["training/optimizer_steps"] == steps and wide["compute/update_flops"].is_monotonic_increasing
+    batches = [TaskStream(config, held_out(config)).batch(step) for step in range(1, steps + 1)]
+    prompts = [len(encode_chats(byte_tokenizer(), [list(t.prompt)])[0]) for batch in batches for t in batch]
+    assert last["tokens/prompt"] == 4 * sum(prompts)  # every row once, none twice
+    rows = [row for log in run.folder.glob("verl/attempt-*/answers/*.jsonl") for row in read_jsonl(log)]
+    for step, batch in enumerate(batches, 1):
+        seen = {row["task_id"] for row in rows if (row["step"], row["split"]) == (step, "train")}
+        assert seen == {task.id for task in batch}
     assert _ray_processes() == []
     info = json.loads((run.folder / "run.json").read_text())
     assert list(info["startup"]) == list(PHASES)
     assert info["startup_seconds"] == pytest.approx(sum(info["startup"].values()), abs=1)
     from rlkit.training.export import open_saved
 
-    assert open_saved(run.folder).facts["step"] == 3  # the merged checkpoint is one like any other
+    assert open_saved(run.folder).facts["step"] == steps  # the merged checkpoint is one like any other
     again = rlkit.train(config, root=tmp_path, progress=False)
     assert again.summary == run.summary  # finished: nothing is started
 
