@@ -125,11 +125,10 @@ class _Sequence:
         self.fields = {**out.extra_fields, "min_global_steps": first}
         text = self.loop.words.decode(sampled, skip_special_tokens=True)
         self.messages.append({"role": "assistant", "content": text})
-        self.finish = "length" if len(sampled) >= most and not self._ended(sampled) else "stop"
+        eos = self.loop.words.eos_token_id
+        ended = bool(sampled) and sampled[-1] in (eos if isinstance(eos, list) else [eos])
+        self.finish = "length" if len(sampled) >= most and not ended else "stop"
         return text
-
-    def _ended(self, sampled: list[int]) -> bool:
-        return bool(sampled) and sampled[-1] in _stop_ids(self.loop.words)
 
     async def observe(self, observation: str) -> bool:
         """Append an observation if another turn fits behind it; whether it did."""
@@ -165,8 +164,3 @@ class _Sequence:
             metrics={"generate_sequences": self.seconds},  # pyright: ignore[reportArgumentType]  # pydantic builds it
             extra_fields=extra,
         )
-
-
-def _stop_ids(tokenizer: Any) -> set[int]:
-    eos = tokenizer.eos_token_id
-    return set(eos) if isinstance(eos, list) else {eos}

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import warnings
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,11 +22,12 @@ from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
 from rlkit.files import write_text
 from rlkit.registry import plugin_versions
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.progress import checkpoint_steps, verl_step
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import scorer_of
 from rlkit.training import checkpoint
 from rlkit.training.interrupt import Interrupt
+from rlkit.types import Task
 from rlkit.verl import composing, fields, launcher, models
 from rlkit.verl.ray_cluster import knock, use_token
 from rlkit.verl.results import Results
@@ -111,27 +112,24 @@ class _VerlRun:
         self.bar: Any = None
 
     def train(self, interrupt: Interrupt) -> Run:
-        summary = self.store.info.get("summary") or {}
+        c, summary = self.config, self.store.info.get("summary") or {}
         if summary.get("steps") == self.total and self._merged_step() == self.total:
             return self._result("finished", summary)
-        check_machine(self.config)
+        check_machine(c)
         self.store.update(phase="preparing the model and the rows")
-        shape, counts = models.describe(self.config)  # first: there may be no such model
-        held = held_out(self.config)
-        files = self._prepare()
-        done = files.kept_step
-        if done and self.config.trainer.resume_mode == "disable":
+        shape, counts = models.describe(c)  # first: there may be no such model
+        held = held_out(c)
+        files = self._prepare(held)
+        done = verl_step(files.checkpoints)
+        if done and c.trainer.resume_mode == "disable":
             raise UserError(
                 f"trainer.resume_mode is 'disable', but {files.checkpoints} has a checkpoint of step {done}: use "
                 "auto to continue it, another study or seed for a new run, or delete the folder."
             )
-        self.store.pin(
-            **scorer_of(self.config.reward),
-            **plugin_versions(self.config.plugins),
-            **content_hashes(TaskStream(self.config, held), held),
-        )
+        hashes = content_hashes(TaskStream(c, held), held)
+        self.store.pin(**scorer_of(c.reward), **plugin_versions(c.plugins), **hashes)
         self.store.update(**counts)
-        results = Results(self.config, self.store, files, shape, held)
+        results = Results(c, self.store, files, shape, held)
         interrupt.defer()
         try:
             results.resume(done if done else -1, sorted(files.folder.glob("attempt-*/answers"))[:-1])
@@ -142,7 +140,15 @@ class _VerlRun:
             if self.bar is not None:
                 self.bar.close()
         self._merge(files)
-        return self._result("finished" if ended else "stopped", self._summary(results, counts))
+        if ended and results.step < self.total:
+            what = f"verl ended after step {results.step} of {self.total}; run it again to continue."
+            warnings.warn(what, stacklevel=2)
+        status = "finished" if ended and results.step == self.total else "stopped"
+        return self._result(status, results.summary() | counts)
+
+    def _result(self, status: str, summary: dict[str, Any]) -> Run:
+        self.store.update(status=status, summary=summary, reason=None)
+        return Run(self.config.id, self.store.folder, status, summary)
 
     def _wait(self) -> None:
         if self.store.info.get("phase") != WAITING:
@@ -150,29 +156,33 @@ class _VerlRun:
             if self.progress:
                 tqdm.write(f"{self.config.id}: {WAITING}", file=sys.stderr)
 
-    def _prepare(self) -> Files:
+    def _prepare(self, held: Sequence[Task]) -> Files:
         """Make the model, the rows and this attempt's folder."""
         model = models.prepare(self.config)
         before = list((self.store.folder / "verl").glob("attempt-*"))
         files = Files.of(self.store.folder, model, 1 + len(before))
         if not (files.folder / "test.parquet").exists():
-            held = held_out(self.config)
             TaskStream(self.config, held).check_prompts(held)
             export(self.config, files.folder, progress=self.progress)
         files.answers.mkdir(parents=True)
         loop = {
-            "name": "rlkit",
-            "_target_": "rlkit.verl.agent_loop.RlkitAgentLoop",
+            "name": "rlkit", "_target_": "rlkit.verl.agent_loop.RlkitAgentLoop", "answers": str(files.answers),
             "max_turn_length": self.config.rollout.max_turn_length,
-            "answers": str(files.answers),
-        }
+        }  # fmt: skip
         write_text(files.loops, yaml.safe_dump([loop]))
         return files
 
     def _attempt(self, files: Files, results: Results, done: int, interrupt: Interrupt) -> bool:
-        """Run verl to its end; False when the user ended it."""
-        command = _command(self.config, files, self._validation(done))
-        log = files.attempt / "log.txt"
+        """Run verl to its end; False when the user ended it.
+
+        verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where an earlier
+        attempt died between a checkpoint and its evaluation.
+        """
+        every, log = self.config.trainer.test_freq, files.attempt / "log.txt"
+        due = done in (0, self.total) or (every > 0 and done % every == 0)
+        wanted = due and str(done) not in self.store.info.get("evaluations", {})
+        validation = {"trainer.val_before_train": wanted, "trainer.val_only": wanted and done == self.total}
+        command = _command(self.config, files, validation)
         if self.progress:
             name = self.config.id
             self.bar = tqdm(total=self.total, initial=done, desc=name, unit="step", dynamic_ncols=True)
@@ -207,14 +217,6 @@ class _VerlRun:
         self.bar.set_postfix_str(doing, refresh=sys.stderr.isatty())  # in a file, it would be a line a second
         self.bar.update(max(0, results.step - self.bar.n))
 
-    def _validation(self, done: int) -> dict[str, Any]:
-        """verl evaluates before it trains where that evaluation is not in the store yet: at step 0, and where
-        an earlier attempt died between a checkpoint and its evaluation."""
-        every = self.config.trainer.test_freq
-        due = done in (0, self.total) or (every > 0 and done % every == 0)
-        wanted = due and str(done) not in self.store.info.get("evaluations", {})
-        return {"trainer.val_before_train": wanted, "trainer.val_only": wanted and done == self.total}
-
     def _merged_step(self) -> int:
         """The step of the newest merged checkpoint; 0 without one."""
         return max(checkpoint_steps(self.store.checkpoints), default=0)
@@ -224,7 +226,7 @@ class _VerlRun:
 
         Raises RunStopped when it fails.
         """
-        step, log = files.kept_step, files.attempt / "merge.txt"
+        step, log = verl_step(files.checkpoints), files.attempt / "merge.txt"
         if not step or self._merged_step() == step:
             return
 
@@ -244,25 +246,3 @@ class _VerlRun:
                 adapter.rename(target)
 
         checkpoint.save(self.store.checkpoints, step, write, self.config.trainer.max_actor_ckpt_to_keep)
-
-    def _summary(self, results: Results, counts: dict[str, int]) -> dict[str, Any]:
-        evaluations = self.store.info.get("evaluations", {})
-        order = sorted(evaluations, key=int)
-        return {
-            "steps": results.step,
-            "first": evaluations[order[0]] if order else None,
-            "last": evaluations[order[-1]] if order else None,
-            "flops": results.ledger.total,
-            "seconds": results.ledger.seconds.get("step", 0.0),
-            **counts,
-        }
-
-    def _result(self, status: str, summary: dict[str, Any]) -> Run:
-        if status == "finished" and summary["steps"] < self.total:
-            warnings.warn(
-                f"verl ended after step {summary['steps']} of {self.total}; run it again to continue.",
-                stacklevel=2,
-            )
-            status = "stopped"
-        self.store.update(status=status, summary=summary, reason=None)
-        return Run(self.config.id, self.store.folder, status, summary)

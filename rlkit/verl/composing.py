@@ -71,10 +71,10 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
     add, (*sections, leaf) = key.startswith("+"), key.lstrip("+~").split(".")
     section: Any = tree
     for name in sections:
-        section = section.setdefault(name, {}) if add and isinstance(section, dict) else _of(section, name)
+        new: Any = {} if add else None
+        section = section.setdefault(name, new) if isinstance(section, dict) else None
     if not isinstance(section, dict) or not (add or leaf in section):
-        known = [name for name, _ in _flat(_defaults())]
-        near = did_you_mean(key, known)
+        near = did_you_mean(key, [name for name, _ in _flat(_defaults())])
         raise UserError(f"verl has no key {key!r}.{near} A leading + adds a new one.")
     if key.startswith("~"):
         del section[leaf]
@@ -82,10 +82,6 @@ def _put(tree: dict[str, Any], key: str, value: Any) -> None:
         section[leaf] |= value
     else:
         section[leaf] = value
-
-
-def _of(section: Any, name: str) -> Any:
-    return section.get(name) if isinstance(section, dict) else None
 
 
 def _escaped(value: Any) -> Any:
@@ -103,22 +99,18 @@ def _validate(composed: Any) -> None:
     from verl.trainer.ppo.utils import need_critic, need_reference_policy
     from verl.utils.config import validate_config
 
+    from rlkit.models.ladder import ladder_config
+    from rlkit.models.tokenizer import byte_tokenizer
+
     checked = deepcopy(composed)
     with tempfile.TemporaryDirectory() as folder, redirect_stdout(StringIO()), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is no critic where none is asked for
         if (critic := need_critic(checked)) and not Path(checked.critic.model.path).is_dir():
-            checked.critic.model.path = _some_model(Path(folder))
+            some = ladder_config("ladder-10k")
+            some.architectures = ["Qwen2ForCausalLM"]
+            some.save_pretrained(folder)
+            byte_tokenizer().save_pretrained(folder)
+            checked.critic.model.path = folder
         if find_spec("vllm") is None:
             checked.actor_rollout_ref.model.lora_rank = 0
         validate_config(checked, use_reference_policy=need_reference_policy(checked), use_critic=critic)
-
-
-def _some_model(folder: Path) -> str:
-    from rlkit.models.ladder import ladder_config
-    from rlkit.models.tokenizer import byte_tokenizer
-
-    some = ladder_config("ladder-10k")
-    some.architectures = ["Qwen2ForCausalLM"]
-    some.save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    return str(folder)

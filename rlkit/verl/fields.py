@@ -4,7 +4,7 @@ A key goes to verl's key of the same name in the section that corresponds (SECTI
 other keys or another value, handled by rlkit (a text that says how), or refused (ONLY, NEVER).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,58 +178,52 @@ def check(config: RunConfig) -> None:
     for path, whys in NEVER.items():
         if why := whys.get(value := value_at(config, path)):
             raise UserError(f"{path} is {value!r}, which {why}, or trainer.backend local.")
-    _check_splits(config, algorithms.UNSPLITTABLE)
-    _check_schedules(config)
+    for sentence, wrong in _clashes(config, algorithms.UNSPLITTABLE):
+        if wrong:
+            raise UserError(sentence)
 
 
-def _check_splits(config: RunConfig, unsplittable: set[str]) -> None:
-    """Batches that do not divide over the GPUs, and losses that must not be divided."""
-    t, tensor = config.trainer, config.rollout.tensor_model_parallel_size
-    gpus, mode = t.nnodes * t.n_gpus_per_node, config.actor.policy_loss.loss_mode
-    sequences = config.mini_batch_size * config.rollout.n
-    if gpus % tensor:
-        raise UserError(
-            f"rollout.tensor_model_parallel_size is {tensor}, which does not divide the {gpus} GPUs of trainer.nnodes "
-            "and trainer.n_gpus_per_node: use a divisor."
-        )
-    if heads := _unshared_heads(config, tensor):
-        raise UserError(
-            f"rollout.tensor_model_parallel_size is {tensor}, over which vLLM cannot divide the {heads} of "
-            f"{config.model.path!r}: use a divisor."
-        )
-    if sequences % gpus:
-        raise UserError(
-            f"An optimizer step has {sequences} sequences (actor.ppo_mini_batch_size or data.train_batch_size, times "
-            f"rollout.n), which {gpus} GPUs cannot share evenly: change one of them."
-        )
-    if mode in unsplittable and gpus > 1:
-        raise UserError(
-            f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs "
-            "the gradient would be another one. Use one GPU, or another loss."
+def _clashes(c: RunConfig, unsplittable: set[str]) -> Iterator[tuple[str, bool]]:
+    """Batches and heads that GPUs cannot share, losses that must not be divided and schedules that verl moves
+    otherwise: a sentence each, and whether it is true."""
+    gpus, tensor = c.trainer.nnodes * c.trainer.n_gpus_per_node, c.rollout.tensor_model_parallel_size
+    sequences, mode = c.mini_batch_size * c.rollout.n, c.actor.policy_loss.loss_mode
+    key, heads = f"rollout.tensor_model_parallel_size is {tensor}", _unshared_heads(c.model.path, tensor)
+    yield (
+        f"{key}, which does not divide the {gpus} GPUs of trainer.nnodes and trainer.n_gpus_per_node: use a divisor.",
+        gpus % tensor > 0,
+    )
+    yield f"{key}, over which vLLM cannot divide the {heads} of {c.model.path!r}: use a divisor.", bool(heads)
+    yield (
+        f"An optimizer step has {sequences} sequences (actor.ppo_mini_batch_size or data.train_batch_size, times "
+        f"rollout.n), which {gpus} GPUs cannot share evenly: change one of them.",
+        sequences % gpus > 0,
+    )
+    yield (
+        f"actor.policy_loss.loss_mode is {mode!r}, which chooses tokens within a micro-batch: over {gpus} GPUs the "
+        "gradient would be another one. Use one GPU, or another loss.",
+        mode in unsplittable and gpus > 1,
+    )
+    steps = {"actor": c.actor.ppo_epochs * c.actor.mini_batches(c.data.train_batch_size)}
+    if c.algorithm.adv_estimator == "gae":
+        steps["critic"] = c.critic.ppo_epochs
+    for name, count in steps.items():
+        optim: Optimizer = getattr(c, name).optim
+        yield (
+            f"{name}.optim has a schedule (lr_warmup_steps {optim.lr_warmup_steps}, lr_scheduler_type "
+            f"{optim.lr_scheduler_type!r}) over {count} optimizer steps a step: verl moves the rate once a step, the "
+            "local trainer once an optimizer step. Use a constant rate, or one optimizer step a step.",
+            count > 1 and (optim.lr_warmup_steps > 0 or optim.lr_scheduler_type != "constant"),
         )
 
 
-def _unshared_heads(config: RunConfig, gpus: int) -> str:
+def _unshared_heads(path: str, gpus: int) -> str:
     """The attention heads that `gpus` cannot share; empty where they can, or where the model is not known here."""
     try:
-        shape = shape_of(config.model.path)
+        shape = shape_of(path)
     except UserError:
         return ""
     few, many = sorted((shape.kv_heads, gpus))  # a key head of fewer is copied
     if shape.heads % gpus:
         return f"{shape.heads} attention heads"
     return f"{shape.kv_heads} key heads" if many % few else ""
-
-
-def _check_schedules(config: RunConfig) -> None:
-    steps = config.actor.ppo_epochs * config.data.train_batch_size // config.mini_batch_size
-    updates: list[tuple[str, Optimizer, int]] = [("actor", config.actor.optim, steps)]
-    if config.algorithm.adv_estimator == "gae":
-        updates.append(("critic", config.critic.optim, config.critic.ppo_epochs))
-    for name, optim, count in updates:
-        if count > 1 and (optim.lr_warmup_steps or optim.lr_scheduler_type != "constant"):
-            raise UserError(
-                f"{name}.optim has a schedule (lr_warmup_steps {optim.lr_warmup_steps}, lr_scheduler_type "
-                f"{optim.lr_scheduler_type!r}) over {count} optimizer steps a step: verl moves the rate once a "
-                "step, the local trainer once an optimizer step. Use a constant rate, or one optimizer step a step."
-            )

@@ -118,13 +118,24 @@ def run(
                 preexec_fn=_die_with_parent,
             )  # fmt: skip
         family = Family(mark)
-
-        def due() -> bool:
-            family.look(child.pid)
-            return stop()
-
         try:
-            return _watch(child, log, look, stall_timeout, due)
+            seen, since = look(), time.monotonic()
+            while child.poll() is None:
+                if stop():
+                    return False
+                family.look(child.pid)
+                time.sleep(TICK)
+                now, waited = look(), time.monotonic() - since
+                if now != seen:
+                    seen, since = now, time.monotonic()
+                elif waited > stall_timeout or (waited > LOST_PATIENCE and _said(log, LOST)):
+                    raise RunStopped(
+                        f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to "
+                        f"continue from the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
+                    )
+            if child.returncode:
+                raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
+            return True
         finally:
             family.end()
             child.wait()
@@ -137,31 +148,6 @@ def run(
                 raise
             log.rename(log.with_name(f"log-{attempt}.txt"))
     return start()
-
-
-def _watch(
-    child: "subprocess.Popen[bytes]",
-    log: Path,
-    look: Callable[[], Hashable],
-    stall_timeout: float,
-    stop: Callable[[], bool],
-) -> bool:
-    seen, since = look(), time.monotonic()
-    while child.poll() is None:
-        if stop():
-            return False
-        time.sleep(TICK)
-        now, waited = look(), time.monotonic() - since
-        if now != seen:
-            seen, since = now, time.monotonic()
-        elif waited > stall_timeout or (waited > min(stall_timeout, LOST_PATIENCE) and _said(log, LOST)):
-            raise RunStopped(
-                f"verl made no progress for {waited:.0f} s and was ended{_because(log)}. Run it again to continue from "
-                f"the last checkpoint; trainer.stall_timeout is {stall_timeout:g}. Log: {log}"
-            )
-    if child.returncode:
-        raise RunStopped(f"verl ended with status {child.returncode}{_because(log)}. Log: {log}")
-    return True
 
 
 def _said(log: Path, pattern: str) -> bool:
@@ -182,14 +168,11 @@ class Startup:
 
     Attributes:
         seconds: of the phases that have ended. A phase whose line the log lacks is missing, its time in the next.
-        total: seconds from the start to the first answer; None before it.
     """
 
     def __init__(self, log: Path) -> None:
         self.seconds: dict[str, float] = {}
-        self.total: float | None = None
-        self._log, self._ahead = Tail(log), list(PHASES)
-        self._began = self._since = time.monotonic()
+        self._log, self._ahead, self._since = Tail(log), list(PHASES), time.monotonic()
 
     @property
     def phase(self) -> str:
@@ -201,6 +184,11 @@ class Startup:
         """Seconds in this phase."""
         return time.monotonic() - self._since
 
+    @property
+    def total(self) -> float | None:
+        """Seconds from the start to the first answer; None before it."""
+        return None if self._ahead else sum(self.seconds.values())
+
     def look(self, answered: bool) -> list[str]:
         """Read on. The phases that have ended since the last call."""
         if not self._ahead:
@@ -209,7 +197,6 @@ class Startup:
         ended = [name for name in self._ahead if (line := PHASES[name]) and re.search(line, text)]
         if answered:
             ended.append(self._ahead[-1])
-            self.total = time.monotonic() - self._began
         for name in ended:
             self.seconds[name], self._since = self.waited, time.monotonic()
             del self._ahead[: self._ahead.index(name) + 1]
@@ -238,9 +225,9 @@ class Family:
             marked = self._marked()
             if not marked and not self._known:
                 return
-            self._known |= set(marked)
             for process in marked:
                 self.look(process.pid)
+                self._known.add(process)
             _signal(self._known, signal.SIGTERM)
             _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
             _signal(alive, signal.SIGKILL)

@@ -22,12 +22,12 @@ class ComparableGroups(ReplayBuffer):
     def _materialize_batch(
         self, partition_id: str, selected_prompt_uids: list[str], partition_snapshot: dict[str, dict]
     ) -> Any:
-        sizes = Counter(key.split("_")[0] for key in partition_snapshot)
         if partition_id == "train" and self.sampler_kwargs.get("group_size", 1) > 1:
+            sizes = Counter(key.split("_")[0] for key in partition_snapshot)
             lone = {uid for uid in selected_prompt_uids if sizes[uid] == 1}
             self._clear_groups(partition_id, lone)
             selected_prompt_uids = [uid for uid in selected_prompt_uids if uid not in lone]
             partition_snapshot = {
-                key: tag for key, tag in partition_snapshot.items() if key.split("_")[0] not in lone
+                k: tag for k, tag in partition_snapshot.items() if k.split("_")[0] not in lone
             }
         return super()._materialize_batch(partition_id, selected_prompt_uids, partition_snapshot)

@@ -194,6 +194,20 @@ class Results:
             self._warned = True
             warnings.warn(sentence, stacklevel=3)
 
+    def summary(self) -> dict[str, Any]:
+        """Of the run so far: steps, its first and its last evaluation, FLOPs and seconds."""
+        found = sorted(self.store.info.get("evaluations", {}).items(), key=lambda item: int(item[0])) or [
+            ("", None)
+        ]
+        total, seconds = self.ledger.total, self.ledger.seconds.get("step", 0.0)
+        return {
+            "steps": self.step,
+            "first": found[0][1],
+            "last": found[-1][1],
+            "flops": total,
+            "seconds": seconds,
+        }
+
     def close(self) -> None:
         """Flush the trackers."""
         self.trackers.close()

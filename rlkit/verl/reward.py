@@ -33,15 +33,12 @@ def compute_score(
     answers: str | None = None,
     **_: Any,
 ) -> dict[str, float]:
-    """The reward of one answer, with the same keys for every data_source.
+    """The reward of one answer of a row that `rlkit data export` wrote, with the same keys for every data_source:
+    `score` (what trains) and `correct` (1.0 or 0.0, what is reported).
 
     Args:
-        ground_truth, extra_info: of a row that `rlkit data export` wrote.
         config: a `reward` section (RewardConfig).
         answers: folder of the answers log; without one, nothing is logged.
-
-    Returns:
-        `score` (what trains) and `correct` (1.0 or 0.0, what is reported).
 
     Raises:
         UngradedAnswer: the grader failed. It is in the answers log.

@@ -7,7 +7,6 @@ from typing import Any
 
 from rlkit.config import Optimizer, RunConfig
 from rlkit.registry import PLUGINS
-from rlkit.results.progress import verl_step
 from rlkit.verl.fields import ACTOR, MODEL, ROLLOUT, mapped
 
 LOCAL_CPUS = 32
@@ -46,11 +45,6 @@ class Files:
     def checkpoints(self) -> Path:
         """verl's own, sharded ones."""
         return self.folder / "checkpoints"
-
-    @property
-    def kept_step(self) -> int:
-        """The step of verl's newest whole checkpoint; 0 without one."""
-        return verl_step(self.checkpoints)
 
     @property
     def loops(self) -> Path:
