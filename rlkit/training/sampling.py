@@ -1,10 +1,12 @@
 """From tasks to graded rollouts: which tasks are drawn, responses sampled ahead of learning, and their rewards."""
 
+import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
 import torch
 
 from rlkit.compute import Work
@@ -19,8 +21,6 @@ from rlkit.types import Reward, Rollout, Task
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
-
-ARRAYS = ("prompt_ids", "response_ids", "mask", "logprobs", "forced")
 
 
 class Sampled(NamedTuple):
@@ -83,42 +83,38 @@ class Feed:
 
     def copy(self) -> "Feed":
         """This place, to come back to."""
-        other = Feed(self.config, self.stream)
-        other.drawn, other.sampled_at = self.drawn, self.sampled_at
+        other = copy.copy(self)
         other.rates, other.ahead = dict(self.rates), list(self.ahead)
         return other
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint: numbers, strings and tensors."""
         ahead = [[[packed(r) for r in part] for part in batch] for batch in self.ahead]
-        rates = {name: list(counts) for name, counts in self.rates.items()}
-        return {"drawn": self.drawn, "sampled_at": self.sampled_at, "rates": rates, "ahead": ahead}
+        return {"drawn": self.drawn, "sampled_at": self.sampled_at, "rates": dict(self.rates), "ahead": ahead}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.drawn, self.sampled_at = state["drawn"], state.get("sampled_at", 0)
-        self.rates = {name: (right, graded) for name, (right, graded) in state.get("rates", {}).items()}
-        ahead = state.get("ahead", ())
+        self.rates, ahead = state.get("rates", {}), state.get("ahead", ())
         self.ahead = [Sampled(*([unpacked(r) for r in part] for part in batch)) for batch in ahead]
 
 
 def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON."""
-    arrays = {name: getattr(rollout, name) for name in ARRAYS}
-    fields = {k: v for k, v in vars(rollout).items() if k not in (*ARRAYS, "task", "reward")}
-    task, reward = (
-        part and json.dumps(asdict(part), default=float) for part in (rollout.task, rollout.reward)
-    )
-    tensors = {name: None if array is None else torch.from_numpy(array) for name, array in arrays.items()}
-    return {**fields, **tensors, "task": task, "reward": reward}
+    state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(rollout).items()}
+    for name in ("task", "reward"):
+        state[name] = state[name] and json.dumps(asdict(state[name]), default=float)
+    return state
 
 
 def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
-    task = json.loads(state["task"])
-    task["prompt"] = tuple(task["prompt"])
-    reward = state["reward"] and Reward(**json.loads(state["reward"]))
-    arrays = {name: None if state[name] is None else state[name].cpu().numpy() for name in ARRAYS}
-    return Rollout(**{**state, **arrays, "task": Task(**task), "reward": reward})
+    fields = {k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    task, reward = (json.loads(fields[name] or "null") for name in ("task", "reward"))
+    fields |= {
+        "task": Task(**{**task, "prompt": tuple(task["prompt"])}),
+        "reward": reward and Reward(**reward),
+    }
+    return Rollout(**fields)
 
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
@@ -142,14 +138,13 @@ def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
         rollouts += drawn
         if not groups.enable:
             return rollouts, baselines
-        found = sum(unequal(rollouts, c.rollout.n, groups.metric))
-        sampled = len(rollouts) // (c.rollout.n * size)
-        run.metrics["train/num_gen_batches"] = sampled
+        found, of = sum(unequal(rollouts, c.rollout.n, groups.metric)), len(rollouts) // c.rollout.n
+        run.metrics["train/num_gen_batches"] = sampled = of // size
         if found >= size:
             return rollouts, baselines
         if sampled == groups.max_num_gen_batches:
             raise RunStopped(
-                f"At step {run.step}, {found} of {len(rollouts) // c.rollout.n} groups had unequal rewards after "
+                f"At step {run.step}, {found} of {of} groups had unequal rewards after "
                 f"algorithm.filter_groups.max_num_gen_batches = {sampled} batches, and {size} are needed: raise it, or "
                 "change the difficulty of the tasks."
             )
@@ -190,8 +185,8 @@ def _sampled(
     ledger.sequences(shape, prompts, responses)
     ledger.turns += sum(r.turns for r in rollouts)
     ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
-    tokens = run.metrics.get("perf/total_num_tokens", 0)
-    run.metrics["perf/total_num_tokens"] = tokens + prompts + responses
+    before = run.metrics.get("perf/total_num_tokens", 0)
+    run.metrics["perf/total_num_tokens"] = before + prompts + responses
     return rollouts
 
 
