@@ -72,7 +72,7 @@ def _plan_run(config: "RunConfig", root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
     from rlkit.sizing.devices import gpus
-    from rlkit.sizing.estimate import fit_run
+    from rlkit.sizing.doctor import fit_run
     from rlkit.studies.report import run_plan
     from rlkit.training.checks import preflight
 
@@ -232,12 +232,12 @@ def doctor(
         if overrides:
             raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
         from rlkit.sandbox.levels import report
-        from rlkit.sizing.devices import machine_table
+        from rlkit.sizing.doctor import machine_table
 
         _print(machine_table())
         typer.echo(report())
         return
-    from rlkit.sizing.estimate import fit as predict
+    from rlkit.sizing.doctor import fit as predict
 
     found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
     typer.echo(found.summary())

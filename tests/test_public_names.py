@@ -84,7 +84,7 @@ def test_help_loads_nothing_heavy():
 
 LIGHT = (
     "config", "results.store", "results.read", "studies.study", "studies.notebook", "studies.report", "figures", "cli",
-    "domains", "laws", "sizing.estimate",
+    "domains", "laws", "sizing.doctor",
 )  # fmt: skip
 
 

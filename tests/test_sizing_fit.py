@@ -12,10 +12,11 @@ from rlkit.data import TaskStream, held_out
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.samplers.choice import chosen
-from rlkit.sizing import devices
+from rlkit.sizing import devices, doctor
 from rlkit.sizing import estimate as estimating
 from rlkit.sizing.devices import DEVICES, device_named, from_smi
-from rlkit.sizing.estimate import estimate, expected_lengths, fit
+from rlkit.sizing.doctor import fit
+from rlkit.sizing.estimate import estimate, expected_lengths
 from rlkit.studies.report import duration, run_plan
 
 LARGE = {"model.dtype": "bfloat16", "data.max_response_length": 512}
@@ -138,11 +139,11 @@ def test_the_command_says_whether_it_fits_and_exits_so():
     assert CliRunner().invoke(app, ["doctor", "model.lora_rank=3"]).exit_code != 0
 
 
-def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, devices.Finding]:
+def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, doctor.Finding]:
     monkeypatch.setattr(devices, "output_of", lambda *_: smi)
-    monkeypatch.setattr(devices, "version", versions.get)
-    monkeypatch.setattr(devices, "cuda_problem", lambda: "")
-    return {row.what: row for row in devices.findings()}
+    monkeypatch.setattr(doctor, "version", versions.get)
+    monkeypatch.setattr(doctor, "cuda_problem", lambda: "")
+    return {row.what: row for row in doctor.findings()}
 
 
 H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
@@ -150,7 +151,7 @@ H100 = "NVIDIA H100 80GB HBM3, 81559, 4, 580.95"
 
 def test_a_gpu_machine_is_told_what_is_missing(monkeypatch):
     found = facts(monkeypatch, H100, {"torch": "2.11.0+cpu", "verl": "0.9.1"})
-    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == devices.GPU_EXTRA
+    assert found["torch"].mend == found["sampler"].mend == found["verl"].mend == doctor.GPU_EXTRA
     assert "ray and vllm" in found["verl"].follows and "580.95" in found["GPU"].found
     found = facts(monkeypatch, H100, {"torch": "2.11.0", "verl": "0.9.1", "ray": "2", "vllm": "0.24.0"})
     assert not any(found[what].mend for what in ("torch", "sampler", "verl", "GPU"))

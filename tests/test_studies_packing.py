@@ -11,7 +11,8 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models import device
 from rlkit.params import validate
-from rlkit.sizing.devices import Gpu, mps_runs
+from rlkit.sizing.devices import Gpu
+from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
 from rlkit.studies import packed_executor as packing
 from rlkit.studies.executors import LocalExecutor, Work

@@ -1,30 +1,18 @@
-"""What a device can do, from its data sheet (peaks are dense, without sparsity), and what this machine has."""
+"""What a device can do, from its data sheet: memory, peak speed, bandwidth. Peaks are dense, without sparsity."""
 
-import os
 import re
-import shutil
-import subprocess
-import sys
 import time
 from functools import cache
-from importlib import metadata
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from rlkit.config import Section
 from rlkit.errors import UserError, did_you_mean
 from rlkit.results.provenance import hardware, output_of, usable_cores
-from rlkit.samplers.choice import VLLM_FROM
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 GIB = 2**30
 MIB = 2**20
-GPU_EXTRA = "pip install -e '.[gpu]'"
-LOW_DISK = 5 * GIB
 
 
 class Device(Section):
@@ -141,108 +129,3 @@ def gpus() -> list[Gpu]:
     found = output_of("nvidia-smi", f"--query-gpu={fields}", "--format=csv,noheader,nounits") or ""
     rows = [[cell.strip() for cell in line.split(",")] for line in found.splitlines()]
     return [Gpu(name, int(total), int(used), driver) for name, total, used, driver in rows]
-
-
-class Finding(NamedTuple):
-    """One thing that a run may need: what was found, what follows, and the command that mends what is missing."""
-
-    what: str
-    found: str
-    follows: str
-    mend: str = ""
-
-
-def machine_table() -> "Table":
-    """What this machine has, what follows, and how to mend what is missing."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table("what", "found", "what follows", "to mend", box=SIMPLE_HEAD, pad_edge=False)
-    for row in findings():
-        table.add_row(*row, style="yellow" if row.mend else "")
-    return table
-
-
-def findings() -> list[Finding]:
-    """All that `rlkit doctor` shows, in its order."""
-    import psutil
-
-    found, cores, memory = gpus(), usable_cores(), psutil.virtual_memory()
-    free, size = shutil.disk_usage(Path.cwd()).free, f"{VLLM_FROM // 10**9}B"
-    torch, vllm, verl = map(version, ("torch", "vllm", "verl"))
-    rows = [
-        Finding("processor", f"{hardware()['cpu']}, {cores} cores",
-                f"a study trains {cores} runs at a time without a GPU"),
-        Finding("memory", f"{memory.total / GIB:.0f} GiB, {memory.available / GIB:.0f} free", ""),
-        Finding("disk", f"{free / GIB:.0f} GiB free here",
-                f"{'little ' if free < LOW_DISK else ''}room for checkpoints and models",
-                "free some, or use --root" if free < LOW_DISK else ""),
-    ]  # fmt: skip
-    if not found:
-        rows += [
-            Finding("GPU", "none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA"),
-            Finding("torch", torch or "none", "trains on the CPU"),
-            Finding("sampler", f"torch; vLLM {vllm or 'is not installed'}",
-                    "rollout.name: auto is torch on a CPU"),
-        ]  # fmt: skip
-    else:
-        rows += [_cards(found), _torch(torch or "none")]
-        rows.append(
-            Finding("sampler", f"torch, vLLM {vllm}",
-                    f"rollout.name: auto is vllm from {size} parameters, or for long responses")
-            if vllm else
-            Finding("sampler", "torch; vLLM is not installed",
-                    f"more memory from {size} parameters, and for long responses", GPU_EXTRA)
-        )  # fmt: skip
-    missing = " and ".join(name for name, there in (("ray", version("ray")), ("vllm", vllm)) if not there)
-    if not verl:
-        rows.append(
-            Finding("verl", "none", "nothing trains: rlkit's losses and estimators are verl's", "make")
-        )
-    elif not found:
-        rows.append(Finding("verl", verl, "losses and estimators; trainer.backend: verl needs a GPU"))
-    elif missing:
-        rows.append(Finding("verl", verl, f"trainer.backend: verl needs {missing}", GPU_EXTRA))
-    else:
-        rows.append(Finding("verl", verl, "trainer.backend: verl works, for models past one GPU"))
-    return rows
-
-
-def version(package: str) -> str | None:
-    """The installed version, or None; nothing is imported."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def mps_runs() -> bool:
-    """Whether the user's environment has NVIDIA's MPS on."""
-    return Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps"), "control").exists()
-
-
-def _cards(found: list[Gpu]) -> Finding:
-    names = ", ".join(f"{gpu.name} ({gpu.total / 1024:.0f} GiB, {gpu.used / 1024:.1f} used)" for gpu in found)
-    shared = "MPS is on" if mps_runs() else "in time slices: MPS is off"
-    cards = f"{len(found)} GPU{'s' if len(found) > 1 else ''}"
-    busy = any(gpu.used > gpu.total / 20 for gpu in found)
-    mend = "nvidia-smi shows which process holds the memory" if busy else ""
-    follows = f"--workers auto packs a study's runs on {cards}, {shared}"
-    return Finding("GPU", f"{names}; driver {found[0].driver}", follows, mend)
-
-
-def _torch(there: str) -> Finding:
-    if "+cpu" in there:
-        return Finding("torch", there, "the CPU's build: the GPU is not used", GPU_EXTRA)
-    if problem := cuda_problem():
-        mend = "update the driver, or install torch for it"
-        return Finding("torch", there, f"does not see the GPU: {problem}", mend)
-    return Finding("torch", there, "trains on the GPU (trainer.device: auto)")
-
-
-def cuda_problem() -> str:
-    """Why torch cannot use the GPU, asked in a process of its own; empty where it can."""
-    command = [sys.executable, "-c", "import torch; torch.zeros(1).cuda()"]
-    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-    said = done.stderr.strip() or f"status {done.returncode}"
-    return said.splitlines()[-1] if done.returncode else ""

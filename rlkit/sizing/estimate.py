@@ -1,4 +1,4 @@
-"""How long a run takes, from shapes, FLOPs, bytes and launches (the one prediction of time), and whether it fits.
+"""How long a run takes, from shapes, FLOPs, bytes and launches: the one prediction of time.
 
 A phase takes what its slowest resource takes: products at a share of the peak, memory at a share of the bandwidth,
 kernels at a launch each. The shares are chosen by runs on H200s, whose steps they meet to 15 % where the lengths of
@@ -7,22 +7,17 @@ is assumed: those of a warm-started model like the worked ones, of a pretrained 
 of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is left from them instead.
 """
 
-import itertools
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from rlkit.compute import Shape, Work
-from rlkit.config import RunConfig, load
+from rlkit.compute import Work
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.models.shapes import captures, is_ladder, shape_of
-from rlkit.params import override, validate
 from rlkit.results.provenance import hardware
 from rlkit.samplers.choice import chosen, together
 from rlkit.sizing import memory as sizes
-from rlkit.sizing.devices import GIB, Device, device_named
-from rlkit.sizing.memory import FLOAT, Lengths, Memory, Pass, Setting, memory_of, room, sized
+from rlkit.sizing.devices import Device, device_named
+from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, sized
 from rlkit.types import Task
 
 PRODUCTS = 0.7  # share of the peak that the update's products reach; on tensor cores those of layers of at least FULL
@@ -62,8 +57,6 @@ LETTERS, FRAME = (
     3.5,
     24,
 )  # letters per token of a pretrained model's tokenizer; tokens that a chat template adds
-WORTH = 0.95  # of a step's seconds: what a larger micro-batch must save to be told
-SHOWN = 0.001  # parts below this share of the peak are not shown
 
 
 @dataclass(frozen=True)
@@ -259,170 +252,3 @@ def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, to
     launches = kernels * LAUNCH["graph" if s.on_gpu else "cpu"]
     token = (max(products, weights) + attention + draws) / s.tensor + launches
     return -(-total // rows) * lengths.longest * max(token, SCHEDULER[sampler] * running)
-
-
-@dataclass(frozen=True)
-class Fit:
-    """A run on a device: memory of each GPU and seconds by part, and the changes that make it fit (None: nothing known
-    does)."""
-
-    config: RunConfig
-    shape: Shape
-    device: Device
-    name: str
-    lengths: Lengths
-    memory: Memory
-    estimate: Estimate
-    largest_micro_batch: int | None
-    """The largest actor.micro_batch_tokens that fits; None where not even a single sequence does."""
-    changes: dict[str, Any] | None
-
-    @property
-    def fits(self) -> bool:
-        return self.memory.peak <= room(self.device)
-
-    @property
-    def step(self) -> StepTime:
-        """Seconds of a step."""
-        return self.estimate.step
-
-    def summary(self) -> str:
-        """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
-        c, m, expected = self.config, self.memory, self.estimate.lengths
-        kind = f"LoRA rank {c.model.lora_rank}" if c.model.lora_rank else "all weights"
-        where = "this machine" if self.name == "here" else self.name
-        verl, gpus = c.trainer.backend == "verl", c.trainer.nnodes * c.trainer.n_gpus_per_node
-        sampler = "vllm" if verl else chosen(c, self.shape, self.device.gpu_bytes)[0]
-        lines = [
-            f"{c.model.path}: {self.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on "
-            f"{f'verl on {gpus} × ' * verl}{where} ({self.device.memory_gb * 1e9 / GIB:.0f} GiB)",
-            f"{c.data.train_batch_size} prompts of {self.lengths.prompt} tokens × {c.rollout.n} responses of "
-            f"{self.lengths.response}; sampler: {sampler}",
-            "", f"{'memory':<28}{'GiB':>9}",
-        ]  # fmt: skip
-        for title, parts in (("", m.held), ("rollout: ", m.rollout), ("update: ", m.update)):
-            shown = {title + name: size for name, size in parts.items() if size > SHOWN * m.peak}
-            lines += [f"{name:<28}{size / GIB:>9.2f}" for name, size in shown.items()]
-        peaks = {"peak of the rollout": m.rollout_bytes, "peak of the update": m.update_bytes}
-        lines += [f"{name:<28}{size / GIB:>9.2f}" for name, size in peaks.items()]
-        lines += ["", f"{'step':<28}{'seconds':>9}"]
-        lines += [
-            f"{name:<28}{value:>9.3g}" for name, value in {**self.step.phases, "all": self.step.total}.items()
-        ]
-        lines += [
-            f"with prompts of {expected.prompt} tokens, responses of {expected.response} and up to {expected.longest}"
-        ]
-        if verl:
-            hours = self.estimate.seconds / 3600
-            lines += [f"{self.estimate.steps} steps: {hours:.3g} h, {hours * gpus:.3g} GPU-hours"]
-        return "\n".join([*lines, "", self.verdict()])
-
-    def verdict(self) -> str:
-        """One sentence: it fits, with how large a micro-batch; or it does not, and what would."""
-        setting = Setting.of(self.config, self.shape, self.device.gpu)
-        peak, limit, tokens = (
-            self.memory.peak / GIB,
-            room(self.device) / GIB,
-            sizes.pass_tokens(self.config, setting),
-        )
-        start = f"Does not fit: {peak:.1f} GiB are needed and {limit:.1f} can be filled."
-        if self.fits:
-            largest = max(self.largest_micro_batch or 0, tokens)
-            more = f"could be {largest:,}" if largest > tokens else "is the largest that fits"
-            changed = _with_passes(self.config, largest)
-            setting = Setting.of(changed, self.shape, self.device.gpu)
-            faster = step_time(changed, setting, self.device, self.estimate.lengths).total
-            if faster < WORTH * self.step.total:
-                more += f", with which a step would take {faster:.3g} s instead of {self.step.total:.3g}"
-            filled = f"{peak:.1f} of {limit:.1f} GiB that can be filled"
-            return f"Fits: {filled}. actor.micro_batch_tokens {tokens:,} {more}."
-        if self.changes is None:
-            return (
-                f"{start} Nor would it with LoRA, bfloat16, gradient checkpointing, the smallest micro-batch and fewer "
-                "sequences sampled at a time: take a larger device, shorter responses, or trainer.backend=verl with "
-                "more GPUs (trainer.n_gpus_per_node, trainer.nnodes)."
-            )
-        return f"{start} What would fit: {' '.join(f'{k}={str(v).lower()}' for k, v in self.changes.items())}"
-
-
-def fit(
-    what: str,
-    overrides: Mapping[str, Any] | None = None,
-    device: str = "here",
-    tokens: tuple[int, int] = (0, 0),
-) -> Fit:
-    """The prediction for a model or a params file.
-
-    Args:
-        what: a YAML file, or anything that `model.path` may be.
-        overrides: dotted keys, e.g. {"model.lora_rank": 32}.
-        device: h100, h200, a100 …, cpu, or here.
-        tokens: of a prompt and of a response; 0 is the config's limit.
-
-    Raises:
-        UserError: an unknown model, device or key.
-    """
-    changes = dict(overrides or {})
-    if what.endswith((".yaml", ".yml")) or Path(what).is_file():
-        config = load(what, changes)
-    else:
-        config = validate(RunConfig, override({"model": {"path": what}}, changes))
-    limits = Lengths.limits(config)
-    lengths = Lengths(tokens[0] or limits.prompt, tokens[1] or limits.response) if any(tokens) else None
-    return fit_run(config, device, lengths)
-
-
-def fit_run(config: RunConfig, name: str = "here", lengths: Lengths | None = None) -> Fit:
-    """`fit` of a RunConfig: memory for the longest prompts and responses that it allows, seconds for those that are to
-    be expected, or both for `lengths`; on the CPU where it or the machine asks for that."""
-    shape, device = shape_of(config.model.path), device_named(trained_on(config, name))
-    if config.trainer.backend == "verl" and not device.gpu:
-        raise UserError("--device is the CPU, but trainer.backend verl trains on GPUs: name one, e.g. h100.")
-    config, limit = sized(config, shape, device), room(device)
-    time = estimate(config, name, lengths)
-    assert time is not None  # the shape is known
-    lengths = lengths or Lengths.limits(config)
-
-    def fits(c: RunConfig) -> bool:
-        return memory_of(c, shape, device, lengths).peak <= limit
-
-    memory, largest = memory_of(config, shape, device, lengths), _largest(config, lengths, fits)
-    changes = {} if memory.peak <= limit else _changes(config, lengths, fits)
-    return Fit(config, shape, device, name, lengths, memory, time, largest, changes)
-
-
-def _with(config: RunConfig, changes: Mapping[str, Any]) -> RunConfig:
-    return validate(RunConfig, override(config.model_dump(mode="json"), dict(changes)))
-
-
-def _with_passes(config: RunConfig, tokens: int) -> RunConfig:
-    return _with(config, {"actor.micro_batch_tokens": tokens, "actor.ppo_micro_batch_size": 0})
-
-
-def _largest(config: RunConfig, lengths: Lengths, fits: Callable[[RunConfig], bool]) -> int | None:
-    """The largest pass that fits, in tokens: all sequences of an optimizer step, or a power of two of them."""
-    total = config.mini_batch_size * config.rollout.n
-    powers = [1 << i for i in range(total.bit_length()) if 1 << i < total]
-    sizes = [size * (lengths.prompt + lengths.response) for size in (total, *reversed(powers))]
-    return next((tokens for tokens in sizes if fits(_with_passes(config, tokens))), None)
-
-
-def _changes(config: RunConfig, lengths: Lengths, fits: Callable[[RunConfig], bool]) -> dict[str, Any] | None:
-    """The mildest changes with which it fits; None where none of them helps. None changes what is learnt until LoRA
-    does."""
-    m, long = config.model, config.rollout.max_num_seqs > 128
-    possible = (
-        ("model.lora_rank", 32, not m.lora_rank),
-        ("model.dtype", "bfloat16", m.dtype == "float32"),
-        ("model.enable_gradient_checkpointing", True, not m.enable_gradient_checkpointing),
-        ("rollout.max_num_seqs", 128, long),
-    )
-    for chosen_changes in itertools.product(
-        *([{}, {key: value}] for key, value, changes in possible if changes)
-    ):
-        changes = {key: value for change in chosen_changes for key, value in change.items()}
-        changed = _with(config, changes)
-        if (largest := _largest(changed, lengths, fits)) is not None:
-            passes = {"actor.micro_batch_tokens": min(largest, config.actor.pass_tokens(True))}
-            return changes | ({} if fits(changed) else passes)
-    return None

@@ -146,7 +146,7 @@ def config_of(case: dict, **changes) -> Any:
 
 def with_largest_micro_batch(config: Any) -> Any:
     """The config with as many tokens a forward pass as fit, at most 131,072."""
-    from rlkit.sizing.estimate import fit_run
+    from rlkit.sizing.doctor import fit_run
     from rlkit.sizing.memory import Lengths
 
     found = fit_run(config, "here", Lengths(64, config.data.max_response_length))
