@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from rlkit.models.layout import FullLayout, Layout, scatter
+from rlkit.models.layout import Layout, scatter
 
 
 class Scores(torch.autograd.Function):
@@ -126,6 +126,6 @@ def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
 
 def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     """Attention outputs (N, H, D) of packed, rotated qkv (N, H + 2K, D), K key heads for H query heads."""
-    if qkv.is_cuda and qkv.dtype.itemsize == 2 and not isinstance(layout, FullLayout):
+    if qkv.is_cuda and qkv.dtype.itemsize == 2 and not layout.full:
         return ragged_attention(qkv, layout, heads)
     return grouped_attention(qkv, layout, heads)

@@ -9,10 +9,9 @@ Not covered: sliding windows, mixtures of experts, other architectures; they are
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -39,9 +38,8 @@ def require_supported(config: Any, field: str) -> None:
         )
 
 
-@dataclass
-class Prefix:
-    """The computed prompts: last hidden state (P, d) and each layer's keys and values (P, Hkv, S, D)."""
+class Prefix(NamedTuple):
+    """The computed prompts: last hidden state (P, d) and each layer's keys and values (P, K, S, D)."""
 
     last: Tensor
     keys: list[Tensor]
@@ -54,13 +52,9 @@ class Prefix:
         """Prompts that were computed apart, padded to the same S."""
         if len(parts) == 1:
             return parts[0]
-
-        def joined(name: str) -> Tensor:
-            return torch.cat([getattr(p, name) for p in parts])
-
-        keys = [torch.cat(layer) for layer in zip(*(p.keys for p in parts), strict=True)]
-        values = [torch.cat(layer) for layer in zip(*(p.values for p in parts), strict=True)]
-        return cls(joined("last"), keys, values, joined("mask"), joined("lengths"))
+        last, keys, values, mask, lengths = zip(*parts, strict=True)
+        keys, values = ([torch.cat(x) for x in zip(*layers, strict=True)] for layers in (keys, values))
+        return cls(torch.cat(last), keys, values, torch.cat(mask), torch.cat(lengths))
 
 
 class Block:
@@ -115,31 +109,29 @@ class Decoder:
     def __init__(
         self, model: Any, frozen: bool = False, checkpointing: bool = False, kernels: Kernels = EAGER
     ) -> None:
-        base = base_of(model)
+        self.base = base = base_of(model)
         config = base.config
         require_supported(config, "model.path")
-        self.base, self.core, self.frozen, self.checkpointing = base, base.model, frozen, checkpointing
-        self.kernels = kernels
+        self.core, self.frozen, self.checkpointing, self.kernels = base.model, frozen, checkpointing, kernels
         self.dtype = getattr(base, "compute_dtype", None) or self.core.embed_tokens.weight.dtype
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.layers = config.num_hidden_layers
+        self._copies: tuple[list[Block], Tensor, Norm] | None = None
         if frozen:
-            self._weights = self._read()
+            self._copies = self.weights()
             tied = base.lm_head.weight is self.core.embed_tokens.weight
-            self._head = self._weights[1] if tied else merged_weight(base.lm_head).to(self.dtype)
+            self._head = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
 
-    def _read(self) -> tuple[list[Block], Tensor, Norm]:
-        frozen = self.frozen
-        embedding = self.core.embed_tokens.weight
+    def weights(self) -> tuple[list[Block], Tensor, Norm]:
+        """Blocks, embedding table and last norm; fused anew where gradients must reach the modules."""
+        if self._copies is not None:
+            return self._copies
+        embedding, frozen = self.core.embed_tokens.weight, self.frozen
         if frozen:
             embedding = embedding.detach().to(self.dtype, copy=True)
         blocks = [Block(layer, self.dtype, frozen) for layer in self.core.layers]
         return blocks, embedding, norm_of(self.core.norm, frozen)
-
-    def weights(self) -> tuple[list[Block], Tensor, Norm]:
-        """Blocks, embedding table and last norm; fused anew where gradients must reach the modules."""
-        return self._weights if self.frozen else self._read()
 
     @property
     def device(self) -> torch.device:
@@ -160,28 +152,24 @@ class Decoder:
         """Take over a model's weights in place, layer by layer: what was captured with these tensors stays valid, and
         no second copy of the model is made."""
         base = base_of(model)
-        tied = self._head is self._weights[1]
-        head = [] if tied else [merged_weight(base.lm_head)]
+        tied = self._head is self.weights()[1]
+        theirs = [base.model.embed_tokens.weight, base.model.norm.weight]
+        theirs += [] if tied else [merged_weight(base.lm_head)]
         layers = (Block(layer, self.dtype, frozen=True).tensors() for layer in base.model.layers)
-        theirs = chain(
-            [base.model.embed_tokens.weight, base.model.norm.weight], head, chain.from_iterable(layers)
-        )
-        for old, new in zip(self.tensors(), theirs, strict=True):
+        for old, new in zip(self.tensors(), chain(theirs, chain.from_iterable(layers)), strict=True):
             old.copy_(new)
 
     def tensors(self) -> list[Tensor]:
         """A frozen decoder's own copies."""
-        blocks, embedding, norm = self._weights
+        blocks, embedding, norm = self.weights()
         own_head = [] if self._head is embedding else [self._head]
         return [embedding, norm[0], *own_head, *(t for block in blocks for t in block.tensors())]
 
-    def prefill(self, ids: Tensor, mask: Tensor, kind: type[Layout] = Layout) -> Prefix:
+    def prefill(self, ids: Tensor, mask: Tensor, kind: Callable[..., Layout] = Layout) -> Prefix:
         """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is 0; `kind` says whether padding is
         computed too."""
-        mask = mask.bool()
-        (p, s), device = mask.shape, ids.device
-        alone = torch.ones(p, 1, dtype=torch.bool, device=device)
-        layout = kind(mask, torch.arange(p, device=device), alone)
+        mask, (p, s) = mask.bool(), mask.shape
+        layout = kind(mask, torch.arange(p, device=ids.device), mask[:, :1])  # no inputs of responses
         keys, values = [], []
 
         def attend(_, qkv):
@@ -191,7 +179,7 @@ class Decoder:
             values.append(v)
             return attention(qkv, layout, self.heads)
 
-        hidden = self.run(layout.pack(ids, ids[:, :1]), self.turns(layout.positions), attend)  # (N, d)
+        hidden = self.run(layout.packed(ids, ids[:, :0]), self.turns(layout.positions), attend)  # (N, d)
         return Prefix(hidden[layout.last], keys, values, mask, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:
@@ -202,10 +190,8 @@ class Decoder:
             ids: (P, S) prompts.
             responses: (B, T); the last token of each is predicted, never an input.
         """
-        turns = self.turns(layout.positions)
-        hidden = self.run(
-            layout.pack(ids, responses), turns, lambda _, qkv: attention(qkv, layout, self.heads)
-        )
+        inputs, turns = layout.packed(ids, responses[:, :-1]), self.turns(layout.positions)
+        hidden = self.run(inputs, turns, lambda _, qkv: attention(qkv, layout, self.heads))
         return torch.cat((hidden[layout.last].index_select(0, layout.index), hidden[layout.prompt_tokens :]))
 
     def turns(self, positions: Tensor) -> Tensor:

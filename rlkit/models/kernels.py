@@ -7,12 +7,11 @@
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from sysconfig import get_paths
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -26,26 +25,22 @@ Norm = tuple[Tensor, float]  # weight and epsilon
 TINY = 1e-30  # instead of a zero that is divided by
 
 
-@dataclass(frozen=True)
-class Kernels:
-    """One implementation of each.
-
-    Attributes:
-        norm: RMSNorm of x (..., d) with statistics in at least float32: (norm, x, dtype of the result).
-        rotary: rotary position embedding of the first heads of qkv (N, H, D), channels `interleaved`:
-            (qkv, complex numbers (N, D/2) of modulus 1, heads).
-        swiglu: silu(gate) · up of side-by-side products (N, 2I) → (N, I).
-        softmax: log-probs (N,) of targets (N,), entropies (N,), and probabilities (N, V): (logits (N, V) in float32,
-            targets). The logits may be overwritten.
-        others: log-probs and entropies likewise, the probabilities (N, V) given that it is another token than the
-            target, and the probability (N,) of that: (logits, targets, dtype of the former).
-    """
+class Kernels(NamedTuple):
+    """One implementation of each."""
 
     norm: Callable[[Norm, Tensor, torch.dtype], Tensor]
+    """(norm, x (..., d), dtype of the result): RMSNorm with statistics in at least float32."""
     rotary: Callable[[Tensor, Tensor, int], Tensor]
+    """(qkv (N, H, D), turns (N, D/2), heads): rotary embedding of the first heads, whose channels are `interleaved`, by
+    complex numbers of modulus 1."""
     swiglu: Callable[[Tensor], Tensor]
+    """silu(gate) · up of side-by-side products (N, 2I) → (N, I)."""
     softmax: Callable[[Tensor, Tensor], tuple[Tensor, Tensor, Tensor]]
+    """(logits (N, V) in float32, which may be overwritten, targets (N,)): log-probs (N,) of the targets, entropies (N,)
+    and probabilities (N, V)."""
     others: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
+    """(logits, targets, dtype): log-probs and entropies likewise, the probabilities (N, V) in `dtype` given that it is
+    another token than the target, and the probability (N,) of that."""
 
 
 class RMSNorm(torch.autograd.Function):
@@ -194,6 +189,19 @@ def compiled() -> Kernels:
     )
 
 
+def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
+    """Compiled for any number of rows of the arguments at the places `rows`; widths are constants, which makes kernels
+    three times as fast on a GPU. Rounded to 16 bits where eager kernels are, so that log-probs stay as near."""
+    inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
+
+    def kernel(*arguments: Any) -> Any:
+        for place in rows:
+            torch._dynamo.maybe_mark_dynamic(arguments[place], 0)
+        return inner(*arguments)
+
+    return kernel
+
+
 def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
     """Those of the update's and the torch sampler's passes over a model of `parameters` weights. Raises UserError where
     `actor.use_torch_compile` asks to compile and nothing can; where it is unset, they are eager then."""
@@ -206,24 +214,12 @@ def missing_compiler() -> str | None:
     if not torch.cuda.is_available():
         there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
         return None if there else "a C++ compiler"
-    headers = Path(get_paths()["include"], "Python.h")
     lacks = {  # what Triton builds its launcher with, and the cards that it knows
         "Triton: pip install triton": find_spec("triton") is None,
         "a C compiler": not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))),
-        "Python's headers: apt-get install python3-dev": not headers.exists(),
+        "Python's headers: apt-get install python3-dev": not Path(
+            get_paths()["include"], "Python.h"
+        ).exists(),
         "a GPU of compute capability 7.0 or above": torch.cuda.get_device_capability() < (7, 0),
     }
     return next((what for what, missing in lacks.items() if missing), None)
-
-
-def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
-    """Compiled for any number of rows of the arguments at the places `rows`; widths are constants, which makes kernels
-    three times as fast on a GPU. Rounded to 16 bits where eager kernels are, so that log-probs stay as near."""
-    inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
-
-    def kernel(*arguments: Any) -> Any:
-        for place in rows:
-            torch._dynamo.maybe_mark_dynamic(arguments[place], 0)
-        return inner(*arguments)
-
-    return kernel

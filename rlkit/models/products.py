@@ -37,11 +37,13 @@ class Product:
         weights = [merged_weight(m) for m in modules] if frozen else [m.weight for m in plain]
         self.sizes = [len(w) for w in weights]
         shared = not frozen and not any(self.head_dims) and not any(w.requires_grad for w in weights)
-        weight = one_storage(weights) if shared else self._side_by_side(weights)
-        bias = None if plain[0].bias is None else self._side_by_side([m.bias for m in plain])
+        self.weight = (one_storage(weights) if shared else self._side_by_side(weights)).to(dtype)
+        self.bias = None
+        if plain[0].bias is not None:
+            self.bias = self._side_by_side([m.bias for m in plain]).to(dtype)
         if frozen:
-            weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
-        self.weight, self.bias = weight.to(dtype), None if bias is None else bias.to(dtype)
+            self.weight = self.weight.detach()
+            self.bias = None if self.bias is None else self.bias.detach().clone()
 
     def _side_by_side(self, parts: Sequence[Tensor], dim: int = 0) -> Tensor:
         """One tensor of what belongs to each layer, along the outputs."""

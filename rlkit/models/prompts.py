@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from jinja2 import TemplateError
@@ -36,16 +35,12 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
     """
     pattern = names_of_control_tokens(tokenizer)
     marked = [MarkedChat(tokenizer, chat, pattern) for chat in chats]
-    template = partial(tokenizer.apply_chat_template, add_generation_prompt=True, **variables)
-    plain = [chat.messages for chat in marked if not chat.names]
+    options = {"add_generation_prompt": True, "tokenize": False, **variables}
     try:
-        ids = iter(template(plain, tokenize=True, return_dict=False) if plain else [])
-        return [
-            chat.encode(template(chat.messages, tokenize=False)) if chat.names else next(ids)
-            for chat in marked
-        ]
+        texts = tokenizer.apply_chat_template([m.messages for m in marked], **options) if marked else []
     except TemplateError as error:
         raise UserError(f"The model's chat template refuses a prompt: {str(error).rstrip('.')}.") from None
+    return [chat.encode(text) for chat, text in zip(marked, texts, strict=True)]
 
 
 class MarkedChat:

@@ -26,12 +26,7 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     core.decoder = decoders.ByteLevel()
     core.add_special_tokens([AddedToken(t, normalized=False, special=True) for t in (PAD, START, END)])
     core.add_tokens([AddedToken(t, normalized=False, special=False) for t in ROLES])
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        pad_token=PAD,
-        eos_token=END,
-        model_max_length=4096,
-        clean_up_tokenization_spaces=False,
-    )
-    tokenizer.chat_template = CHATML
-    return tokenizer
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token=PAD, eos_token=END, model_max_length=4096,
+        clean_up_tokenization_spaces=False, chat_template=CHATML,
+    )  # fmt: skip
