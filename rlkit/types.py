@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -134,6 +135,7 @@ class Rollout:
         turns: assistant turns.
         turn_rewards: reward of each turn, for environments that give any.
         forced: (T,) 1 on the tokens of an interruption, which graders read and the loss leaves out; None without.
+        grading: gives (reward, seconds) where the router grades the response meanwhile; None once `reward` is set.
     """
 
     task: Task
@@ -146,6 +148,7 @@ class Rollout:
     turn_rewards: list[float] | None = None
     reward: Reward | None = None
     forced: np.ndarray | None = None
+    grading: Future | None = None
 
 
 @dataclass(frozen=True)
@@ -157,21 +160,20 @@ class Sample:
     finish_reason: FinishReason
 
 
+Finished = list[tuple[int, np.ndarray]]
+"""Responses that have ended: (i·n + j, ids (T,)) for sample j of prompt i."""
+
+
 class Sampler(Protocol):
     """Anything that samples from the policy: samplers/torch.py, samplers/vllm.py."""
 
     def sample(
-        self,
-        prompts: Sequence[np.ndarray],
-        n: int,
-        *,
-        seed: int,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-    ) -> list[list[Sample]]:
+        self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
+        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+    ) -> list[list[Sample]]:  # fmt: skip
         """`n` samples of each prompt of token ids, in order: P lists of n. Temperature 0 is greedy;
-        the returned log-probs are those of the distribution that was sampled from."""
+        the returned log-probs are those of the distribution that was sampled from. `on_finished` may be
+        told responses that have ended while others go on."""
         ...
 
     def session(self, keep: int) -> Sampler:

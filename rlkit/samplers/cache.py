@@ -1,7 +1,5 @@
 """Keys and values of running sequences: a group's prompt is kept once, and read once per step for the whole group."""
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 
@@ -28,14 +26,12 @@ class Cache:
         self.own = [(k.new_empty(size), k.new_empty(size)) for k in prefix.keys]  # (A, K, T, D) a layer
         self.bias = None  # (P, 1, S) hides what is behind a shorter prompt
         if not bool(prefix.mask.all()):
-            bias = torch.zeros(prefix.mask.shape, device=index.device)
-            self.bias = bias.masked_fill_(~prefix.mask, HIDDEN_SCORE)[:, None]
+            self.bias = torch.where(prefix.mask, 0.0, HIDDEN_SCORE)[:, None]
         self.index, self.lengths = index, prefix.lengths[index]  # (A,) prompts and their lengths
         self._arrange()
 
     def _arrange(self) -> None:
-        kv = self.own[0][0].shape[1]
-        self.count = len(self.prompts[0][0]) // kv  # P
+        self.count = len(self.prompts[0][0]) // self.own[0][0].shape[1]  # P
         slots, self.group, in_order = slots_of(self.index, self.count)
         self.places = None if in_order else slots
 
@@ -69,19 +65,14 @@ class Cache:
     def select(self, keep: Tensor, t: int) -> None:
         """Only the sequences `keep` go on, each with t tokens of its own; prompts that nobody has left are dropped."""
         used, self.index = self.index[keep].unique(return_inverse=True)
-        self.own = [_shrunk(layer, keep, t) for layer in self.own]
         self.lengths = self.lengths[keep]
+        for i, layer in enumerate(self.own):
+            keys, values = (x.new_empty(len(keep), *x.shape[1:]) for x in layer)
+            keys[:, :, :t], values[:, :, :t] = (x[keep, :, :t] for x in layer)
+            self.own[i] = keys, values
         if len(used) < self.count:
             kv = self.own[0][0].shape[1]
             rows = (used[:, None] * kv + torch.arange(kv, device=used.device)).flatten()
             self.prompts = [(k[rows], v[rows]) for k, v in self.prompts]
             self.bias = None if self.bias is None else self.bias[used]
         self._arrange()
-
-
-def _shrunk(layer: Sequence[Tensor], keep: Tensor, t: int) -> tuple[Tensor, Tensor]:
-    """Copies of the kept rows; only the first t places hold anything."""
-    keys, values = (x.new_empty(len(keep), *x.shape[1:]) for x in layer)
-    for new, old in zip((keys, values), layer, strict=True):
-        new[:, :, :t] = old[keep, :, :t]
-    return keys, values

@@ -1,11 +1,14 @@
 """Which sampler a run takes, and what a vLLM engine holds."""
 
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from rlkit.compute import Shape
+from rlkit.config import RunConfig
 
 if TYPE_CHECKING:
-    from rlkit.config import RunConfig
+    from rlkit.models.loading import Policy
+    from rlkit.types import Sampler
 
 VLLM_FROM = 4_000_000_000
 """Parameters from which `auto` takes vLLM. The captured torch decoder made 129,000 tokens/s at 0.5B, 81,000 at 1.5B,
@@ -22,7 +25,7 @@ probabilities and noise."""
 FREE = 0.92  # share of the free memory that a vLLM engine may take
 
 
-def together(config: "RunConfig") -> int:
+def together(config: RunConfig) -> int:
     """Sequences that are decoded at a time, in training or in an evaluation."""
     r, e, steps = config.rollout, config.evaluation, config.async_training.trigger_parameter_sync_step
     return min(max(config.data.train_batch_size * r.n * steps, e.size * e.n), r.max_num_seqs)
@@ -33,7 +36,7 @@ def beside_cache(weights: int, rows: int, vocab: int) -> int:
     return weights + ENGINE + LOGITS * rows * vocab
 
 
-def chosen(config: "RunConfig", shape: Shape, gpu: float | None, installed: bool = True) -> tuple[str, str]:
+def chosen(config: RunConfig, shape: Shape, gpu: float | None, installed: bool = True) -> tuple[str, str]:
     """(torch or vllm, why) for a run.
 
     Args:
@@ -59,3 +62,28 @@ def chosen(config: "RunConfig", shape: Shape, gpu: float | None, installed: bool
     if not installed:
         return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
     return "vllm", why
+
+
+def make_sampler(policy: "Policy", config: RunConfig) -> tuple["Sampler", str]:
+    """The sampler that `rollout.name` asks for, holding the policy's weights, and why it is that one."""
+    import torch
+
+    r, d, on_gpu = config.rollout, config.data, policy.device.type == "cuda"
+    memory = torch.cuda.get_device_properties(policy.device).total_memory if on_gpu else None
+    shape = Shape.of(policy.model)
+    name, why = chosen(config, shape, memory, find_spec("vllm") is not None)
+    if name == "vllm":
+        from rlkit.samplers.vllm import VllmSampler
+
+        moments = 0 if config.actor.optimizer_offload else 8 * (shape.adapter_weights or shape.parameters)
+        sampler = VllmSampler(
+            policy, max_num_seqs=together(config), max_model_len=d.max_prompt_length + d.max_response_length,
+            gpu_memory_utilization=r.gpu_memory_utilization, later=moments,
+        )  # fmt: skip
+    else:
+        from rlkit.models.kernels import kernels_for
+        from rlkit.samplers.torch import TorchSampler
+
+        kernels = kernels_for(config, on_gpu, shape.parameters)
+        sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id, r.max_num_seqs, kernels)
+    return sampler, f"{name}: {why}"

@@ -12,13 +12,10 @@ from torch import Tensor
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import scatter
 
-SHORT = {
-    "cpu": 256,
-    "cuda": 2048,
-}  # prompts up to here share a pass, as do longer ones within a factor of two
+SHORT = {"cpu": 256, "cuda": 2048}  # tokens; longer prompts share a pass within a factor of two
 MOST_CELLS = (
     2**26
-)  # most cells of a pass's longest prompt squared, times its prompts: what masks and scores take
+)  # of a pass: the square of its longest prompt, times its prompts, which masks and scores take
 
 
 def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
@@ -83,21 +80,22 @@ class PrefixCache:
         rows = np.repeat(np.arange(p), new)  # (N,) of the new tokens
         cells = rows * n + places - np.repeat(known, new)  # (N,) of p × n
         arrays = (ids, rows, places, cells, known, lengths, new.cumsum() - 1)
-        ids, rows, places, cells, start, size, last = (self._tensor(x) for x in arrays)
-        keys, values = self._recalled(origins, (p, decoder.kv_heads, w, decoder.head_dim))
+        ids, rows, places, cells, start, size, last = map(self._tensor, arrays)
+        heads, kv, d = decoder.heads, decoder.kv_heads, decoder.head_dim
+        keys, values = self._recalled(origins, (p, kv, w, d))
         at = torch.arange(w, device=decoder.device)
         reach = start[:, None] + at[:n]  # (P, n) the last place that a new token sees
-        seen = (at <= reach[..., None])[:, None]  # (P, 1, n, W)
+        seen = (at <= reach[..., None])[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            q, k, v = qkv.split((decoder.heads, decoder.kv_heads, decoder.kv_heads), 1)
+            q, k, v = qkv.split((heads, kv, kv), 1)
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
-            padded = scatter(q, cells, p * n).view(p, n, *q.shape[1:])
-            return (
-                cached_attention(padded, keys[layer], values[layer], seen)
-                .flatten(0, 1)
-                .index_select(0, cells)
-            )
+            q = scatter(q, cells, p * n).view(p, n, kv, -1, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)
+            out = F.scaled_dot_product_attention(
+                q, keys[layer], values[layer], attn_mask=seen
+            )  # (P, K, g·n, D)
+            out = out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)
+            return out.index_select(0, cells)
 
         hidden = decoder.run(ids, decoder.turns(places), attend)  # (N, d)
         return Prefix(hidden[last], keys, values, at < size[:, None], size)
@@ -107,31 +105,19 @@ class PrefixCache:
 
     def _recalled(self, origins: np.ndarray, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
         """Keys and values of every layer with what is known filled in: at least as many places as are."""
-        decoder = self.decoder
-        caches = [
-            torch.zeros(shape, dtype=decoder.dtype, device=decoder.device) for _ in range(2 * decoder.layers)
-        ]
+        layers, like = self.decoder.layers, self.decoder.head_weight
+        caches = [like.new_zeros(shape, dtype=self.decoder.dtype) for _ in range(2 * layers)]
         for call in np.unique(origins[origins[:, 2] > 0, 0]):
             to = np.flatnonzero((origins[:, 0] == call) & (origins[:, 2] > 0))
             width, prefix = int(origins[to, 2].max()), self.calls[call][1]
             into, rows = self._tensor(to), self._tensor(origins[to, 1])
             for cache, source in zip(caches, [*prefix.keys, *prefix.values], strict=True):
                 cache[into, :, :width] = source[rows, :, :width]
-        return caches[: decoder.layers], caches[decoder.layers :]
-
-
-def cached_attention(q: Tensor, keys: Tensor, values: Tensor, seen: Tensor) -> Tensor:
-    """n queries a sequence: q (P, n, H, D) on the places of a cache (P, K, W, D) that `seen` (P, 1, n, W) allows."""
-    (p, n, h, d), kv = q.shape, keys.shape[1]
-    q = q.view(p, n, kv, h // kv, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)  # (P, K, g·n, D)
-    out = F.scaled_dot_product_attention(q, keys, values, attn_mask=seen.repeat(1, 1, h // kv, 1))
-    return out.view(p, kv, h // kv, n, d).permute(0, 3, 1, 2, 4).reshape(p, n, h, d)
+        return caches[:layers], caches[layers:]
 
 
 def shared(a: bytes, b: bytes) -> int:
     """How many leading ids two prompts share, four bytes each."""
-    if a.startswith(b):
-        return len(b) // 4
     size = min(len(a), len(b)) // 4
     unequal = np.frombuffer(a, ">u4", size) != np.frombuffer(b, ">u4", size)
-    return int(unequal.argmax()) if unequal.any() else size
+    return int(np.append(unequal, True).argmax())

@@ -10,42 +10,74 @@ from rlkit.environments.rollout import rollout as play
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards import Router
+from rlkit.rewards.pool import Graded
 from rlkit.seeds import derive
-from rlkit.types import ENVIRONMENT, Rollout, Sampler, Task
+from rlkit.types import ENVIRONMENT, Finished, Rollout, Sampler, Task
+
+
+class Grader:
+    """Sends answers to the router as they come, so that they are graded while others are sampled.
+
+    Equal answers to a task, of which the samples of a group have many, are graded once, unless by a function of the
+    user's own, which may ask a judge that does not say the same twice.
+    """
+
+    def __init__(self, router: Router, policy: Policy) -> None:
+        self.router, self.policy, self.begun = router, policy, dict[Any, Graded]()
+        self.once = router.config.custom_reward_function is None
+
+    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Graded]:
+        """Begin to grade responses (token ids), one to each task."""
+        answers = list(zip(tasks, self.policy.decode_all(responses), strict=True))
+        keys = [(id(task), text) if self.once else object() for task, text in answers]
+        new = {key: a for key, a in zip(keys, answers, strict=True) if key not in self.begun}
+        rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in new.values()]
+        self.begun |= zip(new, self.router.submit(rows), strict=True)
+        return [self.begun[key] for key in keys]
 
 
 def sample(
     tasks: Sequence[Task],
     sampler: Sampler,
     policy: Policy,
+    router: Router,
     *,
     n: int,
     seed: int,
     limits: Limits,
     prompt_limit: int,
 ) -> list[Rollout]:
-    """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded.
+    """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; other answers are
+    graded by the `router` from when they end, and `grade` waits for it.
 
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
     """
     acted = [t.data_source.startswith(ENVIRONMENT) for t in tasks]
-    episodes, answers = (
+    episodes, asked = (
         [t for t, act in zip(tasks, acted, strict=True) if act is kind] for kind in (True, False)
     )
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
-    prompts = prompt_ids(answers, policy, prompt_limit)
-    options = {"temperature": limits.temperature, "top_p": limits.top_p}
+    prompts, grader, grading = prompt_ids(asked, policy, prompt_limit), Grader(router, policy), {}
+
+    def begin(ended: Finished) -> None:
+        futures = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
+        grading.update(zip([(i, ids.tobytes()) for i, ids in ended], futures, strict=True))
+
     most = limits.max_response_length - limits.reserve
-    groups = sampler.sample(prompts, n, seed=seed, max_tokens=most, **options) if answers else []
+    options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": begin}
+    groups = sampler.sample(prompts, n, seed=seed, max_tokens=most, **options) if asked else []
     answered = [
-        [Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason) for s in group]
-        for task, ids, group in zip(answers, prompts, groups, strict=True)
+        Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason)
+        for task, ids, group in zip(asked, prompts, groups, strict=True)
+        for s in group
     ]
     if limits.reserve:
-        interrupt([r for group in answered for r in group], sampler, limits, seed)
-    in_order = {True: iter([played[i : i + n] for i in range(0, len(played), n)]), False: iter(answered)}
-    return [rollout for act in acted for rollout in next(in_order[act])]
+        interrupt(answered, sampler, limits, seed)
+    for i, rollout in enumerate(answered):  # of the same ids: a sampler may have begun again
+        rollout.grading = grading.get((i, rollout.response_ids.tobytes()))
+    in_order = {True: iter(played), False: iter(answered)}
+    return [next(in_order[act]) for act in acted for _ in range(n)]
 
 
 def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, seed: int) -> None:
@@ -67,7 +99,7 @@ def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, see
 
 def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
     """The prompts' token ids. Raises UserError where one has more than `limit` tokens, and says which."""
-    encoded = policy.encode_all([task.prompt for task in tasks]) if tasks else []
+    encoded = policy.encode_all([task.prompt for task in tasks])
     for task, ids in zip(tasks, encoded, strict=True):
         if len(ids) > limit:
             raise UserError(
@@ -81,19 +113,16 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """Set `reward` on every rollout that has none: the sampled text goes through the router.
 
     Only tokens that the policy sampled and those of an interruption are read, so that text printed by an environment is
-    never graded. Equal
-    answers to a task, of which the samples of a group have many, are graded once, unless by a function of the
-    user's own, which may ask a judge that does not say the same twice.
+    never graded.
     """
-    open_ = [r for r in rollouts if r.reward is None]
-    own = router.config.custom_reward_function is not None
-    read = [r.mask if r.forced is None else r.mask + r.forced for r in open_]
-    texts = policy.decode_all([r.response_ids[m > 0] for r, m in zip(open_, read, strict=True)])
-    keys = [(i if own else id(r.task), text) for i, (r, text) in enumerate(zip(open_, texts, strict=True))]
-    answers = {key: (r.task, key[1]) for key, r in zip(keys, open_, strict=True)}
-    rewards = dict(zip(answers, router.grade(answers.values()), strict=True))
-    for key, rollout in zip(keys, open_, strict=True):
-        rollout.reward = rewards[key]
+    left = [r for r in rollouts if r.reward is None]
+    new = [r for r in left if r.grading is None]
+    read = [r.mask if r.forced is None else r.mask + r.forced for r in new]
+    texts = [r.response_ids[mask > 0] for r, mask in zip(new, read, strict=True)]
+    for rollout, future in zip(new, Grader(router, policy).begin([r.task for r in new], texts), strict=True):
+        rollout.grading = future
+    for rollout in left:
+        rollout.reward, rollout.grading = rollout.grading.result()[0], None
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:

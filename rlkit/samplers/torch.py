@@ -6,7 +6,7 @@ numbers of a sequence depend on the call's seed and its own place only. Token id
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -20,7 +20,7 @@ from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw, require_numbers
 from rlkit.samplers.prefixes import PrefixCache, alike
 from rlkit.samplers.static import StaticDecoding
-from rlkit.types import Sample
+from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
 COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
@@ -68,31 +68,29 @@ class TorchSampler:
 
     @torch.inference_mode()
     def sample(
-        self,
-        prompts: Sequence[np.ndarray],
-        n: int,
-        *,
-        seed: int,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-    ) -> list[list[Sample]]:
-        """`n` samples of each prompt (1-d arrays of token ids), in order.
+        self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
+        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+    ) -> list[list[Sample]]:  # fmt: skip
+        """`n` samples of each prompt (1-d arrays of token ids), in order; see `rlkit.types.Sampler`.
 
         Log-probs are those of the distribution drawn from (after temperature and top-p); for greedy decoding
         (temperature 0) those at temperature 1.
         """
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
-        draws = draws.view(len(prompts), n, max_tokens)  # in [0, 1)
         settings = Settings(temperature, top_p, max_tokens)
-        samples: list[list[Sample]] = [[]] * len(prompts)
+        samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
         try:
             for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
-                uniform = draws[torch.from_numpy(rows)].flatten(0, 1).to(self.decoder.device)  # (rows·n, T)
-                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings)
-                for i, row in enumerate(rows):
-                    samples[row] = drawn[i * n : (i + 1) * n]
-            return samples
+                places = (rows[:, None] * n + np.arange(n)).flatten()
+                uniform = draws[torch.from_numpy(places)].to(self.decoder.device)  # (rows·n, T), in [0, 1)
+
+                def ended(numbers: list[int], ids: list[np.ndarray], places=places) -> None:
+                    if on_finished is not None:
+                        on_finished(list(zip(places[numbers].tolist(), ids, strict=True)))
+
+                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, ended)
+                samples |= zip(places.tolist(), drawn, strict=True)
+            return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
         except torch.cuda.OutOfMemoryError:
             if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
                 raise
@@ -102,7 +100,8 @@ class TorchSampler:
         )
         if self.static is not None:
             self.static.free()
-        return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, temperature=temperature, top_p=top_p)
+        options = {"temperature": temperature, "top_p": top_p, "on_finished": on_finished}
+        return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, **options)
 
     def _parts(self, prompts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
         """Positions of the prompts that are decoded together."""
@@ -110,38 +109,54 @@ class TorchSampler:
             return alike(np.array([len(ids) for ids in prompts]), most, self.decoder.device.type)
         return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
 
-    def _prefill(self, prompts: Sequence[np.ndarray], device: torch.device) -> Prefix:
+    def _decode(
+        self,
+        prompts: Sequence[np.ndarray],
+        n: int,
+        uniform: Tensor,
+        settings: Settings,
+        ended: Callable[..., None],
+    ) -> list[Sample]:
+        prefix = self._prefill(prompts)
+        index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
+        if self.static is not None:
+            drawn = self.static.decode(prefix, index, uniform, settings, ended)
+        else:
+            drawn = self._shrinking(prefix, index, uniform, settings)
+        ids, logprobs, lengths = (x.cpu().numpy() for x in drawn)
+        require_numbers(logprobs)
+        last = np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0]
+        stopped = np.isin(last, self.stop_ids)
+        return [
+            Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
+            for i, size in enumerate(lengths)
+        ]
+
+    def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
+        """The computed prompts, PREFILLED tokens at a time."""
         if self.memory is not None:
             return self.memory.prefill(prompts)
         ids, mask = pad_right(prompts, self.pad_id)
         rows = max(1, PREFILLED // ids.shape[1])
         if self.static is not None and len(ids) <= rows:
             return self.static.prefill(ids, mask)
-        parts = zip(ids.split(rows), mask.split(rows), strict=True)
+        parts, device = zip(ids.split(rows), mask.split(rows), strict=True), self.decoder.device
         return Prefix.joined([self.decoder.prefill(i.to(device), m.to(device)) for i, m in parts])
-
-    def _decode(
-        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings
-    ) -> list[Sample]:
-        prefix = self._prefill(prompts, uniform.device)
-        index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
-        decode = self.static.decode if self.static is not None else self._shrinking
-        return self._collect(*decode(prefix, index, uniform, settings))
 
     def _shrinking(
         self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Tokens, log-probs (B, T) and lengths (B,), from a batch that sequences leave when they stop."""
-        device, total = uniform.device, len(index)
-        cache = Cache(prefix, index, settings.max_tokens)
+        device, total, limit = uniform.device, len(index), settings.max_tokens
+        cache = Cache(prefix, index, limit)
         rows = torch.arange(total, device=device)  # where each running sequence came from
-        tokens = torch.full((total, settings.max_tokens), self.pad_id, dtype=torch.long, device=device)
-        logprobs = torch.zeros(total, settings.max_tokens, device=device)
-        lengths = torch.full((total,), settings.max_tokens, device=device)
+        tokens = torch.full((total, limit), self.pad_id, dtype=torch.long, device=device)
+        logprobs = torch.zeros(total, limit, device=device)
+        lengths = torch.full((total,), limit, device=device)
         running = torch.ones(total, dtype=torch.bool, device=device)  # among `rows`
         stops = torch.tensor(self.stop_ids, device=device)
         hidden = prefix.last[index]  # (B, d)
-        for t in range(settings.max_tokens):
+        for t in range(limit):
             token, logprob = draw(self.decoder.head(hidden), uniform[rows, t], settings)
             live = rows[running]
             tokens[live, t], logprobs[live, t] = token[running], logprob[running]
@@ -149,7 +164,7 @@ class TorchSampler:
             lengths[rows[stopped]] = t + 1
             running = running & ~stopped
             left = int(running.sum())
-            if left == 0 or t + 1 == settings.max_tokens:
+            if left == 0 or t + 1 == limit:
                 break
             if left < COMPACT_BELOW * len(rows):
                 keep = running.nonzero()[:, 0]
@@ -158,13 +173,3 @@ class TorchSampler:
             turns, attend = self.decoder.turns(cache.lengths + t), partial(cache.attend, t=t)
             hidden = self.decoder.run(token, turns, attend)
         return tokens, logprobs, lengths
-
-    def _collect(self, tokens: Tensor, logprobs: Tensor, lengths: Tensor) -> list[Sample]:
-        ids, logps, sizes = tokens.cpu().numpy(), logprobs.float().cpu().numpy(), lengths.cpu().numpy()
-        require_numbers(logps)
-        last = np.take_along_axis(ids, sizes[:, None] - 1, 1)[:, 0]
-        finished = np.isin(last, self.stop_ids)
-        return [
-            Sample(ids[i, :size], logps[i, :size], "stop" if finished[i] else "length")
-            for i, size in enumerate(sizes)
-        ]

@@ -100,7 +100,8 @@ class Feed:
 
 def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON."""
-    state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in vars(rollout).items()}
+    fields = {k: v for k, v in vars(rollout).items() if k != "grading"}  # it is begun again
+    state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in fields.items()}
     for name in ("task", "reward"):
         state[name] = state[name] and json.dumps(asdict(state[name]), default=float)
     return state
@@ -172,7 +173,7 @@ def _sampled(
     """`n` rollouts of each task, counted."""
     c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
     rollouts = sample(
-        tasks, run.sampler, run.policy, n=n, seed=derive(purpose, c.seed, run.step),
+        tasks, run.sampler, run.policy, run.router, n=n, seed=derive(purpose, c.seed, run.step),
         limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
     )  # fmt: skip
     lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
