@@ -1,5 +1,6 @@
 """Grading of rollouts: who is asked, how often, and what every rollout gets."""
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,21 +10,24 @@ import pytest
 from rlkit.config import RunConfig
 from rlkit.environments.rollout import Limits
 from rlkit.models.loading import load_policy
+from rlkit.samplers import static
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
-from rlkit.types import Reward, Rollout, Task
+from rlkit.types import Reward, Rollout, Sample, Task
 
 
 class Recorder:
-    """A router that numbers its answers, and what it was asked."""
+    """A router that numbers its answers, and what it was asked: ground truths and texts."""
 
     def __init__(self, custom: str | None = None) -> None:
         self.config, self.asked = SimpleNamespace(custom_reward_function=custom), []
 
-    def grade(self, answers) -> list[Reward]:
-        before = len(self.asked)
-        self.asked += [(task.id, text) for task, text in answers]
-        return [Reward(float(i), True) for i in range(len(self.asked) - before)]
+    def submit(self, rows) -> list[Future]:
+        futures = [Future() for _ in rows]
+        for future, (_, text, truth, _) in zip(futures, rows, strict=True):
+            future.set_result((Reward(float(len(self.asked)), True), 0.0))
+            self.asked.append((truth, text))
+        return futures
 
 
 POLICY: Any = SimpleNamespace(decode_all=lambda rows: ["".join(chr(i) for i in row) for row in rows])
@@ -40,12 +44,11 @@ def rollout(task: Task, text: str, printed: str = "") -> Rollout:
     ("judge.py:score", [("a", "12"), ("a", "7"), ("a", "12"), ("b", "12"), ("b", "12")]),
 ])  # fmt: skip
 def test_equal_answers_to_a_task_are_graded_once_unless_by_a_users_function(custom, asked):
-    a, b = Task.ask("arithmetic", "a", "12"), Task.ask("arithmetic", "b", "12")
-    tasks = {a.id: "a", b.id: "b"}
+    a, b = Task.ask("arithmetic", "1+1", "a"), Task.ask("arithmetic", "2+2", "b")
     rollouts = [rollout(a, "12"), rollout(a, "7"), rollout(a, "12"), rollout(b, "12"), rollout(b, "12", "x")]
     router: Any = Recorder(custom)
     grade(rollouts, router, POLICY)
-    assert [(tasks[task], text) for task, text in router.asked] == asked
+    assert router.asked == asked
     values = [r.reward.value for r in rollouts if r.reward]
     assert values == ([0.0, 1.0, 2.0, 3.0, 4.0] if custom else [0.0, 1.0, 0.0, 2.0, 2.0])
 
@@ -59,8 +62,12 @@ def test_what_has_a_reward_keeps_it():
     assert graded.reward.value == 0.5 and router.asked == []
 
 
+def ladder():
+    return load_policy(RunConfig.model_validate({"model": {"path": "ladder-10k"}}).model)
+
+
 def test_a_task_that_stands_twice_in_a_batch_is_answered_twice():
-    policy = load_policy(RunConfig.model_validate({"model": {"path": "ladder-10k"}}).model)
+    policy = ladder()
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     one, other = (
         Task.ask("arithmetic", text, "12") for text in ("3 + 9", "4 + 8")
@@ -69,3 +76,45 @@ def test_a_task_that_stands_twice_in_a_batch_is_answered_twice():
     rollouts = sample(tasks, sampler, policy, n=2, seed=0, limits=limits, prompt_limit=64)
     assert [r.task for r in rollouts] == [task for task in tasks for _ in range(2)]
     assert len({id(r) for r in rollouts}) == 6
+
+
+def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
+    monkeypatch.setattr(static, "CHECK_EVERY", 2)
+    monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
+    policy, asked = ladder(), []
+    router: Any = Recorder("own.py:score")
+    sampler = TorchSampler(policy.model, range(0, 262, 9), policy.pad_id, max_num_seqs=12)
+    tasks = [Task.ask("arithmetic", f"{k} + 9", str(k)) for k in range(4)]
+    options: Any = dict(n=6, seed=0, limits=Limits(30), prompt_limit=64, router=router)
+    plain = sample(tasks, sampler, policy, **options)
+    assert not router.asked  # the sampler of the CPU tells of none before the last
+    sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids)
+    run = sampler.decoder.run
+    monkeypatch.setattr(sampler.decoder, "run", lambda *a: (asked.append(len(router.asked)), run(*a))[1])
+    rollouts = sample(tasks, sampler, policy, **options)
+    assert 0 < asked[-1] == len(router.asked) < 24 and len(set(asked)) > 4
+    grade(rollouts, router, policy)
+    texts = policy.decode_all([r.response_ids for r in rollouts])
+    for rollout, text in zip(rollouts, texts, strict=True):
+        assert rollout.reward is not None and rollout.reward.value is not None
+        assert router.asked[int(rollout.reward.value)] == (rollout.task.ground_truth, text)
+    assert len(router.asked) == 24
+    assert [r.response_ids.tolist() for r in rollouts] == [r.response_ids.tolist() for r in plain]
+
+
+def test_a_response_that_is_sampled_anew_is_graded_as_it_is_in_the_end():
+    """A batch that the GPU's memory did not hold is decoded again, in parts."""
+
+    class Sampler:
+        def sample(self, prompts, n, *, on_finished, **_):
+            on_finished([(0, np.array([49])), (1, np.array([50]))])
+            return [[Sample(np.array([i]), np.zeros(1, np.float32), "stop") for i in (49, 51)]]
+
+    policy: Any = SimpleNamespace(**vars(POLICY), encode_all=lambda chats: [[1] for _ in chats])
+    router: Any = Recorder()
+    sampler: Any = Sampler()
+    task = Task.ask("arithmetic", "1+1", "a")
+    rollouts = sample([task], sampler, policy, n=2, seed=0, limits=Limits(3), prompt_limit=9, router=router)
+    grade(rollouts, router, policy)
+    assert [r.reward.value for r in rollouts if r.reward] == [0.0, 2.0]
+    assert router.asked == [("a", "1"), ("a", "2"), ("a", "3")]

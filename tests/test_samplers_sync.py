@@ -57,6 +57,7 @@ class Engine:
     def __init__(self, **_) -> None:
         assert not Engine.started, "CuMem allocator can only be used for one instance per process."
         self.awake, self.busy, Engine.started = {"weights", "kv_cache"}, False, True
+        self.llm_engine, self.asked = self, []
 
     def sleep(self, level: int) -> None:
         if len(self.awake) < 2:
@@ -72,9 +73,23 @@ class Engine:
                 raise RuntimeError("CUDA Error: invalid argument at cumem_allocator.cpp:169")
             self.awake.add(tag)
 
-    def generate(self, *_, **__) -> list:
+    def enqueue(self, requests, parameters, **_) -> list[str]:
         assert self.awake == {"weights", "kv_cache"}
-        return []
+        self.asked, self.n = [str(7 + i) for i in range(len(requests))], parameters["n"]
+        return [f"{name}-a1b2c3d4" for name in self.asked]
+
+    def has_unfinished_requests(self) -> bool:
+        return bool(self.asked)
+
+    def step(self) -> list:
+        """The last request ends; its samples are its name and their number, the last one first."""
+        name = int(self.asked.pop())
+
+        def sample(j: int) -> SimpleNamespace:
+            held = SimpleNamespace(logprobs=[-1.0, -2.0], token_ids=[name, j], start_indices=[0, 1])
+            return SimpleNamespace(index=j, token_ids=[name, j], logprobs=held, finish_reason="stop")
+
+        return [SimpleNamespace(request_id=str(name), outputs=[sample(j) for j in reversed(range(self.n))])]
 
     def apply_model(self, load) -> None:
         assert "weights" in self.awake
@@ -121,6 +136,17 @@ def test_an_engine_that_sleeps_during_the_update_is_woken_part_by_part(sampler):
     sampler.sync(policy)
     sampler.release()  # with the weights there, and no cache
     assert sampler.engine.awake == set()
+
+
+def test_a_group_is_told_when_it_has_ended_and_all_come_in_order(sampler):
+    told, prompts = [], [np.array([1, 2])] * 3
+    groups = sampler.sample(prompts, 2, seed=0, max_tokens=4, on_finished=told.append)
+    assert [[s.ids.tolist() for s in group] for group in groups] == [
+        [[7 + i, 0], [7 + i, 1]] for i in range(3)
+    ]
+    assert [[place for place, _ in ended] for ended in told] == [[4, 5], [2, 3], [0, 1]]
+    flat = [s for group in groups for s in group]
+    assert all(np.array_equal(ids, flat[place].ids) for ended in told for place, ids in ended)
 
 
 def test_a_cache_that_vllm_keeps_under_new_weights_ends_the_run(sampler):

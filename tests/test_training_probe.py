@@ -2,7 +2,6 @@
 
 import json
 import warnings
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -193,7 +192,7 @@ def rows(run) -> list[dict]:
     (1, None, True), (10**9, None, False), (10**9, True, True), (1, False, False),
 ])  # fmt: skip
 def test_update_and_sampler_of_a_large_model_on_a_gpu_are_compiled(monkeypatch, border, use, expected):
-    own = replace(EAGER)
+    own = EAGER._replace()
     monkeypatch.setattr("rlkit.models.shapes.COMPILED_FROM", border)
     monkeypatch.setattr(kernels, "missing_compiler", lambda: None)
     monkeypatch.setattr(kernels, "compiled", lambda: own)

@@ -128,9 +128,9 @@ def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_
         assert r.finish_reason == ("stop" if r.response_ids[-1] in policy.stop_ids else "length")
     asked = []
     with Router(c.reward) as router:
-        graded, router.grade = router.grade, lambda answers: (asked.extend(answers), graded(answers))[1]
+        submit, router.submit = router.submit, lambda rows: (asked.extend(rows), submit(rows))[1]
         grade(rollouts, router, policy)
-    assert sum(PHRASE in text for _, text in asked) >= len({policy.decode(r.response_ids) for r in cut})
+    assert sum(PHRASE in text for _, text, *_ in asked) >= len({policy.decode(r.response_ids) for r in cut})
     batch = collate(rollouts, [i // 4 for i in range(len(rollouts))], policy.pad_id, "cpu")
     assert batch.mask.sum() == sum(r.mask.sum() for r in rollouts) < batch.attention.sum()
 

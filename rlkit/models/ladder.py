@@ -4,7 +4,7 @@ The nominal size is the number of non-embedding parameters (within 11 %), the N 
 Embeddings are tied. Head sizes are 32 or more, as vLLM's attention kernels need. rlkit.models.shapes has the sizes.
 """
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers import PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
@@ -22,7 +22,7 @@ def ladder_config(name: str) -> Qwen2Config:
         raise UserError(
             f"model.path is {name!r}: no such ladder size.{did_you_mean(name, LADDER)} Sizes: {', '.join(LADDER)}."
         )
-    shape, tokenizer = LADDER[name], byte_tokenizer()
+    shape, tokenizer = LADDER[name], cast(Any, byte_tokenizer())
     return Qwen2Config(
         vocab_size=shape.vocab, hidden_size=shape.hidden, intermediate_size=shape.intermediate,
         num_hidden_layers=shape.layers, num_attention_heads=shape.heads, num_key_value_heads=shape.heads,

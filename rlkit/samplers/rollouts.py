@@ -40,15 +40,15 @@ def sample(
     tasks: Sequence[Task],
     sampler: Sampler,
     policy: Policy,
-    router: Router,
     *,
     n: int,
     seed: int,
     limits: Limits,
     prompt_limit: int,
+    router: Router | None = None,
 ) -> list[Rollout]:
-    """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; other answers are
-    graded by the `router` from when they end, and `grade` waits for it.
+    """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
+    to grade other answers when they end, and `grade` waits for it.
 
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
@@ -58,14 +58,16 @@ def sample(
         [t for t, act in zip(tasks, acted, strict=True) if act is kind] for kind in (True, False)
     )
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
-    prompts, grader, grading = prompt_ids(asked, policy, prompt_limit), Grader(router, policy), {}
+    prompts, grading = prompt_ids(asked, policy, prompt_limit), {}
+    grader = router and Grader(router, policy)
 
     def begin(ended: Finished) -> None:
+        assert grader is not None
         futures = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
         grading.update(zip([(i, ids.tobytes()) for i, ids in ended], futures, strict=True))
 
     most = limits.max_response_length - limits.reserve
-    options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": begin}
+    options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}
     groups = sampler.sample(prompts, n, seed=seed, max_tokens=most, **options) if asked else []
     answered = [
         Rollout(task, ids, s.ids, np.ones(len(s.ids), np.int64), s.logprobs, s.finish_reason)
@@ -115,14 +117,15 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     Only tokens that the policy sampled and those of an interruption are read, so that text printed by an environment is
     never graded.
     """
-    left = [r for r in rollouts if r.reward is None]
-    new = [r for r in left if r.grading is None]
+    new = [r for r in rollouts if r.reward is None and r.grading is None]
     read = [r.mask if r.forced is None else r.mask + r.forced for r in new]
     texts = [r.response_ids[mask > 0] for r, mask in zip(new, read, strict=True)]
-    for rollout, future in zip(new, Grader(router, policy).begin([r.task for r in new], texts), strict=True):
+    futures = Grader(router, policy).begin([r.task for r in new], texts)
+    for rollout, future in zip(new, futures, strict=True):
         rollout.grading = future
-    for rollout in left:
-        rollout.reward, rollout.grading = rollout.grading.result()[0], None
+    for rollout in rollouts:
+        if rollout.grading is not None:
+            rollout.reward, rollout.grading = rollout.grading.result()[0], None
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:

@@ -83,11 +83,7 @@ class TorchSampler:
             for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
                 places = (rows[:, None] * n + np.arange(n)).flatten()
                 uniform = draws[torch.from_numpy(places)].to(self.decoder.device)  # (rows·n, T), in [0, 1)
-
-                def ended(numbers: list[int], ids: list[np.ndarray], places=places) -> None:
-                    if on_finished is not None:
-                        on_finished(list(zip(places[numbers].tolist(), ids, strict=True)))
-
+                ended = on_finished and partial(_tell, on_finished, places)
                 drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, ended)
                 samples |= zip(places.tolist(), drawn, strict=True)
             return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
@@ -115,7 +111,7 @@ class TorchSampler:
         n: int,
         uniform: Tensor,
         settings: Settings,
-        ended: Callable[..., None],
+        ended: Callable[..., None] | None,
     ) -> list[Sample]:
         prefix = self._prefill(prompts)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
@@ -123,7 +119,9 @@ class TorchSampler:
             drawn = self.static.decode(prefix, index, uniform, settings, ended)
         else:
             drawn = self._shrinking(prefix, index, uniform, settings)
-        ids, logprobs, lengths = (x.cpu().numpy() for x in drawn)
+        ids, logprobs, lengths = (
+            x.to("cpu", copy=True).numpy() for x in drawn
+        )  # fixed buffers are filled again
         require_numbers(logprobs)
         last = np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0]
         stopped = np.isin(last, self.stop_ids)
@@ -173,3 +171,10 @@ class TorchSampler:
             turns, attend = self.decoder.turns(cache.lengths + t), partial(cache.attend, t=t)
             hidden = self.decoder.run(token, turns, attend)
         return tokens, logprobs, lengths
+
+
+def _tell(
+    on_finished: Callable[[Finished], None], places: np.ndarray, rows: list[int], ids: list[np.ndarray]
+) -> None:
+    """Tell what has ended of the sequences that are decoded together, whose `places` these are."""
+    on_finished(list(zip(places[rows].tolist(), ids, strict=True)))

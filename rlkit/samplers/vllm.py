@@ -8,7 +8,7 @@ merged in float32 into copies, so that the trainer's base weights are never touc
 import os
 import tempfile
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from rlkit.models.device import granted, keep_to_share
 from rlkit.models.loading import Policy, adapted_weights, save_model
 from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache
 from rlkit.samplers.drawing import require_numbers
-from rlkit.types import Sample
+from rlkit.types import Finished, Sample
 
 GIB = 2**30
 
@@ -48,14 +48,9 @@ class VllmSampler:
     """
 
     def __init__(
-        self,
-        policy: Policy,
-        *,
-        max_num_seqs: int,
-        max_model_len: int,
-        gpu_memory_utilization: float = 0.0,
+        self, policy: Policy, *, max_num_seqs: int, max_model_len: int, gpu_memory_utilization: float = 0.0,
         later: int = 0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the engine must share the trainer's process
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ.setdefault("VLLM_LOGGING_LEVEL", "WARNING")
@@ -66,9 +61,8 @@ class VllmSampler:
         on_gpu = self.device.type == "cuda"
         if on_gpu and not gpu_memory_utilization:
             shape, item = Shape.of(policy.base), policy.dtype.itemsize
-            beside, sequence = item * shape.parameters, item * shape.cache_width * max_model_len
-            beside = beside_cache(beside, max_num_seqs, shape.vocab)
-            options = memory_options(beside, sequence, max_num_seqs, later)
+            beside = beside_cache(item * shape.parameters, max_num_seqs, shape.vocab)
+            options = memory_options(beside, item * shape.cache_width * max_model_len, max_num_seqs, later)
         total = torch.cuda.mem_get_info()[1] if on_gpu else 0
         self.sleeps = options["gpu_memory_utilization"] * total > SLEEPS_ABOVE
         with tempfile.TemporaryDirectory() as folder:
@@ -95,26 +89,29 @@ class VllmSampler:
             ) from None
 
     def sample(
-        self,
-        prompts: Sequence[np.ndarray],
-        n: int,
-        *,
-        seed: int,
-        max_tokens: int,
-        temperature: float = 1.0,
-        top_p: float = 1.0,
-    ) -> list[list[Sample]]:
-        """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from."""
+        self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
+        top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
+    ) -> list[list[Sample]]:  # fmt: skip
+        """As `rlkit.types.Sampler.sample`. Log-probs are vLLM's own, of the distribution drawn from; `on_finished` is
+        told a prompt's samples when all of them have ended."""
         self._wake(*MEMORY)
         parameters = self.vllm.SamplingParams(
             n=n, temperature=temperature, top_p=top_p, max_tokens=max_tokens, logprobs=0,
             stop_token_ids=list(self.stop_ids), ignore_eos=True, detokenize=False, flat_logprobs=True,
             output_kind=self.vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
         )  # fmt: skip
-        requests = [{"prompt_token_ids": ids.tolist()} for ids in prompts]
+        groups: dict[int, list[Sample]] = {}
         with seeded(seed, self.device):
-            outputs = self.engine.generate(requests, parameters, use_tqdm=False)
-        return [[self._sample(o) for o in sorted(group.outputs, key=lambda o: o.index)] for group in outputs]
+            requests = [{"prompt_token_ids": ids.tolist()} for ids in prompts]
+            names = self.engine.enqueue(requests, parameters, use_tqdm=False)  # "17-" and random letters
+            while self.engine.llm_engine.has_unfinished_requests():
+                for output in self.engine.llm_engine.step():
+                    place = int(output.request_id) - int(names[0].partition("-")[0])
+                    ordered = sorted(output.outputs, key=lambda o: o.index)
+                    groups[place] = [self._sample(o) for o in ordered]
+                    if on_finished is not None:
+                        on_finished([(place * n + j, s.ids) for j, s in enumerate(groups[place])])
+        return [groups[place] for place in range(len(prompts))]
 
     def _sample(self, output: Any) -> Sample:
         ids = np.fromiter(output.token_ids, np.int64, len(output.token_ids))

@@ -173,7 +173,7 @@ def _sampled(
     """`n` rollouts of each task, counted."""
     c, ledger, shape = run.config, run.ledger, run.learning.actor.shape
     rollouts = sample(
-        tasks, run.sampler, run.policy, run.router, n=n, seed=derive(purpose, c.seed, run.step),
+        tasks, run.sampler, run.policy, router=run.router, n=n, seed=derive(purpose, c.seed, run.step),
         limits=run.limits(temperature), prompt_limit=c.data.max_prompt_length,
     )  # fmt: skip
     lengths = [(len(r.prompt_ids), len(r.response_ids)) for r in rollouts]
