@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -135,7 +134,7 @@ class Rollout:
         turns: assistant turns.
         turn_rewards: reward of each turn, for environments that give any.
         forced: (T,) 1 on the tokens of an interruption, which graders read and the loss leaves out; None without.
-        grading: gives (reward, seconds) where the router grades the response meanwhile; None once `reward` is set.
+        grading: waits for the reward and its seconds, where the response is being graded; None once `reward` is set.
     """
 
     task: Task
@@ -148,7 +147,7 @@ class Rollout:
     turn_rewards: list[float] | None = None
     reward: Reward | None = None
     forced: np.ndarray | None = None
-    grading: Future | None = None
+    grading: Callable[[], tuple[Reward, float]] | None = None
 
 
 @dataclass(frozen=True)

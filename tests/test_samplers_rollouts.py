@@ -1,6 +1,5 @@
 """Grading of rollouts: who is asked, how often, and what every rollout gets."""
 
-from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,12 +21,10 @@ class Recorder:
     def __init__(self, custom: str | None = None) -> None:
         self.config, self.asked = SimpleNamespace(custom_reward_function=custom), []
 
-    def submit(self, rows) -> list[Future]:
-        futures = [Future() for _ in rows]
-        for future, (_, text, truth, _) in zip(futures, rows, strict=True):
-            future.set_result((Reward(float(len(self.asked)), True), 0.0))
-            self.asked.append((truth, text))
-        return futures
+    def submit(self, rows) -> list[tuple[Reward, float]]:
+        before = len(self.asked)
+        self.asked += [(truth, text) for _, text, truth, _ in rows]
+        return [(Reward(float(i), True), 0.0) for i in range(before, len(self.asked))]
 
 
 POLICY: Any = SimpleNamespace(decode_all=lambda rows: ["".join(chr(i) for i in row) for row in rows])

@@ -31,7 +31,7 @@ Outcome = tuple[Reward, float]
 
 
 class Outcomes:
-    """The outcomes of one call in the order of its rows. Iterating waits for each."""
+    """The outcomes of one call in the order of its rows. Reading one waits for it."""
 
     def __init__(self) -> None:
         self.found: list[Outcome | None] = []
@@ -40,12 +40,14 @@ class Outcomes:
     def __len__(self) -> int:
         return len(self.found)
 
+    def __getitem__(self, index: int) -> Outcome:
+        with self.changed:
+            while (outcome := self.found[index]) is None:
+                self.changed.wait()
+        return outcome
+
     def __iter__(self) -> Iterator[Outcome]:
-        for index in range(len(self.found)):
-            with self.changed:
-                while (outcome := self.found[index]) is None:
-                    self.changed.wait()
-            yield outcome
+        return map(self.__getitem__, range(len(self)))
 
 
 class _Job(NamedTuple):

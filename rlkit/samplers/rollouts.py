@@ -1,6 +1,7 @@
 """Rollouts: tasks through a sampler (and an environment), and their grading. Training and evaluation share it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,11 @@ from rlkit.environments.rollout import rollout as play
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy
 from rlkit.rewards import Router
-from rlkit.rewards.pool import Graded
 from rlkit.seeds import derive
-from rlkit.types import ENVIRONMENT, Finished, Rollout, Sampler, Task
+from rlkit.types import ENVIRONMENT, Finished, Reward, Rollout, Sampler, Task
+
+Grading = Callable[[], tuple[Reward, float]]
+"""Waits for the reward of an answer, and the seconds that it took."""
 
 
 class Grader:
@@ -23,16 +26,17 @@ class Grader:
     """
 
     def __init__(self, router: Router, policy: Policy) -> None:
-        self.router, self.policy, self.begun = router, policy, dict[Any, Graded]()
+        self.router, self.policy, self.begun = router, policy, dict[Any, Grading]()
         self.once = router.config.custom_reward_function is None
 
-    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Graded]:
+    def begin(self, tasks: Sequence[Task], responses: Sequence[np.ndarray]) -> list[Grading]:
         """Begin to grade responses (token ids), one to each task."""
         answers = list(zip(tasks, self.policy.decode_all(responses), strict=True))
         keys = [(id(task), text) if self.once else object() for task, text in answers]
         new = {key: a for key, a in zip(keys, answers, strict=True) if key not in self.begun}
         rows = [(task.data_source, text, task.ground_truth, task.extra_info) for task, text in new.values()]
-        self.begun |= zip(new, self.router.submit(rows), strict=True)
+        outcomes = self.router.submit(rows)
+        self.begun |= {key: partial(outcomes.__getitem__, i) for i, key in enumerate(new)}
         return [self.begun[key] for key in keys]
 
 
@@ -125,7 +129,7 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
         rollout.grading = future
     for rollout in rollouts:
         if rollout.grading is not None:
-            rollout.reward, rollout.grading = rollout.grading.result()[0], None
+            rollout.reward, rollout.grading = rollout.grading()[0], None
 
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
