@@ -1,0 +1,146 @@
+"""TextArena (arXiv 2504.11442) both ways: its games for one player here, and rlkit environments under its interface.
+
+Needs `pip install textarena`.
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal, Self
+
+import numpy as np
+from pydantic import PrivateAttr
+
+from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem, Split, environments
+from rlkit.errors import UserError, did_you_mean
+from rlkit.types import Message
+
+
+@environments.register("textarena")
+class FromTextArena(BaseEnvironment):
+    """A game of TextArena for one player. A whole answer of the model is its move, and the game's own text its prompt.
+
+    A problem is a seed. The reward of a game comes with its last step.
+    """
+
+    kind: Literal["textarena"] = "textarena"
+    id: str = "GuessTheNumber-v0"
+    """TextArena's id of the game."""
+    success_reward: float = 1.0
+    """Reward from which a game is won; what is less is partial credit."""
+
+    _game: Any = PrivateAttr(None)
+    _random: Any = PrivateAttr(None)  # the state of Python's generator, which games draw from
+
+    def model_post_init(self, context: Any) -> None:
+        self.begin({"seed": 0})
+
+    @property
+    def actions(self) -> dict[str, str]:  # type: ignore[override]
+        return {"play": "its value is the move as the game asks for it, and may be a whole answer"}
+
+    def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
+        return "play", {"value": text}
+
+    def format_action(self, action: str, params: Params | None = None) -> str:
+        return str((params or {}).get("value", ""))
+
+    def messages(self, observation: str) -> tuple[Message, ...]:
+        return ({"role": "user", "content": observation},)
+
+    def sample_params(self, action: str, rng: np.random.Generator) -> Params:
+        return {"value": f"[{rng.integers(1, 21)}]"}
+
+    def own_copy(self) -> Self:
+        return type(self).model_validate(self.model_dump())
+
+    def begin(self, problem: Problem) -> str:
+        self._random = random.getstate()
+        with self._own_random():
+            make = self._maker()
+            try:
+                self._game = make()
+                self._game.reset(num_players=1, seed=int(problem["seed"]))
+            except (
+                Exception
+            ) as error:  # a game for more players, word lists to be downloaded, a newer Python …
+                reason = str(error).strip().partition("\n")[0]
+                raise UserError(
+                    f"environment.id is {self.id!r}, which does not begin here: {reason}"
+                ) from None
+        return self._heard()
+
+    def _maker(self) -> Callable[[], Any]:
+        try:
+            import textarena
+            from textarena.envs.registration import ENV_REGISTRY as known
+        except ImportError as error:
+            reason = f"The environment textarena needs TextArena ({error}): pip install textarena."
+            raise UserError(reason) from None
+        raw = f"{self.id}-raw"  # without the history, which the chat holds
+        if raw not in known:
+            names = [name.removesuffix("-raw") for name in known if name.endswith("-raw")]
+            raise UserError(
+                f"environment.id is {self.id!r}, no game of TextArena.{did_you_mean(self.id, names)}"
+            )
+        return partial(textarena.make, raw)
+
+    @contextmanager
+    def _own_random(self) -> Iterator[None]:
+        """Python's generator as this game left it, so that games side by side do not draw from one another's."""
+        outside = random.getstate()
+        random.setstate(self._random)
+        try:
+            yield
+        finally:
+            self._random = random.getstate()
+            random.setstate(outside)
+
+    def act(self, action: str, params: Params) -> ActionResult:
+        with self._own_random():
+            done, _ = self._game.step(action=str(params.get("value", "")))
+        if not done:
+            return ActionResult(self._heard(), 0.0, False)
+        rewards, facts = self._game.close()
+        reward = float((rewards or {}).get(0, 0.0))
+        info = {"success": reward >= self.success_reward, "reason": str(facts[0].get("reason", ""))}
+        return ActionResult(info["reason"] or "The game is over.", reward, True, info)
+
+    def _heard(self) -> str:
+        """What the game has said since the player's last move."""
+        player, messages = self._game.get_observation()
+        return "\n".join(text for speaker, text, *_ in messages if speaker != player).strip()
+
+
+class TextArenaEnv:
+    """An rlkit environment with the methods of `textarena.Env`, for its wrappers and agents: one player, whose actions
+    are texts; the seed chooses the problem."""
+
+    def __init__(self, environment: BaseEnvironment, split: Split = "train") -> None:
+        self.environment, self.split = environment.own_copy(), split
+        self._next, self._return, self._info = "", 0.0, dict[str, Any]()
+
+    def reset(self, num_players: int = 1, seed: int | None = None) -> None:
+        """Begin an episode. Raises UserError for more than one player."""
+        if num_players != 1:
+            raise UserError(f"num_players is {num_players}: an environment of rlkit has one player.")
+        chosen = random.randrange(2**31) if seed is None else seed
+        (problem,) = self.environment.problems(self.split, 1, chosen)
+        messages = self.environment.messages(self.environment.reset(problem))
+        self._next, self._return, self._info = "\n\n".join(m["content"] for m in messages), 0.0, {}
+
+    def get_observation(self) -> tuple[int, str]:
+        """The player, 0, and what it reads."""
+        return 0, self._next
+
+    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
+        """Whether the episode is over, and facts of the step."""
+        result = self.environment.step(*self.environment.parse_action(action))
+        self._next, self._info = result.observation, result.info
+        self._return += result.reward
+        return result.done, dict(result.info)
+
+    def close(self) -> tuple[dict[int, float], dict[int, dict[str, Any]]]:
+        """The player's sum of rewards, and the facts of the last step."""
+        return {0: self._return}, {0: dict(self._info)}
