@@ -14,7 +14,6 @@ from rlkit.domains.grading import Grading
 from rlkit.errors import Ungradable
 from rlkit.rewards import Router
 from rlkit.sandbox import programs
-from rlkit.sandbox.levels import choose
 
 ADD = "a, b = map(int, input().split())\nprint(a + b)"
 PAIRS = {"inputs": ["1 2\n", "10 -3\n"], "outputs": ["3\n", "7\n"]}
@@ -277,53 +276,6 @@ def test_values_are_compared_by_content_and_type(got, expected, same):
 def test_programs_are_run_against_their_tests(router, program, truth, right):
     reward = grade(router, program, truth)
     assert reward.error is None and reward.correct is right
-
-
-CHEATS = {
-    "equal to everything": "class E(int):\n    __eq__ = lambda s, o: True\n    __ne__ = lambda s, o: False\n    __hash__ = int.__hash__\ndef add(a, b): return E(0)",
-    "a proxy equal to everything": "class E:\n    __eq__ = lambda s, o: True\ndef add(a, b): return E()",
-    "exit before the tests": "import os\ndef add(a, b): return 0\nos._exit(0)",
-    "sys.exit before the tests": "import sys\ndef add(a, b): return 0\nsys.exit(0)",
-    "exit inside the call": "import os\ndef add(a, b): os._exit(0)",
-    "SystemExit inside the call": "def add(a, b): raise SystemExit(0)",
-    "exit from a thread": "import threading, os\ndef add(a, b): return 0\nthreading.Thread(target=os._exit, args=(0,)).start()",
-    "patched builtins": "import builtins\nbuiltins.abs = lambda x: 0\nbuiltins.all = builtins.any = lambda *x: True\ndef add(a, b): return 9",
-    "shadowed builtins": "abs = lambda x: 0\nsorted = lambda x: [-2]\ndef add(a, b): return 9",
-    "reads the tests by gc": (
-        "import gc\ndef add(a, b):\n    for o in gc.get_objects():\n"
-        "        if isinstance(o, str) and 'assert' + ' add' in o: return 3 if a == 1 else -2"
-    ),
-    "reads the tests on the stack": (
-        "import sys\ndef add(a, b):\n    f = sys._getframe()\n    while f:\n"
-        "        if 'assert' + ' add' in str(f.f_locals): return 3 if a == 1 else -2\n        f = f.f_back"
-    ),
-    "reads files": (
-        "import glob\ndef add(a, b):\n    for n in glob.glob('/tmp/**', recursive=True) + glob.glob('/proc/*/cmdline'):\n"
-        "        try:\n            if 'assert' + ' add' in open(n, errors='replace').read(): return 3 if a == 1 else -2\n"
-        "        except OSError: pass"
-    ),
-    "writes a verdict": (
-        'import os\nfor n in range(3, 64):\n    try: os.write(n, b\'{"passed": 2, "total": 2, "error": null}\\n\')\n'
-        "    except OSError: pass\ndef add(a, b): return 0"
-    ),
-    "prints a verdict": 'print(\'ALL TESTS PASSED\')\nprint(\'{"passed": 2, "total": 2, "error": null}\')\ndef add(a, b): return 0',
-    "changes the class of the result": "class L(list):\n    def __eq__(self, o): return True\ndef add(a, b): return L([1])",
-    "recurses": "def add(a, b): return add(a, b)",
-    "raises assertion": "def add(a, b): raise AssertionError",
-}
-
-
-@pytest.mark.parametrize("name", CHEATS)
-@pytest.mark.parametrize(
-    "truth",
-    [ASSERTS, CALLS, {"functional": "assert abs(add(1, 2) - 3) < 1e-9\nassert sorted([add(5, -7)]) == [-2]"}],
-    ids=["asserts", "calls", "builtins"],
-)
-def test_a_cheat_fails(router, name, truth):
-    if name == "reads files" and choose() == "rlimits":
-        pytest.skip("without bubblewrap programs read what all users of the machine may read, tests among it")
-    reward = grade(router, CHEATS[name], truth)
-    assert reward.correct is False and reward.error is None
 
 
 @pytest.mark.parametrize(

@@ -126,16 +126,28 @@ def test_no_answers_give_no_rewards(router):
     assert router.grade([]) == []
 
 
-def test_an_answer_that_hangs_is_false_and_costs_the_others_nothing(custom):
-    start = time.monotonic()
-    rewards = custom.grade_rows(rows("right", "hang", "right", "wrong", "hang", "right"))
-    assert [r.correct for r in rewards] == [True, False, True, False, False, True]
-    assert rewards[1].parts["killed"] == "deadline" and rewards[1].error is None
-    assert time.monotonic() - start < 20  # two hangs of 0.5 s + 0.7 s grace, and two new workers
+MEDDLING = [
+    (["right", "hang", "right", "wrong", "hang", "right"], [True, False, True, False, False, True]),
+    (["slow", "right"], [False, True]),
+    (["right", "die", "right", "right"], [True, None, True, True]),
+    (["right"] * 60 + ["die"] + ["wrong"] * 30 + ["hang"] + ["right"] * 36,
+     [True] * 60 + [None] + [False] * 31 + [True] * 36),
+    (["right", "truncate", "right", "right"], [True, False, True, True]),
+    (["right"] * 60 + ["fork"] + ["wrong"] * 60, [True] * 60 + [False] * 61),
+]  # fmt: skip
 
 
-def test_a_sleeping_answer_is_killed_too(custom):
-    assert custom.grade_rows(rows("slow", "right"))[1].correct is True
+@pytest.mark.parametrize(
+    ("texts", "correct"), MEDDLING, ids=["hang", "sleep", "die", "mixed", "truncate", "fork"]
+)
+def test_an_answer_that_hangs_dies_or_meddles_loses_itself_and_no_other(custom, texts, correct):
+    custom.grade_rows(rows(*["right"] * 400))  # from here on answers are known to be quick
+    rewards = custom.grade_rows(rows(*texts))
+    assert [r.correct for r in rewards] == correct
+    for text, reward in zip(texts, rewards, strict=True):
+        assert (reward.parts.get("killed") == "deadline") == (text in ("hang", "slow"))
+        assert ("died" in (reward.error or "") and reward.value is None) == (text == "die")
+    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
 def test_the_late_answer_is_settled_even_if_it_ends_before_its_worker_is_killed(custom, monkeypatch):
@@ -145,25 +157,6 @@ def test_the_late_answer_is_settled_even_if_it_ends_before_its_worker_is_killed(
     rewards = custom.grade_rows(rows("right", "late", "nap", "right"))
     assert [r.correct for r in rewards] == [True, False, False, True]
     assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
-
-
-def test_a_worker_that_dies_makes_an_error_of_the_one_answer_that_it_was_grading(custom):
-    rewards = custom.grade_rows(rows("right", "die", "right", "right"))
-    assert [r.correct for r in rewards] == [True, None, True, True]
-    assert "died" in rewards[1].error and rewards[1].value is None
-
-
-def test_outcomes_of_quick_answers_are_sent_together_and_a_death_loses_one_answer(custom):
-    custom.grade_rows(rows(*["right"] * 400))  # from here on an answer is known to be quick
-    texts = ["right"] * 60 + ["die"] + ["wrong"] * 30 + ["hang"] + ["right"] * 36
-    rewards = custom.grade_rows(rows(*texts))
-    assert [r.correct for r in rewards] == [True] * 60 + [None] + [False] * 31 + [True] * 36
-    assert "died" in rewards[60].error and rewards[91].parts["killed"] == "deadline"
-
-
-def test_the_router_survives_a_worker_that_cuts_its_descriptors_short(custom):
-    rewards = custom.grade_rows(rows("right", "truncate", "right", "right"))
-    assert [r.correct for r in rewards] == [True, False, True, True]
 
 
 def test_parts_without_a_json_form_become_text(custom):
@@ -230,13 +223,6 @@ def test_an_iterator_that_fails_leaves_no_answers_behind(custom):
     with pytest.raises(ZeroDivisionError):
         custom.grade_rows(made())
     assert [r.correct for r in custom.grade_rows(rows("right", "wrong"))] == [True, False]
-
-
-def test_a_scorer_that_forks_speaks_once(custom):
-    custom.grade_rows(rows(*["right"] * 400))
-    rewards = custom.grade_rows(rows(*["right"] * 60, "fork", *["wrong"] * 60))
-    assert [r.correct for r in rewards] == [True] * 60 + [False] * 61
-    assert all(r.correct for r in custom.grade_rows(rows(*["right"] * 400)))
 
 
 def test_a_killed_worker_is_replaced(custom):
@@ -324,11 +310,14 @@ with Router() as router:
 """
 
 
-def test_a_script_without_a_main_guard_is_run_once(tmp_path):
-    path = tmp_path / "script.py"
-    path.write_text(SCRIPT)
+def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(tmp_path):
+    (path := tmp_path / "script.py").write_text(SCRIPT)
+    (long := tmp_path / ("x" * 100)).mkdir()
+    environment = {**os.environ, "TMPDIR": str(long)}
     for command in ([str(path)], ["-c", SCRIPT]):
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            [sys.executable, *command], capture_output=True, text=True, timeout=120, env=environment
+        )
         assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
@@ -338,14 +327,6 @@ def test_a_notebook_grades(tmp_path):
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
     text = "".join(o.get("text", "") for o in notebook.cells[0].outputs if o.get("name") == "stdout")
     assert text.split() == ["begun", "True"]
-
-
-def test_the_name_of_the_folder_of_temporary_files_may_be_long(tmp_path):
-    long = tmp_path / ("x" * 100)
-    long.mkdir()
-    environment = {**os.environ, "TMPDIR": str(long)}
-    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment)
-    assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
 def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):

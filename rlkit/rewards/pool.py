@@ -242,7 +242,7 @@ def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
     """The answers that JSON has a form for, and it; the others become errors."""
     try:
         return batch, encode([job.row for job in batch])
-    except (TypeError, ValueError, RecursionError) as error:
+    except Exception as error:  # of any kind: the values are the caller's
         if len(batch) == 1:
             _fail(batch, f"The row cannot be sent to a worker: {error}.")
             return [], b""
