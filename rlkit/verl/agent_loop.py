@@ -22,7 +22,7 @@ from rlkit.environments.base import environments
 from rlkit.environments.episode import Episode
 from rlkit.models.prompts import MarkedChat, encode_chats
 from rlkit.samplers.rollouts import ENVIRONMENT
-from rlkit.verl.answers import Place, record
+from rlkit.verl.answers import record
 from rlkit.verl.reward import PLACE, score_of
 
 
@@ -68,7 +68,7 @@ class RlkitAgentLoop(AgentLoopBase):
             record(self.answers, place, row["data_source"], sequence.text(), reward)
         return sequence.output(place, score_of(reward), rewards)
 
-    def _place(self, sequence: "_Sequence", row: Mapping[str, Any], finish: str) -> Place:
+    def _place(self, sequence: "_Sequence", row: Mapping[str, Any], finish: str) -> dict[str, Any]:
         return {
             "step": int(row["global_steps"]),
             "split": str(row["extra_info"]["split"]),
@@ -99,9 +99,10 @@ class _Sequence:
 
     async def start(self) -> None:
         """Tokenize the prompt."""
-        variables = self.loop.apply_chat_template_kwargs
         if MarkedChat(self.loop.words, self.messages).names:  # which verl would encode as control tokens
-            self.ids = encode_chats(self.loop.words, [self.messages], **variables)[0]
+            self.ids = encode_chats(self.loop.words, [self.messages], **self.loop.apply_chat_template_kwargs)[
+                0
+            ]
         else:
             self.ids = await self.loop.ct_build_initial_tokens(self.messages)
 
@@ -147,11 +148,14 @@ class _Sequence:
         return self.loop.words.decode(self.ids[len(self.ids) - len(self.mask) :], skip_special_tokens=True)
 
     def output(
-        self, place: Place, scores: dict[str, float] | None = None, turn_rewards: list[float] | None = None
+        self,
+        place: dict[str, Any],
+        scores: dict[str, float] | None = None,
+        turn_rewards: list[float] | None = None,
     ) -> AgentLoopOutput:
         """What verl trains on. `scores` are given for an episode; an answer is graded by compute_score."""
         cut = len(self.ids) - len(self.mask)
-        extra = {**self.fields, PLACE: dict(place), "turn_scores": turn_rewards or [], "tool_rewards": []}
+        extra = {**self.fields, PLACE: place, "turn_scores": turn_rewards or [], "tool_rewards": []}
         if scores is not None:
             extra["reward_extra_info"] = scores
         return AgentLoopOutput(

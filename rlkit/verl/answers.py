@@ -11,31 +11,21 @@ import socket
 from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal
 
 from rlkit.types import Reward
 
 Split = Literal["train", "test"]
 
 
-class Place(TypedDict):
-    """Which answer it is: the step (of test answers, the steps done before), its prompt's `uid`, the number
-    of the sample, and what the rollout knows of it."""
-
-    step: int
-    split: str
-    uid: str
-    sample: int
-    task_id: str
-    prompt_tokens: int
-    tokens: int  # sampled ones
-    response_tokens: int  # with observations
-    finish_reason: str
-    turns: int
-
-
 def record(folder: str | Path, place: Mapping[str, Any], data_source: str, text: str, reward: Reward) -> None:
-    """Append one answer. Safe from any thread and process: a line is one write to the process's own file."""
+    """Append one answer. Safe from any thread and process: a line is one write to the process's own file.
+
+    Args:
+        place: which answer it is, and what the rollout knows of it: step (of test answers, the steps done before),
+            split, uid of its prompt, sample, task_id, prompt_tokens, tokens (sampled), response_tokens (with
+            observations), finish_reason, turns.
+    """
     row = {
         **place, "data_source": data_source, "value": reward.value, "correct": reward.correct, "error": reward.error,
         "parts": dict(reward.parts), "response": text,
