@@ -76,14 +76,8 @@ def test_a_failure_of_vllm_after_which_verl_waits_is_not_waited_for(tmp_path, mo
 @pytest.mark.parametrize(
     "output, sentence",
     [
-        (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
-            "a worker ran out of GPU memory",
-        ),
-        (
-            "ValueError: No available memory for the cache blocks. Try",
-            r"raise rollout\.gpu_memory_utilization",
-        ),
+        ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate", "a worker ran out of GPU memory"),
+        ("ValueError: No available memory for the cache blocks.", r"raise rollout\.gpu_memory_utilization"),
         ("ValueError: Total available GPUs 1 is less than total desired GPUs 4", "fewer free GPUs"),
         ("ModuleNotFoundError: No module named 'transfer_queue'", r"pip install 'rlkit\[gpu\]'"),
         ("ConnectionError: ray could not connect to GCS", "Ray could not be started"),
@@ -153,16 +147,13 @@ SLOW = (
 )
 
 
-def test_a_ray_that_was_too_slow_is_started_again(tmp_path):
+def test_a_ray_that_was_too_slow_is_started_again_twice(tmp_path):
     done, log = start(SLOW.format(tmp_path / "seen", 2), tmp_path)
     assert done and log.read_text() == "started 3\n"
     assert (tmp_path / "log-1.txt").read_text().startswith("started 1\n")
-
-
-def test_a_ray_that_is_always_too_slow_is_one_sentence(tmp_path):
     with pytest.raises(RunStopped, match="15 s that Ray gives them, 3 times"):
-        start(SLOW.format(tmp_path / "seen", 9), tmp_path)
-    assert (tmp_path / "seen").read_text() == "xxx"
+        start(SLOW.format(tmp_path / "again", 9), tmp_path)
+    assert (tmp_path / "again").read_text() == "xxx"
 
 
 def test_two_runs_of_a_machine_take_turns(tmp_path, monkeypatch):
@@ -220,9 +211,6 @@ def test_a_phase_that_the_log_lacks_is_missing_and_not_zero(tmp_path, clock):
     assert start.seconds == {"loading weights": 30} and start.phase == "starting the rollout engine"
     clock[0] += 4
     assert start.look(answered=True) == ["first answers"] and start.total == 34
-
-
-def test_every_phase_but_the_last_has_its_line():
     assert list(PHASES) == [*LINES, "first answers"]
 
 

@@ -102,7 +102,7 @@ def test_metrics_evaluations_and_ledger_are_those_of_a_local_run(run, tmp_path):
     assert wide.loc[1, "train/accuracy"] == 3 / 8 and wide.loc[1, "group/zero_variance"] == 3 / 4
     assert (
         wide.loc[1, "critic/score/mean"] == 3 / 8
-    )  # of all answers, as locally; verl's own counts what it trained on
+    )  # of all answers, as locally; verl's counts what it trained on
     assert wide.loc[2, "actor/pg_loss"] == 0.1 and wide.loc[2, "timing_s/step"] == 2.5
     assert not any(name.startswith("val-") for name in wide)
     sequences = [(10, 4)] * 8
@@ -210,9 +210,7 @@ def test_suites_are_told_apart_by_their_tasks(tmp_path):
         verl.evaluate(0, held_out(c), {0, 1, 2})
         verl.log(0, **{"val-core/arithmetic/reward/mean@2": 0.3})
         reader.poll()
-        assert store.folder.joinpath("evals.parquet").exists() is False, (
-            "the answers of the suite are waited for"
-        )
+        assert not (store.folder / "evals.parquet").exists()  # the answers of the suite are waited for
         verl.evaluate(0, exam, {0, 1, 2, 3, 4})
         reader.poll()
         assert reader.step == 0
