@@ -157,9 +157,39 @@ def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
     assert [f.check for f in report.findings] == [check] and report.exit_status == 1
 
 
-def test_the_format_s_own_example_is_no_leak(tmp_path):
-    text = story(1).replace("Please output", "Give a letter, e.g. \\boxed{A}, for example \\boxed{A}; output")
-    assert not lint_rows(tmp_path, [says(1, text) | truth("A")]).findings
+ASK = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
+UNSOLVED = Task.ask(
+    "codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen"
+)
+GOOD = {
+    "the format's own example": [
+        says(1, story(1).replace("Please", "E.g. \\boxed{A}, for example \\boxed{A}; please")) | truth("A")
+    ],
+    "one template with other words": [says(k, ASK + word) for k, word in enumerate(WORDS)],
+    "one template with other numbers": [
+        *(says(k, story(k, numbers=(7 * k, k))) for k in range(2000, 2040)),
+        *(says(100, story(1)), says(101, story(1, numbers=(5, 6)))),
+    ],
+    "truths that a model spells otherwise": [
+        *(row(1) | truth("$5$"), row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"), row(3) | truth(r"\frac{1}{2}")),
+        *(row(4) | truth("6*7=42.\n#### 42"), row(5) | truth(r"\\frac{5}{4}"), row(6) | truth(r"\boxed{5}")),
+    ],
+    "a row without a reference answer": [UNSOLVED.to_row(), sources.parse("lookup").task(1).to_row()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_good_rows_are_not_accused(tmp_path, name):
+    report = lint_rows(tmp_path, GOOD[name], score=True)
+    assert report.findings == [] and report.ungraded == (name == "a row without a reference answer")
+
+
+def test_equal_prompts_that_are_too_short_for_n_grams_are_found(tmp_path):
+    ask = "What is 12 times 13?"
+    (tmp_path / "test.jsonl").write_text(json.dumps(says(1, ask)))
+    (tmp_path / "train.jsonl").write_text(json.dumps(says(2, ask + " \n") | {"data_source": "math__other"}))
+    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
+    assert [(f.check, f.row) for f in report.findings] == [("held_out", 0)]
 
 
 def test_generated_rows_of_every_domain_are_clean(tmp_path):
@@ -181,14 +211,6 @@ def test_generated_rows_of_every_domain_are_clean(tmp_path):
     ]
     assert report.findings == alike and len(alike) <= 2, "but puzzles of two houses, of which there are few"
     assert len(report.sources) == 1200
-
-
-def test_the_same_template_with_other_content_and_other_numbers_are_no_near_duplicates(tmp_path):
-    ask = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
-    content = [says(k, ask + word) for k, word in enumerate(WORDS)]
-    content += [says(k, story(k, numbers=(7 * k, k))) for k in range(2000, 2040)]
-    content += [says(100, story(1)), says(101, story(1, numbers=(5, 6)))]
-    assert lint_rows(tmp_path, content).findings == []
 
 
 def test_near_duplicates_are_those_of_comparing_all_pairs(tmp_path):
@@ -219,15 +241,6 @@ def test_tables_list_what_was_found(tmp_path):
     assert f"row {first.row}: {first.detail}" in " ".join(map(str, table.columns[2].cells))
 
 
-def test_short_equal_prompts_are_found(tmp_path):
-    """Too short to be compared by n-grams."""
-    ask = "What is 12 times 13?"
-    (tmp_path / "test.jsonl").write_text(json.dumps(says(1, ask)))
-    (tmp_path / "train.jsonl").write_text(json.dumps(says(2, ask + " \n") | {"data_source": "math__other"}))
-    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
-    assert [(f.check, f.row) for f in report.findings] == [("held_out", 0)]
-
-
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     source = sources.parse({"kind": "environment", "environment": {"kind": "mathematics"}})
     same = [source.task(k) for k in range(6)]
@@ -235,18 +248,6 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(t.to_row()) for t in same))
     checks = {f.check for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
     assert not checks & {"duplicate", "conflict", "held_out"}
-
-
-def test_truths_that_a_model_spells_otherwise_and_the_grader_accepts_are_no_finding(tmp_path):
-    good = [
-        row(1) | truth("$5$"),
-        row(2) | truth(r"\begin{pmatrix}1\\2\end{pmatrix}"),
-        row(3) | truth(r"\frac{1}{2}"),
-        row(4) | truth("She has 6*7=42 nails.\n#### 42"),
-        row(5) | truth(r"\\frac{5}{4}"),
-        row(6) | truth(r"\boxed{5}"),
-    ]
-    assert lint_rows(tmp_path, good, score=True).findings == []
 
 
 @pytest.mark.parametrize("name, text", [("a.jsonl", ""), ("b.jsonl", "\n\n"), ("c.json", "[]")])
@@ -302,10 +303,3 @@ def test_lint_without_what_it_needs_is_refused(tmp_path):
         lint([], max_prompt_length=5)
     with pytest.raises(UserError, match="There is no file"):
         lint([tmp_path / "absent.parquet"], progress=False)
-
-
-def test_rows_without_a_reference_answer_are_counted_not_accused(tmp_path):
-    tests = json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]})
-    task = Task.ask("codegen__taco", story(1), tests, ability="codegen")
-    report = lint_rows(tmp_path, [task.to_row(), sources.parse("lookup").task(1).to_row()], score=True)
-    assert report.findings == [] and report.ungraded == 1

@@ -111,23 +111,19 @@ def asked(tasks) -> set[str]:
     return {" ".join(t.prompt[0]["content"].split()) for t in tasks}
 
 
-def test_a_held_out_question_is_not_trained_on_under_another_spelling_or_data_source(tmp_path):
-    spelled_three_ways(tmp_path / "rows.jsonl")
-    c = config({"kind": "file", "path": str(tmp_path / "rows.jsonl")}, size=60, steps=40)
-    tests = held_out(c)
-    trained = [t for batch in TaskStream(c, tests) for t in batch]
-    assert len(asked(tests)) == 60 and len(asked(trained)) == 240
-    assert not asked(tests) & asked(trained)
-
-
-def test_a_question_of_the_supervised_part_is_not_in_the_rl_part_under_another_spelling(tmp_path):
+def test_a_question_is_held_out_or_set_aside_under_every_spelling_and_data_source(tmp_path):
     spelled_three_ways(tmp_path / "rows.jsonl")
     file = {"kind": "file", "path": str(tmp_path / "rows.jsonl")}
-    c = config(file, size=20, steps=20, train_max_samples=200, sft_ratio=0.4)
-    tests = held_out(c)
-    rl = asked(t for batch in TaskStream(c, tests) for t in batch)
-    sft = asked(TaskStream(c, tests, side="sft").first(80))
-    assert (len(rl), len(sft)) == (120, 80) and not rl & sft and not (rl | sft) & asked(tests)
+    for size, more, counts in (
+        (60, {"steps": 40}, (240, 0)),
+        (20, {"steps": 20, "train_max_samples": 200, "sft_ratio": 0.4}, (120, 80)),
+    ):
+        c = config(file, size=size, **more)
+        tests = held_out(c)
+        rl = asked(t for batch in TaskStream(c, tests) for t in batch)
+        sft = asked(TaskStream(c, tests, side="sft").first(80)) if counts[1] else set()
+        assert len(asked(tests)) == size and (len(rl), len(sft)) == counts
+        assert not rl & sft and not (rl | sft) & asked(tests)
 
 
 def test_every_generator_asks_another_question_for_every_task():
