@@ -175,6 +175,8 @@ def test_what_is_not_there_is_one_sentence(tmp_path, folder, monkeypatch):
     (tmp_path / "b.jsonl").write_text("{}")
     with pytest.raises(UserError, match=r"holds no files named \*gsm8k\*: give the file as path"):
         named("gsm8k", path=str(tmp_path)).check()
+    with pytest.raises(UserError, match=r"b.jsonl, row 0: neither verl's columns nor those of arc_agi_1"):
+        named("arc_agi_1", path=str(tmp_path / "b.jsonl")).check()
     stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
     (tmp_path / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
     with pytest.raises(UserError, match=r"row 0: prompt is a message list turned into a string"):

