@@ -254,11 +254,11 @@ def same_antiderivative(a: str, b: str, constant: str) -> bool:
         if symbols(left) != symbols(right) or len(symbols(left)) < 2:
             return False
         with mpmath.workdps(_DIGITS):
-            zero, one = (list(islice(_samples((left, right), {constant: Fraction(c)}), 5)) for c in (0, 1))
-            rows = [(x, y, x1 - x, y1 - y) for (x, y), (x1, y1) in zip(zero, one, strict=True)]
-            apart = [_float(x - y) for x, y, _, _ in rows]
-            added = all(close(step, 1) for row in rows for step in row[2:])
-            return added and len(rows) > 2 and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(d)) for d in apart)
+            at = [list(islice(_samples((left, right), {constant: Fraction(c)}), 5)) for c in (0, 1)]
+            steps = [one - zero for row in zip(*at, strict=True) for zero, one in zip(*row, strict=True)]
+            apart = [_float(x - y) for x, y in at[0]]
+            added = all(close(step, 1) for step in steps)
+            return added and len(apart) > 2 and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(d)) for d in apart)
     except (Unreadable, *_UNDEFINED):
         return False
 
@@ -266,9 +266,8 @@ def same_antiderivative(a: str, b: str, constant: str) -> bool:
 # Sets of real numbers: intervals, inequalities, absolute values, points left out, words.
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
-_HOLDS: dict[str, Callable[[int], bool]] = {
-    "<": lambda sign: sign < 0, ">": lambda sign: sign > 0, "\\ne": lambda sign: sign != 0,
-    "\\le": lambda sign: sign <= 0, "\\ge": lambda sign: sign >= 0, "=": lambda sign: sign == 0,
+_HOLDS = {
+    "<": operator.lt, ">": operator.gt, "\\le": operator.le, "\\ge": operator.ge, "=": operator.eq, "\\ne": operator.ne,
 }  # fmt: skip
 _VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
@@ -404,10 +403,10 @@ def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
     return _combined([_inequality(*pair) for pair in pairs], all)
 
 
-def _inequality(left: str, operator: str, right: str) -> RealSet | None:
+def _inequality(left: str, sign: str, right: str) -> RealSet | None:
     """One condition on one variable, linear but for an absolute value on either side."""
     try:
-        holds, nodes = _HOLDS[operator], (parse(left), parse(right))
+        holds, nodes = _HOLDS[sign], (parse(left), parse(right))
         (name,) = symbols(*nodes)
         sides = [[n[2], ("neg", n[2])] if n[:2] == ("fn", "abs") else [n] for n in nodes]
         ends = tuple(x for a, b in product(*sides) for x in _roots(("add", a, ("neg", b)), name))
@@ -416,7 +415,7 @@ def _inequality(left: str, operator: str, right: str) -> RealSet | None:
 
     def contains(x: Any) -> bool:
         a, b = (_float(value(node, {name: x})) for node in nodes)
-        return holds(0 if close(a, b) else 1 if a > b else -1)
+        return holds(0 if close(a, b) else a - b, 0)
 
     return RealSet(contains, ends, name)
 
