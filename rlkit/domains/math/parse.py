@@ -232,10 +232,6 @@ class _Parser:
         plain = kind in ("num", "periodic", "letter") or value.lstrip("\\") in _STARTS
         return plain or (value == "|" and not self.bars)
 
-    def starts_function(self) -> bool:
-        name = self.peek().lstrip("\\")
-        return _ALIASES.get(name, name) in _FUNCTIONS
-
     def exponent(self) -> Node:
         """What follows ^: a group, a signed power (2^-1; 2^3^2 is right-associative) or one token."""
         if sign := self.accept("+", "-"):
@@ -334,7 +330,10 @@ class _Parser:
             self.expect(_CLOSING[opening])
             return found
         node = self.expression(_POWER)
-        while self.starts_factor() and not self.starts_function() and self.peek() not in ("(", "[", "{"):
+        while self.starts_factor():
+            following = self.peek().lstrip("\\")
+            if following in ("(", "[", "{") or _ALIASES.get(following, following) in _FUNCTIONS:
+                break
             node = _joined("mul", node, self.expression(_POWER))
         while self.peek() == "/" and self.tokens[self.position + 1][0] == "num":
             self.next()

@@ -10,11 +10,10 @@ import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce
 from itertools import islice, pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import mpmath
 
@@ -288,8 +287,7 @@ _MEMBER = "\\omicron"  # the variable of a set that names none
 _LONGEST, _MOST = 2000, 60  # characters of a set; parts of it
 
 
-@dataclass(frozen=True)
-class RealSet:
+class RealSet(NamedTuple):
     """Which real numbers belong to it, and the numbers between which that does not change."""
 
     contains: Callable[[Any], bool]
@@ -338,7 +336,7 @@ def _read(text: str) -> RealSet | None:
     text = _BOTH_SIGNS.sub(r"\1 \2 \\and \1 -(\2)", text.strip(" ."))
     if match := _BUILDER.fullmatch(text):
         found = _read(match["condition"]) if match["name"] in match["condition"] else None
-        return replace(found, name="") if found else None
+        return found._replace(name="") if found else None
     for separators, combine in (({"\\or", "\\cup"}, any), ({"\\cap"}, all)):
         parts, signs = split(text, separators)
         if signs:
@@ -379,13 +377,13 @@ def _single(text: str) -> RealSet | None:
     operands, operators = split(text, RELATIONS)
     if operators == ["\\in"]:
         found, name = _read(operands[1]), operands[0].removeprefix("\\")
-        return replace(found, name=name, bare=False) if found and _VARIABLE.fullmatch(name) else None
+        return found._replace(name=name, bare=False) if found and _VARIABLE.fullmatch(name) else None
     if operators:
         return None if "=" in operators else _chain(operands, operators)
     if text.startswith("\\{") and text.endswith("\\}"):
         points = [part for part in split(text[2:-2], {",", ";", "\\and"})[0] if part]
         found = _combined([_inequality(_MEMBER, "=", point) for point in points], any)
-        return replace(found, name="", bare=True) if found else None
+        return found._replace(name="", bare=True) if found else None
     bounds = split(text[1:-1], {",", ";"})[0]
     if not re.fullmatch(r"[\[(\]].+[\])\[]", text) or len(bounds) != 2:
         return None
@@ -395,7 +393,7 @@ def _single(text: str) -> RealSet | None:
     )
     if found is None or not any(map(found.contains, _probes(found.ends))):
         return None  # (3, 2) is a point
-    return replace(found, name="", bare=text[0] != "]" and text[-1] != "[")
+    return found._replace(name="", bare=text[0] != "]" and text[-1] != "[")
 
 
 def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
