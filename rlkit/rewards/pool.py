@@ -23,6 +23,7 @@ from rlkit.rewards.worker import ForkServer, Worker, encode, environment
 from rlkit.types import Reward, Task
 
 _LARGEST_BATCH = 64  # answers sent to a worker at once
+_WORTH = 0.005  # seconds of grading for which a message to a worker pays
 
 Row = tuple[str, Any, Any, Mapping[str, Any] | None]
 """data_source, response, ground_truth, extra_info"""
@@ -94,6 +95,7 @@ class Router:
         self._lock = threading.Lock()  # of all below
         self._jobs: deque[_Job] = deque()
         self._busy = 0  # threads that are grading
+        self._answers, self._seconds = 1.0, 0.05  # of late, and that they took
         self._workers: set[Worker] = set()
         self._idle: list[Worker] = []
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
@@ -136,8 +138,9 @@ class Router:
                     if self._closed:
                         raise RuntimeError("This Router is closed.")
                     self._jobs.extend(jobs)
-                    while self._busy < min(self._size, len(self._jobs)):
-                        self._busy += 1
+                    more = min(self._size - self._busy, -(-len(self._jobs) // self._batch_size()))
+                    self._busy += more
+                    for _ in range(more):
                         self._threads.submit(self._grade_batches)
         except BaseException:  # of the iterator
             with self._lock:
@@ -145,13 +148,17 @@ class Router:
             raise
         return call
 
+    def _batch_size(self) -> int:
+        """Batches shrink towards the end, so that all threads end at about the same time, unless answers are quick."""
+        share, quick = len(self._jobs) // (2 * self._size), int(_WORTH * self._answers / self._seconds)
+        return min(max(1, share, quick), _LARGEST_BATCH)
+
     def _grade_batches(self) -> None:
-        """The work of one thread, as long as there are answers. Batches shrink towards the end, so that all threads
-        end at about the same time."""
+        """The work of one thread, as long as there are answers."""
         while True:
             with self._lock:
-                share = max(1, len(self._jobs) // (2 * self._size))
-                batch = [self._jobs.popleft() for _ in range(min(share, _LARGEST_BATCH, len(self._jobs)))]
+                size = min(self._batch_size(), len(self._jobs))
+                batch = [self._jobs.popleft() for _ in range(size)]
                 if not batch:
                     self._busy -= 1
                     return
@@ -171,6 +178,8 @@ class Router:
                 while batch:
                     outcomes = worker.outcomes()
                     deaths = 0 if outcomes else deaths
+                    self._answers = 0.9 * self._answers + len(outcomes)
+                    self._seconds = 0.9 * self._seconds + sum(seconds for _, seconds in outcomes)
                     _settle(batch[: len(outcomes)], outcomes)
                     del batch[: len(outcomes)]
                 with self._lock:
