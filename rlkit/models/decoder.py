@@ -220,5 +220,10 @@ class Decoder:
             q, k, v = qkv.split((self.heads, self.kv_heads, self.kv_heads), 1)
             qkv = torch.cat((norm(block.q_norm, q, q.dtype), norm(block.k_norm, k, k.dtype), v), 1)
         qkv = rotary(qkv, turns, self.heads + self.kv_heads)
-        x = block.output.added(x, attend(i, qkv).flatten(1))
-        return block.down.added(x, swiglu(block.gate_up(norm(block.post_norm, x, self.dtype))))
+        inner = attend(i, qkv).flatten(1)
+        if self.kernels.added is None:
+            x = block.output.added(x, inner)
+            inner = norm(block.post_norm, x, self.dtype)
+        else:
+            x, inner = self.kernels.added(block.post_norm, x, block.output(inner), self.dtype)
+        return block.down.added(x, swiglu(block.gate_up(inner)))

@@ -41,6 +41,8 @@ class Kernels(NamedTuple):
     others: Callable[[Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor, Tensor, Tensor]]
     """(logits, targets, dtype): log-probs and entropies likewise, the probabilities (N, V) in `dtype` given that it is
     another token than the target, and the probability (N,) of that."""
+    added: Callable[[Norm, Tensor, Tensor, torch.dtype], tuple[Tensor, Tensor]] | None = None
+    """(norm, x, y (N, d), dtype): x + y and its RMSNorm, where one kernel computes both."""
 
 
 class RMSNorm(torch.autograd.Function):
@@ -156,6 +158,10 @@ def _norm(weight: Tensor, epsilon: float, x: Tensor, to: torch.dtype) -> Tensor:
     return (x * inverse * weight.to(x.dtype)).to(to)
 
 
+def _added(weight: Tensor, epsilon: float, x: Tensor, y: Tensor, to: torch.dtype) -> tuple[Tensor, Tensor]:
+    return x + y, _norm(weight, epsilon, x + y, to)
+
+
 def _rotary(qkv: Tensor, cos: Tensor, sin: Tensor, heads: int) -> Tensor:
     """Every channel by itself: with pairs stacked and heads joined a compiled kernel takes ten times as long."""
     x, odd = qkv.to(cos.dtype), torch.arange(qkv.shape[-1], device=qkv.device) % 2
@@ -178,7 +184,7 @@ def compiled() -> Kernels:
         raise UserError(f"actor.use_torch_compile is true, which needs {missing}, or use false.")
     # Policies, critics and their passes with and without gradients each have a variant, and torch stops at eight.
     torch._dynamo.config.recompile_limit = max(64, torch._dynamo.config.recompile_limit)
-    norm = _compiled(_norm, rows=(2,))
+    norm, added = _compiled(_norm, rows=(2,)), _compiled(_added, rows=(2, 3))
     turn = _compiled(_rotary, rows=(0, 1, 2))  # torch.compile knows no complex numbers
     return Kernels(
         norm=lambda weights, x, to: norm(*weights, x, to),
@@ -186,6 +192,7 @@ def compiled() -> Kernels:
         swiglu=_compiled(_swiglu, rows=(0,)),
         softmax=_compiled(softmax, rows=(0, 1)),
         others=_compiled(others, rows=(0, 1)),
+        added=lambda weights, x, y, to: added(*weights, x, y, to),
     )
 
 
