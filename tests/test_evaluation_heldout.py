@@ -6,10 +6,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from rlkit.config import RunConfig
+from rlkit.data import held_out
+from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.evaluation.heldout import summarise
 from rlkit.measures import summary
+from rlkit.models import loading
+from rlkit.models.loading import Policy, load_policy
 from rlkit.training.evaluate import evaluate
+from rlkit.types import Task
 
 
 def row(task, correct, source="a", error=None):
@@ -70,15 +76,12 @@ def test_a_run_and_the_table_of_its_study_give_one_interval_in_any_order_of_samp
 def test_impossible_requests_are_refused():
     with pytest.raises(UserError, match="no tasks"):
         evaluate("ladder-30k", [])
-    from rlkit.types import Task
 
     with pytest.raises(UserError, match="pass@8 needs"):
         evaluate("ladder-30k", [Task.ask("math__arithmetic", "1+1=", "2")], n=4, pass_at=(8,))
 
 
 def test_a_random_ladder_model_is_evaluated_end_to_end():
-    from rlkit.domains import sources
-
     source = sources.parse({"kind": "arithmetic", "digits": 1})
     tasks = [source.task(i) for i in range(5)]
     result = evaluate("ladder-30k", tasks, n=2, max_tokens=4)
@@ -88,10 +91,6 @@ def test_a_random_ladder_model_is_evaluated_end_to_end():
 
 
 def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):
-    from rlkit.config import RunConfig
-    from rlkit.domains import sources
-    from rlkit.models.loading import Policy, load_policy
-
     policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
     policy.tokenizer.chat_template = (
         "{{ messages[0].content }}{% if brief is defined %} In a word.{% endif %}"
@@ -116,8 +115,6 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
     import torch
 
     import rlkit
-    from rlkit.config import RunConfig
-    from rlkit.models import loading
 
     c = RunConfig.model_validate({
         "model": {"path": "ladder-10k", "dtype": "bfloat16", "warm_start": {"kind": "none"}},
@@ -139,6 +136,4 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
 
 
 def tasks(c):
-    from rlkit.data import held_out
-
     return held_out(c)[:2]

@@ -8,13 +8,20 @@ import pytest
 import tiny
 import torch
 
-from rlkit.config import RunConfig
+from rlkit.compute import Ledger
+from rlkit.config import Optimizer, RunConfig
 from rlkit.errors import UserError
+from rlkit.models.decoder import Decoder
 from rlkit.params import override, validate
+from rlkit.samplers.torch import TorchSampler
 from rlkit.training import algorithms
-from rlkit.training.batches import mini_batches
+from rlkit.training.batches import collate, mini_batches
+from rlkit.training.checks import problems
+from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
+from rlkit.training.optimizer import Stepper, learning_rate, schedule
 from rlkit.training.update import Learning
+from rlkit.types import Reward, Rollout, Task
 
 SPLITTABLE = ["vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl", "dro"]
 MODES = ["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-sum-norm", "seq-mean-token-mean"]
@@ -31,8 +38,6 @@ def config(**dotted) -> RunConfig:
 
 
 def learning(c: RunConfig, model=None, reference=None, critic=None) -> Learning:
-    from rlkit.compute import Ledger
-
     return Learning(c, model or tiny.model(), reference, critic, Ledger())
 
 
@@ -73,8 +78,6 @@ def test_the_gradient_does_not_depend_on_the_micro_batch(loss, mode):
 
 
 def test_kl_and_entropy_terms_do_not_depend_on_the_micro_batch_either():
-    from rlkit.models.decoder import Decoder
-
     reference = Decoder(tiny.model(seed=7).double(), frozen=True)
     shared = dict(actor__use_kl_loss=True, actor__kl_loss_coef=0.5, actor__entropy_coeff=0.1)
     one = gradient(config(**shared), tiny.batch(LENGTHS), reference)
@@ -101,8 +104,6 @@ def test_the_loss_of_a_mini_batch_is_verls_own_on_the_whole(mode):
     u = learning(c, model)
     metrics = learn(u, batch, step=1)
     model = tiny.model()
-    from rlkit.models.decoder import Decoder
-    from rlkit.training.forward import Rows, token_logprobs
 
     logprobs, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(8)))
     verl_config = algorithms.actor_config(c.actor, 2)  # pyright: ignore[reportArgumentType]  # frozen models hash
@@ -338,8 +339,6 @@ def test_the_mean_of_k1_and_k3_is_the_kl(kind):
 
 
 def test_a_step_with_the_kl_loss_and_no_reward_lowers_the_kl():
-    from rlkit.models.decoder import Decoder
-
     c = config(
         actor__use_kl_loss=True, actor__kl_loss_coef=1.0, actor__kl_loss_type="k3+", actor__optim__lr=1e-3
     )
@@ -371,8 +370,6 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
     rewards = torch.tensor([reward_of(*r) for r in responses])
     exact = torch.autograd.grad((logp.exp() * rewards).sum(), list(model.parameters()), allow_unused=True)
 
-    from rlkit.training.forward import text_batch
-
     batch = text_batch([prompt], [responses[0]], 0)
     batch.prompt_index = torch.zeros(25, dtype=torch.long)
     batch.response_ids = torch.from_numpy(responses)
@@ -399,9 +396,6 @@ def test_the_expected_reinforce_gradient_equals_the_gradient_of_the_expected_rew
 @pytest.mark.parametrize("temperature", [0.6, 1.0, 1.3])
 def test_the_ratio_is_one_on_policy(temperature):
     """Temperature missing on one side, a shifted window or a re-encoded text would all show here."""
-    from rlkit.samplers.torch import TorchSampler
-    from rlkit.training.batches import collate
-    from rlkit.types import Reward, Rollout, Task
 
     model, prompts = tiny.model(), tiny.prompts(4)
     groups = TorchSampler(model, stop_ids=(3,)).sample(
@@ -481,9 +475,6 @@ def test_ppo_epochs_and_mini_batches_take_their_steps_and_cover_every_group():
 
 
 def test_learning_rates_follow_warm_up_schedule_and_size():
-    from rlkit.config import Optimizer
-    from rlkit.training.optimizer import Stepper, learning_rate, schedule
-
     rule = Optimizer(lr=1e-3, lr_reference_params=1e5, lr_exponent=-0.5)
     assert learning_rate(rule, 4e5) == pytest.approx(5e-4)
     cosine = Optimizer(lr=1e-3, lr_warmup_steps=2, lr_scheduler_type="cosine", min_lr_ratio=0.1)
@@ -500,9 +491,6 @@ def test_learning_rates_follow_warm_up_schedule_and_size():
 def test_schedules_are_those_of_transformers(kind, warmup):
     from transformers import get_scheduler
 
-    from rlkit.config import Optimizer
-    from rlkit.training.optimizer import schedule
-
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
     name = "constant_with_warmup" if kind == "constant" else "cosine"
     theirs = get_scheduler(name, optimizer, warmup, 7)
@@ -514,9 +502,6 @@ def test_schedules_are_those_of_transformers(kind, warmup):
 
 
 def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow():
-    from rlkit.config import Optimizer
-    from rlkit.training.optimizer import Stepper
-
     def trained(dtype: str, scales: list[float]) -> tuple[torch.Tensor, list[float], Stepper]:
         """The weight, and the loss's scale after each step; an infinite factor overflows."""
         torch.manual_seed(0)
@@ -545,8 +530,6 @@ def test_float16_steps_by_scaled_gradients_and_none_steps_by_those_that_overflow
     ({"actor/grad_norm": math.inf, "actor/loss_scale": 0.5}, "overflow in float16 even at actor/loss_scale = 0.5"),
 ])  # fmt: skip
 def test_gradients_that_train_nothing_are_told(metrics, words):
-    from rlkit.training.checks import problems
-
     told = [sentence for _, sentence in problems(metrics, config())]
     assert [words in sentence for sentence in told] == [True] if words else told == []
 

@@ -6,12 +6,10 @@ import pytest
 import tiny
 import torch
 
-from rlkit.backends import train
 from rlkit.compute import Ledger
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.params import override, validate
-from rlkit.studies.verify import differences
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows
 from rlkit.training.loop import learn
@@ -108,10 +106,9 @@ def test_neither_gradient_touches_the_other_adapter_or_the_base():
     assert changed and all("lora_" in n for n in changed)
 
 
-@pytest.mark.parametrize("checkpointing", [False, True])
-def test_checkpointing_does_not_change_the_critics_gradient(checkpointing):
+def test_checkpointing_does_not_change_the_critics_gradient():
     gradients = []
-    for on in (False, checkpointing):
+    for on in (False, True):
         critic = moved(Critic(tiny.adapted(), config(model__enable_gradient_checkpointing=on), Ledger()))
         values(critic).square().sum().backward()
         gradients.append([p.grad for p in critic.trained().values()])
@@ -124,29 +121,9 @@ def test_an_adapter_needs_a_frozen_base():
         config(critic__model__lora_rank=8, model__lora_rank=0)
 
 
-def test_a_stopped_run_goes_on_with_the_same_bits(tmp_path):
-    from rlkit.training.loop import rl_step
-    from rlkit.training.run import TrainingRun
-
-    c = config(
-        model__warm_start__kind="none", data__train_batch_size=8, trainer__total_training_steps=4, evaluation__size=10,
-        evaluation__n=1, trainer__save_freq=2, trainer__test_freq=0, critic__ppo_epochs=2,
-        actor__ppo_mini_batch_size=4,
-    )  # fmt: skip
-    whole = train(c, root=tmp_path / "whole", progress=False)
-    with TrainingRun.open(c, tmp_path / "cut", progress=False) as run:
-        run.evaluate()
-        for _ in range(3):  # one step more than the checkpoint holds
-            rl_step(run)
-            run.end_step()
-            if run.step == 2:
-                run.save()
-    cut = train(c, root=tmp_path / "cut", progress=False)
-    assert differences(whole.folder, cut.folder) == []
-    saved = torch.load(whole.folder / "checkpoints/step_000004/state.pt", weights_only=True)["critic"][
-        "weights"
-    ]
-    assert saved and all("lora_" in n or "head" in n for n in saved)  # not the base
+def test_a_checkpoint_holds_what_trains_and_not_the_base():
+    saved = Critic(tiny.adapted(), config(), Ledger()).trained_state()["weights"]
+    assert saved and all("lora_" in n or "head" in n for n in saved)
 
 
 def test_the_critic_takes_a_step_for_every_mini_batch():

@@ -7,10 +7,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rlkit.backends import train
-from rlkit.config import RunConfig
+from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
+from rlkit.models.loading import load_policy
 from rlkit.params import validate
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
+from rlkit.training.warm_start import warm_start
 
 ACTING = [{"kind": "environment", "environment": {"kind": "mathematics", "instructions": "brief"}}]
 
@@ -67,10 +69,6 @@ def test_the_merged_folder_is_the_policy(rank, adapted, tmp_path):
 @pytest.mark.filterwarnings("ignore:step")
 def test_the_adapter_on_its_base_is_the_policy_and_changes_it(adapted, tmp_path):
     from peft import PeftModel
-
-    from rlkit.config import load
-    from rlkit.models.loading import load_policy
-    from rlkit.training.warm_start import warm_start
 
     folder, config = export(adapted, tmp_path / "model"), load(adapted / "config.yaml")
     started = warm_start(config)

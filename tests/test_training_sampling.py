@@ -1,9 +1,11 @@
 """What is sampled for a step: solved problems, responses of several steps at once, answers that are interrupted."""
 
 import json
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from tiny import config, metrics_of
 
 import rlkit
@@ -12,10 +14,12 @@ from rlkit.environments.rollout import Limits
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
+from rlkit.samplers.cache import Cache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import warm_start
 from rlkit.training.batches import collate
+from rlkit.training.loop import rl_step
 from rlkit.training.run import TrainingRun
 from rlkit.training.sampling import Feed
 from rlkit.types import Reward, Rollout
@@ -30,6 +34,11 @@ LAG = {
 @pytest.fixture(autouse=True)
 def shared_warm_starts(tmp_path_factory, monkeypatch):
     monkeypatch.setattr(warm_start, "CACHE", tmp_path_factory.getbasetemp() / "warm")
+
+
+@pytest.fixture(scope="module")
+def policy():
+    return load_policy(config().model)
 
 
 def answered(task, right: bool) -> Rollout:
@@ -90,10 +99,28 @@ def test_responses_ahead_are_those_of_one_call(tmp_path):
     first = []
     for extra in ({}, LAG):
         with TrainingRun.open(config(**extra), tmp_path / str(len(first)), progress=False) as run:
-            from rlkit.training.loop import rl_step
-
             first.append([r.response_ids.tolist() for r in rl_step(run)])
     assert first[0] == first[1]
+
+
+def test_sequences_that_memory_does_not_hold_together_are_decoded_in_parts(policy, monkeypatch):
+    def few_rows(prefix, index, tokens):
+        if len(index) > 8:
+            raise torch.cuda.OutOfMemoryError("out of memory")
+        return Cache(prefix, index, tokens)
+
+    prompts = [np.arange(3, 9 + k) for k in range(5)]
+    draw = partial(TorchSampler.sample, prompts=prompts, n=4, seed=3, max_tokens=8)
+    whole = draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
+    monkeypatch.setattr("rlkit.samplers.torch.Cache", few_rows)
+    small = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    with pytest.warns(UserWarning, match="does not hold all sequences: decoding 10 together"):
+        parts = draw(small)
+    ids = [[sample.ids.tolist() for group in drawn for sample in group] for drawn in (whole, parts)]
+    assert ids[0] == ids[1]
+    monkeypatch.setattr("rlkit.samplers.torch.Cache", lambda *_: few_rows(0, range(9), 0))
+    with pytest.raises(torch.cuda.OutOfMemoryError), pytest.warns(UserWarning):
+        draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
 
 
 PHRASE = "So: "
@@ -103,12 +130,7 @@ CUT = {
 }
 
 
-@pytest.fixture(scope="module")
-def policy():
-    return load_policy(config().model)
-
-
-def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_out(policy):
+def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_out(policy, monkeypatch):
     c = config(**CUT)
     phrase = tuple(policy.tokenizer.encode(PHRASE, add_special_tokens=False))
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
@@ -126,11 +148,16 @@ def test_an_answer_that_does_not_end_is_told_to_and_the_loss_leaves_those_words_
         assert not r.logprobs[r.forced > 0].any() and r.logprobs[r.mask > 0].all()
         assert len(r.response_ids) > 4 + len(phrase)
         assert r.finish_reason == ("stop" if r.response_ids[-1] in policy.stop_ids else "length")
-    asked = []
+    asked, whole = list[str](), Router.submit
+
+    def watched(self, rows):
+        asked.extend(text for _, text, *_ in rows)
+        return whole(self, rows)
+
+    monkeypatch.setattr(Router, "submit", watched)
     with Router(c.reward) as router:
-        submit, router.submit = router.submit, lambda rows: (asked.extend(rows), submit(rows))[1]
         grade(rollouts, router, policy)
-    assert sum(PHRASE in text for _, text, *_ in asked) >= len({policy.decode(r.response_ids) for r in cut})
+    assert sum(PHRASE in text for text in asked) >= len({policy.decode(r.response_ids) for r in cut})
     batch = collate(rollouts, [i // 4 for i in range(len(rollouts))], policy.pad_id, "cpu")
     assert batch.mask.sum() == sum(r.mask.sum() for r in rollouts) < batch.attention.sum()
 

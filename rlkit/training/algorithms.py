@@ -115,8 +115,8 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
     if "situations" in named:
         inputs["situations"] = situations(batch.response_ids, mask, batch.attention, batch.group)
     given = {k: v for k, v in inputs.items() if v is not None and (takes_all or k in named)}
-    found = estimator(**{k: v.cpu() if isinstance(v, Tensor) else v for k, v in given.items()})
-    result, returns = (each.to(mask.device) * mask for each in found)
+    on_cpu: dict[str, Any] = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in given.items()}
+    result, returns = (each.to(mask.device) * mask for each in estimator(**on_cpu))
     if a.norm_adv_by_std_in_batch:
         each = (result * mask).sum(-1) / mask.sum(-1).clamp(min=1)  # (B,), alike on all tokens of a sequence
         result = result / (each[mask.any(-1)].std() + 1e-6)

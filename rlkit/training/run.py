@@ -150,7 +150,7 @@ class TrainingRun:
                 "it, another study or seed for a new run, or delete the folder."
             )
         trained = [p for p in self.policy.model.parameters() if p.requires_grad]
-        trained += self.learning.critic.trained().values() if self.learning.critic else []
+        trained = [*trained, *(self.learning.critic.trained().values() if self.learning.critic else ())]
         size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
         require_space(self.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
         if found is not None:

@@ -108,14 +108,15 @@ def packed(rollout: Rollout) -> dict[str, Any]:
     """A rollout as tensors and JSON."""
     fields = {k: v for k, v in vars(rollout).items() if k != "grading"}  # it is begun again
     state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in fields.items()}
-    for name in ("task", "reward"):
-        state[name] = state[name] and json.dumps(asdict(state[name]), default=float)
-    return state
+    reward = rollout.reward and json.dumps(asdict(rollout.reward), default=float)
+    return {**state, "task": json.dumps(asdict(rollout.task), default=float), "reward": reward}
 
 
 def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
-    fields = {k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    fields: dict[str, Any] = {
+        k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()
+    }
     task, reward = (json.loads(fields[name] or "null") for name in ("task", "reward"))
     fields |= {
         "task": Task(**{**task, "prompt": tuple(task["prompt"])}),
