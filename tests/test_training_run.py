@@ -342,7 +342,10 @@ def test_a_run_stops_by_itself_when_graders_fail(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:step")
-def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "extra", [{"algorithm__adv_estimator": "gae"}, {"async_training__trigger_parameter_sync_step": 5}]
+)
+def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_path, monkeypatch, extra):
     """The judge fails in the fourth step; once it is back, the run goes on to the bits of one without trouble."""
     graded, asked = sampling.grade, []
 
@@ -352,8 +355,7 @@ def test_a_run_that_stops_itself_leaves_a_checkpoint_of_its_last_whole_step(tmp_
         for rollout in rollouts if len(asked) == 4 else []:
             rollout.reward = Reward.failed("the judge is down")
 
-    extra = {"algorithm__adv_estimator": "gae", "trainer__save_freq": 0}
-    c = config(trainer__test_freq=0, **extra)
+    c = config(trainer__test_freq=0, trainer__save_freq=0, **extra)
     with monkeypatch.context() as patch, pytest.raises(RunStopped, match="the judge is down"):
         patch.setattr(sampling, "grade", judge_down)
         rlkit.train(c, root=tmp_path / "cut", progress=False)

@@ -17,7 +17,7 @@ from rlkit.errors import RunStopped
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.seeds import derive
 from rlkit.training.batches import shortened, unequal
-from rlkit.types import Reward, Rollout, Task
+from rlkit.types import ENVIRONMENT, Reward, Rollout, Task
 
 if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
@@ -105,10 +105,11 @@ class Feed:
 
 
 def packed(rollout: Rollout) -> dict[str, Any]:
-    """A rollout as tensors and JSON."""
-    fields = {k: v for k, v in vars(rollout).items() if k != "grading"}  # it is begun again
+    """A rollout as tensors and JSON; an answer is graded again, whose grader may have failed."""
+    fields = {k: v for k, v in vars(rollout).items() if k != "grading"}
     state = {k: torch.from_numpy(v) if isinstance(v, np.ndarray) else v for k, v in fields.items()}
-    reward = rollout.reward and json.dumps(asdict(rollout.reward), default=float)
+    episode = rollout.task.data_source.startswith(ENVIRONMENT)
+    reward = json.dumps(asdict(rollout.reward), default=float) if episode and rollout.reward else None
     return {**state, "task": json.dumps(asdict(rollout.task), default=float), "reward": reward}
 
 
