@@ -216,6 +216,10 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     else:
         weights = draw_weights(rows, drawn, count, plan.seed)
         usable = _determined(rows, weights, len(found.law.free))
+    if found.law.target:  # equal rows of counts are one row with the sum of their weights
+        distinct, row = np.unique(np.stack(list(problem.columns.values())), axis=1, return_inverse=True)
+        problem = replace(problem, columns=dict(zip(problem.columns, distinct, strict=True)))
+        weights, y = weights @ np.eye(distinct.shape[1])[row.ravel()], np.zeros(distinct.shape[1])
     others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(problem, losses, _pool(found, ends, losses), found.z, y, weights, others)
     usable &= np.isfinite(

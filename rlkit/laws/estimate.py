@@ -220,11 +220,8 @@ class Estimate(Optimum):
 
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:
-    """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread.
-
-    Where nearly all residuals lie outside delta, the rows inside are too few to estimate a density from. A robust fit
-    passes through about as many points as it has parameters: their residuals say nothing of the spread, and are
-    left out.
+    """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread: inside delta there
+    may be too few. A robust fit passes through about as many points as it has parameters, whose residuals say nothing.
     """
     loss, r = fit.loss, fit.residuals
     if not loss.robust:
@@ -268,11 +265,8 @@ def _scale(fit: Optimum) -> float:
 
 
 def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
-    """Ends of each free parameter's profile interval; one that is never reached is the bound or infinite.
-
-    Both sides of every parameter walk outward together, each step started from the one before it, until the objective,
-    minimised over the other parameters, is above the threshold.
-    """
+    """Ends of each free parameter's profile interval; one that is never reached is the bound or infinite. Both sides of
+    every parameter walk outward together, each step started from the one before it."""
     law, names = fit.law, fit.law.free
     index = np.repeat([law.parameters.index(n) for n in names], 2)
     side = np.tile([-1.0, 1.0], len(names))

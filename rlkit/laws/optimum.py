@@ -1,8 +1,5 @@
-"""From a table to an optimum: many starts, and a second search that can contradict their agreement.
-
-Starts are a fixed grid over the parameters that are not linear. By variable projection (Golub and Pereyra 1973) the
-linear ones are solved for at each grid point, so the grid has the dimension of the others only.
-"""
+"""From a table to an optimum: many starts, and a second search that can contradict their agreement. Starts are a grid
+over the parameters that are not linear; the others are solved for (variable projection, Golub and Pereyra 1973)."""
 
 from __future__ import annotations
 
@@ -43,8 +40,7 @@ class Optimum:
     """One law fitted to one table.
 
     Attributes:
-        law, loss, table, problem: what was fitted to what; residuals are observed - predicted in
-            `problem.space`.
+        law, loss, table, problem: what was fitted to what; residuals are in `problem.space`.
         z: (p,) the optimum in the engine's coordinates.
         objective: sum over rows of weight times loss. minimum: the same of the loss as smoothed for the solver.
         gradient: largest slope of the objective in z, as a share of the objective.
@@ -120,7 +116,7 @@ class Optimum:
 def scaled_curvature(
     problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters, whatever the loss."""
+    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters."""
     with np.errstate(all="ignore"):
         J = problem.jacobian(z[None])[1][0][problem.law.estimated]
         own = loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0
@@ -158,7 +154,10 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     gradient = float(np.abs(slope).max() / max(abs(least), 1e-300))
     values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
     condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
-    starts = _agreement(found, overruled)
+    lowest = found.objective.min()
+    near = found.objective <= lowest + SAME * abs(lowest) + 1e-20
+    worst = found.objective[np.isfinite(found.objective)].max() / lowest if lowest > 0 else np.nan
+    starts = Starts(len(found.z), int(near.sum()), float(worst), overruled)
     return Optimum(
         law, path[-1], rows, problem, z, objective, least, gradient, condition, starts, at_bound
     ), found
@@ -210,11 +209,8 @@ def _grid(law: Law, columns: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The points with their linear parameters solved by weighted least squares, within their bounds.
-
-    Every subset of the (at most four) linear parameters is tried with the others at zero; the best feasible
-    one is the exact non-negative solution.
-    """
+    """The points with their linear parameters at the weighted least-squares solution within their bounds: the best
+    feasible one of every subset of them, with the others at zero."""
     free = [name for name in law.linear if name not in law.pinned]
     if not free:
         return points
@@ -270,10 +266,9 @@ def _alike(problem: Problem, y, weights: np.ndarray, loss: Loss, points: np.ndar
 
 
 def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, str]) -> None:
-    """Refuse a design on which the law has fewer independent directions than parameters, at every start.
+    """Refuse a design on which the law has fewer independent directions than parameters, at every start `begin`.
 
-    The rank is that of the columns, not of the optimum, where a term at zero or a parameter that ran away loses a
-    direction by rounding. Derivatives are exact to 1e-10, and a design that determines a law is above 1e-7.
+    Derivatives are exact to 1e-10, and a design that determines a law is above 1e-7.
     """
     law = problem.law
     with np.errstate(all="ignore"):
@@ -295,8 +290,7 @@ def _contradict(
     """The solutions with any better one that a walk from the best found, and the parameters that it walked along.
 
     Each parameter that is not linear is held at a distance on either side, the others are minimised there, and then all
-    are let go: a profile's walk, which leaves a basin that a wide loss pulls every start into. It is repeated from a
-    better optimum.
+    are let go, which leaves a basin that a wide loss pulls every start into.
     """
     law, overruled = problem.law, []
     walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
@@ -319,19 +313,9 @@ def _contradict(
     return found, tuple(dict.fromkeys(overruled))
 
 
-def _agreement(found: Solution, overruled: tuple[str, ...]) -> Starts:
-    best = found.objective.min()
-    near = found.objective <= best + SAME * abs(best) + 1e-20
-    worst = found.objective[np.isfinite(found.objective)].max() / best if best > 0 else np.nan
-    return Starts(len(found.z), int(near.sum()), float(worst), overruled)
-
-
 def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    """z with linear parameters that went to a bound at a standard place beside it, and those bounds.
-
-    On its way to a bound z goes to infinity and stops anywhere; a billionth of the parameter's unit is where
-    walks of profiles and resamples can begin.
-    """
+    """z with linear parameters that went to a bound, where z is infinite, a billionth of their unit beside it, where
+    profiles and resamples can begin, and those bounds."""
     z, reached = z.copy(), {}
     for name in problem.law.linear:
         low, high = problem.law.limits(name)

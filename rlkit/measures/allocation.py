@@ -53,9 +53,9 @@ def rollouts_law(
 ) -> LawFit:
     """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems.
 
-    At each budget pass@1 of the best number of prompts is a parabola in ln n, and n* its vertex, kept within the values
-    of n that were tried. Each resample draws problems once for all runs and runs within each split, as
-    `rlkit.laws.fit_pass_rates`, and finds its own n*.
+    At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with
+    its best number of prompts; where the least or largest n is best, n* is that. Each resample draws problems once for
+    all runs and runs within each split, as `rlkit.laws.fit_pass_rates`, and finds its own n*.
 
     Args:
         law: of one column, the budget. evals, df, budgets: as `at_budgets`.
@@ -122,8 +122,11 @@ def _best(runs: pd.DataFrame, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray
         splits = [(n == value) & (prompts == count) for count in np.unique(prompts[n == value])]
         rows.append(np.max([rates[:, split].mean(axis=1) for split in splits], axis=0))
     best, x = np.stack(rows), np.log(values)  # (values, draws, k)
-    square, slope, _ = np.tensordot(np.linalg.pinv(np.vander(x, 3)), best, (1, 0))
-    end = np.where(best[-1] > best[0], x[-1], x[0])
-    vertex = -slope / np.where(square < 0, 2 * square, np.inf)
-    at = np.clip(np.where(square < 0, vertex, end), x[0], x[-1])
-    return np.exp(at), np.isin(at[0], x[[0, -1]])
+    top = best.argmax(axis=0)
+    middle = np.clip(top, 1, len(x) - 2)
+    x0, x1, x2 = (x[middle + i] for i in (-1, 0, 1))
+    y0, y1, y2 = (np.take_along_axis(best, (middle + i)[None], axis=0)[0] for i in (-1, 0, 1))
+    rise, fall = (y1 - y0) / (x1 - x0), (y2 - y1) / (x2 - x1)
+    bend = np.where(rise > fall, (fall - rise) / (x2 - x0), -np.inf)
+    vertex = np.where(top == middle, (x0 + x1) / 2 - rise / (2 * bend), x[top])
+    return np.exp(vertex), np.isin(top[0], (0, len(x) - 1))
