@@ -107,16 +107,11 @@ def test_binomial_pass_rates_reach_the_likelihood_of_a_generic_optimizer():
 
     def negative(t):
         p = t[0] + (t[1] - t[0]) / (1 + (np.exp(t[2]) / C) ** t[3])
-        return (
-            -(n * (rate * np.log(p) + (1 - rate) * np.log(1 - p))).sum() if np.all((p > 0) & (p < 1)) else 1e9
-        )
+        inside = np.all((p > 0) & (p < 1))
+        return -(n * (rate * np.log(p) + (1 - rate) * np.log(1 - p))).sum() if inside else 1e9
 
-    best = minimize(
-        negative,
-        [0.1, 0.6, np.log(2e3), 1.4],
-        method="Nelder-Mead",
-        options={"xatol": 1e-10, "fatol": 1e-10, "maxiter": 9000},
-    )
+    options = {"xatol": 1e-10, "fatol": 1e-10, "maxiter": 9000}
+    best = minimize(negative, [0.1, 0.6, np.log(2e3), 1.4], method="Nelder-Mead", options=options)
     mine = negative([fit.params["R0"], fit.params["A"], np.log(fit.params["C_mid"]), fit.params["B"]])
     assert mine <= best.fun + 1e-6
 

@@ -16,7 +16,6 @@ from rlkit.laws.solver import Loss, Problem, Solution, minimise, to_space
 from rlkit.laws.table import Table
 
 SAME = 1e-6  # objectives that differ by less than this share are of one optimum
-MAX_GRID = 2000
 
 
 @dataclass(frozen=True)
@@ -205,7 +204,7 @@ def _grid(law: Law, columns: Mapping[str, np.ndarray]) -> np.ndarray:
         else:
             axes.append(low + np.geomspace(0.03, 10, 8) if np.isfinite(low) else (-3, -1, -0.3, 0, 0.3, 1, 3))
     points = np.array(list(itertools.islice(itertools.product(*axes), 200_000)), dtype=float)
-    return points[:: -(-len(points) // MAX_GRID)]
+    return points[:: -(-len(points) // 2000)]
 
 
 def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points: np.ndarray) -> np.ndarray:
