@@ -7,7 +7,7 @@ hash of its content is the run's id: same content, same run.
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -32,6 +32,13 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", protected_namespaces=(), use_attribute_docstrings=True
     )
+    older: ClassVar[Mapping[str, Any]] = {}
+    """Keys that configs of older runs have, with values that hashes still hold."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_older(cls, value: Any) -> Any:
+        return {k: v for k, v in value.items() if k not in cls.older} if isinstance(value, Mapping) else value
 
 
 def _refuse(*rows: tuple[Any, str]) -> None:
@@ -44,13 +51,12 @@ def _refuse(*rows: tuple[Any, str]) -> None:
 LINEAR: tuple[str, ...] = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """A layer's linear modules, which may get an adapter."""
 WHOLE_ONLY = ("lm_head", "embed_tokens")
-OLD_TARGET = {"target": 0.25, "tolerance": 0.02}
-"""Keys that a warm start had once, of a kind that there is no more; hashes still hold them."""
 
 
 class WarmStart(Section):
     """Supervised steps before reinforcement learning, on problems with worked answers."""
 
+    older = {"target": 0.25, "tolerance": 0.02}  # of a kind that there is no more
     kind: Literal["fixed", "sft", "none"] = "fixed"
     """fixed: a ladder model's stand-in for pretraining, nothing for other models. sft: any model, all weights or an
     adapter as `model` says, on the rows that data.sft_ratio sets aside or on `sources`."""
@@ -66,14 +72,6 @@ class WarmStart(Section):
     seed: int = 0
     """Seed of initial weights and problems, which the seeds of a study then share; `run` is the run's own seed, so
     that what seeds show includes the luck of the start."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _older(cls, value: Any) -> Any:
-        """Configs of older runs have the target and tolerance of a kind that there is no more."""
-        return (
-            {k: v for k, v in value.items() if k not in OLD_TARGET} if isinstance(value, Mapping) else value
-        )
 
 
 class Model(Section):
@@ -232,18 +230,14 @@ class RolloutCorrection(Section):
 class Needs(NamedTuple):
     """What an advantage estimator needs beside token rewards, and which keys it reads."""
 
-    groups: bool = False
-    """Several samples per prompt."""
-    critic: bool = False
-    """Values of a critic."""
-    greedy: bool = False
-    """The reward of a greedy response per prompt."""
-    sum_pi_squared: bool = False
-    """Old log-probs, and squared probabilities summed over the vocabulary."""
-    gamma: bool = False
-    """It discounts, by `algorithm.gamma`."""
-    std: bool = False
-    """It divides by the group's standard deviation, where `algorithm.norm_adv_by_std_in_grpo` asks for it."""
+    groups: bool = False  # several samples per prompt
+    critic: bool = False  # values of a critic
+    greedy: bool = False  # the reward of a greedy response per prompt
+    sum_pi_squared: bool = False  # old log-probs, and squared probabilities summed over the vocabulary
+    gamma: bool = False  # it discounts, by algorithm.gamma
+    std: bool = (
+        False  # it divides by the group's deviation, where algorithm.norm_adv_by_std_in_grpo asks for it
+    )
 
 
 ESTIMATORS = {
@@ -465,6 +459,7 @@ class Interruption(Section):
 class RolloutConfig(Section):
     """How responses are sampled."""
 
+    older = {"top_p": 1.0, "top_k": 0}  # verl's, which training leaves open
     name: Literal["torch", "vllm", "auto"] = "auto"
     """torch decodes with a static key-value cache, on a GPU in CUDA graphs; vllm runs vLLM in this process; auto is
     the one that is faster for the model's size."""
@@ -491,15 +486,9 @@ class RolloutConfig(Section):
     @model_validator(mode="before")
     @classmethod
     def _whole_distribution(cls, value: Any) -> Any:
-        """Configs of older runs have verl's top_p and top_k, which training leaves open."""
-        for key, only in (("top_p", 1.0), ("top_k", 0)):
-            if isinstance(value, Mapping) and key in value:
-                value = dict(value)
-                if (given := value.pop(key)) != only:
-                    raise ValueError(
-                        f"{key} is {given}, but the trained distribution is the full one: leave it out "
-                        "(evaluation.top_p is free)"
-                    )
+        for key, only in cls.older.items() if isinstance(value, Mapping) else ():
+            why = "but the trained distribution is the full one: leave it out (evaluation.top_p is free)"
+            _refuse((value.get(key, only) != only, f"{key} is {value.get(key)}, {why}"))
         return value
 
 
@@ -689,8 +678,8 @@ class RunConfig(Section):
     def id(self) -> str:
         """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
         content = self.model_dump(mode="json", exclude=UNHASHED)
-        content["rollout"] |= {"top_p": 1.0, "top_k": 0}  # were keys once, with these values alone
-        content["model"]["warm_start"] |= OLD_TARGET
+        content["rollout"] |= self.rollout.older
+        content["model"]["warm_start"] |= self.model.warm_start.older
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":
             cap = correction.rollout_is_threshold if correction.rollout_is else 0.0

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from filelock import FileLock
 
-from rlkit.config import OLD_TARGET, Optimizer, RunConfig
+from rlkit.config import Optimizer, RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import content_hashes
 from rlkit.errors import RunStopped, UserError
@@ -124,7 +124,7 @@ def cache_key(config: RunConfig) -> str:
     """Hash of all that decides the weights, the held-out set included (it is kept out of the problems)."""
     content, held = config.model_dump(mode="json"), held_out(config)
     section = content["model"]["warm_start"]
-    section |= OLD_TARGET
+    section |= config.model.warm_start.older
     if section["sources"] is None:
         del section["sources"]
     parts = [content["model"]["path"], section, content["data"]["train"]]
