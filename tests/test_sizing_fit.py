@@ -246,6 +246,23 @@ def test_a_dry_run_its_plan_and_the_doctor_predict_the_same_for_the_device_that_
     assert on_cpu is not None and on_cpu.seconds > 20 * cost.seconds
 
 
+def test_a_dry_run_on_verl_says_whether_it_fits_the_cards_that_are_here(monkeypatch, tmp_path):
+    an_h200(monkeypatch)
+    monkeypatch.setattr(devices, "output_of", lambda *_: "NVIDIA H200, 143771, 4, 580.95")
+    words = [
+        "run",
+        "params/verl_real.yaml",
+        "trainer.n_gpus_per_node=2",
+        "--dry-run",
+        "--root",
+        str(tmp_path),
+    ]
+    said = CliRunner().invoke(app, words).stdout.splitlines()
+    there = fit("params/verl_real.yaml", {"trainer.n_gpus_per_node": 2}, "h200")
+    assert said[-2] == there.verdict() and said[-2].startswith("Fits: ")
+    assert "-m verl.trainer.main_ppo --config-path" in said[-1]
+
+
 def test_what_is_left_follows_the_steps_that_were_made(tmp_path):
     config = load("params/train.yaml", {"trainer.total_training_steps": 100, "trainer.test_freq": 0})
     folder = tmp_path / config.study / "runs" / config.id

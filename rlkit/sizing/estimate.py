@@ -8,6 +8,7 @@ of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is
 """
 
 from dataclasses import dataclass
+from statistics import fmean
 
 from rlkit.compute import Work
 from rlkit.config import RunConfig
@@ -15,9 +16,8 @@ from rlkit.errors import UserError
 from rlkit.models.shapes import captures, is_ladder, shape_of
 from rlkit.results.provenance import hardware
 from rlkit.samplers.choice import chosen, together
-from rlkit.sizing import memory as sizes
 from rlkit.sizing.devices import Device, device_named
-from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, sized
+from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept, sized
 from rlkit.types import Task
 
 PRODUCTS = 0.7  # share of the peak that the update's products reach; on tensor cores those of layers of at least FULL
@@ -147,10 +147,10 @@ def expected_lengths(config: RunConfig) -> Lengths:
         tasks = _first_tasks(config)
     except UserError:  # told by the check before the first step
         return limits
-    prompt, answer = _mean([_tokens(task, ladder) for task in tasks]), limits.response * MEAN_ANSWER
+    prompt, answer = round(fmean(_tokens(task, ladder) for task in tasks)), limits.response * MEAN_ANSWER
     if ladder and config.model.warm_start.kind != "none":
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
-        answer = _mean([len(text.encode()) + 1 for text in worked])
+        answer = fmean(len(text.encode()) + 1 for text in worked)
     elif ladder:
         answer = 262  # of random tokens, until one ends the answer
     answer = max(1, min(limits.response, round(answer)))
@@ -171,10 +171,6 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     if key not in _TASKS:
         _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]
     return _TASKS[key]
-
-
-def _mean(values: list[int]) -> int:
-    return max(1, round(sum(values) / len(values)))
 
 
 def _tokens(task: Task, ladder: bool) -> int:
@@ -199,7 +195,7 @@ def step_time(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -
     p, critic = Pass.of(config, lengths, s), config.algorithm.needs.critic
     work, parts = _work(lengths, prompts, n, not s.verl), max(1, a.mini_batches(prompts))
     several = s.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
-    passes = int(several) + int(sizes.needs_reference(config)) + critic
+    passes = int(several) + int(s.reference) + critic
     rounds, forward = a.ppo_epochs + critic * config.critic.ppo_epochs, s.shape.forward(work)
     update = (s.shape.training(work) + forward * s.checkpointing) * rounds
     there = FORWARD + ADAPTED_FORWARD * (s.rank > 0)
@@ -207,7 +203,7 @@ def step_time(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -
     eager, captured = LAUNCH["eager" if s.on_gpu else "cpu"], captures(config, s.on_gpu, s.shape.parameters)
     launch = LAUNCH["graph"] if captured and not s.verl else eager
     moved = (s.item + FLOAT * s.whole) * s.shape.parameters
-    offloaded = 2 * 2 * FLOAT * s.trained * sizes.offloads(config, s) / HOST_LINK / s.gpus
+    offloaded = 2 * 2 * FLOAT * s.trained * s.offloads / HOST_LINK / s.gpus
     phases = {
         "rollout": _rollout(config, s, device, lengths, prompts * n),
         "grading": _grading(config, prompts * n),
@@ -230,7 +226,7 @@ def _time(flops: float, s: Setting, device: Device, p: Pass, times: int, launche
     """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least."""
     layers = times * p.count * s.shape.layers
     products, least = flops / s.gpus / _products_per_second(s, device), launches * layers
-    moved = sizes.layer_kept(s, p) * (PASSES_COMPILED if s.compiled else PASSES * FLOAT / s.item)
+    moved = layer_kept(s, p) * (PASSES_COMPILED if s.compiled else PASSES * FLOAT / s.item)
     memory = layers * moved * (VERL_MEMORY if s.verl else 1) / (BANDWIDTH * device.bytes_per_second)
     return max(products + memory, least) if s.on_gpu else products + memory + least
 

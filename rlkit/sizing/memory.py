@@ -57,19 +57,23 @@ class Setting:
     on_gpu: bool
     ragged: bool  # attention is the variable-length kernel
     compiled: bool  # the kernels between the products
-    verl: bool = False
-    gpus: int = 1  # that share what trains
-    tensor: int = 1  # that share one copy of the sampler's weights
+    offloads: bool  # the moments are in the host's memory between optimizer steps
+    reference: bool  # log-probs of a reference policy are computed
+    verl: bool
+    gpus: int  # that share what trains
+    tensor: int  # that share one copy of the sampler's weights
 
     @classmethod
     def of(cls, config: RunConfig, shape: Shape, on_gpu: bool) -> "Setting":
-        m, t, verl = config.model, config.trainer, config.trainer.backend == "verl"
+        m, t, a = config.model, config.trainer, config.actor
         item, targets = FLOAT if m.dtype == "float32" else 2, adapted(m.target_modules) if m.lora_rank else ()
-        ragged = on_gpu and item < FLOAT and not captures(config, on_gpu, shape.parameters)
         return cls(
-            replace(shape, adapter_weights=shape.lora(m.lora_rank, targets)), m.lora_rank, targets,
-            m.enable_gradient_checkpointing, item, on_gpu, ragged, compiles(config, on_gpu, shape.parameters),
-            verl, t.nnodes * t.n_gpus_per_node, config.rollout.tensor_model_parallel_size,
+            shape=replace(shape, adapter_weights=shape.lora(m.lora_rank, targets)), rank=m.lora_rank, targets=targets,
+            checkpointing=m.enable_gradient_checkpointing, item=item, on_gpu=on_gpu,
+            ragged=on_gpu and item < FLOAT and not captures(config, on_gpu, shape.parameters),
+            compiled=compiles(config, on_gpu, shape.parameters), offloads=a.optimizer_offload and on_gpu,
+            reference=a.use_kl_loss or config.algorithm.use_kl_in_reward, verl=t.backend == "verl",
+            gpus=t.nnodes * t.n_gpus_per_node, tensor=config.rollout.tensor_model_parallel_size,
         )  # fmt: skip
 
     def critic(self, config: RunConfig) -> "Setting":
@@ -277,23 +281,13 @@ def room(device: Device) -> float:
     return USABLE * (device.memory_gb * 1e9 - CONTEXT * device.gpu)
 
 
-def offloads(config: RunConfig, s: Setting) -> bool:
-    """Whether the moments are in the host's memory between optimizer steps."""
-    return config.actor.optimizer_offload and s.on_gpu
-
-
-def needs_reference(config: RunConfig) -> bool:
-    """Whether log-probs of a reference policy are computed."""
-    return config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-
-
 def trainer_held(config: RunConfig, s: Setting) -> dict[str, int]:
     """What the trainer holds from its first optimizer step on, by part. The reference is a frozen copy of the model in
     the passes' precision, on verl in float32; an adapter is switched off instead."""
     held = {"weights": weights(s)}
-    if not offloads(config, s):
+    if not s.offloads:
         held["optimizer"] = 2 * FLOAT * s.trained
-    if needs_reference(config) and s.whole:
+    if s.reference and s.whole:
         held["reference"] = (FLOAT if s.verl else s.item) * s.shape.parameters
     if config.algorithm.needs.critic:
         held["critic"] = 3 * FLOAT * (s.critic(config).trained + s.shape.hidden + 1)
@@ -307,7 +301,7 @@ def _update(config: RunConfig, s: Setting, p: Pass) -> dict[str, int]:
     for trained in (s, s.critic(config)) if config.algorithm.needs.critic else (s,):
         gradients = FLOAT * trained.trained // s.gpus
         embedding = FLOAT * s.shape.vocab * s.shape.hidden * trained.whole
-        moments = 2 * FLOAT * s.trained * offloads(config, s) // s.gpus
+        moments = 2 * FLOAT * s.trained * s.offloads // s.gpus
         during = {"gradients": gradients if p.count > 1 or s.verl else 0, **pass_parts(trained, p)}
         after = {"gradients": gradients, "embedding's gradient": embedding}
         stepped = {"gradients": gradients, "optimizer": moments}

@@ -6,6 +6,7 @@ other keys or another value, handled by rlkit (a text that says how), or refused
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from rlkit.config import LINEAR, Optimizer, RunConfig
@@ -140,9 +141,8 @@ NEVER: Mapping[str, Mapping[str, str]] = {
 
 def value_at(config: Any, path: str) -> Any:
     """The value of a dotted key of a config; a tuple as a list."""
-    for part in path.split("."):
-        config = getattr(config, part)
-    return list(config) if isinstance(config, tuple) else config
+    value = reduce(getattr, path.split("."), config)
+    return list(value) if isinstance(value, tuple) else value
 
 
 def rule_of(path: str) -> To | str:
