@@ -59,6 +59,14 @@ def test_a_seed_repeats_and_a_group_is_diverse(policy, sampler):
     assert torch.equal(state, torch.random.get_rng_state())  # the trainer's own randomness goes on
 
 
+def test_groups_are_told_as_they_end(policy, sampler):
+    told: list = []
+    groups = sampler.sample(prompts(policy), 4, seed=3, max_tokens=12, on_finished=told.append)
+    flat = [s for group in groups for s in group]
+    assert len(told) == 3 and sorted(place for ended in told for place, _ in ended) == list(range(12))
+    assert all(np.array_equal(ids, flat[place].ids) for ended in told for place, ids in ended)
+
+
 def test_after_a_sync_the_engine_has_the_adapted_weights_and_the_base_is_untouched(policy, sampler):
     base = {n: p.clone() for n, p in policy.model.named_parameters() if "lora_" not in n}
     torch.manual_seed(0)
