@@ -80,6 +80,25 @@ def test_samples_do_not_depend_on_how_many_are_decoded_together():
     assert [[s.ids.tolist() for s in g] for g in whole] == [[s.ids.tolist() for s in g] for g in pieces]
 
 
+def test_a_batch_that_the_memory_does_not_hold_is_decoded_in_halves(monkeypatch):
+    sampler, prompts = TorchSampler(tiny.model(), stop_ids=(3,)), tiny.prompts(6)
+    whole, head = sampler.sample(prompts, 4, seed=2, max_tokens=7), sampler.decoder.head
+    limit = [7]
+
+    def limited(hidden):
+        if len(hidden) > limit[0]:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory.")
+        return head(hidden)
+
+    monkeypatch.setattr(sampler.decoder, "head", limited)
+    with pytest.warns(UserWarning, match="decoding 6 together"):
+        parts = sampler.sample(prompts, 4, seed=2, max_tokens=7)
+    assert [[s.ids.tolist() for s in g] for g in parts] == [[s.ids.tolist() for s in g] for g in whole]
+    limit[0] = 3
+    with pytest.raises(torch.cuda.OutOfMemoryError):  # not one group
+        sampler.sample(prompts, 4, seed=2, max_tokens=7)
+
+
 def test_every_stop_id_ends_a_response_belongs_to_it_and_nothing_follows():
     groups = TorchSampler(tiny.model(), stop_ids=(3, 8)).sample(tiny.prompts(8), 8, seed=1, max_tokens=12)
     samples = [s for g in groups for s in g]
