@@ -148,6 +148,12 @@ def test_numbers_of_any_length_are_read_and_written(router):
     )
 
 
+def test_large_values_are_passed_on_and_programs_too_long_to_be_any_are_wrong_at_once(router):
+    big = {"functional": "assert sum(big(10 ** 6)) == 999999 * 10 ** 6 // 2\nassert big(2) == [0, 1]"}
+    assert grade(router, "def big(n): return list(range(n))", big).correct
+    assert grade(router, "x=1\n" * 250_000, PAIRS).parts["reason"].startswith("the program is longer")
+
+
 def test_a_package_that_the_sandbox_should_have_and_has_not_is_an_error(monkeypatch):
     monkeypatch.setattr(
         programs, "missing_package", lambda grading, reason: "numpy" if "numpy" in reason else None

@@ -64,24 +64,37 @@ def test_a_program_reads_and_prints(jail):
     )
 
 
-@pytest.mark.parametrize(
-    ("program", "status"),
-    [
-        ("raise SystemExit(3)", 3),
-        ("exit()", 0),
-        ("import sys; sys.exit('no')", 1),
-        ("1/0", 1),
-        ("import os; os.abort()", 134),
-        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", 137),
-        ("import atexit; atexit.register(print, 'bye')", 0),
-        ("import os; os.close(1); print(3)", 120),
-        ("print('\\ud800')", 1),
-        ("def f(n): return f(n + 1)\nf(0)", 1),
-    ],
-)
-def test_exit_statuses_are_those_of_an_interpreter(jail, program, status):
-    outcome = run(jail, program)
-    assert outcome.status == status and outcome.reason is None
+ENDINGS = [
+    "raise SystemExit(3)",
+    "exit()",
+    "import sys; sys.exit('no')",
+    "1/0",
+    "import os; os.abort()",
+    "import os, signal; os.kill(os.getpid(), signal.SIGKILL)",
+    "import atexit; atexit.register(print, 'bye')",
+    "import os; os.close(1); print(3)",
+    "print('\\ud800')",
+    "def f(n): return f(n + 1)\nf(0)",
+    "import sys\nprint(3)\nsys.stdout.close()",
+    "import sys\nprint(3)\nsys.stdout = None",
+    "import sys\nprint(3)\nsys.stdout = 7",
+    "import atexit, io, sys\nsys.stdout = o = io.StringIO()\natexit.register(lambda: sys.__stdout__.write(o.getvalue()))\nprint(input())",
+    "out = open(1, 'w')\nout.write(input())",
+    "import os\nout = os.fdopen(1, 'w')\nprint(input(), file=out)",
+    "class C:\n    def __del__(self): print('end')\nc = C()\nc.c = c\nprint('begin')",
+    "import sys\nfor s in (sys.stdin, sys.stdout, sys.stderr): print(s.mode, s.name, s.fileno(), s.buffer.raw.name)",
+    "import sys\nsys.stdin = open(0)\nprint(sys.stdin.readline())",
+    "import threading, time\nthreading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()",
+]
+
+
+@pytest.mark.parametrize("program", ENDINGS)
+def test_a_program_ends_as_under_the_interpreter(jail, program):
+    command = [sys.executable, "-I", "-X", "utf8", "-c", program]
+    real = subprocess.run(command, input=b"7\n", capture_output=True)
+    outcome = run(jail, program, b"7\n")
+    status = real.returncode if real.returncode >= 0 else 128 - real.returncode
+    assert (outcome.stdout, outcome.status, outcome.reason) == (real.stdout, status, None)
     assert works(jail)
 
 

@@ -27,6 +27,7 @@ _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*
 _BEGUN = re.compile(r"^(?:from|import|def|class|@)\b.*", re.DOTALL | re.MULTILINE)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
+_LONGEST = 200_000  # characters of a program
 _NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
@@ -80,7 +81,9 @@ def _bodies(text: str) -> list[str]:
 
 
 def _statements(text: str) -> list[ast.stmt]:
-    """The statements of a text, none where it is no Python."""
+    """The statements of a text, none where it is no Python or too long."""
+    if len(text) > _LONGEST:
+        return []
     try:
         return ast.parse(text).body
     except _NO_PYTHON:
@@ -172,6 +175,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     program = extract(response, wanted - {""}, _start(extra_info))
     if program is None or not program.strip():
         return Reward.of(False, reason="no program")
+    if len(program) > _LONGEST:
+        return Reward.of(False, reason=f"the program is longer than {_LONGEST} characters")
     try:
         empty = not ast.parse(program).body
     except _NO_PYTHON as error:

@@ -14,6 +14,7 @@ import collections
 import contextlib
 import decimal
 import fractions
+import gc
 import importlib
 import io
 import itertools
@@ -41,6 +42,7 @@ for _name in COMMON:  # what programs use most is imported once, before they are
 
 _LONGEST = 64 << 20  # bytes of one message
 _MANY = 100_000  # items that are taken from an iterator, hexadecimal digits of a fraction
+_WHOLE = 1 << 60  # a number below it is sent as JSON's
 
 
 class Lost(Exception):
@@ -154,12 +156,14 @@ _MUTABLE: dict[str, Any] = {
     "object": None,
 }
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
+_LEAVES = {type(None), bool, float, str}
 _ITERATED = (Iterator, KeysView, ValuesView, ItemsView)
 Nodes = list[list[Any]]
 
 
 class Plain:
-    """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack.
+    """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack. A container
+    holds numbers and strings themselves, and of all else [the number of its node].
 
     Numbers, strings and containers arrive as exact built-in types, whatever subclass they were.
 
@@ -176,17 +180,19 @@ class Plain:
         numbers = {id(item): number for number, item in enumerate(passed)}
         nodes, objects, places = [], [value], {id(value): 0}
 
-        def place(item: Any) -> int:
+        def place(item: Any) -> Any:
+            if type(item) in _LEAVES or (type(item) is int and -_WHOLE < item < _WHOLE):
+                return item
             if not isinstance(
                 item, (tuple, frozenset, *_ITERATED)
             ):  # these always stand behind what holds them
                 if id(item) in places:
-                    return places[id(item)]
+                    return [places[id(item)]]
                 places[id(item)] = len(objects)
             if len(objects) > _LONGEST // 8:
                 raise MemoryError("a value is too big to be passed on")
             objects.append(item)
-            return len(objects) - 1
+            return [len(objects) - 1]
 
         while len(nodes) < len(objects):
             item = objects[len(nodes)]
@@ -194,9 +200,9 @@ class Plain:
             nodes.append([*node, numbers[id(item)]] if id(item) in numbers else node)
         return nodes, [item for node, item in zip(nodes, objects, strict=True) if node[0] in _MUTABLE]
 
-    def _node(self, item: Any, place: Callable[[Any], int]) -> list[Any]:
+    def _node(self, item: Any, place: Callable[[Any], Any]) -> list[Any]:
         cls = type(item)
-        if item is None or cls in (bool, float, str):
+        if cls in _LEAVES:
             return ["v", item]
         for kind, (atom, written, _) in _ATOMS.items():
             if isinstance(item, atom):
@@ -219,19 +225,23 @@ class Plain:
     def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
         built = [self._empty(node, passed or []) for node in nodes]
+
+        def values(items: list[Any]) -> list[Any]:
+            return [built[item[0]] if type(item) is list else item for item in items]
+
         for position in range(len(nodes) - 1, -1, -1):  # innermost first
             if make := _FIXED.get(nodes[position][0]):
-                built[position] = make(built[i] for i in nodes[position][1])
+                built[position] = make(values(nodes[position][1]))
         for node, value in zip(nodes, built, strict=True):  # mutable ones last, so that cycles close
             if node[0] in ("list", "deque"):
-                value.extend(built[i] for i in node[1])
+                value.extend(values(node[1]))
             elif node[0] == "object":
-                vars(value).update((name, built[i]) for name, i in node[1][1])
+                vars(value).update((name, values([item])[0]) for name, item in node[1][1])
         for node, value in zip(nodes, built, strict=True):
             if node[0] == "set":
-                value.update(built[i] for i in node[1])
+                value.update(values(node[1]))
             elif node[0] == "dict":
-                value.update((built[k], built[v]) for k, v in node[1])
+                value.update(map(values, node[1]))
         return built[0], [value for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
 
     def _empty(self, node: list[Any], passed: list[Any]) -> Any:
@@ -271,9 +281,12 @@ def new_module(name: str, source: io.RawIOBase | None = None) -> types.ModuleTyp
     sys.path.insert(0, os.getcwd())
     sys.argv = ["main.py"]
     sys.set_int_max_str_digits(0)
-    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(source or _NoInput()), "utf-8")  # type: ignore[misc]
+    buffer = io.BufferedReader(source or _NoInput())
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(buffer, "utf-8")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = open(1, "w", -1, "utf-8", "strict", "\n", False)  # type: ignore[misc]  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", -1, "utf-8", "backslashreplace", "\n", False)  # type: ignore[misc]  # noqa: SIM115
+    for stream, kind, mode in ((sys.stdin, "in", "r"), (sys.stdout, "out", "w"), (sys.stderr, "err", "w")):
+        stream.buffer.raw.name, stream.mode = f"<std{kind}>", mode  # type: ignore[misc]
     site.setquit()  # exit and quit
     module = types.ModuleType(name)
     module.__dict__.update(__builtins__=builtins, __file__="main.py")
@@ -283,6 +296,11 @@ def new_module(name: str, source: io.RawIOBase | None = None) -> types.ModuleTyp
 
 def run_code(code: Any, name: str, module: types.ModuleType) -> None:
     exec(compile(code, name, "exec", dont_inherit=True), module.__dict__)
+
+
+def _flush(stream: Any) -> None:
+    if stream is not None and not getattr(stream, "closed", False):
+        stream.flush()
 
 
 def script(program: str) -> NoReturn:
@@ -299,14 +317,20 @@ def script(program: str) -> NoReturn:
     except BaseException:
         traceback.print_exc()
         code = 1
-    try:
-        threading._shutdown()  # type: ignore[attr-defined]  # waits for threads, as the interpreter does
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-    except BaseException:
-        code = code or 120
-    with contextlib.suppress(BaseException):
-        sys.stderr.flush()
+    names = module.__dict__.keys() - {"__builtins__"}
+    endings: list[Callable[[], Any]] = [  # as the interpreter ends
+        threading._shutdown,  # type: ignore[attr-defined]  # waits for threads
+        atexit._run_exitfuncs,
+        lambda: _flush(sys.stdout),
+        lambda: module.__dict__.update(dict.fromkeys(names)),
+        gc.collect,  # closes files, calls __del__
+        *(lambda name=name: _flush(getattr(sys, name)) for name in ("stdout", "__stdout__", "stderr")),
+    ]
+    for end in endings:
+        try:
+            end()
+        except BaseException:
+            code = code or 120
     os._exit(code & 0xFF)
 
 
