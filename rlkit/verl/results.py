@@ -19,6 +19,7 @@ from rlkit.evaluation.heldout import summarise
 from rlkit.results.store import RunStore, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable, rollout_summary
+from rlkit.training.checks import problems
 from rlkit.training.tracking import Trackers
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.answers import AnswerReader, Tail
@@ -181,18 +182,13 @@ class Results:
 
     def _check_gap(self, data: dict[str, Any]) -> None:
         """Raises RunStopped where the config asks for a check and it fails; otherwise warns, once."""
-        gap, most = data.get("rollout_corr/log_ppl_abs_diff"), self.config.max_logprob_gap
-        if gap is None or gap <= most:
-            return
-        sentence = (
-            f"step {self.step}: vLLM's and the trainer's log-probs differ by {gap:.3g} nats a token (mean over "
-            f"sequences), more than rollout.max_logprob_gap = {most:g}: the policy is not the one that sampled."
-        )
-        if self.config.rollout.sync_check_freq:
-            raise RunStopped(sentence)
-        if not self._warned:
-            self._warned = True
-            warnings.warn(sentence, stacklevel=3)
+        gap = data.get("rollout_corr/log_ppl_abs_diff", 0.0)
+        for _, sentence in problems({"policy/logprob_gap": gap}, self.config):
+            if self.config.rollout.sync_check_freq:
+                raise RunStopped(f"At step {self.step}: {sentence}")
+            if not self._warned:
+                self._warned = True
+                warnings.warn(f"step {self.step}: {sentence}", stacklevel=3)
 
     def summary(self) -> dict[str, Any]:
         """Of the run so far: steps, its first and its last evaluation, FLOPs and seconds."""
