@@ -450,13 +450,17 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
         rlkit.train(config(**few), root=tmp_path / "few", progress=False)
 
 
-@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae"}])
+@pytest.mark.parametrize(
+    "extra", [{"trainer__keep_best": "eval/pass@1"}, {"algorithm__adv_estimator": "gae"}]
+)
 def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path, extra):
     whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
     short = rlkit.train(config(trainer__total_training_steps=3, **extra), root=tmp_path, progress=False)
     given = {"trainer__resume_from_path": str(checkpoint.folder_of(short.folder / "checkpoints", 3))}
     longer = rlkit.train(config(**extra, **given), root=tmp_path, progress=False)
     assert longer.folder != short.folder and differences(whole.folder, longer.folder) == []
+    best = [{folder.name for folder in (run.folder / "best").glob("*")} for run in (whole, longer)]
+    assert best[0] == best[1] and len(best[0]) == ("trainer__keep_best" in extra)
     assert json.loads((longer.folder / "run.json").read_text())["parent"] == {"run": short.id, "step": 3}
     forked = rlkit.train(config(actor__optim__lr=1e-3, **extra, **given), root=tmp_path, progress=False)
     scores = [[row["critic/score/mean"] for row in metrics_of(run)[1:]] for run in (whole, forked)]

@@ -188,6 +188,9 @@ class TrainingRun:
         for name in (*LOGS, "evals.parquet"):
             if (parent / name).is_file():
                 shutil.copyfile(parent / name, self.store.folder / name)
+        best = checkpoint.folder_of(parent / BEST, self._best(self.config.trainer.keep_best) or 0)
+        if self.evaluated and best.is_dir():
+            shutil.copytree(best, self.store.folder / BEST / best.name, dirs_exist_ok=True)
         evaluations = read_json(parent / "run.json").get("evaluations", {})
         evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
         self.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
