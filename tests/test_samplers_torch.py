@@ -1,6 +1,7 @@
 """The torch sampler: its log-probs, its randomness, its stops."""
 
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pytest
@@ -164,7 +165,8 @@ def test_a_large_vocabulary_is_inverted_block_by_block(vocab, block):
 
 @pytest.mark.parametrize("fixed", [False, True])
 def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed):
-    model, prompts, options = tiny.model(), tiny.prompts(7), dict(seed=0, max_tokens=6)
+    model, prompts = tiny.model(), tiny.prompts(7)
+    options: dict[str, Any] = dict(seed=0, max_tokens=6)
     sampler = TorchSampler(model, stop_ids=(3,))
     whole = sampler.sample(prompts, 3, **options)
     monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
@@ -202,7 +204,7 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
         (2, 2, 3, 5),
         (3, 7, 6, 20),
     ):  # smaller, then larger buffers
-        options = dict(seed=seed, max_tokens=tokens, temperature=temperature)
+        options: dict[str, Any] = dict(seed=seed, max_tokens=tokens, temperature=temperature)
         prompts = tiny.prompts(count, seed=seed)
         pairs = zip(dynamic.sample(prompts, n, **options), fixed.sample(prompts, n, **options), strict=True)
         for a, b in ((a, b) for one, other in pairs for a, b in zip(one, other, strict=True)):

@@ -21,7 +21,7 @@ def attend(
     heads = qkv.shape[1] - 2 * kv
     out = torch.empty_like(qkv[:, :heads])
     exact = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-    _attend[(len(qkv), kv)](
+    _attend[(len(qkv), kv)](  # pyright: ignore[reportIndexIssue]  # triton's decorator has no types
         qkv, out, prompts[0], prompts[1], own[0], own[1], owner, prompt, lengths, step, d**-0.5,
         prompts.shape[3], own.shape[3], KV=kv, G=heads // kv, GROUP=max(16, triton.next_power_of_2(heads // kv)),
         D=d, WIDTH=max(16, triton.next_power_of_2(d)), BLOCK=BLOCK, EXACT=exact, num_warps=4,
