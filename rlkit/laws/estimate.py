@@ -206,7 +206,8 @@ class Estimate(Optimum):
     ) -> tuple[np.ndarray, np.ndarray | None]:
         predictor = self.law.predictor
         assert predictor is not None
-        if band == "prediction" or (band and self.draws is None):
+        draws = self.draws if band else None
+        if band == "prediction" or (band and draws is None):
             raise UserError(
                 f"The law {self.law.name!r} has confidence bands only, and only after a bootstrap: fit "
                 "with bootstrap=1000."
@@ -214,7 +215,7 @@ class Estimate(Optimum):
         names = [n for n in inspect.signature(predictor).parameters if n not in self.law.parameters]
         columns = [numbers(df, self.table.names.get(name, name), f"x[{name!r}]") for name in names]
         center = self.law.from_z(self.z[None])[0]
-        values = center if band is None else np.vstack([center, self.draws])
+        values = center if draws is None else np.vstack([center, draws])
         found = predictor(*columns, **{p: values[:, [j]] for j, p in enumerate(self.law.parameters)})
         return found[0], None if band is None else self._percentiles(found[1:], found[0], level)
 
