@@ -153,6 +153,10 @@ def _cost(flops: Any, price: Device) -> dict[str, Any]:
 def _cautions(fitted: Mapping[str, Any], allocation: pd.DataFrame | None) -> list[str]:
     """The warnings of the fit that a plan starts from, and where the best use of a budget lies beyond its data."""
     found = list(fitted.get("warnings", []))
+    if allocation is not None and "rollout.n" in allocation and allocation["rollout.n"].min() < 2:
+        found.append(
+            "A group of fewer than 2 rollouts has nothing to compare: the law leaves its range there."
+        )
     for column, (low, high) in fitted.get("seen", {}).items():
         if (
             allocation is not None
