@@ -8,6 +8,7 @@ prints it as one sentence and exits with status 2.
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -85,8 +86,9 @@ def _plan_run(config: "RunConfig", root: Path) -> None:
     fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
-    if gpus():
-        typer.echo(fit_run(config).verdict())
+    with suppress(UserError):  # a card or a model's shape that is not known here
+        if gpus():
+            typer.echo(fit_run(config).verdict())
     typer.echo("Composing verl's configuration …", err=True)
     from rlkit.verl.backend import dry_run
 
