@@ -52,6 +52,11 @@ NO_GRIDS = [
     tag("[[1,0],[0,2]]") + tag("[[0,0],[0,2]]"), "```\n1 0\n0 2\n```\nNo:\n```\n1 0\n0 3\n```",
     tag("x") + "\n```\n1 0\n0 2\n```",
     tag("[[[1,0],[0,2]]]"), tag("[[1,0],[0,2]"), tag("[1,0,0,2]]"), tag("[[1,0][0,2]] [[3]]"), tag("１ ０\n０ ３"),
+    tag("[[1,0],[0,2]]") + r" No, \boxed{[[1,0],[0,3]]}", tag("[[1,0],[0,2]] * 2"), tag("[[1,0],[0,2]]+1"),
+    tag("[[1,0],[0,2]]%3"), tag("-[[1,0],[0,2]]"), tag("9-[[1,0],[0,2]]"), tag("the transpose of [[1,0],[0,2]]"),
+    tag("not [[1,0],[0,2]]"), tag("[[1,0],[0,2]] with 2 replaced by 5"), tag("[[1,0],[0,2]]\nbut turned"),
+    tag("the transpose of:\n1 0\n0 2"), tag("not: [[1,0],[0,2]]"), tag("[[1,,0],[0,2]]"), tag("[[1,0],,[0,2]]"),
+    tag("1,,0\n0,,2"), tag("2 * ((1,0),(0,2))"),
     "```\nprint([[1,0],[0,2]])", tag("np.array([[1,0],[0,2]]).T"), tag("np.flip([[1,0],[0,2]])"),
     tag("flip(((1,0),(0,2)))"), tag("((1,0),(0,2)).T"),
     tag("[[1,0],[0,2]].copy()"),
@@ -148,7 +153,8 @@ LISTS = [
 ]
 NO_LISTS = [
     "['a', 'b c'] or ['b c', 'a']", "", "['a', ['b c', 'd-e']]", "['a', 'd-e', 'b c']", "a, b c", "a, b c, d-e, f",
-    "a or b c, d-e", "a and b c, d-e", "a, b c or d-e", "The order is not: a, b c, d-e", "order: a, b c",
+    "a or b c, d-e", "a and b c, d-e", "a, b c or d-e", "Not the order is: a, b c, d-e",
+    "The order is not: a, b c, d-e", "order: a, b c",
     "a, a, b c, d-e", "[a, b c, d-e], [a, d-e, b c]", "{'a', 'b c', 'd-e'}", "a b c d-e", "a, b, c, d, e",
     "[" * 20_000,
     "a" + " " * 30_000 + "b", ("a" + " " * 100) * 400, "a" + "\n" * 30_000 + "b", "-" * 40_000, "1. " * 10_000,

@@ -104,6 +104,9 @@ def test_multiple_choice_never_guesses(response, truth, right):
         (r'\boxed{\text{\{"output": "a\_b"\}}}', '"output": "a_b"', True),
         (r'\boxed{\texttt{{"output": [7]}}}', '"output": [7]', True), (r"\boxed{\text{7}}", '"output": 7', True),
         (r'\boxed{\{"output": 7, "x": 1\}}', '"output": 7', False), ("nothing", '"output": 1', False),
+        ('```json\n{"output": 5}\n```\n\\boxed{6}', '"output": 5', False),
+        ('```json\n{"output": 5}\n```\n\\boxed{6}', '"output": 6', True),
+        ('\\boxed{6}\n```json\n{"output": 5}\n```', '"output": 5', True),
     ],
 )  # fmt: skip
 def test_predicted_outputs(response, truth, right):
@@ -139,6 +142,14 @@ def test_cruxeval_wants_an_assertion_about_what_the_program_defines(claim, info)
     truth = {"functional": "def f(x):\n    return sorted(x)"}
     reward = shared().grade_rows([("simulation__cruxeval-o", f"```python\n{claim}\n```", truth, info)])[0]
     assert (reward.correct, reward.error) == (False, None)
+    helper = {"functional": f"def g(x):\n    return x\n\n{truth['functional']}"}
+    row = (
+        "simulation__cruxeval-o",
+        f"```\n{claim.replace('len', 'g').replace('list', 'g')}\n```",
+        helper,
+        info,
+    )
+    assert not shared().grade_rows([row])[0].correct, "a helper is not the function"
     good = shared().grade_rows(
         [("simulation__cruxeval-o", "```\nassert f([3, 1]) == [1, 3]\n```", truth, info)]
     )[0]

@@ -22,7 +22,8 @@ RIGHT = [
     # words
     ("three", "3"), ("Twelve", "12"), ("twenty-one", "21"), ("twenty one", "21"), ("three million", "3,000,000"),
     ("3", "three"), ("seven|two", "2|7"), (r"\text{zero}", "0"), ("12 percent", "12%"), ("five percent", "5%"),
-    ("45 medals", "45"), (r"12.5 \text{ kilometres}", "12.5"), ("12 gold medals", "12"),
+    (r"12.5 \text{ kilometres}", "12.5"), ("5 km", "5"), ("45 years", "45"),
+    ("two hundred", "200"), ("200", "two hundred"),
     # an approximation sign
     ("≈ 5.2", "5.2"), (r"\approx 5.2", "5.2"), ("~5.2", "5.2"), ("about 5.2", "5.2"),
     ("approximately 14.2%", "14.2%"), (r"\approx \$1,200", "1200"), (r"\text{approximately } 33.3", "33.33"),
@@ -34,7 +35,8 @@ RIGHT = [
     ("'North', \"South\"", "South|North"), ("North, East, and West", "West|East|North"), ("2018.0", "2018"),
     ("2018", "2018.0"), ("St. John’s", "St. John's"), ("“Up” she said", '"Up" she said'),
     # labels, brackets, a percent sign
-    ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("['North', 'South']", "South|North"),
+    ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("year: 2018", "2018"),
+    ("['North', 'South']", "South|North"),
     (r"\{North, South\}", "North|South"), ("12.5%", "12.5"), ("12.5%", "0.125"), ("3%", "3"), ("2019--20", "2019-20"),
 ]
 WRONG = [
@@ -50,6 +52,11 @@ WRONG = [
     ("1e6", "1.1e6"), (r"1.2 \times 10^6", "1.2"), ("52", "5²"), ("5²", "52"), ("", "5"), ("|", "5"), (",", "5"),
     ("4.2|", "4.3"), ("0.125%", "0.125"), ("1250%", "12.5"), ("300%", "3"), ("123400%", "1234"), ("--5.2", "-5.2"),
     ("--5.2", "5.2"), ("not: 5", "6"),
+    # words that may change the number
+    ("5 hundred", "5"), ("5 dozen", "5"), ("5 tenths", "5"), ("5 squared", "5"), ("5 below zero", "5"),
+    ("5 score", "5"),
+    ("5 wrong", "5"), ("20 percent less", "20"), ("5 quarters", "5"), ("not: 5", "5"), ("anything except: 5", "5"),
+    ("5 years less", "5"), ("below: 5", "5"), ("total or: 5", "5"), ("two hundred", "2"), ("minus = 5", "5"),
 ]
 # fmt: on
 

@@ -89,12 +89,18 @@ _AROUND = re.compile(  # LaTeX, HTML and labels of rows
     r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\$|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>|^ *row ?\d+ ?: *",
     re.IGNORECASE | re.MULTILINE,
 )
+_LEAD = re.compile(  # The output grid is: · {"output": · array(
+    r"(?:(?:the|final|test|output|answer|grid|result|solution|is|np|numpy|array)\b[\s\"'*_`.]*|[\s{\"'*_`])*[:=(]?[\s*_`]*",
+    re.IGNORECASE,
+)
+_REST = re.compile(r"(?:, dtype=\w+)?[\s)}.*_`\"']*\Z")
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 
 
 @scorer("simulation__arcagi*", "simulation__barc*", "logic__arcagi*", "logic__barc*")
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the grid in the last `<answer>`, or else in the last box, fence or answer line, is the truth.
+    """1 when the grid in the last `<answer>` or a box behind it, or else in the last box, fence or answer line, is the
+    truth.
 
     Rows are lists in a list, with or without commas, or lines of digits. Anything but whole numbers from 0 to 9
     (floats, booleans), ragged rows or a second grid is no grid. parts: cell_accuracy of a grid of the right shape.
@@ -113,7 +119,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 def _answer(response: str) -> str:
     text, inside = after_thinking(response), tagged(response)
-    if inside is None and (box := last_box(text)):
+    box = last_box(text)
+    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
         inside = box[1]
     if blocks := fences(response if inside is None else inside):
         return blocks[-1][1]
@@ -129,18 +136,18 @@ def read(text: str) -> list[list[int]] | None:
     text = _AROUND.sub("", text)
     if "[" not in text:  # tuples
         text = text.translate({40: "[", 41: "]"})
+    text = text[_LEAD.match(text).end() :]  # type: ignore[union-attr] # it matches any text
     if "[" in text:
-        first, last = text.find("["), text.rfind("]") + 1
-        body = text[first:last]
-        if re.search(r"(?<!array)(?<=\w)\($", text[:first]) or re.match(r"\)*\.(?:T\b|\w+\()", text[last:]):
-            return None  # code that would make another grid of it
-        if not re.fullmatch(r"\[\0+\]|\0\0+", re.sub(r"[\s,]", "", _ROW.sub("\0", body))):
+        end = text.rfind("]") + 1
+        rows = _ROW.findall(text[:end])
+        body = re.sub(r"\s", "", _ROW.sub("\0", text[:end]))
+        if not re.fullmatch(r"\[\0(?:,?\0)*,?\]|\0(?:,?\0)+", body) or not _REST.match(text, end):
             return None
-        rows = [re.split(r"[\s,]+", row.strip(" \t\n,")) for row in _ROW.findall(body)]
+        rows = [row.strip(" \t\n").removesuffix(",") for row in rows]
     else:
-        lines = [line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines()]
-        rows = [re.split(r"[\s,|&]+", line) for line in lines if line and not line.endswith(":")]
-        rows = [list(row[0]) if len(row) == 1 else row for row in rows]
+        lines = (line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines())
+        rows = [" ".join(line) if line.isdigit() else line for line in lines if line]
+    rows = [re.split(r"\s*[,|&]\s*|\s+", row.strip()) for row in rows]
     grid = [[int(cell) if re.fullmatch("[0-9]", cell) else -1 for cell in row] for row in rows]
     return grid if _is_grid(grid) else None
 

@@ -26,6 +26,7 @@ _SENTENCE = re.compile(
 _SHORT = re.compile(r"\b(?:mr|mrs|ms|dr|prof|st|vs|etc|e\.g|i\.e|u\.s|jr|sr|no|fig)\.$", re.IGNORECASE)
 _FEW = 8  # words; langdetect is no judge of so short a text
 _INVISIBLE = dict.fromkeys(map(ord, "\u200b\u2060\ufeff\u00ad"))  # would hide a forbidden word
+_LONGEST = 250_000  # characters of a response; a longer one follows nothing
 _ENOUGH = 10_000  # characters from which a language is told
 
 
@@ -165,7 +166,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
         raise UserError(f"The ground truth of instructions is a list, not {str(ground_truth)[:80]!r}.")
     if len(names) != len(arguments):
         raise UserError(f"{len(names)} instructions have {len(arguments)} sets of arguments.")
-    text = after_thinking(response).translate(_INVISIBLE).strip()
+    text = after_thinking(response)
+    text = "" if len(text) > _LONGEST else text.translate(_INVISIBLE).strip()
     checks = [_bound(name, given, prompt) for name, given in zip(names, arguments, strict=True)]
     followed = [bool(text) and check(text) for check in checks]
     count = {"instructions_followed": sum(followed), "instructions_total": len(followed)}

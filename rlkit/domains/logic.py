@@ -192,17 +192,16 @@ def _answer(response: str) -> str:
     line; else nothing."""
     text, inside = after_thinking(response), tagged(response)
     box = last_box(text)
-    if box and (inside is None or box[0] > text.lower().rfind("</answer>")):
+    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
         return box[1]
     if inside is None:
         blocks = fences(text)
         return blocks[0][1] if len(blocks) == 1 else final_answer(text) or ""
-    box = last_box(inside)
-    return box[1] if box else inside
+    return inside
 
 
 _LABEL = re.compile(  # The order is: …
-    r"^(?:the\s)?(?:\w{1,20}\s){0,2}(?:order|answer|sequence|list|path|node)(?:(?:\sis)?:|\sis)\s+",
+    r"^(?:(?:the|my|final|correct)\s)*(?:order|answer|sequence|list|path|node)(?:(?:\sis)?:|\sis)\s+",
     re.IGNORECASE,
 )
 _SEPARATOR = re.compile(

@@ -83,6 +83,7 @@ class CodeIO(Source):
 
 
 _LONGEST = 200_000  # characters of an answer that is read
+_LONGEST_PYTHON = 20_000  # whose reader is slow
 _CALL_SECONDS = 5.0
 _MISSING = object()
 
@@ -124,7 +125,9 @@ def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
     if box := last_box(text):
-        candidates += [box[1], _without_tex(box[1])]
+        boxed = [box[1], _without_tex(box[1])]
+        behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))  # it was given last
+        candidates = [*boxed, *candidates] if behind else [*candidates, *boxed]
     for candidate in filter(None, [*candidates, _braces(text)]):
         for form in (candidate, f"{{{candidate}}}"):
             if (value := _value(form)) is not _MISSING:
@@ -149,8 +152,15 @@ def _braces(text: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """The JSON or Python literal that a text is."""
-    return literal(text, _MISSING) if text.strip() and len(text) <= _LONGEST else _MISSING
+    """The JSON or, up to a length, Python literal that a text is."""
+    if not text.strip() or len(text) > _LONGEST:
+        return _MISSING
+    if len(text) <= _LONGEST_PYTHON:
+        return literal(text, _MISSING)
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return _MISSING
 
 
 def _same_json(a: Any, b: Any) -> bool:
@@ -187,8 +197,10 @@ def score_cruxeval(
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim
-    if not re.search(rf"^(?:async +)?def +{name}\b|^{name} *=", code, re.MULTILINE):
-        return Reward.of(False, reason=f"the assertion is about {name}, which the program does not define")
+    functions = re.findall(r"^(?:async +)?def +(\w+)", code, re.MULTILINE)
+    functions = functions or re.findall(r"^(\w+) *=(?!=)", code, re.MULTILINE)
+    if name not in functions or name != ("f" if "f" in functions else functions[-1]):
+        return Reward.of(False, reason=f"the assertion is about {name}, which is not the program's function")
     mode = str(extra_info.get("task") or extra_info.get("mode") or "")
     any_input = "input" not in shown or mode.endswith(("input", "-i"))
     of_input = "input" in shown and same_literal(known[1], given)

@@ -170,17 +170,21 @@ _ABOUT = re.compile(
     r"(?=[-+$€£¥\\(.]{0,4}\d)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
-_LABELLED = re.compile(r"[a-z][a-z ]{0,40}[:=] ?(.+)")
-_WITH_UNIT = re.compile(r"(.*\d[^a-z]{0,3}) ([a-z]{3,20}(?: [a-z]{2,20})?)")
+_NAMED = re.compile(  # x = 5, total: 5
+    r"(?:[a-z] ?=|(?:answer|result|value|total|sum|mean|average|count|difference|year) ?[:=]) ?(.+)"
+)
+_WITH_UNIT = re.compile(  # measures alone: other words may change the number, as in 5 dozen, 5 below zero
+    r"(.*\d) (?:[mck]m|(?:kilo)?met(?:er|re)s|in|inches|ft|feet|yards|mi|miles|[mk]?g|(?:kilo)?grams|ton(?:ne)?s|lbs?"
+    r"|pounds|oz|ounces|ml|lit(?:er|re)s|hectares|acres|s|sec|seconds|min|minutes|h|hrs?|hours|days|weeks|months|years|mph)"
+)
 # fmt: off
-_NO_UNITS = {"or", "and", "not", "nor", "but", "to", "than", "vs", "versus", "from", "between", "least", "most", "plus",
-             "minus", "if"}
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
 _TENS = ["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"]
 # fmt: on
 NUMBERS = {word: n for n, word in enumerate(_UNITS)} | {word: 20 + 10 * n for n, word in enumerate(_TENS)}
 NUMBERS |= {f"{ten}-{_UNITS[n]}": NUMBERS[ten] + n for ten in _TENS for n in range(1, 10)}
+_WORDS = NUMBERS | {f"{word}-hundred": 100 * n for word, n in NUMBERS.items() if n}
 
 
 @scorer("table__*")
@@ -205,8 +209,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 
 def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
-    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs`
-    is met by the figure and one or two words behind it."""
+    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs` is met
+    by the figure and a measure behind it, such as km or years."""
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
@@ -252,8 +256,8 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
         return True
     x, y = _number(ours), _number(theirs)
     if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
-        x = None if _NO_UNITS & set(match[2].split()) else _number(match[1])
-    if x is None and (match := _LABELLED.fullmatch(ours[:_SHORT])):
+        x = _number(match[1])
+    if x is None and (match := _NAMED.fullmatch(ours[:_SHORT])):
         x = _number(match[1])
     if x is None or y is None:
         return False
@@ -273,10 +277,10 @@ def _number(text: str) -> Figure | None:
     if len(text) >= _SHORT or sum(map(str.isdigit, text.partition(".")[0])) > 15:
         return None  # floats tell whole numbers of 15 digits apart
     word, _, rest = text.partition(" ")
-    if (number := NUMBERS.get(text.replace(" ", "-"))) is not None:
+    if (number := _WORDS.get(text.replace(" ", "-"))) is not None:
         text = str(number)
-    elif word in NUMBERS:
-        text = f"{NUMBERS[word]} {rest}"
+    elif word in _WORDS:
+        text = f"{_WORDS[word]} {rest}"
     return figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
 
 
