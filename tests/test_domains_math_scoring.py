@@ -6,9 +6,42 @@ from rlkit.domains.answers import after_thinking, fences, final_answer, given, t
 from rlkit.domains.math.parse import Unreadable, parse
 from rlkit.domains.math.tasks import score
 from rlkit.domains.math.values import same
+from rlkit.domains.stem import score_choice
 from rlkit.errors import UserError
 
 ANSWERS = [
+    (r"20,\!480", ["20480", "20 480", r"20\,480", r"20{,}480"], ["20, 480", r"20;\!480"]),
+    ("3000000", [r"3,\!000,\!000"], []),
+    (r"\lfloor\frac{n+1}{3}\rfloor", [r"\lceil\frac{n-1}{3}\rceil"],
+        ["1", r"\lfloor\frac{k+1}{3}\rfloor", r"\frac{n}{3}"]),
+    (r"\lceil\frac nk\rceil", [r"\lfloor\frac{n+k-1}{k}\rfloor"],
+        [r"\lceil\frac{n+1}{k}\rceil", r"\lfloor\frac nk\rfloor+1"]),
+    (r"\max(n,3)", [r"\max(3,n)"], ["n"]), (r"\binom{n}{6}", [], ["0"]), ("k=m+2", ["m=k-2"], ["k=m", "k=m+1"]),
+    (r"3^k \text{ for } k>2", [r"3^n \text{ for } n>2"],
+        [r"3^k \text{ for } k>5", r"3^k \text{ for } k\in\mathbb{Z}_{>0}"]),
+    (r"n^3\text{ for odd }n", [r"n^3"], [r"n^3\text{ for even }n"]), ("3n+2", [], [r"2 \pmod 3"]),
+    ("a=3, b=5", ["3, 5"], ["5, 3"]),
+    (r"|x|>2", [r"x>2\text{ or }x<-2"], [r"x>2\text{ and }x<-2"]),
+    ("24", ["4!=24", r"\sum_{k=1}^{3}4k=24"], ["4!=25", "2x=24"]),
+    (r"\frac15", [r"P(X>3)=\frac15", r"\lim_{x\to 2}f(x)=\frac15"], [r"P(X>3)=\frac25"]),
+    (r"\ln 3", [], ["1.098613"]),
+    (r"3^{-1500}", [r"\frac{1}{3^{1500}}"], [r"3^{-1499}", "0", r"2^{-1500}", r"e^{-1500}"]),
+    ("e^{-700}", [], ["e^{-701}", "0"]), ("1", [r"\sin^2 3+\cos^2 3"], ["1+e^{-90}", "1-e^{-300}"]),
+    ("0", [r"\sin\pi", r"1+\cos\pi", r"\sqrt2+\sqrt3-\sqrt{5+2\sqrt6}"], ["10^{-250}", "e^{-800}", r"\frac{1}{90!}"]),
+    ("10^{25}", [], [r"\sqrt{10^{50}+1}"]), ("k^2", [], ["4k-3", "7k-12", "9k-20"]),
+    ("m", [], ["|m|", r"\sqrt{m^2}"]),
+    ("2^n", [r"2\cdot 2^{n-1}"], [r"1+n+\binom{n}{2}+\binom{n}{3}", "n^2-n+2"]), ("no", ["No", r"\text{no}"], ["on"]),
+    (r"\binom{n}{2}", [r"\frac{n!}{2(n-2)!}"], [r"\binom{n}{3}"]),
+    ("HTTH", [r"\text{HTTH}"], ["THHT", r"\text{TTHH}"]),
+    (r"\cos(n\pi)", ["(-1)^n", "(-1)^{n+2}"], ["(-1)^{n+1}", "1"]), ("2:20", [r"2:20\text{ p.m.}"], ["1:10", "4:40"]),
+    ("6", [], [r"6\text{ thirds}", r"6\text{ hundredths}", r"6\text{ cubed}", r"6\text{ is false}"]),
+    (r"\frac23", ["0.666667", "0.666666"], ["0.666668", "0.666665"]), (r"-\frac23", ["-0.666667"], ["0.666667"]),
+    ("5c", [], ["5k", "5K", "5C"]), ("a+c", [], ["a+K", "a+c+1"]), ("A+C", ["C+A"], ["A+C+1", "A+K"]),
+    (r"\sin x+C", [r"K+\sin x", r"\sin x+2+C"], [r"\sin x+3x+C"]), ("-4", [r"\text{negative }4", "minus 4"], ["4"]),
+    ("3.5", [r"3\text{ and a half}"], ["3"]), ("4", ["4 = x"], [r"\text{negative }4", "4 = 5"]),
+    ("4:6", ["2:3"], ["2:09"]), ("y=cx", [], ["y=kx"]),
+    (r"1,4,9,16,\ldots", [], [r"1,4,9,\ldots"]), (r"5,10,15,\ldots", [r"5,10,15,20,\ldots"], []),
+    (r"\langle 4,5\rangle", ["<4,5>"], []), (r"\frac27", [r"\frac27\ (\approx 0.29)", r"\frac27\approx 28.6\%"], []),
     (r"\frac34", ["three fourths", r"\text{three-fourths}", "three quarters"], ["four thirds", "fourth", "three"]),
     ("0.5", ["half", "one half", "a half"], ["two halves"]), (r"\text{twenty-one}", ["21", "twenty one"], ["20"]),
     (r"\text{two thirds}", ["2/3"], ["3/2"]), ("(10!)^{2}", [], ["(10!)^{2}!"]), (r"2\sqrt3", [r"\sqrt12"], []),
@@ -324,6 +357,13 @@ def test_which_answers_mean_the_truth(truth, right, wrong):
         (r"\(a = \boxed{2}\) and \(b = \boxed{3}\)", "a=2, b=3"),
         (r"$x = \boxed{2}$ and $y = \boxed{3}$.", "x=2, y=3"),
         (r"(a) \boxed{2} (b) \boxed{3}", "2, 3"),
+        (r"\boxed{2} (or \boxed{3})", "2, 3"),
+        (r"$\boxed{2}$ (alternatively, $\boxed{3}$)", "2, 3"),
+        (r"\boxed{2}, or perhaps \boxed{3}", "2, 3"),
+        (r"\boxed{2} / \boxed{3}", "2, 3"),
+        ("Answer: Minus 12", "Minus 12"),
+        ("Answer: Triple 12 dollars", "Triple 12 dollars"),
+        ("Answer: All but 12", "All but 12"),
         (r"\boxed{5}, \boxed{5}", "5"),
         (r"First \boxed{5}. No, wait: \boxed{6}", "6"),
         (r"\boxed{2}\text{ or }\boxed{3}", "2, 3"),
@@ -426,6 +466,16 @@ def test_integers_are_compared_exactly_at_any_size():
 )
 def test_an_explosive_answer_is_settled_without_computing_it(text):
     assert not graded(text, "7")
+
+
+@pytest.mark.parametrize("answer", [
+    r"\frac{" + r"\text{kg}^3 " * 60 + "y}{2}", r"7 \text{ " + "hydro" * 12 + "-}", "7 " + "b" * 40 + "-",
+    "choice" + " " * 5000 + "?", r"\boxed{" * 20_000 + "7" + "}" * 20_000,
+])  # fmt: skip
+def test_a_degenerate_answer_is_settled_in_no_time(answer):
+    """Where a reader takes exponential or quadratic time, this runs into the suite's time limit."""
+    assert not graded(answer, r"9 \text{ cm}")
+    assert not score_choice(rf"\boxed{{{answer}}}", "A", {}).correct
 
 
 def test_powers_too_big_to_compute_are_compared_part_by_part():

@@ -21,6 +21,14 @@ def tag(answer):
 
 
 STEM = [
+    ("107", "10^7", False), ("10^7", "10^{7}", True), ("x^3", "x3", False), ("3n", "3^n", False), ("42", "4_2", False),
+    ("1s2 2s1", "1s^2 2s^1", True), ("Cl^-", "Cl-", True), ("Fe^{3+}", "Fe3+", True), ("Fe^{3+}", "Fe2+", False),
+    ("2 farads", "√2 farads", False), ("±4 joules", "4 joules", False), ("when y ≤ 3", "when y ≥ 3", False),
+    ("4! orders", "4 orders", False), ("2:1 mixture", "2.1 mixture", False), ("40% water", "40 water", False),
+    ("vitamin", "vitamin A", False), ("vitamin A", "Vitamin A", True), ("the plan", "plan a", False),
+    ("silica", "silicon", False), ("magnesia", "magnesium", False), ("spectra", "spectrum", True),
+    ("ions", "ion", True), ("axes", "axis", True), ("vertices", "vertex", True), ("gases", "gas", True),
+    ("(7)", "7", True), ("(7)", "-7", False), ("sp^2", "sp2", True), (r"N_2 \to 2N", "N2 -> 2N", True),
     ("9.8 m/s^2", r"9.8\ \mathrm{m/s^2}", True), (r"9.80\,\mathrm{m\,s^{-2}}", "9.8 m/s^2", True),
     ("5 kg", "5000 g", True), ("5 kg", "5 g", False), ("3.0e8 m/s", r"3 \times 10^8 \text{ m/s}", True),
     ("CO2", "CO_2", True), ("CO", "Co", False), ("Ca2+", "Ca+", False), (r"\mathrm{SO_4^{2-}}", "SO42-", True),
@@ -62,6 +70,11 @@ def test_science_answers(answer, truth, right):
         (boxed("C (or D)"), "C", False), (boxed("C (D)"), "C", False), (boxed("C (possibly D)"), "C", False),
         (boxed("C (D is possible)"), "C", False), (boxed("C (D?)"), "C", False), (boxed("C, maybe D"), "C", False),
         (boxed("C - D"), "C", False), (boxed("C; alternatively D"), "C", False), (boxed("C, D, E"), "C", False),
+        (boxed("(C) is wrong"), "C", False), (boxed("(C) is incorrect; take D"), "C", False),
+        (boxed("C, not"), "C", False), (boxed("(C) cannot be true"), "C", False), (boxed("C, actually D"), "C", False),
+        (boxed("C. False. It is D"), "C", False), (boxed("(C) is eliminated, leaving A"), "C", False),
+        (boxed("C. False"), "C", True), (boxed("C. is increasing"), "C", True), (boxed("C. No"), "C", True),
+        (boxed("C. Not enough information"), "C", True),
         (boxed("A (not C)"), "C", False), (boxed("Ｃ"), "C", True),
         ("The answer is C. The answer is D.", "C", False), ("The answer is C; or D.", "C", False),
         (boxed("（Ｃ）"), "C", True), (boxed(r"\mathbf{C}"), "C", True), (boxed(r"\text{C. } 12"), "C", True),

@@ -15,9 +15,13 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
 _BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, but not "with \boxed as asked"
 _NAME = r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=[\s$]*)"
-_BETWEEN = re.compile(  # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …
-    r"[\s$)\]\\]*(?P<joint>,?\s*(?:and|or)\b|[,;|]|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
-    rf"[\s$(\[\\]*{_NAME}?"
+_BETWEEN = (
+    re.compile(  # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …, 2 (or possibly 3)
+        r"[\s$()\[\]\\]*(?P<joint>,?[\s(]*(?:and|or|alternatively|possibly|maybe|perhaps)\b"
+        r"(?:,?\s*(?:alternatively|possibly|maybe|perhaps|else|even)\b)?|[,;|/]"
+        r"|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
+        rf"[\s$,()\[\]\\]*{_NAME}?"
+    )
 )
 _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
@@ -38,12 +42,15 @@ _CLAUSE = re.compile(
     r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE | re.DOTALL
 )
 _PROSE = re.compile(  # She makes $18 every day.
-    r"(?:[A-Z][a-z]*['’,]?\s+(?:[A-Za-z][a-z]*['’,]?\s+)*)?(?P<value>(?P<amount>(?:\\?[$€£]\s?)?-?\d[\d,]*"
+    r"(?:[A-Z][a-z]*['’,]?\s+(?:[A-Za-z][a-z]*['’,]?\s+)+)?(?P<value>(?P<amount>(?:\\?[$€£]\s?)?-?\d[\d,]*"
     r"(?:\.\d+)?(?:/\d+)?(?:\s?\\?(?P<percent>%))?)(?![\d^]|[A-Za-z]\w)"
     r"(?:\s+(?:(?:square|cubic|per|each|an?)\s+[a-z]+|[A-Za-z]+(?:\s+per\s+[a-z]+)?))?)(?:\s+[A-Za-z'’,-]+)*\s*[.!]?"
 )
 _UNSURE = re.compile(
-    r"\b(?:not|or|either|neither|between|maybe|perhaps|least|most|than|cannot)\b|n't", re.IGNORECASE
+    r"\b(?:not|or|either|neither|between|maybe|perhaps|least|most|than|cannot|negative|minus|half|third|quarter|twice|but"
+    r"|double|triple|under|over|above|below|except|never|no|none|unlike|nearly|almost|up to|fewer|more|less|plus"
+    r"|without)\b|n't",
+    re.IGNORECASE,
 )
 _MOST_BOXES = 50  # of one answer
 _LINE = 200  # characters; a longer response is no bare answer
@@ -59,6 +66,11 @@ _CHOICE = re.compile(
 _DESCRIBED = re.compile(
     r"(?P<letter>[A-J])(?:\s+(?=\()|\s*,(?=\s)|\s+[-–—=](?=\s)|[,\s]*$)"
 )  # C (Paris), C - Paris
+_DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D, (A) False. D
+    r"^\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|impossible|be)\b"
+    r"|cannot\b|isn['’]t\b|can['’]t\b|not\W*$|unless\b)"
+    r"|(?:[.:;!?]\s*|\b(?:is|it['’]s|be|actually|rather|leaving|leaves|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)",
+)
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
     r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
@@ -120,7 +132,7 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
 
 def _boxes(text: str) -> list[tuple[int, int, str]]:
     """Start, end and content of every box that is in no other; a box inside it is part of its content."""
-    boxes: list[tuple[int, int, str]] = []
+    boxes: list[tuple[int, int, int, int]] = []  # start and end, with its content's
     braces: list[
         tuple[int, int]
     ] = []  # of those that are open: where its box begins, -1 without one, and its content
@@ -131,7 +143,7 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
             if text[match.end() : match.end() + 1] == "{":
                 continue
             if word := _BARE.match(text, match.end(), match.end() + _LINE):
-                boxes.append((box, word.end(), word[0]))
+                boxes.append((box, word.end(), word.start(), word.end()))
         elif match[0] == "{":
             braces.append((box, match.end()))
         elif match[0] == "}" and braces:
@@ -139,10 +151,9 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
             if start >= 0:
                 while boxes and boxes[-1][0] > start:
                     boxes.pop()
-                content = _BOX.sub("", text[inside : match.start()])
-                boxes.append((start, match.end(), content))
+                boxes.append((start, match.end(), inside, match.start()))
         box = -1
-    return boxes
+    return [(start, end, _BOX.sub("", text[inside:close])) for start, end, inside, close in boxes]
 
 
 def final_answer(response: str) -> str | None:
@@ -204,7 +215,8 @@ def _sentence_value(value: str) -> str:
 
 def _first_sentence(text: str) -> str:
     end = r"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{2})|;\s)(?!(?:or|and|also|maybe|possibly|perhaps)\b)"
-    return re.split(end, text.strip(), maxsplit=1)[0].strip().strip("*_`").strip()
+    text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"\1", text.strip())
+    return re.split(end, text, maxsplit=1)[0].strip().strip("*_`").strip()
 
 
 def choice_letter(text: str, described: bool = False) -> str | None:
@@ -216,11 +228,14 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     if len(text) > 5 * _LINE:
         return None
     text = unicodedata.normalize("NFKC", text)
-    text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text)).strip()
+    text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text))
+    text = " ".join(text.split())
     match = _CHOICE.match(text) or (_DESCRIBED.match(text) if described else None)
     if match is None:
         return None
     rest = text[match.end() :].strip()
+    if _DENIED.search(rest):
+        return None
     for other in _OTHER.finditer(rest):
         if other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper():
             return None

@@ -11,6 +11,7 @@ from pydantic import Field
 from rlkit.domains import Source, judge, scorer, sources
 from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_figure
 from rlkit.domains.grading import Grading
+from rlkit.domains.math.typography import from_unicode
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
 from rlkit.seeds import generator
@@ -194,7 +195,7 @@ def same_answer(answer: str, truth: str) -> bool:
     """The rules: figures, mathematics, units, words."""
     from rlkit.domains.math.compare import approximately, equivalent
 
-    x, y = figure(clean(answer), abbreviations=False), figure(clean(truth), abbreviations=False)
+    x, y = (figure(clean(text).strip("()"), abbreviations=False) for text in (answer, truth))
     if x is not None and y is not None:
         return same_figure(x, y)
     return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)
@@ -204,9 +205,13 @@ _FONTS = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|operator
 _ARTICLES = {"the", "a", "an", "it"}
 _ENDINGS = (
     ("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("sses", "ss"), ("xes", "x"), ("ches", "ch"), ("shes", "sh"),
-    ("ia", "ion"), ("a", "um"), ("a", "on"), ("ae", "a"), ("i", "us"), ("ses", "sis"), ("ices", "ix"),
+    ("es", "is"), ("ae", "a"), ("i", "us"), ("ices", "ix"), ("ices", "ex"),
 )  # fmt: skip
 """Of plurals and their singulars."""
+_PLURALS_IN_A = set(  # silica is no silicon, alumina no aluminum
+    ["bacterium", "spectrum", "mitochondrion", "phylum", "stratum", "quantum", "medium", "ovum", "ganglion",
+     "criterion", "phenomenon", "datum", "cilium", "flagellum", "septum", "taxon"]
+)  # fmt: skip
 
 
 def same_text(answer: str, truth: str) -> bool:
@@ -220,34 +225,38 @@ def same_text(answer: str, truth: str) -> bool:
 
 def _signs(text: str) -> list[str]:
     """Signs that carry meaning (a charge, an inequality), hyphens between letters apart."""
-    return re.findall(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*]", formula(text))
+    return re.findall(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]", formula(text))
 
 
 def words(text: str) -> list[str]:
     """Words in lower case, without typography, articles and punctuation."""
-    text = re.sub(r"[{}$\\~]", " ", _FONTS.sub("", text))
+    text = re.sub(r"[{}$\\~]", " ", _FONTS.sub("", from_unicode(text)))
     figures = any(map(str.isdigit, text))
 
     def keeps_case(word: str) -> bool:  # 5 mW is not 5 MW, CO is not Co
         return len(word) <= 3 if figures else len(word) == 2 and word.isupper() and word != "NO"
 
-    found = re.findall(r"[^\W_]+(?:['’][^\W_]+)?", text)
+    found = re.findall(r"\d+(?:[.,:]\d+)+|[^\W_]+(?:['’][^\W_]+)?", text)
     found = [word if keeps_case(word) else word.casefold() for word in found]
-    return [word for word in found if word not in _ARTICLES]
+    return [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]  # vitamin A
 
 
 def _same_word(a: str, b: str) -> bool:
-    return a == b or (len(a) > 3 and len(b) > 3 and bool(_singulars(a) & _singulars(b)))
+    return a == b or (len(a) > 2 and len(b) > 2 and bool(_singulars(a) & _singulars(b)))
 
 
 def _singulars(word: str) -> set[str]:
     endings = _ENDINGS[1:] if word.endswith(("ss", "us", "is")) else _ENDINGS
     stems = [(word.removesuffix(plural), singular) for plural, singular in endings]
-    return {word} | {stem + singular for stem, singular in stems if stem != word and len(stem) > 2}
+    latin = {singular for singular in _PLURALS_IN_A if singular[:-2] + "a" == word}
+    return {word} | latin | {stem + singular for stem, singular in stems if stem != word and len(stem) > 1}
 
 
 def formula(text: str) -> str:
     """A formula of chemistry without typography, in its own letter case: `\\mathrm{Na^+}` is `Na+`,
     `H_2O` is `H2O`."""
-    text = _FONTS.sub("", text).translate(str.maketrans("₀₁₂₃₄₅₆₇₈₉⁺⁻−", "0123456789+--"))
-    return re.sub(r"[\s{}$^_\\]", "", text).rstrip(".")
+    text = re.sub(r"\\(?:to|\w*[rR]ightarrow)(?![A-Za-z])", "->", _FONTS.sub("", from_unicode(text)))
+    text = re.sub(
+        r"(?<=[A-Za-z)\]])\s*_", "", re.sub(r"[\s{}$\\]", "", text).rstrip(".")
+    )  # H_2O, but not 3_2
+    return re.sub(r"\^(?=\d?[+-](?!\w))|(?<=\d[spdf])\^|(?<=sp)\^", "", text)  # Na^+, 1s^2, but not 10^5

@@ -9,8 +9,8 @@ from itertools import product
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import units, values
-from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms
-from rlkit.domains.math.parse import parse, rational, start_work
+from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms, time_of_day
+from rlkit.domains.math.parse import is_expression, parse, rational, start_work
 from rlkit.domains.math.typography import normalize, squeeze
 from rlkit.domains.math.units import Amount
 
@@ -52,7 +52,10 @@ def _same(a: str, b: str) -> bool:
     left, right = values.real_set(a), values.real_set(b)
     if left and right and not (left.bare and right.bare):
         return values.same_set(left, right)
-    return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
+    times = time_of_day(a) and time_of_day(b)  # 1:10 and 3:30 are no ratios
+    return any(
+        _same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)) if not times or x == y
+    )
 
 
 def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
@@ -70,7 +73,7 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
         one = isinstance(group, Group) and group.brackets in ("", "{}") and len(group.parts) == 1
         return one and not isinstance(other, str) and _same(group.parts[0], text)  # type: ignore[union-attr]
     if isinstance(x, Amount) and isinstance(y, Amount):
-        return units.same_amount(x, y) or _same_residue(x, y) or _same_residue(y, x)
+        return units.same_amount(x, y) or _same_residue(y, x)
     return _spoken(x, a) == _spoken(y, b)
 
 
@@ -81,7 +84,7 @@ def _spoken(form: Form, text: str) -> str:
 def _same_residue(a: Amount, b: Amount) -> bool:
     """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
     modulus, residue, letters = (
-        re.fullmatch(r"mod ([1-9]\d*)", a.unit),
+        re.fullmatch(r"mod ([2-9]|[1-9]\d+)", a.unit),
         rational(a.number),
         _letters(b.number),
     )
@@ -131,6 +134,10 @@ def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
             values.same_expression(f"({x})/({y})", f"({a.parts[0]})/({b.parts[0]})")
             for x, y in zip(a.parts[1:], b.parts[1:], strict=True)
         )
+    if kinds == {""}:
+        x, y = _values_by_name(a.parts), _values_by_name(b.parts)
+        if x and y and (x is a.parts) != (y is b.parts):
+            return _pairwise(x, y)  # a=1, b=2 is 1, 2
     if kinds <= {"cup", ""} or kinds == {"cases"}:
         return _matching(a.parts, b.parts)
     if kinds <= {"{}", ""}:
@@ -141,13 +148,15 @@ def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
 
 
 def _same_sequence(a: list[str], b: list[str]) -> bool:
-    """`1, 2, 3, …`: the same members on both sides of the ellipsis, one of which may show more of them."""
+    """`1, 2, 3, …`: the same members on both sides of the ellipsis; of whole numbers of one step one may show more."""
     a, b = _filled(a), _filled(b)
     if "\\ldots" not in a or "\\ldots" not in b:
         return _pairwise(a, b)
     i, j = a.index("\\ldots"), b.index("\\ldots")
-    shown = min(i, j)
-    return (i == j or shown >= 3) and _pairwise(a[:shown], b[:shown]) and _pairwise(a[i:], b[j:])
+    longer, shown = (a[:i] if i > j else b[:j]), min(i, j)
+    if i != j and (shown < 3 or _filled([*longer[:2], "\\ldots", longer[-1]]) != longer):
+        return False
+    return _pairwise(a[:shown], b[:shown]) and _pairwise(a[i:], b[j:])
 
 
 def _filled(parts: list[str]) -> list[str]:
@@ -177,8 +186,12 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
         return is_name(relation.operands[0]) and _same(relation.operands[1], other)
     if set(relation.operators) - {"=", "\\approx"}:
         return False
-    name, *said = relation.operands
-    unknown = values.number(other) is not None and values.number(name) is None and not re.search(r"\d", name)
+    turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
+    name, *said = relation.operands[::-1] if turned else relation.operands
+    unknown = values.number(other) is not None and values.number(name) is None
+    unknown = unknown and (
+        not re.search(r"\d", name) or not is_expression(name)
+    )  # \\sum_{k=1}^{9} k, but not 2x
     if not is_name(name) and (truth or not unknown):
         said = relation.operands
     if truth:
@@ -241,11 +254,12 @@ _QUALIFIER = re.compile(
 )
 _FAMILY = re.compile(r"\\\{(?P<body>[^:|]+)[:|]\s*(?P<rest>[a-z]\s*\\in\s*\\mathbb\s*\{Z\}[^:|]{0,20})\\\}")
 _NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
-_BOUND = re.compile(
-    r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d"
-)  # only one of two conditions with bounds is a contradiction
+_BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
+_KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b")
+_DOMAIN = re.compile(r"\\mathbb\s*\{?([A-Z])")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
-_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "A", "C_1", "c_1", "C_0"}
+_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "C_1", "c_1", "C_0"}
+_VARIABLES = set("xtyzu")  # of which a formula with a constant of integration has one
 _CONSTANT_WORD = re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
 _SHIFTS = ("({})", "({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
 
@@ -258,26 +272,37 @@ def _same_qualified(a: str, b: str) -> bool:
     one_named = "" in (x_name, y_name) and "=" not in (y if x_name else x) and "," not in x + y
     if one_named or (angles and x_name == y_name):
         x, y = x.removeprefix(x_name), y.removeprefix(y_name)
-    contradict = (
-        _BOUND.search(x_condition) and _BOUND.search(y_condition) and not _same(x_condition, y_condition)
-    )
-    if not contradict and (x, y) != (a, b) and _same(x, y):
+    if x_condition and y_condition and not _agree(x_condition, y_condition):
+        return False
+    if (x, y) != (a, b) and _same(x, y):
         return True
     if units.split_unit(x).unit or units.split_unit(y).unit:
         return False  # 25 K is not 25 C
     ours, theirs = _letters(x), _letters(y)
-    if (pair := _renamed(ours, theirs, _CONSTANTS)) and pair[1] not in ("A", "k", squeeze(y)):
+    pair = _renamed(ours, theirs, _CONSTANTS)
+    if pair and pair[1] != "k" and (ours & _VARIABLES or "\\theta" in x):
         renamed = _substituted(y, pair[1], pair[0])
         sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
         constant = pair[0] != pair[1] or "C" in pair
-        return (constant and values.same_antiderivative(*sides, pair[0])) or _same(x, renamed)
+        summand = constant and values.same_antiderivative(*sides, pair[0])
+        return summand or ("k" not in pair and _same(x, renamed))
     pair = _renamed(ours, theirs, _PARAMETERS)
     whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     if pair is None or not (whole or (angles and ours == {pair[0]})):
         return False
     renamed = _substituted(y, pair[1], pair[0])
-    shifts = _SHIFTS if angles and not contradict else _SHIFTS[:1]
+    shifts = _SHIFTS if angles else _SHIFTS[:1]
     return any(_same(_substituted(x, pair[0], shift), renamed) for shift in shifts)
+
+
+def _agree(a: str, b: str) -> bool:
+    """Whether two qualifiers do not contradict each other: in their bounds, kinds of numbers or sets."""
+    for pattern in (_KIND, _DOMAIN):
+        x, y = set(pattern.findall(a)), set(pattern.findall(b))
+        if x and y and x != y:
+            return False
+    a, b = (re.sub(r"(?<![\\A-Za-z])[A-Za-z](?![A-Za-z])", "n", text) for text in (a, b))
+    return not (_BOUND.search(a) and _BOUND.search(b)) or _same(a, b)
 
 
 def _unqualified(text: str) -> tuple[str, str]:

@@ -194,8 +194,10 @@ def _bracketed(text: str) -> Group | None:
 def _single(text: str) -> Iterator[Form]:
     """Readings of what has no parts."""
     plain = _FONT.sub("", text)
-    if match := _TIME.fullmatch(re.sub(r"[{}~]", "", plain)):  # without a.m. or p.m. it is either
+    if match := time_of_day(text):  # without a.m. or p.m. it is either
         yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
+        if ":0" in match[1]:
+            return  # 12:06 is no ratio
     if text == "\\emptyset":
         yield Group("{}", [])
         return
@@ -228,6 +230,10 @@ def _single(text: str) -> Iterator[Form]:
         yield Amount(text)
 
 
+def time_of_day(text: str) -> re.Match[str] | None:
+    return _TIME.fullmatch(re.sub(r"[{}~\s]", "", _FONT.sub("", text)))
+
+
 def _counted(words: str) -> str:
     """The number in words: twenty one, three fourths, a half; "" for other words."""
     count, _, part = words.rpartition(" ")
@@ -250,7 +256,10 @@ def _words(text: str) -> str | None:
     if not re.fullmatch(r"[\s(]*[A-Za-zÀ-ɏ][^=<>+*/^_]*", bare) or re.search(r"\d\s{0,3}[A-Za-z]*$", bare):
         return None
     words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
-    spoken = len(words.replace(" ", "")) >= 3 and re.search(r"[aeiouyAEIOUY]", words)
+    spoken = re.search(r"[aeiouyAEIOUY]", words) and len(words.replace(" ", "")) >= 3
+    spoken = (
+        spoken or words.casefold() == "no" or re.fullmatch("[A-Z]{3,}", words)
+    )  # HTT: tosses in their order
     if not words or not (marked or spoken or len(words) == 1):
         return None
     return words.casefold() if len(words) > 1 else words

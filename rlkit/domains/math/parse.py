@@ -135,6 +135,10 @@ def parse(text: str) -> Node:
     return node
 
 
+def is_expression(text: str) -> bool:
+    return not isinstance(_parsed(text), str)
+
+
 @lru_cache(maxsize=1024)
 def _parsed(text: str) -> Node | str:
     """The expression, or why the text is none."""

@@ -37,7 +37,7 @@ _COMMANDS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-_ROMAN = r"(?:\\(?:text|mathrm)\s*\{\s*[A-Za-z]+\s*\}(?:\s*\^\s*\{?\s*-?\d\s*\}?)?(?:\s|\\[,;]|\*)*)+"
+_ROMAN = r"(?:\\(?:text|mathrm)\s*\{\s*[A-Za-z]+\s*\}(?:\s*\^\s*(?:-?\d|\{\s*-?\d\s*\}))?(?:\s|\\[,;]|\*)*)+"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
@@ -49,6 +49,8 @@ _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
+        (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
+        (r"(?<=\d)\s*\\text\s*\{\s*and a half\s*\}", ".5"),
         (r"^\s*(\\text\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*", r"\1"),
         (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
         (r"\\(?:text|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}", r" \1 "),
@@ -57,6 +59,8 @@ _REWRITES = [
         (r"(?<=[+-])\s*\\text\s*\{\s*([A-Z])\s*\}", r"\1"),  # a constant of integration
         (r"(?<=\S)\s*\\text\s*\{\s*\((?:approximately|approx\.?|about)\s*([\d.]+)\)\s*\}", r" \\approx \1"),
         (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
+        (r"(?<=\S)\s*\(\s*\\approx\s*([\d.]+(?:\\?%)?)\s*\)\s*$", r" \\approx \1"),
+        (r"^\s*<([^<>]*,[^<>]*)>\s*$", r"\\langle \1\\rangle "),
         (r"\{\s*\{([^{}]*)\}\s*\}", r"{\1}"),
         (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
@@ -68,9 +72,9 @@ _REWRITES = [
         (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
          r"\\binom{\1\3\5}{\2\4\6}"),  # C(5,2), {}_5C_2, C_5^2
         (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
-        (r"<=", r"\\le "), (r">=", r"\\ge "), (r"!=", r"\\ne "), (r"\*\*", "^"),
+        (r"<=", r"\\le "), (r">=", r"\\ge "), (r"(?<![\d)}])!=", r"\\ne "), (r"\*\*", "^"),
         (r"\^\s*\{\s*\\circ\s*\}|\^\s*\\(?:circ|degree)(?![A-Za-z])", r"\\degree "),
-        (r"(?<=\d)\{,\}(?=\d{3})|(?<=\d)\\[,!;: ](?=\d{3}(?!\d))", ","),  # thousands
+        (r"(?<=\d)\{,\}(?=\d{3})|(?<=\d),?\\!(?=\d{3}(?!\d))|(?<=\d)\\[,;: ](?=\d{3}(?!\d))", ","),  # thousands
         (r"(?<!\\)\\[,;:! ]|(?<!\\)~", " "),
         (_CONJUNCTION.format("(?:and|AND)"), r" \\and "),
         (_CONJUNCTION.format("(?:or|OR)"), r" \\or "),
@@ -118,7 +122,7 @@ def normalize(text: str) -> str:
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     exact, _, decimal = text.rpartition("\\approx")
-    if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*", decimal):
+    if re.search(r"\\sqrt|\\frac|\\pi|\^|/", exact) and re.fullmatch(r"\s*-?[\d.]+\s*(?:\\?%)?\s*", decimal):
         text = exact  # the decimal was for the reader
     text = re.sub(r"\s+", " ", text.replace("$", " ") if text.count("$") > 1 else text).strip()
     text = re.sub(r"(?<!\.)[.,;:]$", "", re.sub(r"(?: ?\\\\)+$", "", text)).strip()
@@ -133,5 +137,7 @@ def normalize(text: str) -> str:
 def squeeze(text: str) -> str:
     """Without what means nothing: blanks that are not between two digits or letters, braces around one character."""
     text = re.sub(r"(?<=[\^_])\s*\{\s*(\w)\s*\}", r"\1", text)
-    text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
+    text = re.sub(
+        r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])|(?<=\d,) (?=\d{3}(?!\d))", "\0", text
+    )  # 20, 480 is a list
     return text.replace(" ", "").replace("\0", " ")

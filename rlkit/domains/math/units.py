@@ -37,8 +37,11 @@ _GENERIC = re.compile(
 _FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinity")
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNITS = ("e", "i", "d")  # constants in roman type
-_NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50
-    r"\b(?:or|to|not|than|but|from|until|plus|minus|vs)\b|%\s*\d|(?<!per)(?<!/) \d"
+_NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong
+    r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d"
+    r"|^(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score|per mille|lakh"
+    r"|crore|googol|(?:in)?correct|wrong|false|hal(?:f|ves)|quarters?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|hundred"
+    r"|thousand|million)th)s?)\b"
 )
 _SCALE = re.compile(
     r"(?P<money>\$ ?)?(?P<word>hundred|thousand|million|billion|trillion|dozen)s?\b\s*(?P<unit>.*)"
@@ -47,7 +50,7 @@ _SCALES = {"hundred": 100, "dozen": 12, "thousand": 10**3, "million": 10**6, "bi
            "trillion": 10**12}  # fmt: skip
 _MONEY = {"$": 1.0, "dollar": 1.0, "dollars": 1.0, "usd": 1.0, "cent": 0.01, "cents": 0.01, "¢": 0.01}
 _PERCENT = {"%", "\\%", "percent", "per cent", "percentage", "pct"}
-_UNIT_NAME = r"[A-Za-z]+(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
+_UNIT_NAME = r"[A-Za-z]+(?![A-Za-z])(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
 _UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+")  # no powers of powers
 _PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
 _NUMERAL = re.compile(r"[-+]?[\d.,]+(?:e[-+]?\d+)?")
@@ -104,6 +107,8 @@ def _clean(unit: str) -> str:
 
 def _conversion(unit: str, other: str) -> tuple[float, float] | None:
     """What a number in `unit` is multiplied by, and what is added then, to be one in `other`; None if it cannot be."""
+    if ("%" in unit) != ("%" in other):
+        return None  # 40% water
     if _words(unit) == _words(other):
         return 1.0, 0.0
     if unit.lower() in _MONEY and other.lower() in _MONEY:

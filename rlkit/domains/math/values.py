@@ -1,8 +1,8 @@
 """The values of expressions, and whether two are equal: exactly where they are rational, numerically elsewhere.
 
-Expressions with symbols are compared at fixed pseudo-random points with 100 digits (Schwartz 1980: two different
-rational functions agree at a random point with negligible probability). Values whose digits would fill memory are
-never computed: such expressions are equal only if their parts are.
+Expressions with symbols are compared at fixed pseudo-random points (Schwartz 1980: two different rational functions
+agree at a random point with negligible probability), with so many digits that a small difference shows. Values whose
+digits would fill memory are never computed: such expressions are equal only if their parts are.
 """
 
 import hashlib
@@ -19,16 +19,20 @@ import mpmath
 
 from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, split, take_steps
 
-_DIGITS = 100
+_DIGITS, _MORE_DIGITS = 50, 500
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
-_ZERO = mpmath.mpf(10) ** -92  # 1 + cos(pi) is so near to 0
 _DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
 _SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
 _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
 _LARGEST = 10**15  # argument of a function
 _POINTS = 4
-_WHOLE = ("n", "k", "m")  # symbols that stand for whole numbers by convention
+_WHOLE = {  # letters that stand for whole numbers by convention, and values at which floors and divisors differ
+    "n": (3, 8, 12, 1, 20, 7, 30, 49, 2, 16, 27, 60, 11, 25, 36, 101, 50, 72, 14, 125, 33, 18, 240, 91),
+    "k": (2, 5, 4, 3, 7, 6, 9, 8, 10, 13, 3, 12, 17, 5, 11, 20, 15, 24, 14, 31, 2, 26, 40, 19),
+    "m": (4, 3, 6, 9, 5, 10, 7, 2, 12, 8, 18, 11, 15, 24, 13, 21, 30, 17, 42, 5, 28, 35, 16, 54),
+}
+_DISCRETE = {"floor", "ceil", "gcd", "lcm", "max", "min"}
 _UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
 Point = Mapping[str, Any]
@@ -130,29 +134,44 @@ def symbols(*nodes: Node) -> set[str]:
     return named | symbols(*parts) if parts else named
 
 
-def _coordinate(name: str, index: int) -> Fraction:
+def _has_whole(node: Node) -> bool:
+    """Whether n, k and m stand for whole numbers in it: n!, binomials, floors, (-1)^n, sin(n pi)."""
+    kind, *parts = node
+    nodes = [part for part in parts if isinstance(part, tuple)]
+    whole = kind == "fact" or (
+        kind == "fn" and (parts[0] == "binom" or parts[0] in _DISCRETE or "'pi'" in repr(nodes))
+    )
+    whole = whole or (kind == "pow" and parts[0][0] == "neg")
+    return (whole and bool(symbols(node))) or any(map(_has_whole, nodes))
+
+
+def _coordinate(name: str, index: int, whole: bool) -> Fraction:
     """A symbol's value at a fixed sample point; all are positive at the first, later points have mixed signs."""
+    if whole and name in _WHOLE:
+        return Fraction(_WHOLE[name][index % 24] + 97 * (index // 24))
     digest = hashlib.sha256(f"{name}/{index}".encode()).digest()
-    if name in _WHOLE:
-        return Fraction(1 + index + digest[0] % 3)
     size = Fraction(int.from_bytes(digest[:4], "big"), 2**31) + Fraction(3, 10)
+    size *= (1, 19, 1, 170)[index % 4] if whole else 1
     return -size if index and digest[8] % 2 else size
 
 
 def _samples(nodes: tuple[Node, ...], extra: Point | None = None) -> Iterator[list[Any]]:
     """The expressions' values at up to 100 points where all are defined, at one without symbols; real ones first."""
-    complex_ones, names = [], symbols(*nodes)
+    complex_ones, names, whole, count = [], symbols(*nodes), any(map(_has_whole, nodes)), 0
     for index in range(100 if names else 1):
-        point = {name: _coordinate(name, index) for name in names} | dict(extra or {})
+        point = {name: _coordinate(name, index, whole) for name in names} | dict(extra or {})
         try:
             found = [value(node, point) for node in nodes]
         except TooBig:
-            raise
+            if count < 4:
+                raise
+            continue
         except _UNDEFINED:
             continue
         if any(v != v for v in found):  # nan
             continue
         if all(abs(v.imag) <= _EQUAL * (1 + abs(v)) for v in found):
+            count += 1
             yield found
         else:
             complex_ones.append(found)
@@ -174,13 +193,27 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
     if a == b:
         return True
     try:
+        points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
         with mpmath.workdps(_DIGITS):
-            found = list(islice(_samples((a, b), extra), _POINTS))
-            return bool(found) and all(
-                close(x, y) or max(abs(_float(v)) for v in (x, y)) <= _ZERO for x, y in found
-            )
+            rough = list(islice(_samples((a, b), extra), points))
+            if not rough or not all(close(x, y) or abs(_float(x) - _float(y)) <= _EQUAL for x, y in rough):
+                return False
+        if all(isinstance(v, Fraction) for pair in rough for v in pair):
+            return all(x == y for x, y in rough)
+        with mpmath.workdps(_MORE_DIGITS):
+            return all(map(_converge, rough, islice(_samples((a, b), extra), points)))
     except TooBig:
         return _same_parts(a, b)
+
+
+def _converge(rough: list[Any], exact: list[Any]) -> bool:
+    """Whether the difference of two values vanishes as their digits become more: 1 + cos(pi) is 0, e^{-1000} is not."""
+    before, after = (abs(_float(x) - _float(y)) for x, y in (rough, exact))
+    size = max(abs(_float(v)) for v in exact)
+    size = max(
+        size, before * mpmath.mpf(10) ** _DIGITS if before else 1
+    )  # of the terms that cancel each other
+    return bool(after <= size * mpmath.mpf(10) ** (20 - _MORE_DIGITS))
 
 
 def _same_parts(a: Node, b: Node) -> bool:
@@ -226,7 +259,10 @@ def _rounded(text: str, precise: Node) -> bool:
             found = value(precise, {})
             if isinstance(found, Fraction) and (found * 10**places).denominator == 1:
                 return False  # it has a decimal form of that length, which this is not
-            return bool(mpmath.isfinite(found) and abs(mpmath.mpf(text) - found) <= mpmath.mpf(10) ** -places)
+            if not mpmath.isfinite(found) or (found < 0) != text.startswith("-"):
+                return False
+            behind = (abs(_float(found)) - abs(mpmath.mpf(text))) * 10**places
+            return bool(-0.5 <= behind < 1)  # rounded, or cut off
     except _UNDEFINED:
         return False
 
@@ -347,7 +383,7 @@ def _read(text: str) -> RealSet | None:
         whole = _read(text[: match.start()])
         return _combined([whole, left_out], lambda inside: next(inside) and not next(inside))
     parts, signs = split(text, {",", ";", "\\and"})
-    return _conditions([part for part in parts if part]) if signs else _single(text)
+    return _conditions([part for part in parts if part], "\\and" in signs) if signs else _single(text)
 
 
 def _combined(found: list[RealSet | None], combine: Callable[[Iterator[bool]], bool]) -> RealSet | None:
@@ -359,14 +395,15 @@ def _combined(found: list[RealSet | None], combine: Callable[[Iterator[bool]], b
     return RealSet(lambda x: combine(f.contains(x) for f in sets), ends, next(iter(names), ""))
 
 
-def _conditions(parts: list[str]) -> RealSet | None:
-    """All of several conditions; `x \\ne 1, 2` leaves out both; disjoint ones, `x < 0, x > 1`, are alternatives."""
+def _conditions(parts: list[str], together: bool) -> RealSet | None:
+    """All of several conditions; `x \\ne 1, 2` leaves out both; disjoint ones, `x < 0, x > 1`, are alternatives unless
+    "and" joins them."""
     if parts and "\\ne" in parts[0] and all(number(part) is not None for part in parts[1:]):
         head = parts[0].partition("\\ne")[0]
         parts = [parts[0], *(f"{head}\\ne {part}" for part in parts[1:])]
     found = [_read(part) for part in parts]
     both = _combined([None if f is None or f.bare else f for f in found], all)
-    if both is None or any(map(both.contains, _probes(both.ends))):
+    if both is None or together or any(map(both.contains, _probes(both.ends))):
         return both
     return _combined(found, any)
 
