@@ -10,14 +10,16 @@ from rlkit.domains.stem import score_choice
 from rlkit.errors import UserError
 
 ANSWERS = [
-    (r"20,\!480", ["20480", "20 480", r"20\,480", r"20{,}480"], ["20, 480", r"20;\!480"]),
+    (r"20,\!480", ["20480", "20 480", r"20\,480", r"20{,}480"], ["20, 48", r"20;\!480"]),
     ("3000000", [r"3,\!000,\!000"], []),
     (r"\lfloor\frac{n+1}{3}\rfloor", [r"\lceil\frac{n-1}{3}\rceil"],
         ["1", r"\lfloor\frac{k+1}{3}\rfloor", r"\frac{n}{3}"]),
     (r"\lceil\frac nk\rceil", [r"\lfloor\frac{n+k-1}{k}\rfloor"],
         [r"\lceil\frac{n+1}{k}\rceil", r"\lfloor\frac nk\rfloor+1"]),
-    (r"\max(n,3)", [r"\max(3,n)"], ["n"]), (r"\binom{n}{6}", [], ["0"]), ("k=m+2", ["m=k-2"], ["k=m", "k=m+1"]),
-    (r"3^k \text{ for } k>2", [r"3^n \text{ for } n>2"],
+    (r"\max(n,3)", [r"\max(3,n)"], ["n"]), (r"\binom{n}{6}", [], ["0"]),
+    (r"3^k \text{ for }k\in\mathbb{Z}_{>0}", [r"3^n \text{ for }n\in\mathbb{Z}_{>0}"], []),
+    ("k=m+2", ["m=k-2"], ["k=m", "k=m+1"]),
+    (r"3^k \text{ for } k>2", [],
         [r"3^k \text{ for } k>5", r"3^k \text{ for } k\in\mathbb{Z}_{>0}"]),
     (r"n^3\text{ for odd }n", [r"n^3"], [r"n^3\text{ for even }n"]), ("3n+2", [], [r"2 \pmod 3"]),
     ("a=3, b=5", ["3, 5"], ["5, 3"]),

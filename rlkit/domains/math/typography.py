@@ -137,7 +137,5 @@ def normalize(text: str) -> str:
 def squeeze(text: str) -> str:
     """Without what means nothing: blanks that are not between two digits or letters, braces around one character."""
     text = re.sub(r"(?<=[\^_])\s*\{\s*(\w)\s*\}", r"\1", text)
-    text = re.sub(
-        r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])|(?<=\d,) (?=\d{3}(?!\d))", "\0", text
-    )  # 20, 480 is a list
+    text = re.sub(r"(?<=[A-Za-z0-9.]) (?=[A-Za-z0-9.])", "\0", text)
     return text.replace(" ", "").replace("\0", " ")
