@@ -63,14 +63,6 @@ def test_a_resumed_run_continues_with_the_next_row():
     assert ids(TaskStream(c, tests), 7, 7) == whole[6 * 16 : 7 * 16], "a batch needs no earlier batch"
 
 
-def test_tasks_that_were_prepared_are_those_of_their_step():
-    c = config("arithmetic", "string_trace")
-    plain, prepared = TaskStream(c, held_out(c)), TaskStream(c, held_out(c))
-    prepared.prepare(3)
-    for step in (3, 2, 3):
-        assert [t.id for t in prepared.batch(step)] == [t.id for t in plain.batch(step)]
-
-
 def test_seeds_give_other_rows_and_the_same_held_out_set():
     first, second = (
         config(seed=1),

@@ -111,7 +111,6 @@ class TaskStream:
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
         self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
-        self._prepared: dict[int, list[Task]] = {}
         self._limits = self._unique()
         self._check_epochs()
 
@@ -122,14 +121,8 @@ class TaskStream:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
         if step < 1:
             raise ValueError(f"steps count from 1, not {step}")
-        if step in self._prepared:
-            return list(self._prepared[step])
         before = self._schedule.until(step - 1)
         return self._drawn(before, self._schedule.until(step) - before, "batch", self.config.seed, step)
-
-    def prepare(self, step: int) -> None:
-        """Make the tasks of a step now, while others work, instead of when they are asked for."""
-        self._prepared = {step: self.batch(step)}
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""

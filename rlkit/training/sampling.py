@@ -66,12 +66,6 @@ class Feed:
                 )
         return chosen
 
-    def prepare(self) -> None:
-        """Make the tasks of the next step while the answers to this one's are graded."""
-        step = self.drawn // self.config.data.train_batch_size + 1
-        if step <= self.config.trainer.total_training_steps:
-            self.stream.prepare(step)
-
     def solved(self, task_id: str) -> bool:
         """Whether a problem is not drawn again."""
         right, graded = self.rates.get(task_id, (0, 0))
@@ -142,7 +136,6 @@ def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
         drawn, greedy = run.feed.ahead.pop(0)
         if c.async_training.trigger_parameter_sync_step > 1:
             run.metrics["rollout/lag"] = run.step - run.feed.sampled_at
-        run.feed.prepare()
         baselines = _graded(run, drawn, greedy)
         run.metrics |= run.feed.observe(drawn)
         rollouts += drawn
