@@ -118,7 +118,7 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
     """The last box that has content (or else the last) and those that stand right before it; `joined`: by a comma,
     "and", a list's mark or a name."""
     boxes = _boxes(text)
-    boxes = [box for box in boxes if box[2].strip(" .\n")] or boxes[-1:]
+    boxes = [box for box in boxes if text[box[2] : box[3]].strip(" .\n")] or boxes[-1:]
     first = max(0, len(boxes) - 1)
     while first > max(0, len(boxes) - _MOST_BOXES):
         begin, end = boxes[first - 1][1], boxes[first][0]
@@ -127,12 +127,12 @@ def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
         if end - begin >= 40 or not between or (joined and not (between["joint"] or between["name"])):
             break
         first -= 1
-    return boxes[first:]
+    return [(start, end, _BOX.sub("", text[inside:close])) for start, end, inside, close in boxes[first:]]
 
 
-def _boxes(text: str) -> list[tuple[int, int, str]]:
-    """Start, end and content of every box that is in no other; a box inside it is part of its content."""
-    boxes: list[tuple[int, int, int, int]] = []  # start and end, with its content's
+def _boxes(text: str) -> list[tuple[int, int, int, int]]:
+    """Start and end of every box that is in no other, and of its content; a box inside it is part of that."""
+    boxes: list[tuple[int, int, int, int]] = []
     braces: list[
         tuple[int, int]
     ] = []  # of those that are open: where its box begins, -1 without one, and its content
@@ -153,7 +153,7 @@ def _boxes(text: str) -> list[tuple[int, int, str]]:
                     boxes.pop()
                 boxes.append((start, match.end(), inside, match.start()))
         box = -1
-    return [(start, end, _BOX.sub("", text[inside:close])) for start, end, inside, close in boxes]
+    return boxes
 
 
 def final_answer(response: str) -> str | None:

@@ -8,7 +8,7 @@ import re
 from itertools import product
 
 from rlkit.domains.answers import choice_letter
-from rlkit.domains.math import units, values
+from rlkit.domains.math import sets, units, values
 from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms, time_of_day
 from rlkit.domains.math.parse import is_expression, parse, rational, start_work
 from rlkit.domains.math.typography import normalize, squeeze
@@ -26,7 +26,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    for read in (read_forms, values.real_set):
+    for read in (read_forms, sets.real_set):
         read(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
@@ -49,10 +49,10 @@ def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
     if squeeze(a) == squeeze(b):
         return True
-    left, right = values.real_set(a), values.real_set(b)
+    left, right = sets.real_set(a), sets.real_set(b)
     if left and right and not (left.bare and right.bare):
-        return values.same_set(left, right)
-    times = time_of_day(a) and time_of_day(b)  # 1:10 and 3:30 are no ratios
+        return sets.same_set(left, right)
+    times = ":" in a and time_of_day(a) and time_of_day(b)  # 1:10 and 3:30 are no ratios
     return any(
         _same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)) if not times or x == y
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from rlkit.domains.math import units, values
+from rlkit.domains.math import sets, units, values
 from rlkit.domains.math.parse import is_wrapped, split
 from rlkit.domains.math.units import Amount
 from rlkit.domains.table import NUMBERS
@@ -107,7 +107,7 @@ def _readings(text: str) -> Iterator[Form]:
         yield Group("", parts)
     elif len(parts := split(text, {"\\cup"})[0]) > 1:
         yield Group("cup", parts)
-    elif len((found := split(text, values.RELATIONS))[0]) > 1:
+    elif len((found := split(text, sets.RELATIONS))[0]) > 1:
         if found[1] == ["\\in"] or all(found[0]):
             yield Relation(*found)
     elif bracketed := _bracketed(_POINT.sub("", text)):

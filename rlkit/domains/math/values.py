@@ -12,14 +12,14 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from functools import reduce
-from itertools import islice, pairwise, product
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import Any
 
 import mpmath
 
-from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, split, take_steps
+from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, take_steps
 
-_DIGITS, _MORE_DIGITS = 50, 500
+DIGITS, _MORE_DIGITS = 50, 500
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
 _DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
 _SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
@@ -33,7 +33,7 @@ _WHOLE = {  # letters that stand for whole numbers by convention, and values at 
     "m": (4, 3, 6, 9, 5, 10, 7, 2, 12, 8, 18, 11, 15, 24, 13, 21, 30, 17, 42, 5, 28, 35, 16, 54),
 }
 _DISCRETE = {"floor", "ceil", "gcd", "lcm", "max", "min"}
-_UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
+UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
 Point = Mapping[str, Any]
 """Values of the symbols; `log` is the function that log stands for, the natural one if missing."""
@@ -54,7 +54,7 @@ def value(node: Node, point: Point) -> Any:
         return _CONSTANTS[parts[0]]() if parts[0] in _CONSTANTS else point[parts[0]]
     values = [value(part, point) for part in parts if isinstance(part, tuple)]
     if kind == "fn" or not all(isinstance(v, Fraction) for v in values):
-        values = [_float(v) for v in values]
+        values = [to_float(v) for v in values]
     if kind == "fn":
         take_steps(10)
         if parts[0] not in _OF_LARGE and any(abs(v) > _LARGEST for v in values):
@@ -79,7 +79,8 @@ def _checked(number: Any) -> Any:
     return number
 
 
-def _float(number: Any) -> Any:
+def to_float(number: Any) -> Any:
+    """A fraction as mpmath's number of as many digits as are set; other values as they are."""
     if not isinstance(number, Fraction):
         return number
     if _bits(number) > _MAX_FRACTION_BITS:
@@ -94,7 +95,7 @@ def _power(base: Any, exponent: Any) -> Any:
         if abs(exponent) * _bits(base) > _MAX_BITS:
             raise TooBig
         return base ** int(exponent)
-    base, exponent = _float(base), _float(exponent)
+    base, exponent = to_float(base), to_float(exponent)
     if abs(exponent) > _LARGEST or abs(mpmath.log(abs(base) or 1)) > _LARGEST:
         raise TooBig
     if base.imag == 0 and base.real < 0 and exponent.imag == 0:
@@ -108,7 +109,7 @@ def _factorial(n: Any) -> Any:
     take_steps(10)
     if abs(n) > 2000:
         raise TooBig
-    return Fraction(math.factorial(int(n))) if n == int(n) else mpmath.factorial(_float(n))
+    return Fraction(math.factorial(int(n))) if n == int(n) else mpmath.factorial(to_float(n))
 
 
 def _whole(function: Callable[..., int]) -> Callable[..., Any]:
@@ -166,7 +167,7 @@ def _samples(nodes: tuple[Node, ...], extra: Point | None = None) -> Iterator[li
             if count < 4:
                 raise
             continue
-        except _UNDEFINED:
+        except UNDEFINED:
             continue
         if any(v != v for v in found):  # nan
             continue
@@ -182,7 +183,7 @@ def close(a: Any, b: Any) -> bool:
     """Equal, of fractions exactly, of others to 25 digits; infinities only to themselves."""
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
-    a, b = _float(a), _float(b)
+    a, b = to_float(a), to_float(b)
     if mpmath.isinf(a) or mpmath.isinf(b):
         return a == b
     return abs(a - b) <= _EQUAL * max(abs(a), abs(b))
@@ -194,24 +195,26 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
         return True
     try:
         points = 6 * _POINTS if _has_whole(a) or _has_whole(b) else _POINTS
-        with mpmath.workdps(_DIGITS):
+        with mpmath.workdps(DIGITS):
             rough = list(islice(_samples((a, b), extra), points))
-            if not rough or not all(close(x, y) or abs(_float(x) - _float(y)) <= _EQUAL for x, y in rough):
+            if not rough or not all(
+                close(x, y) or abs(to_float(x) - to_float(y)) <= _EQUAL for x, y in rough
+            ):
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
         with mpmath.workdps(_MORE_DIGITS):
-            return all(map(_converge, rough, islice(_samples((a, b), extra), points)))
+            return all(map(_converge, rough, islice(_samples((a, b), extra), 2)))
     except TooBig:
         return _same_parts(a, b)
 
 
 def _converge(rough: list[Any], exact: list[Any]) -> bool:
     """Whether the difference of two values vanishes as their digits become more: 1 + cos(pi) is 0, e^{-1000} is not."""
-    before, after = (abs(_float(x) - _float(y)) for x, y in (rough, exact))
-    size = max(abs(_float(v)) for v in exact)
+    before, after = (abs(to_float(x) - to_float(y)) for x, y in (rough, exact))
+    size = max(abs(to_float(v)) for v in exact)
     size = max(
-        size, before * mpmath.mpf(10) ** _DIGITS if before else 1
+        size, before * mpmath.mpf(10) ** DIGITS if before else 1
     )  # of the terms that cancel each other
     return bool(after <= size * mpmath.mpf(10) ** (20 - _MORE_DIGITS))
 
@@ -227,10 +230,10 @@ def _same_parts(a: Node, b: Node) -> bool:
 def number(text: str) -> Any:
     """The real value of an expression without unknowns, as mpmath's number; None for anything else."""
     try:
-        with mpmath.workdps(_DIGITS):
-            found = _float(value(parse(text), {}))
+        with mpmath.workdps(DIGITS):
+            found = to_float(value(parse(text), {}))
             return found.real if found == found and abs(found.imag) <= _EQUAL * abs(found) else None
-    except (*_UNDEFINED, RecursionError):
+    except (*UNDEFINED, RecursionError):
         return None
 
 
@@ -255,22 +258,22 @@ def _rounded(text: str, precise: Node) -> bool:
     if len(text.strip("+-0. ").replace(".", "").lstrip("0")) < _SIGNIFICANT:
         return False
     try:
-        with mpmath.workdps(_DIGITS + places):
+        with mpmath.workdps(DIGITS + places):
             found = value(precise, {})
             if isinstance(found, Fraction) and (found * 10**places).denominator == 1:
                 return False  # it has a decimal form of that length, which this is not
             if not mpmath.isfinite(found) or (found < 0) != text.startswith("-"):
                 return False
-            behind = (abs(_float(found)) - abs(mpmath.mpf(text))) * 10**places
+            behind = (abs(to_float(found)) - abs(mpmath.mpf(text))) * 10**places
             return bool(-0.5 <= behind < 1)  # rounded, or cut off
-    except _UNDEFINED:
+    except UNDEFINED:
         return False
 
 
 def ratio_sign(a: Node, b: Node) -> int:
     """1 or -1 if a is a constant positive or negative multiple of b, else 0."""
     try:
-        with mpmath.workdps(_DIGITS):
+        with mpmath.workdps(DIGITS):
             found = [(x, y) for x, y in islice(_samples((a, b)), _POINTS + 2) if x != 0 and y != 0]
             if len(found) < (3 if symbols(a, b) else 1):
                 return 0
@@ -288,179 +291,11 @@ def same_antiderivative(a: str, b: str, constant: str) -> bool:
         left, right = parse(a), parse(b)
         if symbols(left) != symbols(right) or len(symbols(left)) < 2:
             return False
-        with mpmath.workdps(_DIGITS):
+        with mpmath.workdps(DIGITS):
             at = [list(islice(_samples((left, right), {constant: Fraction(c)}), 5)) for c in (0, 1)]
             steps = [one - zero for row in zip(*at, strict=True) for zero, one in zip(*row, strict=True)]
-            apart = [_float(x - y) for x, y in at[0]]
+            apart = [to_float(x - y) for x, y in at[0]]
             added = all(close(step, 1) for step in steps)
             return added and len(apart) > 2 and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(d)) for d in apart)
-    except (Unreadable, *_UNDEFINED):
+    except (Unreadable, *UNDEFINED):
         return False
-
-
-# Sets of real numbers: intervals, inequalities, absolute values, points left out, words.
-
-RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
-_HOLDS = {
-    "<": operator.lt, ">": operator.gt, "\\le": operator.le, "\\ge": operator.ge, "=": operator.eq, "\\ne": operator.ne,
-}  # fmt: skip
-_VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
-_BUILDER = re.compile(
-    r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
-)
-_MINUS = re.compile(
-    r"\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|(?:\\and|,)?\s*\\except)\s*"
-)
-_ALL = re.compile(
-    r"(?:(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be|may be)?\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
-    r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
-    r"|\\?[A-Za-z] (?:is|can be) (?:real|any(?:thing| number| value))|for all (?:real )?\\?[A-Za-z]"
-    r"|(?:for )?(?:all|any|every) (?:real (?:number )?\\?[A-Za-z]|(?:real )?\\?[A-Za-z] ?\\in ?reals))"
-)
-_EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|besides|excluding|but not|but|without)\b")
-_BOTH_SIGNS = re.compile(r"(\\?[A-Za-z]+\s*\\ne)\s*\\pm\s*([^,;<>=]+)$")
-_MEMBER = "\\omicron"  # the variable of a set that names none
-_LONGEST, _MOST = 2000, 60  # characters of a set; parts of it
-
-
-class RealSet(NamedTuple):
-    """Which real numbers belong to it, and the numbers between which that does not change."""
-
-    contains: Callable[[Any], bool]
-    ends: tuple[Any, ...] = ()
-    name: str = ""
-    """The variable of its conditions, if it has one."""
-    bare: bool = False
-    """Written as one pair of brackets, which can also be a point or a list."""
-
-
-def same_set(a: RealSet, b: RealSet) -> bool:
-    with mpmath.workdps(_DIGITS):
-        named_apart = a.name and b.name and a.name != b.name
-        return not named_apart and all(a.contains(x) == b.contains(x) for x in _probes(a.ends + b.ends))
-
-
-def _probes(ends: tuple[Any, ...]) -> list[Any]:
-    """The ends of intervals, and a number in each of them."""
-    finite = sorted(x for x in ends if mpmath.isfinite(x)) or [mpmath.mpf(0)]
-    outside = [finite[0] - 1 - abs(finite[0]), finite[-1] + 1 + abs(finite[-1])]
-    return [*finite, *((x + y) / 2 for x, y in pairwise(finite)), *outside]
-
-
-def real_set(text: str) -> RealSet | None:
-    """The set that a normalised answer is; None for anything else."""
-    if len(text) > _LONGEST:
-        return None
-    with mpmath.workdps(_DIGITS):
-        return _read(_spoken(text))
-
-
-def _spoken(text: str) -> str:
-    """Words in signs: `all real numbers except 2` as `\\mathbb{R} \\except 2`."""
-    text = text.replace("\\forall", "for all ")
-    if not re.search(r"[a-z]{3}", re.sub(r"\\[A-Za-z]+", "", text)):
-        return text
-    plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r" \1 ", text)
-    plain = re.sub(r"\s+", " ", _EXCEPT.sub(r" \\except ", plain)).strip()
-    head, sign, points = plain.partition("\\except")
-    if _ALL.fullmatch(head.strip(" ,.").replace("\\mathbb{R}", "reals").casefold()):
-        return "\\mathbb{R}" + sign + points
-    return plain if sign else text
-
-
-def _read(text: str) -> RealSet | None:
-    text = _BOTH_SIGNS.sub(r"\1 \2 \\and \1 -(\2)", text.strip(" ."))
-    if match := _BUILDER.fullmatch(text):
-        found = _read(match["condition"]) if match["name"] in match["condition"] else None
-        return found._replace(name="") if found else None
-    for separators, combine in (({"\\or", "\\cup"}, any), ({"\\cap"}, all)):
-        parts, signs = split(text, separators)
-        if signs:
-            return _combined([_read(part) for part in parts], combine)
-    if match := _MINUS.search(text):
-        points = re.sub(r"\\?[A-Za-z]\s*(?:=|\\ne)", "", text[match.end() :])
-        left_out = _read(points if points.startswith("\\{") else f"\\{{{points}\\}}")
-        whole = _read(text[: match.start()])
-        return _combined([whole, left_out], lambda inside: next(inside) and not next(inside))
-    parts, signs = split(text, {",", ";", "\\and"})
-    return _conditions([part for part in parts if part], "\\and" in signs) if signs else _single(text)
-
-
-def _combined(found: list[RealSet | None], combine: Callable[[Iterator[bool]], bool]) -> RealSet | None:
-    sets = [f for f in found if f is not None]
-    names = {f.name for f in sets if f.name}
-    if not 0 < len(sets) == len(found) <= _MOST or len(names) > 1:
-        return None
-    ends = tuple(x for f in sets for x in f.ends)
-    return RealSet(lambda x: combine(f.contains(x) for f in sets), ends, next(iter(names), ""))
-
-
-def _conditions(parts: list[str], together: bool) -> RealSet | None:
-    """All of several conditions; `x \\ne 1, 2` leaves out both; disjoint ones, `x < 0, x > 1`, are alternatives unless
-    "and" joins them."""
-    if parts and "\\ne" in parts[0] and all(number(part) is not None for part in parts[1:]):
-        head = parts[0].partition("\\ne")[0]
-        parts = [parts[0], *(f"{head}\\ne {part}" for part in parts[1:])]
-    found = [_read(part) for part in parts]
-    both = _combined([None if f is None or f.bare else f for f in found], all)
-    if both is None or together or any(map(both.contains, _probes(both.ends))):
-        return both
-    return _combined(found, any)
-
-
-def _single(text: str) -> RealSet | None:
-    if re.fullmatch(r"\\mathbb ?\{R\}", text):
-        return RealSet(lambda x: True)
-    operands, operators = split(text, RELATIONS)
-    if operators == ["\\in"]:
-        found, name = _read(operands[1]), operands[0].removeprefix("\\")
-        return found._replace(name=name, bare=False) if found and _VARIABLE.fullmatch(name) else None
-    if operators:
-        return None if "=" in operators else _chain(operands, operators)
-    if text.startswith("\\{") and text.endswith("\\}"):
-        points = [part for part in split(text[2:-2], {",", ";", "\\and"})[0] if part]
-        found = _combined([_inequality(_MEMBER, "=", point) for point in points], any)
-        return found._replace(name="", bare=True) if found else None
-    bounds = split(text[1:-1], {",", ";"})[0]
-    if not re.fullmatch(r"[\[(\]].+[\])\[]", text) or len(bounds) != 2:
-        return None
-    found = _chain(
-        [bounds[0], _MEMBER, bounds[1].removeprefix("+")],
-        ["\\le" if text[0] == "[" else "<", "\\le" if text[-1] == "]" else "<"],
-    )
-    if found is None or not any(map(found.contains, _probes(found.ends))):
-        return None  # (3, 2) is a point
-    return found._replace(name="", bare=text[0] != "]" and text[-1] != "[")
-
-
-def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
-    pairs = zip(operands, operators, operands[1:], strict=False)
-    return _combined([_inequality(*pair) for pair in pairs], all)
-
-
-def _inequality(left: str, sign: str, right: str) -> RealSet | None:
-    """One condition on one variable, linear but for an absolute value on either side."""
-    try:
-        holds, nodes = _HOLDS[sign], (parse(left), parse(right))
-        (name,) = symbols(*nodes)
-        sides = [[n[2], ("neg", n[2])] if n[:2] == ("fn", "abs") else [n] for n in nodes]
-        ends = tuple(x for a, b in product(*sides) for x in _roots(("add", a, ("neg", b)), name))
-    except (Unreadable, *_UNDEFINED):
-        return None
-
-    def contains(x: Any) -> bool:
-        a, b = (_float(value(node, {name: x})) for node in nodes)
-        return holds(0 if close(a, b) else a - b, 0)
-
-    return RealSet(contains, ends, name)
-
-
-def _roots(node: Node, name: str) -> list[Any]:
-    """Where a linear function is zero. ValueError: it is not linear."""
-    at = {x: value(node, {name: Fraction(x)}) for x in (0, 1, 2, 5)}
-    if mpmath.isinf(_float(at[0])):
-        return []
-    slope = at[1] - at[0]
-    if not all(close(at[x], at[0] + x * slope) for x in (2, 5)):
-        raise ValueError("not linear")
-    return [_float(-at[0] / slope)] if slope else []
