@@ -299,11 +299,21 @@ def test_programs_are_run_against_their_tests(router, program, truth, right):
         ("import math\nfrom collections import Counter\ndef c(s): return Counter(s)", "assert c('aab') == {'a': 2, 'b': 1}\nassert math.isclose(1, 1)"),
         ("def f(n): return 2 ** n", "assert f(5000) == 2 ** 5000"),
         ("def t(a): return {(1, 2): {3}, 'x': (None, 1.5, b'z')}", "assert t(0) == {(1, 2): {3}, 'x': (None, 1.5, b'z')}"),
+        ("import datetime as d\ndef day(n): return d.date(2020, 1, n), d.datetime(2020, 1, n, 5), d.timedelta(n)", "import datetime\nassert day(2) == (datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 5), datetime.timedelta(2))\nassert isinstance(day(2)[0], datetime.date)"),
+        ("import uuid, pathlib\ndef f(x): return uuid.UUID(int=x), pathlib.Path('a', str(x))", "from uuid import UUID\nfrom pathlib import Path\nassert f(3) == (UUID(int=3), Path('a/3'))"),
+        ("from collections import Counter\ndef c(s): return Counter(s)", "from collections import Counter\nassert isinstance(c('aab'), Counter)"),
+        ("import numpy\ndef f(n): return numpy.zeros(n)", "import numpy as np\nassert isinstance(f(3), np.ndarray) and f(3).shape == (3,)"),
+        ("import re\ndef f(s): return re.match('a', s)", "assert f('ab')\nassert not f('b')"),
+        ("def add(a, b): return a + b", "class TestAdd:\n    def setup_method(self): self.x = 1\n    def test_one(self):\n        assert add(self.x, 2) == 3"),
+        ("def add(a, b): return a + b", "class TestData:\n    a, b = 1, 2\nassert add(TestData.a, TestData.b) == 3"),
+        ("def read(path): return open(path).read()", "with open('note.txt', 'w') as file:\n    file.write('1')\nassert read('note.txt') == '1'"),
         ("def solve(x): return x", "def check(candidate):\n    assert candidate(3) == 3\n"),
         ("def f(x): return x", "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(2), 2)\nif __name__ == '__main__':\n    unittest.main()"),
     ],
 )  # fmt: skip
 def test_honest_programs_pass_test_code_of_many_kinds(router, program, tests):
+    if "numpy" in tests or "class TestAdd" in tests:
+        needs_packages()
     reward = grade(router, program, {"functional": tests}, {"entry_point": "solve"})
     assert reward.correct, reward
 

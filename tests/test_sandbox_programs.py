@@ -79,6 +79,8 @@ ENDINGS = [
     "import sys\nprint(3)\nsys.stdout = None",
     "import sys\nprint(3)\nsys.stdout = 7",
     "import atexit, io, sys\nsys.stdout = o = io.StringIO()\natexit.register(lambda: sys.__stdout__.write(o.getvalue()))\nprint(input())",
+    "import io, os, sys\nclass W(io.IOBase):\n    def __init__(self, f): self.f, self.b = f.fileno(), ''\n    def write(self, s): self.b += s"
+    "\n    def flush(self): os.write(self.f, self.b.encode()); self.b = ''\nsys.stdout = W(sys.stdout)\nprint(input())",
     "out = open(1, 'w')\nout.write(input())",
     "import os\nout = os.fdopen(1, 'w')\nprint(input(), file=out)",
     "class C:\n    def __del__(self): print('end')\nc = C()\nc.c = c\nprint('begin')",

@@ -12,6 +12,7 @@ import builtins
 import codeop
 import collections
 import contextlib
+import datetime
 import decimal
 import fractions
 import gc
@@ -20,6 +21,7 @@ import io
 import itertools
 import json
 import os
+import pathlib
 import site
 import socket
 import sys
@@ -27,6 +29,7 @@ import threading
 import time
 import traceback
 import types
+import uuid
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
 from typing import Any, NoReturn
 
@@ -108,10 +111,10 @@ class Channel:
 
 
 class Opaque:
-    """A value of the program without a plain form: equal to nothing, neither true nor false."""
+    """A value of the program without a plain form: equal to nothing. The program says whether it is true."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, truth: bool | None = None) -> None:
+        self.kind, self.truth = kind, truth
 
     def __eq__(self, other: object) -> bool:
         return False
@@ -119,7 +122,9 @@ class Opaque:
     __hash__ = object.__hash__
 
     def __bool__(self) -> bool:
-        raise TypeError(f"a {self.kind} is no plain value")
+        if self.truth is None:
+            raise TypeError(f"a {self.kind} is no plain value")
+        return self.truth
 
 
 class NotPlain(TypeError):
@@ -145,6 +150,16 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "complex": (complex, lambda x: [x.real, x.imag], lambda v: complex(*v)),
     "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
+    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
+    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
+    "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
+    "timedelta": (
+        datetime.timedelta,
+        lambda x: [x.days, x.seconds, x.microseconds],
+        lambda v: datetime.timedelta(*v),
+    ),
+    "UUID": (uuid.UUID, str, uuid.UUID),
+    "path": (pathlib.PurePath, str, pathlib.Path),
     "Fraction": (fractions.Fraction, lambda x: f"{x.numerator:x}/{x.denominator:x}", _fraction),
 }
 _FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
@@ -219,7 +234,10 @@ class Plain:
         if isinstance(item, _ITERATED):
             return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
         if self.opaque:
-            return ["opaque", cls.__name__]
+            try:
+                return ["opaque", cls.__name__, bool(item)]
+            except Exception:
+                return ["opaque", cls.__name__, None]
         raise NotPlain(item)
 
     def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
@@ -252,7 +270,11 @@ class Plain:
         if kind in _ATOMS:
             return _ATOMS[kind][2](value)
         if kind not in _MUTABLE:
-            return None if kind in _FIXED else Opaque(str(value))
+            return (
+                None
+                if kind in _FIXED
+                else Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
+            )
         cls = _MUTABLE[kind] or self.shared[value[0]]
         if len(node) == 2:
             return cls.__new__(cls)
@@ -322,9 +344,11 @@ def script(program: str) -> NoReturn:
         threading._shutdown,  # type: ignore[attr-defined]  # waits for threads
         atexit._run_exitfuncs,
         lambda: _flush(sys.stdout),
+        lambda: vars(sys).update(stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stderr__),
         lambda: module.__dict__.update(dict.fromkeys(names)),
         gc.collect,  # closes files, calls __del__
-        *(lambda name=name: _flush(getattr(sys, name)) for name in ("stdout", "__stdout__", "stderr")),
+        lambda: _flush(sys.__stdout__),
+        lambda: _flush(sys.__stderr__),
     ]
     for end in endings:
         try:

@@ -27,12 +27,16 @@ _PLAIN_TYPES = (
     *(collections.deque, decimal.Decimal, fractions.Fraction),
 )
 _PLAIN_ATTRIBUTES = {name for kind in _PLAIN_TYPES for name in dir(kind) if not name.startswith("__")}
+_PLAIN_CLASSES = {kind.__name__ for kind in _PLAIN_TYPES} | {
+    *("", "bool", "date", "datetime", "time", "timedelta", "UUID", "Path"),
+    *("builtins", "collections", "decimal", "fractions", "uuid", "pathlib"),
+}
 _IN_PROCESS = frozenset(
     "redirect_stdout redirect_stderr capsys capfd StringIO stdout stdin monkeypatch patch mock MagicMock inspect "  # noqa: SIM905
     "signature next islice eval exec compile __import__ pickle subprocess asyncio tracemalloc getattr setattr vars "
-    "__name__ __doc__ __dict__ __class__".split()
+    "__name__ __doc__ __dict__ __class__ open tempfile tmp_path".split()
 )
-"""What tests use to look into the process that the program runs in."""
+"""What tests use to look into the process that the program runs in, or to leave files for it."""
 _CLASS_NAME = re.compile("[A-Z]|[A-Z][a-zA-Z0-9]*[a-z][a-zA-Z0-9]*")
 _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaisesRegex", "assertIsInstance")
 
@@ -57,7 +61,10 @@ class TestCode:
         names = {name for n in imports for name in _modules(n)}
         self.imported = sorted(names - {"", "solution", "__future__"})
         """The modules that it needs."""
-        self.pytest = pytest or ("pytest" in self.imported and any(map(_is_test, self.tree.body)))
+        called = {*map(callee, self.nodes)}
+        classes = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name not in called]
+        bare = any(_is_test(n) and not _is_case(n) and any(map(_is_test, n.body)) for n in classes)
+        self.pytest = pytest or bare or ("pytest" in self.imported and any(map(_is_test, self.tree.body)))
         self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
         froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.module == "solution"]
         self.explicit = {a.name for n in froms for a in n.names}
@@ -140,7 +147,9 @@ class TestCode:
                 is_class = (
                     name in free - {"Solution"} and _CLASS_NAME.fullmatch(name) and node not in functions
                 )
-                by_class = (name or getattr(node.func, "attr", "")) in _BY_CLASS and names - {name}
+                by_class = (name or getattr(node.func, "attr", "")) in _BY_CLASS and (
+                    names - {name} or self._other_classes(node)
+                )
                 found = is_class or by_class or is_result(node.func) or name in results - parameters
             elif isinstance(node, ast.ExceptHandler | ast.ClassDef | ast.withitem):
                 found = names
@@ -149,6 +158,15 @@ class TestCode:
             if found:
                 return True
         return False
+
+    def _other_classes(self, call: ast.Call) -> set[str]:
+        """The classes that a value is asked for and that plain values do not have."""
+        name = callee(call) or getattr(call.func, "attr", "")
+        if name not in ("isinstance", "assertIsInstance") or len(call.args) < 2:
+            return set()
+        asked = {_id(node) or getattr(node, "attr", "") for node in ast.walk(call.args[1])}
+        own = {node.name for node in (*self.before, *self.nodes) if isinstance(node, ast.ClassDef)}
+        return asked - own - _PLAIN_CLASSES
 
     def _compared(self) -> set[ast.AST]:
         """Calls that are compared with something that is not the program's: of functions, whatever their names."""
@@ -194,8 +212,12 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
 def _is_test(node: ast.stmt) -> bool:
     """Whether it is run without being called: check(candidate), a test function, a test case."""
     if isinstance(node, ast.ClassDef):
-        return node.name.startswith("Test") or any(ast.unparse(b).endswith("TestCase") for b in node.bases)
+        return node.name.startswith("Test") or _is_case(node)
     return isinstance(node, _FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
+
+
+def _is_case(node: ast.ClassDef) -> bool:
+    return any(ast.unparse(base).endswith("TestCase") for base in node.bases)
 
 
 def _is_announced(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
