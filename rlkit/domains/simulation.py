@@ -12,9 +12,9 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
-from rlkit.domains.code import same_value
 from rlkit.domains.composed import an_input, compose
 from rlkit.domains.grading import Grading, parse
+from rlkit.domains.outputs import same_value
 from rlkit.errors import UserError
 from rlkit.sandbox import programs
 from rlkit.seeds import generator

@@ -26,7 +26,7 @@ from rlkit.environments.base import (
 )
 from rlkit.errors import UserError
 from rlkit.sandbox import programs
-from rlkit.sandbox.inside import Opaque
+from rlkit.sandbox.plain import Opaque
 
 LOOK, TESTS, HIDDEN, EFFICIENCY, STYLE, WASTED = -0.1, 3.0, 4.0, 1.0, 1.0, -0.2  # documented below
 STYLE_LIMIT = 5  # ruff findings at which nothing is left of the reward for style

@@ -31,7 +31,7 @@ from rlkit.config import RewardConfig
 from rlkit.domains import scorers
 from rlkit.rewards.grading import NOBODY, grade, load_function
 from rlkit.sandbox import programs
-from rlkit.sandbox.inside import Channel, Lost
+from rlkit.sandbox.plain import Channel, Lost
 from rlkit.sandbox.programs import LOADING_SECONDS, Grading
 from rlkit.types import Reward
 

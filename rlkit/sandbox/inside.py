@@ -1,7 +1,6 @@
 """What runs inside the sandbox: a script, or a program whose functions are called by name (testing.py: the tests).
 
-Standard library only. A program and those who call it exchange plain values as JSON; what has no plain form stays
-where it is, and the other side gets an `Opaque`, which is equal to nothing.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -10,28 +9,23 @@ import ast
 import atexit
 import builtins
 import codeop
-import collections
 import contextlib
-import datetime
-import decimal
-import fractions
 import gc
 import importlib
 import io
-import itertools
-import json
 import os
-import pathlib
 import site
-import socket
 import sys
 import threading
-import time
 import traceback
 import types
-import uuid
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable
 from typing import Any, NoReturn
+
+try:
+    from plain import Channel, Lost, Plain
+except ImportError:  # outside a sandbox
+    from rlkit.sandbox.plain import Channel, Lost, Plain
 
 COMMON = tuple(
     "bisect collections copy datetime decimal fractions functools heapq itertools math operator random re "  # noqa: SIM905
@@ -39,250 +33,6 @@ COMMON = tuple(
 )
 for _name in COMMON:  # what programs use most is imported once, before they are forked
     importlib.import_module(_name)
-
-
-# --- Messages and plain values ------------------------------------------------------------------------
-
-_LONGEST = 64 << 20  # bytes of one message
-_MANY = 100_000  # items that are taken from an iterator, hexadecimal digits of a fraction
-_WHOLE = 1 << 60  # a number below it is sent as JSON's
-
-
-class Lost(Exception):
-    """The other process ended, or what it sends is no message."""
-
-
-class Channel:
-    """Messages, which are lists, over a socket: eight bytes with the length, then JSON.
-
-    Nothing is waited for beyond `end` (of time.monotonic), however little the other side sends or takes at a time.
-    Messages have at most `largest` bytes.
-    """
-
-    def __init__(self, sock: socket.socket, end: float = float("inf"), largest: int = _LONGEST) -> None:
-        self.sock, self.end, self.largest = sock, end, largest
-
-    def send(self, *message: Any) -> None:
-        data = json.dumps(message).encode()
-        if len(data) > self.largest:
-            raise MemoryError("a value is too big to be passed on")
-        self.write(data)
-
-    def write(self, data: bytes) -> None:
-        self._limit()
-        self.sock.sendall(len(data).to_bytes(8, "big") + data)
-
-    def receive(self) -> list[Any]:
-        """The next message. Raises Lost where none comes, TimeoutError at the end."""
-        try:
-            message = json.loads(self.read())
-        except (ValueError, RecursionError):
-            message = None
-        if not isinstance(message, list) or not message:
-            raise Lost("the program sends no message")
-        return message
-
-    def read(self) -> bytearray:
-        """The bytes of the next message."""
-        size = int.from_bytes(self._read(8), "big")
-        if size > self.largest:
-            raise Lost("the program sends no message")
-        return self._read(size)
-
-    def _read(self, size: int) -> bytearray:
-        data = bytearray()
-        while len(data) < size:
-            self._limit()
-            try:
-                piece = self.sock.recv(min(size - len(data), 1 << 20))
-            except ConnectionError:
-                piece = b""
-            if not piece:
-                raise Lost("the program ended")
-            data += piece
-        return data
-
-    def _limit(self) -> None:
-        if self.end < float("inf"):
-            left = self.end - time.monotonic()
-            if left <= 0:
-                raise TimeoutError
-            self.sock.settimeout(left)
-
-
-class Opaque:
-    """A value of the program without a plain form: equal to nothing. The program says whether it is true."""
-
-    def __init__(self, kind: str, truth: bool | None = None) -> None:
-        self.kind, self.truth = kind, truth
-
-    def __eq__(self, other: object) -> bool:
-        return False
-
-    __hash__ = object.__hash__
-
-    def __bool__(self) -> bool:
-        if self.truth is None:
-            raise TypeError(f"a {self.kind} is no plain value")
-        return self.truth
-
-
-class NotPlain(TypeError):
-    """A value that cannot be passed to a program."""
-
-    def __init__(self, item: Any) -> None:
-        self.opaque = isinstance(item, Opaque)
-        super().__init__(f"a {item.kind if self.opaque else type(item).__name__} is no plain value")
-
-
-def _fraction(digits: str) -> fractions.Fraction:
-    if len(digits) > _MANY:
-        raise ValueError("a fraction is too long")
-    return fractions.Fraction(*(int(number, 16) for number in digits.split("/")))
-
-
-# Kind of node: type, its JSON form, and the value of that.
-_ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
-    "int": (int, lambda x: format(int.__index__(x), "x"), lambda v: int(v, 16)),
-    "float": (float, float.__float__, float),
-    "str": (str, str.__str__, str),
-    "bytes": ((bytes, bytearray), lambda x: bytes(x).decode("latin-1"), lambda v: v.encode("latin-1")),
-    "complex": (complex, lambda x: [x.real, x.imag], lambda v: complex(*v)),
-    "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
-    "Decimal": (decimal.Decimal, str, decimal.Decimal),
-    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
-    "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
-    "timedelta": (
-        datetime.timedelta,
-        lambda x: [x.days, x.seconds, x.microseconds],
-        lambda v: datetime.timedelta(*v),
-    ),
-    "UUID": (uuid.UUID, str, uuid.UUID),
-    "path": (pathlib.PurePath, str, pathlib.Path),
-    "Fraction": (fractions.Fraction, lambda x: f"{x.numerator:x}/{x.denominator:x}", _fraction),
-}
-_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
-_MUTABLE: dict[str, Any] = {
-    "list": list,
-    "dict": dict,
-    "set": set,
-    "deque": collections.deque,
-    "object": None,
-}
-_SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
-_LEAVES = {type(None), bool, float, str}
-_ITERATED = (Iterator, KeysView, ValuesView, ItemsView)
-Nodes = list[list[Any]]
-
-
-class Plain:
-    """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack. A container
-    holds numbers and strings themselves, and of all else [the number of its node].
-
-    Numbers, strings and containers arrive as exact built-in types, whatever subclass they were.
-
-    Args:
-        shared: classes that both sides have from the same prefix; of their instances the attributes are sent.
-        opaque: whether a value without a plain form becomes an Opaque on the other side; else it is an error.
-    """
-
-    def __init__(self, shared: Mapping[str, Any], opaque: bool = False) -> None:
-        self.shared, self.opaque = shared, opaque
-
-    def encode(self, value: Any, passed: Iterable[Any] = ()) -> tuple[Nodes, list[Any]]:
-        """The nodes, and the mutable objects among them in order. Those of `passed` are sent with their number."""
-        numbers = {id(item): number for number, item in enumerate(passed)}
-        nodes, objects, places = [], [value], {id(value): 0}
-
-        def place(item: Any) -> Any:
-            if type(item) in _LEAVES or (type(item) is int and -_WHOLE < item < _WHOLE):
-                return item
-            if not isinstance(
-                item, (tuple, frozenset, *_ITERATED)
-            ):  # these always stand behind what holds them
-                if id(item) in places:
-                    return [places[id(item)]]
-                places[id(item)] = len(objects)
-            if len(objects) > _LONGEST // 8:
-                raise MemoryError("a value is too big to be passed on")
-            objects.append(item)
-            return [len(objects) - 1]
-
-        while len(nodes) < len(objects):
-            item = objects[len(nodes)]
-            node = self._node(item, place)
-            nodes.append([*node, numbers[id(item)]] if id(item) in numbers else node)
-        return nodes, [item for node, item in zip(nodes, objects, strict=True) if node[0] in _MUTABLE]
-
-    def _node(self, item: Any, place: Callable[[Any], Any]) -> list[Any]:
-        cls = type(item)
-        if cls in _LEAVES:
-            return ["v", item]
-        for kind, (atom, written, _) in _ATOMS.items():
-            if isinstance(item, atom):
-                return [kind, written(item)]
-        for kind, sequence in _SEQUENCES.items():
-            if isinstance(item, sequence):
-                return [kind, [place(x) for x in sequence.__iter__(item)]]
-        if isinstance(item, dict):
-            return ["dict", [[place(k), place(dict.__getitem__(item, k))] for k in dict.__iter__(item)]]
-        if self.shared.get(cls.__name__) is cls and hasattr(item, "__dict__"):
-            return ["object", [cls.__name__, [[str(k), place(v)] for k, v in vars(item).items()]]]
-        if cls.__module__ == "numpy" and hasattr(item, "tolist"):
-            return self._node(item.tolist(), place)
-        if isinstance(item, _ITERATED):
-            return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
-        if self.opaque:
-            try:
-                return ["opaque", cls.__name__, bool(item)]
-            except Exception:
-                return ["opaque", cls.__name__, None]
-        raise NotPlain(item)
-
-    def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
-        """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
-        built = [self._empty(node, passed or []) for node in nodes]
-
-        def values(items: list[Any]) -> list[Any]:
-            return [built[item[0]] if type(item) is list else item for item in items]
-
-        for position in range(len(nodes) - 1, -1, -1):  # innermost first
-            if make := _FIXED.get(nodes[position][0]):
-                built[position] = make(values(nodes[position][1]))
-        for node, value in zip(nodes, built, strict=True):  # mutable ones last, so that cycles close
-            if node[0] in ("list", "deque"):
-                value.extend(values(node[1]))
-            elif node[0] == "object":
-                vars(value).update((name, values([item])[0]) for name, item in node[1][1])
-        for node, value in zip(nodes, built, strict=True):
-            if node[0] == "set":
-                value.update(values(node[1]))
-            elif node[0] == "dict":
-                value.update(map(values, node[1]))
-        return built[0], [value for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
-
-    def _empty(self, node: list[Any], passed: list[Any]) -> Any:
-        """The value of a node that holds no others; else an empty one to fill, which has a number if it was passed."""
-        kind, value = node[0], node[1]
-        if kind == "v":
-            return value
-        if kind in _ATOMS:
-            return _ATOMS[kind][2](value)
-        if kind not in _MUTABLE:
-            return (
-                None
-                if kind in _FIXED
-                else Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
-            )
-        cls = _MUTABLE[kind] or self.shared[value[0]]
-        if len(node) == 2:
-            return cls.__new__(cls)
-        old = passed[node[2]]
-        if not isinstance(old, cls):
-            raise TypeError(f"a {type(old).__name__} was passed, and a {kind} comes back")
-        (vars(old) if kind == "object" else old).clear()
-        return old
 
 
 # --- Scripts ------------------------------------------------------------------------------------------

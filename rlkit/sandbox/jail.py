@@ -29,8 +29,10 @@ from typing import Any, NoReturn
 try:
     import inside
     import testing
+    from plain import Channel
 except ImportError:  # outside a sandbox
     from rlkit.sandbox import inside, testing
+    from rlkit.sandbox.plain import Channel
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
@@ -83,7 +85,7 @@ class _Packages:
 
 class _Server:
     def __init__(self, control: socket.socket, settings: Mapping[str, Any]) -> None:
-        self.control, self.channel = control, inside.Channel(control)
+        self.control, self.channel = control, Channel(control)
         self.level, self.user, self.limits = settings["level"], settings["user"], settings
 
     def serve(self) -> None:
@@ -239,7 +241,7 @@ def _do(job: Mapping[str, Any]) -> NoReturn:
     """The job of a program's process, whose first channel is descriptor 3."""
     if job["role"] == "script":
         inside.script(job["program"])
-    channel = inside.Channel(socket.socket(fileno=3))
+    channel = Channel(socket.socket(fileno=3))
     if job["role"] == "functions":
         inside.functions(channel, job["program"], job["prefix"])
     testing.run(channel, job, socket.socket(fileno=4) if job["role"] == "tests" else None)

@@ -25,7 +25,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from rlkit.errors import UserError
-from rlkit.sandbox.inside import Channel, Lost
+from rlkit.sandbox.plain import Channel, Lost
 
 PROMISED = ("numpy", "sortedcontainers", "pytest")
 """Packages that programs may import."""
@@ -225,7 +225,7 @@ def _user() -> tuple[int, socket.socket]:
 # --- The command that starts a jail -------------------------------------------------------------------
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import jail; jail.main(sys.argv[2])"
-_INNER = ("jail.py", "inside.py", "reading.py", "testing.py")
+_INNER = ("jail.py", "inside.py", "plain.py", "reading.py", "testing.py")
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:

@@ -16,8 +16,8 @@ from functools import lru_cache, wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rlkit.errors import Ungradable
-from rlkit.sandbox.inside import Channel, Lost
 from rlkit.sandbox.levels import PROMISED, Jail, Outcome, choose
+from rlkit.sandbox.plain import Channel, Lost
 from rlkit.sandbox.reading import TestCode, last_function
 from rlkit.sandbox.testing import NotLoaded, Program
 

@@ -24,9 +24,10 @@ from typing import Any
 
 try:
     import inside
+    import plain
     from reading import TestCode, callee
 except ImportError:  # outside a sandbox
-    from rlkit.sandbox import inside
+    from rlkit.sandbox import inside, plain
     from rlkit.sandbox.reading import TestCode, callee
 
 
@@ -41,11 +42,11 @@ class Program:
         NotLoaded: the program fails to load; the message says why.
     """
 
-    def __init__(self, channel: inside.Channel, shared: Mapping[str, Any]) -> None:
+    def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
         self.insufficient = False
         """Whether something was passed to the program that is no plain value."""
         self._channel, self._shared, self._count = channel, shared, itertools.count()
-        self._plain = inside.Plain(shared)
+        self._plain = plain.Plain(shared)
         kind, content = channel.receive()
         if kind != "loaded":
             raise NotLoaded(str(content)[:300])
@@ -60,7 +61,7 @@ class Program:
         """
         try:
             nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords)])
-        except inside.NotPlain as error:
+        except plain.NotPlain as error:
             self.insufficient = self.insufficient or not error.opaque
             raise
         self._channel.send(nodes)
@@ -116,7 +117,7 @@ class NotLoaded(Exception):
     """A program that cannot be called."""
 
 
-def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
+def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
     """Run test code and send the job's nonce and the outcome: passed, total, error, fault (why the tests say nothing)
     and insufficient (whether they pass to the program what is no plain value).
 
@@ -132,7 +133,7 @@ def run(verdict: inside.Channel, job: Mapping[str, Any], sock: socket.socket | N
         if not tests.fault:
             tests.pytest() if job["pytest"] else tests.statements()
     except BaseException as error:
-        told = isinstance(error, NotLoaded | inside.Lost)
+        told = isinstance(error, NotLoaded | plain.Lost)
         tests.failed(str(error) if told else inside.said(error))
     if not tests.checks:
         tests.failed("no assertion was reached")
@@ -181,7 +182,7 @@ class _Run:
         if sock:
             classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
             shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
-            self.program = Program(inside.Channel(sock), shared)
+            self.program = Program(plain.Channel(sock), shared)
             found = self.program.names(self.code.used)
         else:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
