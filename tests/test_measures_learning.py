@@ -4,6 +4,7 @@
 # pyright: reportArgumentType=false, reportCallIssue=false, reportGeneralTypeIssues=false, reportAttributeAccessIssue=false
 
 import numpy as np
+import pandas as pd
 import pytest
 from metric_rows import metrics
 
@@ -71,6 +72,26 @@ def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
     assert learning.needed_per_domain(df.assign(tasks=300.0))["tasks"].notna().all()
     with pytest.raises(UserError, match="source of its own"):
         learning.needed_per_domain(df[df["metric"] != "data/tasks/arithmetic"])
+
+
+def test_long_names_of_domains_stay_within_the_figure():
+    one = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4]})
+    names = [
+        "logic__zebra_puzzle_generated",
+        "simulation__codeio_generated",
+        "stem__units",
+        "table__generated",
+    ]
+    df = pd.concat(
+        [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
+    )
+    figure = contrasts.domain_curves(df).figure
+    figure.canvas.draw()
+    titles = [ax.title for ax in figure.axes]
+    assert {t.get_text().replace("\n", " ") for t in titles} >= {"simulation: codeio generated"}
+    boxes = [t.get_window_extent() for t in titles]
+    assert all(box.x0 >= 0 and box.x1 <= figure.bbox.width for box in boxes)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i])
 
 
 def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():

@@ -59,8 +59,8 @@ def label_axes(ax: "Axes", x: str, y: str) -> None:
         low, high = limits() if name in SHARES else (0.0, 1.0)
         if low < -0.02 or high > 1.02:  # with room for a marker at the end
             limit(max(low, -0.02), min(high, 1.02))
-    ax.set_xlabel(_wrapped(LABELS.get(x, x), ax, 0))
-    ax.set_ylabel(_wrapped(LABELS.get(y, y), ax, 1))
+    ax.set_xlabel(wrapped(LABELS.get(x, x), ax, 0))
+    ax.set_ylabel(wrapped(LABELS.get(y, y), ax, 1))
     for axis, room in ((ax.xaxis, _room(ax, 0) / 0.4), (ax.yaxis, _room(ax, 1) / 0.16)):
         log_ticks(axis, max(3, min(6, int(room))))
         _linear_ticks(axis, max(3, min(6, int(room))))
@@ -144,7 +144,8 @@ def note(ax: "Axes", sentence: str) -> None:
         fig.suptitle(textwrap.fill(sentence, letters), x=0.01, ha="left", fontsize=7)
 
 
-def _wrapped(text: str, ax: "Axes", direction: int) -> str:
+def wrapped(text: str, ax: "Axes", direction: int) -> str:
+    """A text on as many lines as it needs beside an axis: 0 is the x axis (and a panel's title), 1 the y axis."""
     letters = max(16, int(_room(ax, direction) * 17))  # an inch holds 17 at 9 points
     return textwrap.fill(text, letters, break_on_hyphens=False, break_long_words=False)
 

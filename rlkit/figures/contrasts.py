@@ -13,6 +13,7 @@ from rlkit.figures.axes import (
     new_axes,
     outer_labels,
     share_scales,
+    wrapped,
 )
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
@@ -166,7 +167,7 @@ def domain_curves(df: "pd.DataFrame", by: str = "cell", venue: str = "neurips", 
                     ax.plot(run[x], run["value"], color=styles[name]["color"], alpha=0.35, linewidth=0.5)
                 mean = part.groupby(x)["value"].mean()
                 ax.plot(mean.index, mean, **styles[name], label=str(name))
-            ax.set_title(domain_name(domain))
+            ax.set_title(wrapped(domain_name(domain), ax, 0))
             label_axes(ax, x, "eval/pass@1")
         outer_labels(axes)
         if len(styles) > 1:

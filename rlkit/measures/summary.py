@@ -129,8 +129,8 @@ def final(df: pd.DataFrame) -> pd.DataFrame:
     if last.empty:
         raise UserError("None of these runs has been evaluated: there is no metric eval/pass@1.")
     at_end = whole[whole["step"] == whole["run"].map(last)]
-    metrics = at_end.pivot_table("value", "run", "metric")
-    described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first()
+    metrics = at_end.pivot_table("value", "run", "metric").copy()
+    described = at_end.drop(columns=["metric", "value", "data_source"]).groupby("run").first().copy()
     table = described.join(metrics).reset_index().dropna(subset="eval/pass@1")
     return table.assign(error=1 - table["eval/pass@1"]).sort_values(["parameters_non_embedding", "seed"])
 
