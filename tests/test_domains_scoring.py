@@ -196,5 +196,25 @@ def test_reasoning_gym_scores_its_own_tasks():
     assert not score_gym(tag("13"), "12", info, Grading(RewardConfig())).correct
     assert not score_gym("12", "12", info, Grading(RewardConfig())).correct  # it was asked for in tags
     assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading(RewardConfig())).correct
+    shifted = {
+        "entry": {"metadata": {"source_dataset": "bitwise_arithmetic", "problem": "((0x74ab << 0x1) >> 0x0)"}}
+    }
+    assert score_gym(tag("0xe956"), "0xe956", shifted, Grading(RewardConfig())).correct, (
+        "it evaluates its problem"
+    )
     with pytest.raises(UserError, match="source_dataset"):
         score_gym(tag("12"), "12", {}, Grading(RewardConfig()))
+
+
+def test_every_data_set_of_reasoning_gym_gives_its_own_answer_full_marks():
+    from reasoning_gym.factory import DATASETS
+
+    from rlkit.domains import sources
+    from rlkit.domains.reasoning import REFUSED
+
+    names = sorted(set(DATASETS) - set(REFUSED))
+    tasks = [sources.parse({"kind": "reasoning_gym", "dataset": name}).task(7) for name in names]
+    rewards = shared().grade([(task, tag(task.ground_truth)) for task in tasks])
+    assert [(n, r.error) for n, r in zip(names, rewards, strict=True) if not r.correct] == [] and len(
+        names
+    ) > 80

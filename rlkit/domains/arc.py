@@ -85,15 +85,15 @@ def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
 
 
 _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
-_AROUND = re.compile(  # LaTeX, HTML and labels of rows
-    r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\$|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>|^ *row ?\d+ ?: *",
-    re.IGNORECASE | re.MULTILINE,
+_AROUND = re.compile(  # LaTeX and HTML
+    r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
 )
 _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"(?:(?:the|final|test|output|answer|grid|result|solution|is|np|numpy|array)\b[\s\"'*_`.]*|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
 _REST = re.compile(r"(?:, dtype=\w+)?[\s)}.*_`\"']*\Z")
+_LABEL = re.compile(r"^ *row ?(\d{1,3}) ?:", re.IGNORECASE | re.MULTILINE)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -133,7 +133,10 @@ def read(text: str) -> list[list[int]] | None:
     """The grid that a text holds, or None if it holds none or more than one."""
     if len(text) > _LONGEST:
         return None
-    text = _AROUND.sub("", text)
+    labels = [int(number) for number in _LABEL.findall(text)]
+    if labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
+        return None
+    text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
     if "[" not in text:  # tuples
         text = text.translate({40: "[", 41: "]"})
     text = text[_LEAD.match(text).end() :]  # type: ignore[union-attr] # it matches any text

@@ -229,7 +229,13 @@ def names(text: str) -> list[str] | None:
     parts = [part.strip() for part in _SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:  # a, b and c
         parts[-1:] = filter(None, re.split(r"(?:^|\s+)(?:and|\\?&)\s+", parts[-1], maxsplit=1))
-    return [_name(re.sub(r"^(?:\(?\d+[.):]|[-*•])\s+", "", part)) for part in parts] or None
+    marks = [re.match(r"(?:\(?(\d+)[.):]|[-*•])\s+", part) for part in parts]
+    numbers = [int(mark[1]) for mark in marks if mark and mark[1]]
+    if numbers and numbers != [1] * len(parts) and numbers != list(range(1, len(parts) + 1)):
+        return None  # they tell another order
+    return [
+        _name(part[mark.end() :] if mark else part) for part, mark in zip(parts, marks, strict=True)
+    ] or None
 
 
 def _name(value: Any) -> str:

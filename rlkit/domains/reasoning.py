@@ -110,32 +110,42 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 
 
 _SCORE = '''"""Run in the sandbox. A scorer may evaluate a literal or a formula, which reaches none of its names."""
-import ast, json, sys
+import ast, builtins, json, sys
 
 import reasoning_gym, sympy
 from reasoning_gym.factory import DATASETS
 from sympy.parsing import sympy_parser
 
-PLAIN = (ast.Expression, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load, ast.operator,
-         ast.unaryop, ast.Call)
+PLAIN = (ast.Expression, ast.Constant, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load,
+         ast.operator, ast.unaryop)
 FUNCTIONS = {"sin", "cos", "tan", "sec", "csc", "cot", "asin", "acos", "atan", "sinh", "cosh", "tanh", "exp", "log",
              "ln", "sqrt", "Abs"}
 parse_expr = sympy_parser.parse_expr
 
 
-def plain(node, called):
+def refused(node, called, formula):
     if isinstance(node, ast.Name):
-        return node.id in FUNCTIONS if node in called else len(node.id) <= 2
-    if isinstance(node, ast.Constant):
-        return isinstance(node.value, (int, float)) and node not in called
-    return isinstance(node, PLAIN) and node not in called and not getattr(node, "keywords", None)
+        return not formula or (node.id not in FUNCTIONS if node in called else len(node.id) > 2)
+    if isinstance(node, ast.Call):
+        return not formula or node in called or bool(node.keywords)
+    text = isinstance(node, ast.Constant) and not isinstance(node.value, (int, float))
+    return not isinstance(node, PLAIN) or node in called or (formula and text)
+
+
+def check(text, formula):
+    nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
+    called = {node.func for node in nodes if isinstance(node, ast.Call)}
+    if any(refused(node, called, formula) for node in nodes):
+        raise ValueError("not a plain value or formula")
+
+
+def eval_plain(text, *_):
+    check(text, False)
+    return builtins.eval(text.strip(), {"__builtins__": {}})
 
 
 def parse_formula(text, *arguments, **options):
-    nodes = list(ast.walk(ast.parse(text.strip(), mode="eval")))
-    called = {node.func for node in nodes if isinstance(node, ast.Call)}
-    if not all(plain(node, called) for node in nodes):
-        raise ValueError("not a formula")
+    check(text, True)
     return parse_expr(text, *arguments, **options)
 
 
@@ -145,7 +155,7 @@ def score(name, answer, item):
     item = json.loads(item)
     scorer = reasoning_gym.get_score_answer_fn(name)
     module = sys.modules[type(scorer.__self__).__module__]
-    module.eval = lambda text, *_: ast.literal_eval(text.strip())
+    module.eval = eval_plain
     sympy.parse_expr = sympy_parser.parse_expr = parse_formula
     if getattr(module, "parse_expr", None) is parse_expr:
         module.parse_expr = parse_formula
