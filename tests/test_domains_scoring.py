@@ -196,6 +196,11 @@ def test_reasoning_gym_scores_its_own_tasks():
     assert not score_gym(tag("13"), "12", info, Grading(RewardConfig())).correct
     assert not score_gym("12", "12", info, Grading(RewardConfig())).correct  # it was asked for in tags
     assert score_gym(tag("12"), "12", {"dataset": "chain_sum"}, Grading(RewardConfig())).correct
+    integral = "-125*x**5 + 625*x**4 - 1250*x**3 + 1250*x**2 - 625*x + C"
+    integrand = {"source_dataset": "intermediate_integration", "integrand": "-(5*x - 5)**4", "variable": "x"}
+    assert score_gym(
+        tag(integral), integral, {"entry": {"metadata": integrand}}, Grading(RewardConfig())
+    ).correct
     shifted = {
         "entry": {"metadata": {"source_dataset": "bitwise_arithmetic", "problem": "((0x74ab << 0x1) >> 0x0)"}}
     }

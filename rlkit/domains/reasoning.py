@@ -102,7 +102,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
     arguments = [str(name), answer.strip(), item]
     whose = f"The scorer of reasoning-gym's {name!r}"
-    value, fault = score_in_sandbox(grading, _SCORE, arguments, ("reasoning_gym", "sympy"), whose)
+    value, fault = score_in_sandbox(
+        grading, _SCORE, arguments, ("reasoning_gym", "sympy.physics.units"), whose
+    )
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))
@@ -113,6 +115,7 @@ _SCORE = '''"""Run in the sandbox. A scorer may evaluate a literal or a formula,
 import ast, builtins, json, sys
 
 import reasoning_gym, sympy
+import sympy.physics.units  # simplify imports it, which parses names with the function that is replaced below
 from reasoning_gym.factory import DATASETS
 from sympy.parsing import sympy_parser
 
