@@ -307,6 +307,7 @@ def test_programs_are_run_against_their_tests(router, program, truth, right):
         ("import re\ndef f(s): return re.match('a', s)", "assert f('ab')\nassert not f('b')"),
         ("def add(a, b): return a + b", "class TestAdd:\n    def setup_method(self): self.x = 1\n    def test_one(self):\n        assert add(self.x, 2) == 3"),
         ("def add(a, b): return a + b", "class TestData:\n    a, b = 1, 2\nassert add(TestData.a, TestData.b) == 3"),
+        ("seen = []\nresult = None\ndef f(x): seen.append(x); return seen", "assert f(1) == [1]\nresult = f(2)\nassert seen == [1, 2]\nassert result == [1, 2]"),
         ("def read(path): return open(path).read()", "with open('note.txt', 'w') as file:\n    file.write('1')\nassert read('note.txt') == '1'"),
         ("def solve(x): return x", "def check(candidate):\n    assert candidate(3) == 3\n"),
         ("def f(x): return x", "import unittest\nclass T(unittest.TestCase):\n    def test(self): self.assertEqual(f(2), 2)\nif __name__ == '__main__':\n    unittest.main()"),

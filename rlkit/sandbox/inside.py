@@ -94,7 +94,7 @@ def script(program: str) -> NoReturn:
         threading._shutdown,  # type: ignore[attr-defined]  # waits for threads
         atexit._run_exitfuncs,
         lambda: _flush(sys.stdout),
-        lambda: vars(sys).update(stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stderr__),
+        lambda: sys.__dict__.update(stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stderr__),
         lambda: module.__dict__.update(dict.fromkeys(names)),
         gc.collect,  # closes files, calls __del__
         lambda: _flush(sys.__stdout__),

@@ -155,6 +155,7 @@ class _Run:
         self.error: str | None = None
         self.fault: str | None = None
         self.program: Program | None = None
+        self.variables: set[str] = set()  # names of the program that are read again before each statement
         self.code = TestCode(job["tests"], job["prefix"], job["entry"], job["pytest"])
         self.main = inside.new_module("__main__")
         self.space = vars(self.main)
@@ -205,6 +206,7 @@ class _Run:
             with contextlib.suppress(ImportError):
                 bound[name] = importlib.import_module("numpy" if name == "np" else name)
         bound |= {n: found[n] for n in mine}
+        self.variables = {n for n in mine & self.code.free if not callable(found[n])}
         sys.modules["solution"] = solution = types.ModuleType("solution")
         vars(solution).update({n: v for n, v in found.items() if n in self.code.explicit} | bound)
         self.space.update(bound)
@@ -220,6 +222,8 @@ class _Run:
         body = self.code.counted().body
         for node in body:
             code: Any = compiled(ast.Module([node], []), "tests.py", "exec")  # type: ignore[arg-type]
+            if self.program and self.variables:
+                space.update(self.program.names(self.variables))
             counts = isinstance(node, ast.Assert)
             if not self._attempt(exec, code, space, counts=counts, line=f" (line {node.lineno})"):
                 break
