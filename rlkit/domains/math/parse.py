@@ -68,6 +68,8 @@ _CLOSE = {")", "]", "}", "\\}", "\\rangle", "\\rfloor", "\\rceil"}
 def split(text: str, separators: set[str]) -> tuple[list[str], list[str]]:
     """Parts and the separators between them, outside all brackets. Brackets of intervals need not match."""
     take_steps(len(text) // 30)
+    if not any(separator in text for separator in separators):
+        return [text.strip()], []
     parts, found, depth, start = [], [], 0, 0
     for match in _PIECE.finditer(text):
         piece = match.group()
