@@ -15,13 +15,12 @@ _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
 _BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, but not "with \boxed as asked"
 _NAME = r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=[\s$]*)"
-_BETWEEN = (
-    re.compile(  # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …, 2 (or possibly 3)
-        r"[\s$()\[\]\\]*(?P<joint>,?[\s(]*(?:and|or|alternatively|possibly|maybe|perhaps)\b"
-        r"(?:,?\s*(?:alternatively|possibly|maybe|perhaps|else|even)\b)?|[,;|/]"
-        r"|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
-        rf"[\s$,()\[\]\\]*{_NAME}?"
-    )
+# \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …, \boxed{2} (or possibly \boxed{3})
+_BETWEEN = re.compile(
+    r"[\s$()\[\]\\]*(?P<joint>,?[\s(]*(?:and|or|alternatively|possibly|maybe|perhaps)\b"
+    r"(?:,?\s*(?:alternatively|possibly|maybe|perhaps|else|even)\b)?|[,;|/]"
+    r"|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
+    rf"[\s$,()\[\]\\]*{_NAME}?"
 )
 _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
@@ -66,10 +65,12 @@ _CHOICE = re.compile(
 _DESCRIBED = re.compile(
     r"(?P<letter>[A-J])(?:\s+(?=\()|\s*,(?=\s)|\s+[-–—=](?=\s)|[,\s]*$)"
 )  # C (Paris), C - Paris
-_DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D, (A) False. D
-    r"^\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|impossible|be)\b"
-    r"|cannot\b|isn['’]t\b|can['’]t\b|not\W*$|unless\b)"
-    r"|(?:[.:;!?]\s*|\b(?:is|it['’]s|be|actually|rather|leaving|leaves|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)",
+_DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D; but "D. cannot be determined" is an option
+    r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|impossible|be)\b"
+    r"|cannot\b(?!\s+be\s+determined)|isn['’]t\b|can['’]t\b|not\W*$|unless\b)"
+)
+_ANOTHER = re.compile(  # (A) False. D, (A) actually C
+    r"(?:[.:;!?]\s*|\b(?:is|it['’]s|be|actually|rather|leaving|leaves|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)"
 )
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
@@ -234,7 +235,8 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     if match is None:
         return None
     rest = text[match.end() :].strip()
-    if _DENIED.search(rest):
+    labelled = match[0].rstrip().endswith((".", ":"))  # the option's text follows
+    if _ANOTHER.search(rest) or (_DENIED.match(rest) and not labelled):
         return None
     for other in _OTHER.finditer(rest):
         if other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper():

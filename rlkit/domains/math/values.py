@@ -32,7 +32,7 @@ _WHOLE = {  # letters that stand for whole numbers by convention, and values at 
     "k": (2, 5, 4, 3, 7, 6, 9, 8, 10, 13, 3, 12, 17, 5, 11, 20, 15, 24, 14, 31, 2, 26, 40, 19),
     "m": (4, 3, 6, 9, 5, 10, 7, 2, 12, 8, 18, 11, 15, 24, 13, 21, 30, 17, 42, 5, 28, 35, 16, 54),
 }
-_DISCRETE = {"floor", "ceil", "gcd", "lcm", "max", "min"}
+_DISCRETE = {"binom", "floor", "ceil", "gcd", "lcm", "max", "min"}
 UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
 Point = Mapping[str, Any]
@@ -139,10 +139,9 @@ def _has_whole(node: Node) -> bool:
     """Whether n, k and m stand for whole numbers in it: n!, binomials, floors, (-1)^n, sin(n pi)."""
     kind, *parts = node
     nodes = [part for part in parts if isinstance(part, tuple)]
-    whole = kind == "fact" or (
-        kind == "fn" and (parts[0] == "binom" or parts[0] in _DISCRETE or "'pi'" in repr(nodes))
-    )
-    whole = whole or (kind == "pow" and parts[0][0] == "neg")
+    whole = kind == "fact" or (kind == "pow" and parts[0][0] == "neg")
+    if kind == "fn":
+        whole = parts[0] in _DISCRETE or "'pi'" in repr(nodes)
     return (whole and bool(symbols(node))) or any(map(_has_whole, nodes))
 
 
@@ -212,10 +211,8 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
 def _converge(rough: list[Any], exact: list[Any]) -> bool:
     """Whether the difference of two values vanishes as their digits become more: 1 + cos(pi) is 0, e^{-1000} is not."""
     before, after = (abs(to_float(x) - to_float(y)) for x, y in (rough, exact))
-    size = max(abs(to_float(v)) for v in exact)
-    size = max(
-        size, before * mpmath.mpf(10) ** DIGITS if before else 1
-    )  # of the terms that cancel each other
+    terms = before * mpmath.mpf(10) ** DIGITS if before else 1  # the size of those that cancel each other
+    size = max(terms, *(abs(to_float(v)) for v in exact))
     return bool(after <= size * mpmath.mpf(10) ** (20 - _MORE_DIGITS))
 
 
