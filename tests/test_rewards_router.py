@@ -176,6 +176,8 @@ def test_parts_without_a_json_form_become_text(custom):
         json.dumps([1, 1, *[[1.0, True, {}, None, 0.1]] * 3]),  # of more than there are
         json.dumps([1, 1, [1.0, True, {}, None, "x"]]),
         json.dumps([1, 1, [float("nan"), True, {}, None, 0.1]]),
+        json.dumps([1, 1, [1.0, True, {}, None, float("inf")]]),
+        json.dumps([1, 1, [1.0, True, {}, None, -1]]),
         json.dumps([1, float("inf")]),
         json.dumps([1, None]),
         json.dumps(None),

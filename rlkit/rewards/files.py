@@ -67,12 +67,8 @@ def score_file(
             for line, row in zip(window, rows, strict=True):
                 reward, seconds = (Reward.failed(row), 0.0) if isinstance(row, str) else next(outcomes)
                 verdicts.append((reward.correct, reward.error))
-                said = asdict(reward) | {
-                    "seconds": round(seconds, 6),
-                    "id": _identity(line),
-                    "scorer": scorer,
-                }
-                target.write(json.dumps(said).encode() + b"\n")
+                facts = {"seconds": round(seconds, 6), "id": _identity(line), "scorer": scorer}
+                target.write(json.dumps(asdict(reward) | facts).encode() + b"\n")
                 target.flush()
                 bar.update()
     correct = sum(right is True for right, _ in verdicts)

@@ -60,10 +60,8 @@ def environment(config: RewardConfig) -> dict[str, str]:
         return name in named or (plain and "@" not in value)  # a proxy's address may hold a password
 
     found = {name: value for name, value in os.environ.items() if passed(name, value)}
-    return {
-        "OPENBLAS_NUM_THREADS": "1",
-        **found,
-    }  # each thread takes address space, of which there is a limit
+    # each thread takes address space, of which there is a limit
+    return {"OPENBLAS_NUM_THREADS": "1", **found}
 
 
 # In the router's process
@@ -147,7 +145,7 @@ class Worker:
             raise ValueError("an outcome that was not asked for")
         self._channel.end = time.monotonic() + min(wait, self._longest) + _GRACE
         rewards = [
-            (Reward(value, right, parts, error), max(0.0, seconds))
+            (Reward(value, right, parts, error), min(max(1e-7, seconds), self._longest))
             for value, right, parts, error, seconds in found
         ]
         self._graded += len(found)
