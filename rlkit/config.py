@@ -156,12 +156,8 @@ class Data(Section):
     @classmethod
     def _variables(cls, value: dict[str, Any]) -> dict[str, Any]:
         for name in value:
-            _refuse(
-                (
-                    not name.isidentifier(),
-                    f"{name!r} is no name of a template's variable, such as enable_thinking",
-                )
-            )
+            wrong = not name.isidentifier()
+            _refuse((wrong, f"{name!r} is no name of a template's variable, such as enable_thinking"))
         return value
 
     @model_validator(mode="after")
@@ -235,9 +231,7 @@ class Needs(NamedTuple):
     greedy: bool = False  # the reward of a greedy response per prompt
     sum_pi_squared: bool = False  # old log-probs, and squared probabilities summed over the vocabulary
     gamma: bool = False  # it discounts, by algorithm.gamma
-    std: bool = (
-        False  # it divides by the group's deviation, where algorithm.norm_adv_by_std_in_grpo asks for it
-    )
+    std: bool = False  # it divides by the group's deviation where algorithm.norm_adv_by_std_in_grpo says so
 
 
 ESTIMATORS = {

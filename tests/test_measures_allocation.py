@@ -57,6 +57,17 @@ def test_the_law_of_the_best_rollouts_is_found_with_its_interval(planted):
     assert "over 10 splits' seeds and 150 problems" in " ".join(fit.warnings)
 
 
+def test_a_problem_that_was_not_graded_in_one_run_is_left_out_there(planted):
+    evals, df = planted
+    lost = (evals["run"] == "2-16-0") & (evals["task_id"] == 3)
+    broken = evals.assign(correct=evals["correct"].astype(object).mask(lost, None))
+    whole, partly = at_budgets(evals, df), at_budgets(broken, df)
+    assert partly["pass@1"].notna().all() and partly["best"].tolist() == whole["best"].tolist()
+    np.testing.assert_allclose(partly["pass@1"], whole["pass@1"], atol=0.02)
+    fits = [rollouts_law(rows, df, bootstrap=0).params["alpha"] for rows in (evals, broken)]
+    assert fits[0] == pytest.approx(fits[1], abs=0.05)
+
+
 def test_a_best_value_at_the_edge_of_those_tried_is_said():
     fit = rollouts_law(*study(n=(8, 16, 32), prompts=(16,)), bootstrap=50)
     assert any("the least or largest tried" in text for text in fit.warnings)

@@ -27,6 +27,13 @@ def test_the_newest_k_are_kept_and_found(tmp_path):
     assert (checkpoint.folder_of(tmp_path, 15) / "state.pt").read_text() == "15"
 
 
+def test_a_later_checkpoint_that_was_passed_over_goes_and_not_the_new_one(tmp_path):
+    for step in (5, 10):
+        checkpoint.save(tmp_path, step, write("x"), keep=2)
+    checkpoint.save(tmp_path, 7, write("y"), keep=1)
+    assert checkpoint_steps(tmp_path) == [7]
+
+
 @pytest.mark.parametrize("damage", ["truncate", "flip", "delete", "manifest"])
 def test_a_broken_newest_falls_back_to_the_one_before_and_says_so(tmp_path, damage):
     for step in (5, 10):

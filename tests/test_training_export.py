@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from rlkit.backends import train
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
-from rlkit.models.loading import load_policy
+from rlkit.models.loading import load_policy, save_model
 from rlkit.params import validate
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
 from rlkit.training.warm_start import warm_start
@@ -78,3 +78,10 @@ def test_the_adapter_on_its_base_is_the_policy_and_changes_it(adapted, tmp_path)
     before, ours = logits(base), logits(open_saved(adapted).policy.model)
     assert not torch.allclose(before, ours, atol=1e-3)
     assert torch.allclose(logits(PeftModel.from_pretrained(base, str(folder / "adapter"))), ours, atol=1e-5)
+
+
+def test_a_folder_named_model_below_some_config_is_no_checkpoint_of_a_run(tmp_path):
+    (tmp_path / "config.yaml").write_text("of: something else")
+    policy = load_policy(validate(RunConfig, {"model": {"path": "ladder-10k"}}).model)
+    save_model(policy, tmp_path / "model")
+    assert torch.equal(logits(open_saved(tmp_path / "model").policy.model), logits(policy.model))

@@ -240,15 +240,17 @@ def test_a_signal_in_a_step_says_that_the_step_is_finished_first(tmp_path, capfd
     assert capfd.readouterr().err.count("Stopping after this step") == 1
 
 
-def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path):
+@pytest.mark.parametrize("step", [5, 6])
+def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path, step):
     whole = rlkit.train(config(), root=tmp_path / "whole", progress=False)
-    _train_until(config(), tmp_path / "hurt", 5)
+    _train_until(config(), tmp_path / "hurt", step)
     folder = tmp_path / "hurt" / "test" / "runs" / config().id / "checkpoints"
     newest = checkpoint.folder_of(folder, checkpoint_steps(folder)[-1])
     os.truncate(newest / "model" / "model.safetensors", 100)
-    with pytest.warns(UserWarning, match="step 5 is broken"):
+    with pytest.warns(UserWarning, match=f"step {step} is broken"):
         resumed = rlkit.train(config(), root=tmp_path / "hurt", progress=False)
     assert differences(whole.folder, resumed.folder) == []
+    assert checkpoint.newest(folder, pytest.fail) == 6
 
 
 def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monkeypatch):
@@ -472,3 +474,13 @@ def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(
         rlkit.train(config(trainer__total_training_steps=2, **extra, **given), root=tmp_path, progress=False)
     with pytest.raises(UserError, match="a checkpoint of another model, adapter or critic"):
         rlkit.train(config(model__path="ladder-30k", **extra, **given), root=tmp_path, progress=False)
+
+
+def test_a_run_that_keeps_no_best_checkpoint_takes_over_none(tmp_path):
+    same = {"actor__optim__lr": 0.0, "evaluation__temperature": 0.0, "evaluation__n": 1}
+    c = config(trainer__keep_best="eval/pass@1", trainer__total_training_steps=3, **same)
+    first = rlkit.train(c, root=tmp_path, progress=False)
+    assert [folder.name for folder in (first.folder / "best").iterdir()] == ["step_000000"]
+    path = str(checkpoint.folder_of(first.folder / "checkpoints", 3))
+    longer = rlkit.train(config(trainer__resume_from_path=path, **same), root=tmp_path, progress=False)
+    assert longer.summary["steps"] == 6 and not (longer.folder / "best").exists()

@@ -149,9 +149,8 @@ class FromGymnasium(BaseEnvironment):
 
     def _text(self, observation: Any) -> str:
         shown = self._env.render() if self._env.render_mode == "ansi" else observation
-        marked = re.sub(
-            r"\x1b\[[1-9][0-9;]*m(.*?)\x1b\[0m", r"[\1]", str(shown)
-        )  # colour marks the agent's place
+        # colour marks the agent's place
+        marked = re.sub(r"\x1b\[[1-9][0-9;]*m(.*?)\x1b\[0m", r"[\1]", str(shown))
         return marked.strip()
 
     def render(self) -> str:

@@ -62,9 +62,8 @@ class FromTextArena(BaseEnvironment):
             try:
                 self._game = make()
                 self._game.reset(num_players=1, seed=int(problem["seed"]))
-            except (
-                Exception
-            ) as error:  # a game for more players, word lists to be downloaded, a newer Python …
+            # a game for more players, word lists to be downloaded, a newer Python …
+            except Exception as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise UserError(
                     f"environment.id is {self.id!r}, which does not begin here: {reason}"

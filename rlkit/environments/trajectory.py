@@ -103,9 +103,8 @@ def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
 
 def save_trajectories(trajectories: Iterable[Trajectory], path: str | Path) -> Path:
     """Write one JSON line an episode, atomically."""
-    lines = (
-        json.dumps(asdict(t), default=lambda value: value.item()) for t in trajectories
-    )  # numpy's numbers
+    # item: numpy's numbers
+    lines = (json.dumps(asdict(t), default=lambda value: value.item()) for t in trajectories)
     write_text(path, "".join(f"{line}\n" for line in lines))
     return Path(path)
 

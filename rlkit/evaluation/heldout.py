@@ -50,15 +50,8 @@ def measure(
     for suite, chosen in [(None, tasks), *suites.items()]:
         stream = derive("eval", seed) if suite is None else derive("eval", seed, suite)
         rollouts = sample(
-            chosen,
-            sampler,
-            policy,
-            router=router,
-            n=section.n,
-            seed=stream,
-            limits=limits,
-            prompt_limit=1_000_000,
-        )
+            chosen, sampler, policy, router=router, n=section.n, seed=stream, limits=limits, prompt_limit=1_000_000
+        )  # fmt: skip
         grade(rollouts, router, policy)
         apart = {"suite": suite} if suites else {}
         rows += [{**_row(rollout, i % section.n, policy), **apart} for i, rollout in enumerate(rollouts)]

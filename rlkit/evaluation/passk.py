@@ -44,9 +44,8 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
     possible = k <= n - c
     kk, wrong = np.where(possible, k, 0), np.where(possible, n - c, 1)
     all_wrong = np.exp(gammaln(wrong + 1) - gammaln(wrong - kk + 1) + gammaln(n - kk + 1) - gammaln(n + 1))
-    value = np.select(
-        [c == 0, k == 1, possible], [0.0, c / n, 1 - all_wrong], 1.0
-    )  # the first two to the last bit
+    # the first two to the last bit
+    value = np.select([c == 0, k == 1, possible], [0.0, c / n, 1 - all_wrong], 1.0)
     return value if value.ndim else float(value)
 
 

@@ -138,9 +138,8 @@ class Autoregression:
                 both = ((H[:, :-1].T @ inner) * H[:, 1:].T)[same].sum()
                 ratio[i] = (rho * same.sum() - cross + both) / self.trace[i]
         rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
-        self.rho = min(
-            rho * n / max(n - 2, 1), 0.97
-        )  # a ratio of sums falls 2·rho/n short of that of their means
+        # a ratio of sums falls 2·rho/n short of that of their means
+        self.rho = min(rho * n / max(n - 2, 1), 0.97)
         self.freedom = np.maximum((n - len(H)) * (1 - self.GRID**2) / (1 + self.GRID**2), 1.0)
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
@@ -222,9 +221,8 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
         weights, y = weights @ np.eye(distinct.shape[1])[row.ravel()], np.zeros(distinct.shape[1])
     others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(problem, losses, _pool(found, ends, losses), found.z, y, weights, others)
-    usable &= np.isfinite(
-        solved.objective
-    )  # one that still walks has run away, and is counted in the warnings
+    # one that still walks has run away, and is counted in the warnings
+    usable &= np.isfinite(solved.objective)
     if usable.sum() < 2:
         raise UserError(
             f"None of the {count} resamples could be fitted: the {drawn.units} units leave too few "

@@ -13,11 +13,8 @@ from rlkit.laws.estimate import Estimate
 from rlkit.laws.optimum import scaled_curvature
 from rlkit.laws.solver import Loss, minimise
 
-STRAIGHT = {
-    "power": "log",
-    "logarithmic": "linear",
-    "logit_linear": "logit",
-}  # lines in ln x, and their spaces
+# lines in ln x, and their spaces
+STRAIGHT = {"power": "log", "logarithmic": "linear", "logit_linear": "logit"}
 
 RAN_AWAY = "at a bound or more than a million times away from the estimate"
 

@@ -1,5 +1,7 @@
 """How a budget of rollouts is best split into rollouts a prompt, prompts a step and steps (arXiv 2603.12151)."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 
@@ -15,7 +17,8 @@ ROLLOUTS, PROMPTS = "rollout.n", "data.train_batch_size"
 
 
 def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.DataFrame:
-    """pass@1 of each split of equal budgets, the mean over problems and runs.
+    """pass@1 of each split of equal budgets, the mean over problems (those that every evaluation of the run graded) and
+    runs.
 
     A run with n rollouts a prompt and B prompts a step has spent n·B·step rollouts; between two evaluations its pass@1
     is taken as straight.
@@ -33,7 +36,7 @@ def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.Da
         UserError: fewer than three values of rollout.n; runs that have no budget in common.
     """
     runs, spent, rates = _rates(evals, df, budgets)
-    table = pd.DataFrame(rates.mean(axis=2), index=runs.index, columns=spent)
+    table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent)
     table = table.join(runs).melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "pass@1")
     keys = ["budget", ROLLOUTS, PROMPTS]
     found = table.groupby(keys)["pass@1"].agg(["mean", "size"]).reset_index()
@@ -59,6 +62,7 @@ def rollouts_law(
 
     Args:
         law: of one column, the budget. evals, df, budgets: as `at_budgets`.
+        bootstrap: resamples; 0 leaves the intervals to the profile of the law.
 
     Returns:
         A fit of y = rollout.n to budget; its notes say at how many budgets n* is at the least or largest n tried.
@@ -68,9 +72,7 @@ def rollouts_law(
     """
     runs, spent, rates = _rates(evals, df, budgets)
     cells = runs.groupby([ROLLOUTS, PROMPTS]).ngroup().to_numpy()
-    rng = generator("measures", "rollouts", seed)
-    draws = resample_runs(rates, cells, bootstrap, rng)
-    best, edge = _best(runs, rates.mean(axis=2)[None])
+    best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
     if np.ptp(best[0]) == 0:
         told = "there is no law of it; add values of rollout.n"
         raise UserError(f"The best of the rollout.n tried is {best[0][0]:g} at every budget: {told}.")
@@ -83,7 +85,10 @@ def rollouts_law(
             f"At {edge.sum()} of {len(spent)} budgets the best n is the least or largest tried: the law is bounded by "
             "the study there, so add values of rollout.n."
         )
+    if not bootstrap:
+        return replace(one, notes=tuple(notes))
     scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
+    draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
     return with_draws(one, _best(runs, draws)[0], bootstrap, scheme, seed, notes)
 
 
@@ -91,7 +96,7 @@ def _rates(
     evals: pd.DataFrame, df: pd.DataFrame, budgets: int
 ) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
     """Runs with rollout.n and data.train_batch_size, budgets (k,), and pass@1 (runs, k, problems) at them, NaN where a
-    problem was not graded."""
+    problem was not graded at one of the run's evaluations."""
     runs = df.drop_duplicates("run").set_index("run")[[ROLLOUTS, PROMPTS]].astype(int).sort_index()
     if (several := runs[ROLLOUTS].nunique()) < 3:
         raise UserError(f"A best rollout.n needs three values of it or more, and these runs have {several}.")

@@ -100,9 +100,8 @@ class Panel:
         display(self.box)
         self._picture.show()
         self._table.show()
-        self._show(
-            self.runs(), comparison.drawn
-        )  # here, so that a notebook that is executed and saved has both
+        # here, so that a notebook that is executed and saved has both
+        self._show(self.runs(), comparison.drawn)
         self._worker.start()
 
     def __repr__(self) -> str:

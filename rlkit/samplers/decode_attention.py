@@ -40,7 +40,6 @@ def decode_attention(
     keys, values = torch.cat((prompts[:, of], own[:, owner]), 3)  # (R, K, S + T, D) each
     places = torch.arange(max(s, t), device=qkv.device)
     seen = torch.cat((places[:s] < lengths[of, None], places[:t] <= at[:, None]), 1)  # (R, S + T)
-    q = qkv[:, :heads].unflatten(
-        1, (kv, -1)
-    )  # query heads that share a key head are queries of one attention
+    # query heads that share a key head are queries of one attention
+    q = qkv[:, :heads].unflatten(1, (kv, -1))
     return F.scaled_dot_product_attention(q, keys, values, attn_mask=seen[:, None, None]).flatten(1, 2)

@@ -56,19 +56,8 @@ def _attend(
     mixed = tl.zeros((GROUP, WIDTH), tl.float32) + value.to(tl.float32)[None, :]
     there = (of * KV + head) * prompt_places * D
     top, total, mixed = _over(
-        q,
-        prompt_keys + there,
-        prompt_values + there,
-        length,
-        scale,
-        top,
-        total,
-        mixed,
-        D,
-        WIDTH,
-        BLOCK,
-        EXACT,
-    )
+        q, prompt_keys + there, prompt_values + there, length, scale, top, total, mixed, D, WIDTH, BLOCK, EXACT
+    )  # fmt: skip
     top, total, mixed = _over(
         q, own_keys + here, own_values + here, t, scale, top, total, mixed, D, WIDTH, BLOCK, EXACT
     )

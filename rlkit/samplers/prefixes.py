@@ -13,9 +13,8 @@ from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.layout import scatter
 
 SHORT = {"cpu": 256, "cuda": 2048}  # tokens; longer prompts share a pass within a factor of two
-MOST_CELLS = (
-    2**26
-)  # of a pass: the square of its longest prompt, times its prompts, which masks and scores take
+MOST_CELLS = 2**26
+"""Of a pass: the square of its longest prompt, times its prompts, which masks and scores take."""
 
 
 def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
@@ -91,9 +90,8 @@ class PrefixCache:
             q, k, v = qkv.split((heads, kv, kv), 1)
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
             q = scatter(q, cells, p * n).view(p, n, kv, -1, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)
-            out = F.scaled_dot_product_attention(
-                q, keys[layer], values[layer], attn_mask=seen
-            )  # (P, K, g·n, D)
+            # (P, K, g·n, D)
+            out = F.scaled_dot_product_attention(q, keys[layer], values[layer], attn_mask=seen)
             out = out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)
             return out.index_select(0, cells)
 

@@ -119,9 +119,8 @@ class TorchSampler:
             drawn = self.static.decode(prefix, index, uniform, settings, ended)
         else:
             drawn = self._shrinking(prefix, index, uniform, settings)
-        ids, logprobs, lengths = (
-            x.to("cpu", copy=True).numpy() for x in drawn
-        )  # fixed buffers are filled again
+        # copies: fixed buffers are filled again
+        ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
         require_numbers(logprobs)
         last = np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0]
         stopped = np.isin(last, self.stop_ids)

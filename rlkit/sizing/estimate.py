@@ -23,10 +23,7 @@ from rlkit.types import Task
 PRODUCTS = 0.7  # share of the peak that the update's products reach; on tensor cores those of layers of at least FULL
 FULL = 1152  # width of a layer that fills tensor cores; a narrower one reaches a share in proportion
 BANDWIDTH = 0.7  # share of the bandwidth that passes over activations reach
-DECODE = {
-    "torch": 0.45,
-    "vllm": 0.6,
-}  # share of it at which caches are read while decoding; torch's is measured
+DECODE = {"torch": 0.45, "vllm": 0.6}  # share of it at which decoding reads caches; torch's is measured
 HOST_LINK = 2e10  # bytes per second between a GPU and pinned memory of its host
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6, "cpu": 8e-6}
 """Seconds that a kernel takes at least: replayed, or called from Python with what that does between kernels (32 to 50
@@ -53,10 +50,8 @@ host (agent loops, the queue of answers), per step (Ray), and until it samples. 
 LOADED = 4e8  # bytes of weights that are loaded per second
 MEAN_ANSWER = 1 / 3  # mean length of a pretrained model's answers over the limit
 SAMPLE = 64  # tasks that lengths are measured on
-LETTERS, FRAME = (
-    3.5,
-    24,
-)  # letters per token of a pretrained model's tokenizer; tokens that a chat template adds
+LETTERS = 3.5  # letters per token of a pretrained model's tokenizer
+FRAME = 24  # tokens that a chat template adds
 
 
 @dataclass(frozen=True)

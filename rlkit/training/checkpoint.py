@@ -2,7 +2,7 @@
 
     checkpoints/step_000020/
         model/          a Hugging Face folder (full fine-tuning) or a peft adapter folder (LoRA)
-        state.pt        optimizers, critic, KL coefficient, ledger, batches drawn
+        state.pt        optimizers, critic, KL coefficient, ledger, tasks drawn, evaluations
         manifest.json   SHA-256 of every other file, written last
 
 A checkpoint is built in a hidden folder beside the others and renamed. A newest one whose files do not match its
@@ -32,7 +32,8 @@ def folder_of(root: Path, step: int) -> Path:
 
 
 def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Path:
-    """Write a checkpoint through `write(folder)`, then drop all but the newest `keep`.
+    """Write a checkpoint through `write(folder)`, then drop those of later steps, which a run that went on from an
+    earlier one has passed over, and of the others all but the newest `keep`.
 
     Raises:
         UserError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
@@ -46,7 +47,9 @@ def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Pat
         files = [path for path in sorted(building.rglob("*")) if path.is_file()]
         manifest = {str(path.relative_to(building)): _digest(path) for path in files}
         (building / MANIFEST).write_text(json.dumps(manifest))
-    for old in checkpoint_steps(root)[:-keep]:
+    steps = checkpoint_steps(root)
+    own = [s for s in steps if s <= step]
+    for old in (s for s in steps if s not in own[-keep:]):
         shutil.rmtree(folder_of(root, old), ignore_errors=True)
     return final
 

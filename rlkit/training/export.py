@@ -50,7 +50,7 @@ def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
                 f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq)."
             )
         return _open_run(run, checkpoint.folder_of(kept, step) / "model", device)
-    if run is not None and folder.name == "model":
+    if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):
         return _open_run(run, folder, device)
     section = Model.model_validate({"path": str(path)})
     kinds = {name: environments.parse(c) for name, c in read_json(folder / ENVIRONMENTS_FILE).items()}

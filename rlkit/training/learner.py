@@ -194,9 +194,8 @@ class SupervisedTrainer(Learner):
 
     def loss(self, batch: Batch, weights: Tensor) -> float:
         """The loss of `step`, without a step."""
-        logprobs = self.padded(
-            batch, lambda part: token_logprobs(self.decoder, part)[0], "ref"
-        )  # not of `flops`
+        # not of `flops`
+        logprobs = self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
         return -float((logprobs * weights).sum()) / float((weights > 0).sum())
 
     def state_dict(self) -> dict[str, Any]:

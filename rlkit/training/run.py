@@ -28,7 +28,6 @@ from rlkit.models.loading import load_policy
 from rlkit.models.prompts import set_template_defaults
 from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
-from rlkit.results.progress import checkpoint_steps
 from rlkit.results.store import BEST, LOGS, Run, RunStore, read_json
 from rlkit.rewards import Router, isolation, scorer_of
 from rlkit.samplers import make_sampler
@@ -164,11 +163,8 @@ class TrainingRun:
 
     def _fork(self, folder: Path) -> None:
         """Go on from a checkpoint of another run, whose steps until then become this run's."""
-        parent, steps, key = (
-            folder.parents[1],
-            self.config.trainer.total_training_steps,
-            "trainer.resume_from_path is",
-        )
+        parent, steps = folder.parents[1], self.config.trainer.total_training_steps
+        key = "trainer.resume_from_path is"
         if (wrong := checkpoint.problem(folder)) is not None:
             raise UserError(
                 f"{key} {str(folder)!r}, which is no whole checkpoint ({wrong}): give one of "
@@ -188,9 +184,10 @@ class TrainingRun:
         for name in (*LOGS, "evals.parquet"):
             if (parent / name).is_file():
                 shutil.copyfile(parent / name, self.store.folder / name)
-        best = checkpoint.folder_of(parent / BEST, self._best(self.config.trainer.keep_best) or 0)
-        if self.evaluated and best.is_dir():
-            shutil.copytree(best, self.store.folder / BEST / best.name, dirs_exist_ok=True)
+        if (kept := self._best(self.config.trainer.keep_best)) is not None:
+            best = checkpoint.folder_of(parent / BEST, kept)
+            if best.is_dir():
+                shutil.copytree(best, self.store.folder / BEST / best.name, dirs_exist_ok=True)
         evaluations = read_json(parent / "run.json").get("evaluations", {})
         evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
         self.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
@@ -207,7 +204,7 @@ class TrainingRun:
     def save(self) -> None:
         """Write a checkpoint of this step."""
         root, keep = self.store.checkpoints, self.config.trainer.max_actor_ckpt_to_keep
-        if self.step not in checkpoint_steps(root):
+        if checkpoint.problem(checkpoint.folder_of(root, self.step)):  # none, or one that was passed over
             checkpoint.save(root, self.step, self._write, keep)
 
     def _write(self, folder: Path) -> None:
@@ -272,6 +269,9 @@ class TrainingRun:
         if episodes := [r for r in rollouts if r.task.data_source.startswith(ENVIRONMENT)]:
             self.metrics |= rollout_metrics(episodes)
         self.metrics |= rollout_summary(rollouts, n)
+        if self.config.rollout.interruption.enable:
+            cut = sum(r.forced is not None for r in rollouts)
+            self.metrics["response_length/interrupted"] = cut / len(rollouts)
         self.metrics |= self.stream.exposure(-(-self.feed.drawn // self.config.data.train_batch_size))
         if not learnt:
             return

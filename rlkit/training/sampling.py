@@ -183,8 +183,6 @@ def _sampled(
     ledger.add("rollout", shape.forward(Work.of([s for s, _ in lengths[::n]], lengths)))
     again = [len(r.prompt_ids) + int(r.forced.argmax()) for r in rollouts if r.forced is not None]
     ledger.add("rollout", shape.forward(Work.of(again, [])))  # what an interruption was appended to
-    if c.rollout.interruption.enable:
-        run.metrics["response_length/interrupted"] = len(again) / len(rollouts)
     ledger.sequences(shape, prompts, responses)
     ledger.turns += sum(r.turns for r in rollouts)
     ledger.environment_steps += sum(len(r.turn_rewards or ()) for r in rollouts)
