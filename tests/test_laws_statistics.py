@@ -300,6 +300,8 @@ def test_pass_rates_have_intervals_over_seeds_and_problems():
     widths = [np.diff(one.interval()["a"])[0] for one in (fit, plain)]
     assert widths[0] > 0.9 * widths[1]
     assert fit.notes == ("The intervals are over 5 cells' seeds and 80 problems.",)
+    profiled = fit_pass_rates(samples(0), "logit_linear", x="N", bootstrap=0)
+    assert profiled.interval(method="profile") == profiled.interval() and profiled.notes == ()
     alone = fit_pass_rates(
         samples(0).query("run.str.endswith('-0')", engine="python"), "logit_linear", x="N", y="error"
     )

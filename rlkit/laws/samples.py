@@ -80,6 +80,7 @@ def fit_pass_rates(
     Args:
         evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
         y: the share of right samples, or one less it ("error").
+        bootstrap: resamples; 0 leaves the intervals to the profile of the law.
         options: those of `rlkit.fit` but for its bootstrap.
 
     Raises:
@@ -98,13 +99,15 @@ def fit_pass_rates(
     runs = points.index[one.table.rows]
     cells = pd.factorize(points.loc[runs, "cell"])[0]
     size, problems = np.bincount(cells), wide.shape[1]
-    rng = generator("laws", "pass rates", seed)
-    values = resample_runs(wide.loc[runs].to_numpy()[:, None], cells, bootstrap, rng)[:, :, 0]
     notes = [f"The intervals are over {len(size)} cells' seeds and {problems} problems."]
     if single := int((size == 1).sum()):
         notes.append(
             f"{single} of {len(size)} cells have one seed: what differs between seeds is left out there."
         )
+    if not bootstrap:
+        return replace(one, notes=tuple(notes[1:]))
+    rng = generator("laws", "pass rates", seed)
+    values = resample_runs(wide.loc[runs].to_numpy()[:, None], cells, bootstrap, rng)[:, :, 0]
     scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
     return with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, scheme, seed, notes)
 

@@ -86,7 +86,7 @@ def rollouts_law(
             "the study there, so add values of rollout.n."
         )
     if not bootstrap:
-        return replace(one, notes=tuple(notes))
+        return replace(one, notes=tuple(notes[1:]))
     scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
     draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
     return with_draws(one, _best(runs, draws)[0], bootstrap, scheme, seed, notes)
