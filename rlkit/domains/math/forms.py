@@ -55,7 +55,7 @@ _CONGRUENCE = re.compile(
     r"(?:(?P<name>[^=<>\\]{0,20}?)\s*(?:\\equiv|=))?\s*(?P<residues>[^=<>]{1,80}?)\s*[,(]?\s*\(?\s*\\mod\s*"
     r"(?P<modulus>[^()=<>]{1,30}?)\s*\)?"
 )
-_TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)\s*(?:([ap])\.?\s?m\.?)?", re.IGNORECASE)
+_TIME = re.compile(r"0*(\d{1,2}(?::\d{2}){1,2}|\d{1,2}(?=[ap]\.?m))(?:([ap])\.?m\.?)?", re.IGNORECASE)
 _PARTS = {"half": 2, "halve": 2, "third": 3, "quarter": 4, "fourth": 4, "fifth": 5, "sixth": 6, "seventh": 7,
           "eighth": 8, "ninth": 9, "tenth": 10}  # fmt: skip
 _BASED = re.compile(
@@ -195,7 +195,8 @@ def _single(text: str) -> Iterator[Form]:
     """Readings of what has no parts."""
     plain = _FONT.sub("", text)
     if match := time_of_day(text):  # without a.m. or p.m. it is either
-        yield from (f"{match[1]} {half}m" for half in (match[2] or "ap").lower())
+        clock = match[1] if ":" in match[1] else f"{match[1]}:00"
+        yield from (f"{clock} {half}m" for half in (match[2] or "ap").lower())
         if ":0" in match[1]:
             return  # 12:06 is no ratio
     if text == "\\emptyset":
