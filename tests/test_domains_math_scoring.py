@@ -10,6 +10,7 @@ from rlkit.domains.stem import score_choice
 from rlkit.errors import UserError
 
 ANSWERS = [
+    (r"\log_7 16", [r"\log_716", r"\log_{7}16"], [r"\log_{71}6"]), (r"\log_{10} 1000", [r"\log_10 1000"], []),
     (r"20,\!480", ["20480", "20 480", r"20\,480", r"20{,}480"], ["20, 48", r"20;\!480"]),
     ("3000000", [r"3,\!000,\!000"], []),
     (r"\lfloor\frac{n+1}{3}\rfloor", [r"\lceil\frac{n-1}{3}\rceil"],
