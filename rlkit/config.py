@@ -137,7 +137,8 @@ class Data(Section):
     """Unique training tasks (data volume D); -1 is as many as the steps ask for. A smaller D is part of a larger
     one."""
     max_epochs: Annotated[int, Field(ge=0)] = 0
-    """Most passes over the unique tasks; a run that needs more is refused. 0 is no limit."""
+    """Most passes over the unique tasks; a run that needs more is refused, or stopped where it draws further tasks for
+    some that it leaves out. 0 is no limit."""
     order: Literal["mixed", "curriculum", "sequential", "stages"] = "mixed"
     """mixed: sources by weight in every batch. curriculum: the same, each source from easy to hard. sequential:
     source after source. stages: weights by step."""

@@ -69,6 +69,15 @@ def test_problems_that_were_solved_often_enough_are_not_drawn_again():
         one.tasks()
 
 
+def test_further_tasks_end_a_run_where_they_would_be_one_pass_too_many(tmp_path):
+    asked = {"data__train_max_samples": 40, "data__max_epochs": 2, "trainer__total_training_steps": 10}
+    asked |= {"trainer__test_freq": 0, "data__drop_solved_above": 0.01}
+    with pytest.raises(RunStopped, match=r"data.max_epochs = 2 .* raise it"):
+        rlkit.train(config(**asked), root=tmp_path, progress=False)
+    rows = metrics_of(rlkit.train(config(**asked | {"data__max_epochs": 3}), root=tmp_path, progress=False))
+    assert 2 < rows[-1]["data/epochs/arithmetic"] <= 3
+
+
 def test_without_the_key_the_tasks_are_the_stream_s():
     one = feed()
     assert one.observe([answered(task, True) for task in one.tasks()]) == {} and one.rates == {}

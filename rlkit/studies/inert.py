@@ -107,8 +107,31 @@ RULES = (
             "model.warm_start.lr",
             "model.warm_start.seed",
         ),
-        lambda c: c.model.warm_start.kind == "none" or c.model.path not in LADDER,
+        lambda c: (
+            c.model.warm_start.kind == "none"
+            or (c.model.warm_start.kind == "fixed" and c.model.path not in LADDER)
+        ),
         "the model has no warm start",
+    ),
+    Rule(
+        ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches"),
+        lambda c: not c.algorithm.filter_groups.enable,
+        "no groups are replaced: set algorithm.filter_groups.enable",
+    ),
+    Rule(
+        ("rollout.interruption.reserve", "rollout.interruption.phrase"),
+        lambda c: not c.rollout.interruption.enable,
+        "no answers are interrupted: set rollout.interruption.enable",
+    ),
+    Rule(
+        ("reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"),
+        lambda c: not c.reward.overlong_buffer.enable,
+        "long answers lose no reward: set reward.overlong_buffer.enable",
+    ),
+    Rule(
+        ("trainer.early_stop.patience",),
+        lambda c: c.trainer.early_stop.metric is None,
+        "no metric ends the run: set trainer.early_stop.metric",
     ),
     Rule(
         ("data.difficulty_field",),

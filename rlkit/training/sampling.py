@@ -49,11 +49,18 @@ class Feed:
         """The next `data.train_batch_size` tasks, those left out that are solved.
 
         Raises:
-            RunStopped: all are solved.
+            RunStopped: all are solved; or more passes over the data are needed than `data.max_epochs`.
         """
-        size, chosen, refused = self.config.data.train_batch_size, list[Task](), 0
+        data, chosen, refused = self.config.data, list[Task](), 0
+        size, most = data.train_batch_size, data.max_epochs or float("inf")
         while len(chosen) < size:
             step, place = divmod(self.drawn, size)
+            seen = self.stream.exposure(step + 1)
+            if max((v for k, v in seen.items() if k.startswith("data/epochs/")), default=0.0) > most:
+                raise RunStopped(
+                    f"More tasks are needed than data.max_epochs = {most} passes over the data have: raise it or "
+                    "data.train_max_samples, or lower trainer.total_training_steps."
+                )
             for task in self.stream.batch(step + 1)[place : place + size - len(chosen)]:
                 solved = self.solved(task.id)
                 chosen, refused = (chosen, refused + 1) if solved else ([*chosen, task], 0)
@@ -61,7 +68,7 @@ class Feed:
             if refused > 2 * len(self.rates) + MAX_REFUSED:
                 raise RunStopped(
                     f"All problems have pass rates of at least data.drop_solved_above = "
-                    f"{self.config.data.drop_solved_above:g}: add harder ones, raise it, or lower "
+                    f"{data.drop_solved_above:g}: add harder ones, raise it, or lower "
                     "trainer.total_training_steps."
                 )
         return chosen
