@@ -1,6 +1,7 @@
 """Exported policies: what transformers loads computes what the run's own policy does."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy, save_model
 from rlkit.params import validate
+from rlkit.training import warm_start as warm_start_module
 from rlkit.training.export import ENVIRONMENTS_FILE, export, open_saved
 from rlkit.training.warm_start import warm_start
 
@@ -85,3 +87,20 @@ def test_a_folder_named_model_below_some_config_is_no_checkpoint_of_a_run(tmp_pa
     policy = load_policy(validate(RunConfig, {"model": {"path": "ladder-10k"}}).model)
     save_model(policy, tmp_path / "model")
     assert torch.equal(logits(open_saved(tmp_path / "model").policy.model), logits(policy.model))
+
+
+@pytest.mark.filterwarnings("ignore:step")
+def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapted, tmp_path, monkeypatch):
+    ours, started = logits(open_saved(adapted).policy.model), warm_start(load(adapted / "config.yaml"))
+    assert started is not None
+    info = json.loads((adapted / "run.json").read_text())
+    assert info["warm_start"]["name"] == started.folder.name
+    run = tmp_path / "run"
+    shutil.copytree(adapted, run)
+    info["warm_start"]["name"] = "of-a-gpu"
+    (run / "run.json").write_text(json.dumps(info))
+    monkeypatch.setattr(warm_start_module, "CACHE", tmp_path / "warm")
+    with pytest.raises(UserError, match="trained over the warm start .*of-a-gpu, which is not here: copy"):
+        open_saved(run)
+    shutil.copytree(started.folder, tmp_path / "warm" / "of-a-gpu")
+    assert torch.equal(logits(open_saved(run).policy.model), ours)

@@ -3,14 +3,14 @@
 import json
 import shutil
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from peft import load_peft_weights, set_peft_model_state_dict
 
-from rlkit.config import Model, load
+from rlkit.config import Model, RunConfig, load
 from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
 from rlkit.files import replacing, write_text
@@ -18,7 +18,7 @@ from rlkit.models import loading
 from rlkit.models.loading import Policy
 from rlkit.results.store import BEST, read_json
 from rlkit.training import checkpoint
-from rlkit.training.warm_start import warm_start
+from rlkit.training.warm_start import place, warm_start
 
 ENVIRONMENTS_FILE = "environments.json"  # beside a saved model: what it was trained in, with all options
 
@@ -72,11 +72,26 @@ def _open_run(run: Path, model: Path, device: str) -> SavedPolicy:
     found = {e.kind_name: e for e in acted_in}
     if not config.model.lora_rank:
         return SavedPolicy(loading.load_policy(config.model, path=model, device=device), found, facts)
-    started = warm_start(config)
-    where = started.folder if started else None
-    policy = loading.load_policy(config.model, path=where, seed=config.seed, device=device)
+    base = _base_of(config, facts.get("warm_start") or {})
+    policy = loading.load_policy(config.model, path=base, seed=config.seed, device=device)
     set_peft_model_state_dict(policy.model, load_peft_weights(str(model), device=device))
     return SavedPolicy(policy, found, facts, model)
+
+
+def _base_of(config: RunConfig, recorded: Mapping[str, Any]) -> Path | None:
+    """The warm start that a run's adapter was trained over, as run.json has it. On another kind of device the same
+    config makes another one. Raises UserError where it is not here."""
+    own, name = place(config), recorded.get("name")
+    if own is None or name in (None, own.name):
+        started = warm_start(config)
+        return started.folder if started else None
+    kept = own.with_name(name)
+    if not kept.is_dir():
+        raise UserError(
+            f"The run's adapter was trained over the warm start {kept}, which is not here: copy that folder from where "
+            "the run was trained, or export the run there."
+        )
+    return kept
 
 
 def export(path: str | Path, folder: str | Path) -> Path:

@@ -84,7 +84,8 @@ class TrainingRun:
         self.sampler, why = make_sampler(self.policy, config)
         self.router = Router(config.reward)
         self.trackers = Trackers(config, store.folder)
-        facts = {"warm_start": {k: v for k, v in vars(started).items() if k != "folder"}} if started else {}
+        made = {k: v for k, v in vars(started).items() if k != "folder"} if started else {}
+        facts = {"warm_start": {"name": started.folder.name, **made}} if started else {}
         actor = self.learning.actor
         store.update(
             **parameter_counts(self.policy.model), **facts, learning_rate=actor.stepper.peak, sampler=why,
