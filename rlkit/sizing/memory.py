@@ -247,9 +247,7 @@ def memory_of(config: RunConfig, shape: Shape, device: Device, lengths: Lengths 
         sampler_held, rollout = _torch(config, s, lengths)
     p = Pass.of(config, lengths, s)
     update = _update(config, s, p)
-    if (
-        captures(config, device.gpu, shape.parameters) and not s.verl
-    ):  # what a captured pass needs stays its own
+    if captures(config, device.gpu, shape.parameters) and not s.verl:  # what a captured pass needs is kept
         held["captured passes"] = sum(pass_parts(s, p).values())
         update = {"gradients": FLOAT * s.trained}
     return Memory(held | sampler_held, rollout, update)
