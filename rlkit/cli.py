@@ -36,7 +36,7 @@ app.add_typer(agents_app)  # new, serve, export
 app.add_typer(laws_app)  # fit, plan
 app.add_typer(data_app, name="data", rich_help_panel="Data")
 
-Params = Annotated[Path, typer.Argument(help="A YAML file, e.g. params/quickstart.yaml.")]
+Params = Annotated[Path, typer.Argument(help="A YAML file below params/.")]
 Overrides = Annotated[
     list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Overrides, e.g. actor.optim.lr=1e-4.")
 ]

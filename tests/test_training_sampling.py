@@ -198,6 +198,16 @@ def test_what_cannot_work_is_refused_by_name(tmp_path, changes, message):
         rlkit.train(config(**changes), root=tmp_path, progress=False)
 
 
+def test_an_evaluation_without_the_metric_says_nothing_about_progress(tmp_path):
+    name = "eval/pass@1"
+    c = config(trainer__early_stop={"metric": name, "patience": 3})
+    with TrainingRun.open(c, tmp_path, progress=False) as run:
+        run.evaluated = {0: {name: 0.2}, 1: {name: 0.1}, 2: {}, 3: {name: 0.1}}
+        assert run.stopped_early is None
+        run.evaluated[4] = {name: 0.2}
+        assert "has not risen for 3 evaluations since step 0" in run.stopped_early
+
+
 def test_a_run_without_progress_ends_early_and_its_best_checkpoint_is_kept(tmp_path):
     stop = {
         "trainer__early_stop": {"metric": "eval/pass@1", "patience": 3},

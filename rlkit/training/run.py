@@ -233,7 +233,8 @@ class TrainingRun:
         """Why the run ends before its last step, where it does."""
         metric, patience = self.config.trainer.early_stop.metric, self.config.trainer.early_stop.patience
         best = self._best(metric)
-        if metric is None or best is None or sum(step > best for step in self.evaluated) < patience:
+        since = sum(step > (best or 0) and metric in found for step, found in self.evaluated.items())
+        if metric is None or best is None or since < patience:
             return None
         value = self.evaluated[best][metric]
         return f"{metric} has not risen for {patience} evaluations since step {best} ({value:.3f})."
