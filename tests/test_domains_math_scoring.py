@@ -310,7 +310,15 @@ ANSWERS = [
     (r"\text{rectangle}", [], [r"\text{rectangle with a hole}"]),
     (r"\text{square with side 2}", [], [r"\text{square}"]), (r"\$18 \text{ per day}", [], [r"\$18 \text{ per hour}"]),
     ("-3", [], ["--3"]), (r"25\%", [], ["2500", "0.0025"]), (r"25^\circ\text{C}", [], [r"25\text{ K}"]),
-    ("5 C", [], ["5 K"]), ("11:00", [], ["3:00"]),
+    ("5 C", [], ["5 K"]), ("11:00", [], ["3:00"]), ("18 quarters", [r"18\text{ quarters}"], [r"17\text{ quarters}"]),
+    (r"18\text{ over par}", ["18 over par"], ["18"]), ("20", [r"20\text{ half-dollars}"], [r"20\text{ halves}"]),
+    ("5", [r"5\text{ rooms}", r"5\text{ months}", r"5\text{ roots}", r"5\text{ negative integers}"],
+        [r"5\text{ inverse}", r"5\text{ gross}", r"5\text{ twelfths}", r"5\text{ sixteenths}",
+        r"5\text{ twentieths}", r"5\text{ tens}", r"5\text{ fold}", r"5\text{ quadrillion}", r"5\text{ doubled}",
+        r"5\text{ halved}", r"5\text{ twice}", r"5\text{ negative}", r"5\text{ at most}", r"5\text{ at least}",
+        r"5\text{ pi}", r"5\text{ pi cm}", r"5\text{ except }x", r"5\text{ with remainder }2", r"5\text{ (wrong)}",
+        r"5\text{ root}", r"5\text{ reciprocal}", r"5\text{ almost}", r"5\text{ isn't it}"]),
+    (r"3\times 10^8", [r"3 \times 10^8 \text{ m}", r"3\times10^{8} m", "3 x 10^8", "3x10^8 m"], [r"3 \times 10^8 x"]),
 ]  # fmt: skip
 """(truth, answers that are right in a box, answers that are wrong)."""
 

@@ -44,7 +44,12 @@ STEM = [
     (r"12.5\%", "0.125", True), (r"12.5\%", "12.5", True), (r"0.125\%", "0.125", False), (r"1250\%", "12.5", False),
     (r"300\%", "3", False), ("25 K", "25 °C", False), ("25 degrees Celsius", "25 °C", True),
     ("9.8 meters per second squared", "9.8 m/s^2", True), ("It increases", "increases", True),
-    (r"9.8\text{ to }98", "9.8 m/s^2", False),
+    (r"9.8\text{ to }98", "9.8 m/s^2", False), (r"3.00\times10^8\text{ m/s}", "3 × 10^8 m/s", True),
+    (r"-1.6\times10^{-19}\text{ C}", "-1.6 × 10^-19 C", True), (r"2\times10^{-3}\text{ g}", "2 × 10^-3 kg", False),
+    (r"6.63\times10^{-34}\text{ J}\cdot\text{s}", "6.63 × 10^-34 J s", True), ("300000 km/s", "3 × 10^8 m/s", True),
+    ("3 × 10^7 m/s", "3 × 10^8 m/s", False), (r"10^5 \text{ V}", "10^5 V", True), ("1 eV", "1.602 × 10^-19 J", True),
+    (r"T\propto\sqrt{L}", "T ∝ √L", True), (r"T\propto L", "T ∝ √L", False), (r"^{14}\text{C}", "14C", True),
+    (r"^{12}\text{C}", "14C", False), (r"1.6\times10^{-19}\text{ C}", "1.6 x 10^-19 C", True),
 ]  # fmt: skip
 
 
@@ -77,6 +82,14 @@ def test_science_answers(answer, truth, right):
         (boxed("C. Not enough information"), "C", True), (boxed("(C) cannot be determined"), "C", True),
         (boxed("C. is not continuous"), "C", True), (boxed("C: cannot move"), "C", True),
         (boxed("A (not C)"), "C", False), (boxed("Ｃ"), "C", True),
+        ("Answer: **C** because the mass is constant.", "C", True), ("The answer is C because A is wrong.", "C", True),
+        ("Answer: C is correct.", "C", True), ("Answer: C is the correct answer.", "C", True),
+        (boxed(r"\textbf{C} \text{ since } v = at"), "C", True), (boxed(r"C\quad\text{(Copper)}"), "C", True),
+        (r"Answer: \(C\)", "C", True), (r"Answer: **\[C\]**", "C", True), ('Answer: "C"', "C", True),
+        (boxed("(C) Both A and D"), "C", True), (boxed("C. Neither A nor B"), "C", True),
+        ("Answer: C is the correct answer or D.", "C", False), (boxed("C because D is right, or D"), "C", False),
+        (boxed("(C) fails, so A"), "C", False), (boxed("C. So A"), "C", False), (boxed("(C) is rejected"), "C", False),
+        (boxed("C because it is wrong, hence A"), "C", False), (boxed("(C) Both, and D"), "C", False),
         ("The answer is C. The answer is D.", "C", False), ("The answer is C; or D.", "C", False),
         (boxed("（Ｃ）"), "C", True), (boxed(r"\mathbf{C}"), "C", True), (boxed(r"\text{C. } 12"), "C", True),
         ("Answer: **C. the cell wall**", "C", True), ("**Answer:** `C`", "C", True),

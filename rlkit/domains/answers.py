@@ -63,15 +63,18 @@ _CHOICE = re.compile(
     re.IGNORECASE,
 )
 _DESCRIBED = re.compile(
-    r"(?P<letter>[A-J])(?:\s+(?=\()|\s*,(?=\s)|\s+[-–—=](?=\s)|[,\s]*$)"
-)  # C (Paris), C - Paris
+    r"(?P<letter>[A-J])(?:\s+(?=\(|(?:because|since|as)\s|is\s+(?:the\s+)?(?:correct|right)\b)|\s*,(?=\s)"
+    r"|\s+[-–—=](?=\s)|[,\s]*$)"
+)  # C (Paris), C - Paris, C because …
 _DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D; but "D. cannot be determined" is an option
-    r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|impossible|be)\b"
+    r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|rejected|impossible"
+    r"|be)\b"
     r"|cannot\b(?!\s+be\s+determined)|isn['’]t\b|can['’]t\b|not\W*$|unless\b)"
 )
 _ANOTHER = re.compile(  # (A) False. D, (A) actually C
-    r"(?:[.:;!?]\s*|\b(?:is|it['’]s|be|actually|rather|leaving|leaves|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)"
+    r"(?:[.:;!?]\s*|\b(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)"
 )
+_BOTH = re.compile(r"^(?:[Bb]oth|[Nn]either)\s+[A-J]\s+(?:and|nor)\s+[A-J]\b")  # an option that names others
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
     r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
@@ -229,12 +232,12 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     if len(text) > 5 * _LINE:
         return None
     text = unicodedata.normalize("NFKC", text)
-    text = re.sub(r"[{}$*_`~]|\\[,;:! ]|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text))
+    text = re.sub(r"[{}$*_`~\"“”]|\\[,;:! ()\[\]]|\\q?quad\b|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text))
     text = " ".join(text.split())
     match = _CHOICE.match(text) or (_DESCRIBED.match(text) if described else None)
     if match is None:
         return None
-    rest = text[match.end() :].strip()
+    rest = _BOTH.sub("", text[match.end() :].strip())
     labelled = match[0].rstrip().endswith((".", ":"))  # the option's text follows
     if _ANOTHER.search(rest) or (_DENIED.match(rest) and not labelled):
         return None

@@ -86,10 +86,13 @@ def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
 
 _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
 _AROUND = re.compile(  # LaTeX and HTML
-    r"\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
+    r"(?:\\left\s*[\[(]\s*)?\\begin\{array\}\{[lcr|]*\}|\\end\{array\}(?:\s*\\right\s*[\])])?"
+    r"|\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
 )
 _LEAD = re.compile(  # The output grid is: · {"output": · array(
-    r"(?:(?:the|final|test|output|answer|grid|result|solution|is|np|numpy|array)\b[\s\"'*_`.]*|[\s{\"'*_`])*[:=(]?[\s*_`]*",
+    r"(?:(?:the|final|correct|expected|predicted|resulting|transformed|test|output|answer|grid|output_grid|result|solution"
+    r"|here|thus|so|therefore|hence|is|for\s+the\s+(?:given\s+|test\s+)?input|np|numpy|array)\b[\s\"'*_`.,]*"
+    r"|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
 _REST = re.compile(r"(?:, dtype=\w+)?[\s)}.*_`\"']*\Z")

@@ -259,4 +259,5 @@ def formula(text: str) -> str:
     text = re.sub(
         r"(?<=[A-Za-z)\]])\s*_", "", re.sub(r"[\s{}$\\]", "", text).rstrip(".")
     )  # H_2O, but not 3_2
-    return re.sub(r"\^(?=\d?[+-](?!\w))|(?<=\d[spdf])\^|(?<=sp)\^", "", text)  # Na^+, 1s^2, but not 10^5
+    # Na^+, 1s^2, sp^3, ^14C, but not 10^5
+    return re.sub(r"\^(?=\d?[+-](?!\w))|(?<=\d[spdf])\^|(?<=sp)\^|^\^(?=\d+[A-Z])", "", text)

@@ -15,6 +15,7 @@ from rlkit.domains.math.typography import normalize, squeeze
 from rlkit.domains.math.units import Amount
 
 _LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
+_TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
@@ -47,7 +48,7 @@ def approximately(answer: str, truth: str, tolerance: float) -> bool:
 
 def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
-    if squeeze(a) == squeeze(b):
+    if squeeze(a) == squeeze(b) or squeeze(_TEXT.sub(r"\1", a)) == squeeze(_TEXT.sub(r"\1", b)):
         return True
     left, right = sets.real_set(a), sets.real_set(b)
     if left and right and not (left.bare and right.bare):
@@ -247,7 +248,8 @@ def _same_option(answer: str, truth: str) -> bool:
 # Qualifiers, whole parameters and constants of integration.
 
 _QUALIFIER = re.compile(
-    r"[,;\s]*\(?(?:\\text\s*\{\s*)?,?\s*\(?(?:\\forall|(?<![A-Za-z])(?:for|where|with)(?![A-Za-z]))(?P<rest>.*)"
+    r"[,;\s]*\(?(?:\\text\s*\{\s*)?,?\s*\(?(?:\\forall"
+    r"|(?<![A-Za-z])(?:for|where|with(?! (?:a )?remainder))(?![A-Za-z]))(?P<rest>.*)"
     r"|\s*[,;(]\s*\(?[a-zCK](?:_\d)?(?:\s*,\s*[a-z])*\s*(?:\\in\s*(?:\\mathbb\s*\{?[A-Z]\}?|[ZNR])\S*"
     r"|(?:\\text\s*\{\s*)?(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
     re.DOTALL,

@@ -39,9 +39,13 @@ _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° i
 _NO_UNITS = ("e", "i", "d")  # constants in roman type
 _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong
     r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d"
-    r"|^(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score|per mille|lakh"
-    r"|crore|googol|(?:in)?correct|wrong|false|hal(?:f|ves)|quarters?|(?:third|(?:four|fif|six|seven|eigh|nin|ten|hundred"
-    r"|thousand|million)th)s?)\b"
+    r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score"
+    r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:quadr|quint|sext|sept|oct|non|dec)illions?|twice"
+    r"|doubled|tripled|halved|root|pi|except|excluded|excluding|without|almost"
+    r"|at (?:most|least)|unlikely|isn['’]t|(?:with )?(?:a )?remainder|hal(?:f|ves)|quarters?"
+    r"|(?:third|(?:four|fif|six|seven|eigh|nin|ten|eleven|twelf|(?:thir|four|fif|six|seven|eigh|nine)teen"
+    r"|(?:twen|thir|for|fif|six|seven|eigh|nine)tie|hundred|thousand|million)th)s?)\b(?!-)"
+    r"|^\(?(?:negative|inverse|reciprocal|radical|(?:in)?correct|wrong|false)\W*$"
 )
 _SCALE = re.compile(
     r"(?P<money>\$ ?)?(?P<word>hundred|thousand|million|billion|trillion|dozen)s?\b\s*(?P<unit>.*)"
@@ -54,6 +58,9 @@ _UNIT_NAME = r"[A-Za-z]+(?![A-Za-z])(?:\^\(?-?[1-9]\)?|-?[1-9](?![0-9]))?"
 _UNIT_TEXT = re.compile(rf"(?:{_UNIT_NAME}(?![\^(0-9])|[*/()]|1(?=\s*/)|[ .])+")  # no powers of powers
 _PART = r"(\d{1,9}(?:\.\d{1,9})?) ?([A-Za-z]{1,12})(?![A-Za-z])"
 _NUMERAL = re.compile(r"[-+]?[\d.,]+(?:e[-+]?\d+)?")
+_POWER_OF_TEN = re.compile(  # 3 * 10^8, 10^{-19}
+    r"[-+]?(?:[\d.,]+ ?\* ?)?10 ?\^ ?(?:[-+]?\d+|\{ ?[-+]?\d+ ?\}|\( ?[-+]?\d+ ?\))"
+)
 
 
 def split_unit(text: str) -> Amount:
@@ -87,7 +94,9 @@ def _split_words(text: str) -> tuple[str, str]:
             return (text, "") if angle or unit in _NO_UNITS or _NO_UNIT.search(unit) else (number, unit)
     if (match := _PLAIN.match(text)) and not _NO_UNIT.search(unit := _clean(match["unit"])):
         first = re.split(r"[\s^/*.({]", match["unit"], maxsplit=1)[0]
-        letter = first in _LETTERS and match["gap"] and _NUMERAL.fullmatch(match["number"])
+        figure = match["number"].strip()
+        figure = _NUMERAL.fullmatch(figure) or _POWER_OF_TEN.fullmatch(figure)
+        letter = first in _LETTERS and match["gap"] and figure
         word = match["gap"] and len(first) >= 3 and first not in _FUNCTIONS
         if letter or word or first in _SHORT:
             return match["number"].strip(), unit
