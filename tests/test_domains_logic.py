@@ -38,7 +38,7 @@ GRIDS = [
     tag("<pre>1 0\n0 2</pre>"),
     tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
-    tag("output_grid = [[1,0],[0,2]]"), tag("The transformed grid is [[1,0],[0,2]]"),
+    r"\boxed{\text{[[1,0],[0,2]]}}", tag("output_grid = [[1,0],[0,2]]"), tag("The transformed grid is [[1,0],[0,2]]"),
     tag("Here is the output grid: [[1,0],[0,2]]"), tag("Thus, the resulting grid is:\n1 0\n0 2"),
     tag("The predicted output grid for the test input is:\n[[1,0],[0,2]]"),
     r"\boxed{\begin{array}{cc}1&0\\0&2\end{array}}", r"\boxed{\left[\begin{array}{cc}1&0\\0&2\end{array}\right]}",
@@ -69,6 +69,7 @@ NO_GRIDS = [
     tag("flip(((1,0),(0,2)))"), tag("((1,0),(0,2)).T"),
     tag("[[1,0],[0,2]].copy()"), tag("The test input is [[1,0],[0,2]]"), tag("input: [[1,0],[0,2]]"),
     tag("For the test input [[1,0],[0,2]] plus 1"), tag("Here is not the output: [[1,0],[0,2]]"),
+    r"\boxed{\text{[[1,0],[0,2]]} \text{[[1,0],[0,3]]}}", r"\boxed{\text{[[1,0],[0,2]]}^T}",
     tag("So perhaps [[1,0],[0,2]]"), r"\boxed{\begin{array}{cc}1&0\\0&3\end{array}}",
 ]
 

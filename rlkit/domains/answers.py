@@ -74,7 +74,9 @@ _DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D; but
 _ANOTHER = re.compile(  # (A) False. D, (A) actually C
     r"(?:[.:;!?]\s*|\b(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)"
 )
-_BOTH = re.compile(r"^(?:[Bb]oth|[Nn]either)\s+[A-J]\s+(?:and|nor)\s+[A-J]\b")  # an option that names others
+_NO_HEDGE = re.compile(  # Both A and D, which is an option's text; (C), not (D)
+    r"^(?:(?:[Bb]oth|[Nn]either)\s+[A-J]\s+(?:and|nor)\s+[A-J]\b|(?:and\s+)?not\s+(?:option\s+)?[\[(]?[A-J][\])]?\W*$)"
+)
 _OTHER = re.compile(  # another option's letter in what follows the first: a hedge
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
     r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
@@ -237,9 +239,10 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     match = _CHOICE.match(text) or (_DESCRIBED.match(text) if described else None)
     if match is None:
         return None
-    rest = _BOTH.sub("", text[match.end() :].strip())
+    rest = _NO_HEDGE.sub("", text[match.end() :].strip())
     labelled = match[0].rstrip().endswith((".", ":"))  # the option's text follows
-    if _ANOTHER.search(rest) or (_DENIED.match(rest) and not labelled):
+    another = _ANOTHER.search(rest)
+    if (another and another[0][-1] != match["letter"].upper()) or (_DENIED.match(rest) and not labelled):
         return None
     for other in _OTHER.finditer(rest):
         if other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper():

@@ -88,6 +88,7 @@ _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3
 _AROUND = re.compile(  # LaTeX and HTML
     r"(?:\\left\s*[\[(]\s*)?\\begin\{array\}\{[lcr|]*\}|\\end\{array\}(?:\s*\\right\s*[\])])?"
     r"|\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
+    r"|\\text(?:tt)?\s*\{(?=\s*\[)"
 )
 _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"(?:(?:the|final|correct|expected|predicted|resulting|transformed|test|output|answer|grid|output_grid|result|solution"
