@@ -252,9 +252,8 @@ def _sentence(model: type[Any], problem: Any) -> str:
         text = f"write it as a list, {path}=[{value}]"
     if problem["type"] == "too_short":
         text = f"list at least {problem['ctx']['min_length']}"
-    given = (
-        path if isinstance(value, Mapping) else f"{path} is {_shown(value)}"
-    )  # of a section, the text names the key
+    # Of a section, the text names the key.
+    given = path if isinstance(value, Mapping) else f"{path} is {_shown(value)}"
     return f"{given}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
 
 

@@ -234,10 +234,8 @@ def render(
     _check_venue(venue)
     for name in only:
         _check_name(name)
-    _ = (
-        study.change,
-        study.fit if law else None,
-    )  # a study without results, or a law by a wrong name, ends here
+    # A study without results, or a law by a wrong name, ends here.
+    _ = study.change, study.fit if law else None
     _keep_others(study, target)
     for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):

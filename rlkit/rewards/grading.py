@@ -186,9 +186,8 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
         place = own.rpartition(":")[0]
         spec = None if place.endswith(".py") else importlib.util.find_spec(place)
         file = Path(spec.origin or "" if spec else place)
-        version = (
-            hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"
-        )  # built in
+        built_in = not file.is_file()
+        version = "unknown" if built_in else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
         return {"scorer": own, "scorer_version": version}
     if config.scorer == "verl":
         version = importlib.metadata.version("verl")
