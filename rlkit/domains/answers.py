@@ -62,10 +62,10 @@ _CHOICE = re.compile(
     r"[\[(]?\s*(?P<letter>[A-Za-z])\s*(?:[\])]+[.:,]?|[.:]+(?=\s|$)|$)",
     re.IGNORECASE,
 )
-_DESCRIBED = re.compile(
+_DESCRIBED = re.compile(  # C (Paris), C - Paris, C because …
     r"(?P<letter>[A-J])(?:\s+(?=\(|(?:because|since|as)\s|is\s+(?:the\s+)?(?:correct|right)\b)|\s*,(?=\s)"
     r"|\s+[-–—=](?=\s)|[,\s]*$)"
-)  # C (Paris), C - Paris, C because …
+)
 _DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D; but "D. cannot be determined" is an option
     r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|rejected|impossible"
     r"|be)\b"

@@ -256,8 +256,7 @@ def formula(text: str) -> str:
     """A formula of chemistry without typography, in its own letter case: `\\mathrm{Na^+}` is `Na+`,
     `H_2O` is `H2O`."""
     text = re.sub(r"\\(?:to|\w*[rR]ightarrow)(?![A-Za-z])", "->", _FONTS.sub("", from_unicode(text)))
-    text = re.sub(
-        r"(?<=[A-Za-z)\]])\s*_", "", re.sub(r"[\s{}$\\]", "", text).rstrip(".")
-    )  # H_2O, but not 3_2
+    text = re.sub(r"[\s{}$\\]", "", text).rstrip(".")
+    text = re.sub(r"(?<=[A-Za-z)\]])_", "", text)  # H_2O, but not 3_2
     # Na^+, 1s^2, sp^3, ^14C, but not 10^5
     return re.sub(r"\^(?=\d?[+-](?!\w))|(?<=\d[spdf])\^|(?<=sp)\^|^\^(?=\d+[A-Z])", "", text)

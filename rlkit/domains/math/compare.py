@@ -190,9 +190,8 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
     name, *said = relation.operands[::-1] if turned else relation.operands
     unknown = values.number(other) is not None and values.number(name) is None
-    unknown = unknown and (
-        not re.search(r"\d", name) or not is_expression(name)
-    )  # \\sum_{k=1}^{9} k, but not 2x
+    # \\sum_{k=1}^{9} k, but not 2x
+    unknown = unknown and (not re.search(r"\d", name) or not is_expression(name))
     if not is_name(name) and (truth or not unknown):
         said = relation.operands
     if truth:

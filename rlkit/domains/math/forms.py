@@ -258,9 +258,8 @@ def _words(text: str) -> str | None:
         return None
     words = re.sub(r"[\s.,;:!?'()-]+", " ", bare).strip()
     spoken = re.search(r"[aeiouyAEIOUY]", words) and len(words.replace(" ", "")) >= 3
-    spoken = (
-        spoken or words.casefold() == "no" or re.fullmatch("[A-Z]{3,}", words)
-    )  # HTT: tosses in their order
+    # HTT: tosses in their order
+    spoken = spoken or words.casefold() == "no" or re.fullmatch("[A-Z]{3,}", words)
     if not words or not (marked or spoken or len(words) == 1):
         return None
     return words.casefold() if len(words) > 1 else words
