@@ -237,6 +237,13 @@ def test_the_panel_sets_changes_and_says_what_differs(ablation):
     assert panel.ablation.changes == {} and not panel.launch.disabled
 
 
+def test_controls_stand_under_their_section_once(ablation):
+    both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
+    panel = Panel(Ablation(both, root=ablation.root))
+    names = [child.value[3:-4] for child in panel.box.children if getattr(child, "value", "")[:3] == "<b>"]
+    assert names == ["model", "algorithm", "actor", "rollout", "data", "trainer", "run"]
+
+
 def test_drawing_never_holds_up_the_controls(monkeypatch):
     monkeypatch.setattr("rlkit.panels.live._REST", 0.01)
     drawn, slow = [], threading.Event()

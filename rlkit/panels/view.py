@@ -5,7 +5,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -79,10 +78,15 @@ class Panel:
             (self.save, self._save), (self.add, self._add),
         ):  # fmt: skip
             button.on_click(self._reporting(action))
-        grids = []
-        for section, keys in groupby(self.controls, lambda key: self.controls[key].section):
-            columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
-            grids += [w.HTML(f"<b>{section}</b>"), w.GridBox([self.widgets[k] for k in keys], layout=columns)]
+        sections: dict[str, list[Any]] = {}
+        for key, control in self.controls.items():
+            sections.setdefault(control.section, []).append(self.widgets[key])
+        columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
+        grids = [
+            part
+            for name, own in sections.items()
+            for part in (w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns))
+        ]
         rows = [
             *grids,
             self.changed,
