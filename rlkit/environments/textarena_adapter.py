@@ -117,7 +117,8 @@ class TextArenaEnv:
     are texts; the seed chooses the problem."""
 
     def __init__(self, environment: BaseEnvironment, split: Split = "train") -> None:
-        self.environment, self.split = environment.own_copy(), split
+        self.environment = environment.own_copy()
+        self.split: Split = split
         self._next, self._return, self._info = "", 0.0, dict[str, Any]()
 
     def reset(self, num_players: int = 1, seed: int | None = None) -> None:
