@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from rlkit.samplers.decode_attention import decode_attention
+from rlkit.samplers import decode_attention as module
+from rlkit.samplers.decode_attention import decode_attention, fastest_attention
 
 KERNEL = """
 import sys, torch
@@ -85,3 +86,10 @@ def test_the_kernel_of_gpus_computes_the_same(shape, tmp_path):
     expected = decode_attention(**given)
     torch.testing.assert_close(out, expected, atol=1e-5, rtol=1e-5)
     assert torch.equal(own, given["own"])
+
+
+def test_a_gpu_without_a_compiler_decodes_without_the_kernel_and_says_so(monkeypatch):
+    monkeypatch.setattr(module, "missing_compiler", lambda: "a C compiler")
+    with pytest.warns(UserWarning, match="slower .* lacks a C compiler"):
+        assert fastest_attention(torch.device("cuda")) is decode_attention
+    assert fastest_attention(torch.device("cpu")) is decode_attention

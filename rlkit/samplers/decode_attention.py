@@ -1,5 +1,6 @@
 """Attention of one new token a row, on the keys and values of its prompt, which its group shares, and on its own."""
 
+import warnings
 from collections.abc import Callable
 
 import torch
@@ -11,11 +12,17 @@ from rlkit.models.kernels import missing_compiler
 
 def fastest_attention(device: torch.device) -> Callable[..., Tensor]:
     """`decode_attention`, or the kernel that computes the same where there is a GPU and what compiles for it."""
-    if device.type == "cuda" and missing_compiler() is None:
-        from rlkit.samplers.decode_kernel import attend
+    if device.type != "cuda":
+        return decode_attention
+    if (missing := missing_compiler()) is not None:
+        warnings.warn(
+            f"The torch sampler decodes slower and takes more memory here, which lacks {missing}.",
+            stacklevel=2,
+        )
+        return decode_attention
+    from rlkit.samplers.decode_kernel import attend
 
-        return attend
-    return decode_attention
+    return attend
 
 
 def decode_attention(
