@@ -10,8 +10,7 @@ from sandbox_here import needs_packages
 from rlkit.config import RewardConfig
 from rlkit.domains import resolve
 from rlkit.domains.code import extract
-from rlkit.domains.grading import Grading
-from rlkit.domains.outputs import same_output, same_value
+from rlkit.domains.grading import Grading, same_output, same_value
 from rlkit.errors import Ungradable
 from rlkit.rewards import Router
 from rlkit.sandbox import programs

@@ -11,8 +11,7 @@ from typing import Any
 
 from rlkit.domains import scorer
 from rlkit.domains.answers import after_thinking, fences, literal
-from rlkit.domains.grading import Grading, parse
-from rlkit.domains.outputs import same_output, same_value
+from rlkit.domains.grading import Grading, parse, same_output, same_value
 from rlkit.errors import Ungradable, UserError
 from rlkit.sandbox import programs
 from rlkit.sandbox.reading import TestCode

@@ -1,4 +1,4 @@
-"""What scorers share: ground truths as they are stored, and a call into the sandbox.
+"""What scorers share: ground truths as they are stored, a call into the sandbox, and outputs of programs.
 
 Guru's second data set holds a ground truth as {"compressed": base64(gzip(json))} and extra_info as
 {"part_1": …, "part_n": …}, the pieces of one such string.
@@ -8,15 +8,18 @@ import base64
 import gzip
 import io
 import json
+import math
+import re
 import zlib
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from rlkit.errors import Ungradable, UserError, WrongAnswer
 from rlkit.sandbox import programs
 from rlkit.sandbox.programs import Grading
 
-__all__ = ["Grading", "decode", "parse", "score_in_sandbox"]
+__all__ = ["Grading", "close", "decode", "parse", "same_output", "same_value", "score_in_sandbox"]
 
 _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
@@ -78,3 +81,83 @@ def score_in_sandbox(
     if call.error in ("time", "memory") or call.error.startswith("exit:"):
         raise WrongAnswer(call.error)
     raise Ungradable(f"{whose} failed in the sandbox: {call.error}.")
+
+
+# Printed outputs and returned values against the expected ones, as judges of programs compare them.
+
+_NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")
+_WORDS = ("yes", "no", "nan", "inf", "-inf")
+_LONGEST_NUMBER = 300  # characters; longer ones are compared as text
+
+
+def same_output(printed: str, expected: str) -> bool:
+    """Whether printed text is the expected one, line by line and token by token.
+
+    Blanks at the ends and runs of blanks do not count, nor do empty lines; yes and no are compared without case (a
+    habit of Codeforces); numbers with a fraction have the tolerance of `close`, whole ones have none.
+    """
+    if printed == expected:
+        return True
+    ours, theirs = ([t for line in text.splitlines() if (t := line.split())] for text in (printed, expected))
+    return len(ours) == len(theirs) and all(
+        len(a) == len(b) and all(map(_same_token, a, b)) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+def _same_token(a: str, b: str) -> bool:
+    if a == b:
+        return True
+    if _NUMBER.fullmatch(a) and _NUMBER.fullmatch(b) and max(len(a), len(b)) <= _LONGEST_NUMBER:
+        if not set(".eE") & set(b) or not (math.isfinite(float(a)) and math.isfinite(float(b))):
+            return Decimal(a) == Decimal(b)
+        return close(float(a), float(b), -int(Decimal(b).as_tuple().exponent))
+    return a.lower() == b.lower() and a.lower() in _WORDS
+
+
+def close(a: float, b: float, decimals: int = 0) -> bool:
+    """Whether a number is the expected one, `b`, which was given with so many decimals.
+
+    They may differ by 1e-6 but not by more than a thousandth of `b`, by 1e-9 of a large `b` (at most 0.01), or by half
+    a unit of the last of six or more decimals. Infinities and NaN are met by themselves only.
+    """
+    if not (math.isfinite(a) and math.isfinite(b)):
+        return a == b or (a != a and b != b)
+    small = min(1e-6, 1e-3 * abs(b)) if b else 1e-9
+    large = max(min(1e-9 * abs(b), 0.01), 4 * math.ulp(b))
+    rounding = 0.500001 * 10.0**-decimals if decimals >= 6 else 0.0
+    return abs(a - b) <= max(small, large, rounding)
+
+
+def same_value(got: Any, expected: Any) -> bool:
+    """Whether a returned value is the expected JSON value: tuples are lists, keys are text, floats have a tolerance,
+    and neither 1 nor "true" is true. What cannot be compared is not the same."""
+    try:
+        return _same_value(got, expected)
+    except (RecursionError, ValueError, OverflowError, TypeError, ArithmeticError):
+        return False
+
+
+def _same_value(got: Any, expected: Any) -> bool:
+    if isinstance(got, bool) or isinstance(expected, bool):
+        return got is expected
+    if isinstance(got, int | float) and isinstance(expected, int | float):
+        if got == expected or (isinstance(got, int) and isinstance(expected, int)):
+            return got == expected
+        decimals = -int(Decimal(repr(expected)).as_tuple().exponent) if math.isfinite(expected) else 0
+        return close(float(got), float(expected), decimals)
+    if isinstance(got, list | tuple) and isinstance(expected, list | tuple):
+        return len(got) == len(expected) and all(map(_same_value, got, expected))
+    if isinstance(got, dict) and isinstance(expected, dict):
+        ours, theirs = ({_key(k): v for k, v in d.items()} for d in (got, expected))
+        equal = ours.keys() == theirs.keys() and len(ours) == len(got)
+        return equal and all(_same_value(ours[k], theirs[k]) for k in theirs)
+    return type(got) is type(expected) and bool(got == expected)
+
+
+def _key(key: Any) -> str:
+    """A key as JSON writes it."""
+    if isinstance(key, bool):
+        return "true" if key else "false"
+    if isinstance(key, int):
+        return str(Decimal(key))  # of any length
+    return "null" if key is None else str(key)

@@ -12,9 +12,7 @@ from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import after_thinking, fences, last_box, literal
-from rlkit.domains.composed import an_input, compose
-from rlkit.domains.grading import Grading, parse
-from rlkit.domains.outputs import same_value
+from rlkit.domains.grading import Grading, parse, same_value
 from rlkit.errors import UserError
 from rlkit.sandbox import programs
 from rlkit.seeds import generator
@@ -48,38 +46,6 @@ class StringTrace(Source):
         name = list(_PROGRAMS)[int(rng.integers(len(_PROGRAMS)))]
         fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": size}}
         return Task.ask("simulation__string_trace", f"{name} {text}", _PROGRAMS[name](text), **fields)
-
-
-@sources.register("code_io")
-class CodeIO(Source):
-    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
-
-    Inputs are asked for only where every step can be undone, so that the answer is the only one.
-    """
-
-    makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
-    kind: Literal["code_io"] = "code_io"
-    steps: Annotated[int, Field(ge=1, le=8)] = 3
-    """Most steps of the program; drawn evenly from 1 up to it."""
-    predict: Literal["output", "input", "both"] = "both"
-    """What is asked for."""
-
-    def task(self, index: int) -> Task:
-        rng = generator("code_io", self.steps, self.predict, index)
-        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
-        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        value = an_input(rng, program.takes)
-        pair = {"input": {program.parameter: value}, "output": program.run(value)}
-        given = "output" if wanted == "input" else "input"
-        form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
-        question = (
-            f"Here is a Python function:\n{program.source()}\n\n"
-            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
-            f'within ```json``` as {{"{wanted}": ...}}.'
-        )
-        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
-        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program.steps)}}
-        return Task.ask("simulation__codeio_generated", question, truth, **fields)
 
 
 _LONGEST = 200_000  # characters of an answer that is read

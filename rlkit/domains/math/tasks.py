@@ -81,24 +81,6 @@ def linear_equation(rng: np.random.Generator, level: int) -> Problem:
 
 
 @family
-def linear_system(rng: np.random.Generator, level: int) -> Problem:
-    most = 2 + 2 * level
-    x, y = nonzero(rng, 3 * level), nonzero(rng, 3 * level)
-    a, b, c, d = (nonzero(rng, most) for _ in range(4))
-    while a * d == b * c:
-        d = nonzero(rng, most)
-    question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
-    determinant = a * d - b * c
-    solution = f"Eliminating $y$ gives ${polynomial([determinant, 0])} = {determinant * x}$, so $x = {x}$. "
-    return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
-
-
-def _sum(a: int, b: int) -> str:
-    """Text of ax + by, of two numbers that are not 0."""
-    return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
-
-
-@family
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
     r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
     a = draw(rng, 1, level)
@@ -143,55 +125,6 @@ def modular_power(rng: np.random.Generator, level: int) -> Problem:
         steps.append(f"${base}^{{{k}}} \\equiv {value}$")
     question = f"What is the remainder when ${base}^{{{power}}}$ is divided by {modulus}?"
     return Problem(question, str(value), f"Modulo {modulus}: " + ", ".join(steps) + ".")
-
-
-@family
-def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
-    first, step, n = nonzero(rng, 5 * level), nonzero(rng, 2 * level + 1), draw(rng, 4, 6 * level + 4)
-    last = first + (n - 1) * step
-    total = n * (first + last) // 2
-    shown = ", ".join(str(first + k * step) for k in range(3))
-    question = f"What is the sum of the first {n} terms of the arithmetic sequence {shown}, ...?"
-    quotient = rf"\frac{{{n}({first} + ({last}))}}{{2}}"
-    return Problem(question, str(total), f"The {n}th term is ${last}$, so the sum is ${quotient} = {total}$.")
-
-
-@family
-def derivative(rng: np.random.Generator, level: int) -> Problem:
-    degree = 2 + level // 2
-    coefficients = [nonzero(rng, 2 + level) for _ in range(degree + 1)]
-    at = nonzero(rng, 1 + level)
-    slopes = [c * (degree - k) for k, c in enumerate(coefficients[:-1])]
-    value = sum(c * at ** (degree - 1 - k) for k, c in enumerate(slopes))
-    question = f"Let $f(x) = {polynomial(coefficients)}$. What is $f'({at})$?"
-    return Problem(question, str(value), f"$f'(x) = {polynomial(slopes)}$, so $f'({at}) = {value}$.")
-
-
-@family
-def committees(rng: np.random.Generator, level: int) -> Problem:
-    women, men = draw(rng, 3, 3 + 2 * level), draw(rng, 3, 3 + 2 * level)
-    w, m = draw(rng, 1, 2 + level // 2), draw(rng, 1, 2 + level // 2)
-    ways = math.comb(women, w) * math.comb(men, m)
-    question = (
-        f"A club has {women} women and {men} men. In how many ways can a committee of {w} "
-        f"{'woman' if w == 1 else 'women'} and {m} {'man' if m == 1 else 'men'} be chosen?"
-    )
-    parts = rf"\binom{{{women}}}{{{w}}} \cdot \binom{{{men}}}{{{m}}}"
-    solution = f"${parts} = {math.comb(women, w)} \\cdot {math.comb(men, m)} = {ways}$."
-    return Problem(question, str(ways), solution)
-
-
-@family
-def discount(rng: np.random.Generator, level: int) -> Problem:
-    percent = 5 * draw(rng, 1, 12)
-    items, price = draw(rng, 2, 3 + 2 * level), 20 * draw(rng, 1, 10 * level)
-    total = Fraction(items * price * (100 - percent), 100)
-    question = (
-        f"A shop sells notebooks at {price} cents each and takes {percent}% off the bill. "
-        f"How many cents do {items} notebooks cost?"
-    )
-    solution = f"Without the discount: {items} * {price} = {items * price}. "
-    return Problem(question, latex(total), solution + f"{percent}% off leaves {latex(total)}.")
 
 
 NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")

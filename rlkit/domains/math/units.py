@@ -127,7 +127,7 @@ def _conversion(unit: str, other: str) -> tuple[float, float] | None:
         x, y = set(_words(unit)), set(_words(other))
         return (1.0, 0.0) if a is None and b is None and (x <= y or y <= x) else None
     try:
-        zero, one = (_registry().Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
+        zero, one = (registry().Quantity(x, a).to(b).magnitude for x in (0.0, 1.0))
     except Exception:  # pint: of other dimensions, a logarithmic unit, an offset in a product
         return None
     return one - zero, zero
@@ -140,7 +140,8 @@ def _words(unit: str) -> list[str]:
 
 
 @lru_cache
-def _registry() -> Any:
+def registry() -> Any:
+    """pint's units."""
     import pint
 
     return pint.UnitRegistry(autoconvert_offset_to_baseunit=True)
@@ -160,7 +161,7 @@ def _pint(unit: str) -> Any:
         return None
     text = re.sub(r"([A-Za-z])(-?[1-9])", r"\1^\2", text)
     try:
-        return _registry().parse_units(text.replace(".", " "))
+        return registry().parse_units(text.replace(".", " "))
     except Exception:  # pint raises anything from its own errors to KeyError for what is no unit
         return None
 
