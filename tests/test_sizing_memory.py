@@ -1,6 +1,5 @@
 """Predicted bytes against the tensors that are alive: on the CPU for ladder models, on `meta` for large shapes."""
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,7 @@ from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import shape_of
 from rlkit.params import override, validate
 from rlkit.sizing.devices import device_named
-from rlkit.sizing.memory import Lengths, Pass, Setting, logits, memory_of, pass_parts, weights
+from rlkit.sizing.memory import Plan, logits, memory, pass_parts, total, trainer_held
 from rlkit.training.critic import Critic
 from rlkit.training.forward import Rows, text_batch, token_logprobs
 from rlkit.training.loop import learn
@@ -40,7 +39,7 @@ def config(**dotted) -> RunConfig:
     return validate(RunConfig, override(base, {k.replace("__", "."): v for k, v in dotted.items()}))
 
 
-def measured_update(c: RunConfig, lengths: Lengths) -> int:
+def measured_update(c: RunConfig) -> int:
     """Most bytes alive in a run's second update: model, moments, critic, gradients, activations."""
     policy = load_policy(c.model)
     critic = Critic(policy.model, c, Ledger()) if c.algorithm.adv_estimator == "gae" else None
@@ -48,7 +47,7 @@ def measured_update(c: RunConfig, lengths: Lengths) -> int:
     count = c.data.train_batch_size * c.rollout.n
 
     def batch():
-        return tiny.batch([lengths.response] * count, c.rollout.n, prompt_length=lengths.prompt)
+        return tiny.batch([32] * count, c.rollout.n, prompt_length=12)
 
     learn(learning, batch(), 1)
     optimizers = [learning.actor.stepper.optimizer, *([critic.learner.stepper.optimizer] if critic else [])]
@@ -67,19 +66,17 @@ def measured_update(c: RunConfig, lengths: Lengths) -> int:
 @pytest.mark.parametrize("micro_batch", [10**9, 256])
 def test_the_update_of_a_ladder_model_takes_the_predicted_bytes(changes, micro_batch):
     c = config(actor__micro_batch_tokens=micro_batch, **{f"model__{k}": v for k, v in changes.items()})
-    lengths = Lengths(12, 32)
-    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), lengths)
-    held = predicted.update_bytes - predicted.held["sampler's weights"]
-    assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
+    predicted = memory(Plan(c, device_named("cpu"), (12, 32)))
+    held = total(predicted, "update") - predicted["held"]["sampler's weights"]
+    assert held == pytest.approx(measured_update(c), rel=WITHIN)
 
 
 @pytest.mark.parametrize("rank", [0, 8])
 def test_with_a_critic_too(rank):
     c = config(algorithm__adv_estimator="gae", model__lora_rank=rank)
-    lengths = Lengths(12, 32)
-    predicted = memory_of(c, shape_of(c.model.path), device_named("cpu"), lengths)
-    held = predicted.update_bytes - predicted.held["sampler's weights"]
-    assert held == pytest.approx(measured_update(c, lengths), rel=WITHIN)
+    predicted = memory(Plan(c, device_named("cpu"), (12, 32)))
+    held = total(predicted, "update") - predicted["held"]["sampler's weights"]
+    assert held == pytest.approx(measured_update(c), rel=WITHIN)
 
 
 def meta_model(name: str, c: RunConfig) -> Any:
@@ -96,11 +93,11 @@ def meta_model(name: str, c: RunConfig) -> Any:
         return model
 
 
-def meta_layout(p: Pass) -> Layout:
+def meta_layout(p: Plan) -> Layout:
     """The layout of a full pass on `meta`, where what depends on data cannot be computed: taken from the CPU."""
-    mask = torch.ones(p.prompts, p.lengths.prompt, dtype=torch.bool)
+    mask = torch.ones(p.prompts, p.prompt, dtype=torch.bool)
     index = torch.arange(p.sequences) // (p.sequences // p.prompts)
-    real = Layout(mask, index, torch.ones(p.sequences, p.lengths.response, dtype=torch.bool))
+    real = Layout(mask, index, torch.ones(p.sequences, p.response, dtype=torch.bool))
     layout, ragged = Layout(mask.to("meta"), index.to("meta"), real.present.to("meta")), real.ragged
     moved = {name: getattr(real, name).to("meta") for name in ("lengths", "last", "positions")}
     lengths = {
@@ -112,11 +109,11 @@ def meta_layout(p: Pass) -> Layout:
     return layout
 
 
-def measured_pass(model: Any, checkpointing: bool, p: Pass) -> int:
+def measured_pass(model: Any, checkpointing: bool, p: Plan) -> int:
     """Most bytes alive in one forward and backward pass over the variable-length kernel, weights included."""
     layout, decoder = meta_layout(p), Decoder(model, checkpointing=checkpointing)
     ids = torch.empty(p.tokens, dtype=torch.long, device="meta")
-    targets = torch.empty(p.targets, dtype=torch.long, device="meta")
+    targets = torch.empty(p.sequences * p.response, dtype=torch.long, device="meta")
     with LiveBytes(*model.parameters()) as live:
         turns = decoder.turns(layout.positions)
         hidden = decoder.run(ids, turns, lambda _, qkv: ragged_attention(qkv, layout, decoder.heads))
@@ -138,10 +135,11 @@ def test_a_pass_of_a_large_shape_takes_the_predicted_bytes(name, rank, checkpoin
         model__dtype="bfloat16", model__lora_rank=rank, model__enable_gradient_checkpointing=checkpointing,
         data__train_batch_size=2, rollout__n=8,
     )  # fmt: skip
-    s = replace(Setting.of(c, shape_of(name), on_gpu=False), ragged=True)  # no CUDA kernel, but its attention
-    p = Pass.of(c, Lengths(32, 512), s)
-    gradients, embedding = 4 * s.trained, 4 * s.shape.vocab * s.shape.hidden * s.whole
-    predicted = weights(s) + max(sum(pass_parts(s, p).values()), gradients + embedding)
+    c = c.model_copy(update={"model": c.model.model_copy(update={"path": name})})
+    p = Plan(c, device_named("cpu"), (32, 512))
+    p.ragged = True  # no CUDA kernel, but its attention
+    gradients, embedding = 4 * p.trained, 4 * p.shape.vocab * p.shape.hidden * (not rank)
+    predicted = trainer_held(p)["weights"] + max(sum(pass_parts(p).values()), gradients + embedding)
     assert predicted == pytest.approx(measured_pass(meta_model(name, c), checkpointing, p), rel=WITHIN)
 
 
@@ -150,10 +148,10 @@ def test_a_pass_of_a_large_shape_takes_the_predicted_bytes(name, rank, checkpoin
 def test_shapes_count_the_parameters_of_the_models(path, rank):
     c, shape = config(model__path=path, model__lora_rank=rank), shape_of(path)
     counts = parameter_counts(load_policy(c.model).model)
-    s = Setting.of(c, shape, on_gpu=False)
+    plan = Plan(c, device_named("cpu"))
     assert shape.parameters == counts["parameters_total"]
     assert shape.non_embedding == counts["parameters_non_embedding"]
-    assert s.trained == counts["parameters_trainable"]
+    assert plan.trained == counts["parameters_trainable"]
 
 
 @pytest.mark.parametrize(("path", "parameters"), [
@@ -190,7 +188,9 @@ def test_the_log_probs_of_verl_hold_what_is_planned_whatever_the_tokens(vocab, h
 
     shape = Shape(layers=1, hidden=hidden, intermediate=1, heads=1, kv_heads=1, head_dim=1, vocab=vocab)
     c = config(trainer__backend="verl", model__dtype="bfloat16")
-    planned = logits(s := Setting.of(c, shape, on_gpu=True), Pass.of(c, Lengths(12, 32), s))
+    plan = Plan(c, device_named("h100"), (12, 32))
+    plan.shape = shape
+    planned = logits(plan)
     weight = torch.randn(vocab, hidden, dtype=torch.bfloat16, requires_grad=True)
     for tokens in (1024, 3072):
         states = torch.randn(1, tokens, hidden, dtype=torch.bfloat16, requires_grad=True)

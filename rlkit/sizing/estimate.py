@@ -13,11 +13,11 @@ from statistics import fmean
 from rlkit.compute import Work
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.shapes import captures, is_ladder, shape_of
+from rlkit.models.shapes import is_ladder
 from rlkit.results.provenance import hardware
-from rlkit.samplers.choice import chosen, together
-from rlkit.sizing.devices import Device, device_named
-from rlkit.sizing.memory import FLOAT, Lengths, Pass, Setting, layer_kept, sized
+from rlkit.samplers.choice import together
+from rlkit.sizing.devices import device_named
+from rlkit.sizing.memory import FLOAT, Plan, layer_kept
 from rlkit.types import Task
 
 PRODUCTS = 0.7  # share of the peak that the update's products reach; on tensor cores those of layers of at least FULL
@@ -55,29 +55,23 @@ FRAME = 24  # tokens that a chat template adds
 
 
 @dataclass(frozen=True)
-class StepTime:
-    """Seconds of a step by phase, FLOPs of its update, and `total`."""
+class Estimate:
+    """What a run takes: seconds of its start, of a step by phase and of an evaluation; FLOPs of a step's update and of
+    all of it. `lengths` (prompt, response, longest) are those that answers are assumed to have."""
 
     phases: dict[str, float]
-    update_flops: float
-
-    @property
-    def total(self) -> float:
-        return sum(self.phases.values())
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """What a run takes: its start, `steps` steps and `evaluations` evaluations; FLOPs of all of it. `lengths` are those
-    that answers are assumed to have."""
-
-    step: StepTime
     steps: int
     evaluation: float
     evaluations: int
     start: float
+    update_flops: float
     flops: float
-    lengths: Lengths
+    lengths: tuple[int, ...]
+
+    @property
+    def step(self) -> float:
+        """Seconds of a step."""
+        return sum(self.phases.values())
 
     @property
     def seconds(self) -> float:
@@ -85,34 +79,34 @@ class Estimate:
         return self.left(0)
 
     def left(self, done: int, pace: float | None = None) -> float:
-        """Of what is left after `done` steps, where a step takes `pace` seconds (default: as predicted)."""
-        share, step = 1 - done / self.steps, pace or self.step.total
-        return self.start + share * (self.steps * step + self.evaluations * self.evaluation)
+        """Seconds of what is left after `done` steps, where a step takes `pace` seconds (default: as predicted)."""
+        share = 1 - done / self.steps
+        return self.start + share * (self.steps * (pace or self.step) + self.evaluations * self.evaluation)
 
 
-def estimate(config: RunConfig, device: str = "here", lengths: Lengths | None = None) -> Estimate | None:
+def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] = ()) -> Estimate | None:
     """What a run takes on a device; None where the shape of its model is not known here.
 
     Args:
         device: of rlkit.sizing.devices; `here` is the device that this machine would train it on.
-        lengths: of prompts and answers; default: `expected_lengths`.
+        lengths: tokens of prompts and of answers, and of the longest; default: `expected_lengths`.
     """
+    card = device_named(trained_on(config, device), config.trainer.num_threads)
     try:
-        shape = shape_of(config.model.path)
+        plan = Plan(config, card, lengths or expected_lengths(config))
     except UserError:
         return None
-    card = device_named(trained_on(config, device), config.trainer.num_threads)
-    config, lengths = sized(config, shape, card), lengths or expected_lengths(config)
-    s, steps, e = Setting.of(config, shape, card.gpu), config.trainer.total_training_steps, config.evaluation
+    steps, e, data = config.trainer.total_training_steps, config.evaluation, config.data
     evaluations = 1 + -(-steps // (config.trainer.test_freq or steps))
-    step, prompts, n = step_time(config, s, card, lengths), config.data.train_batch_size, config.rollout.n
-    sampled = steps * s.shape.forward(_work(lengths, prompts, n))
-    sampled += evaluations * s.shape.forward(_work(lengths, e.size, e.n))
-    engine = VERL_START if s.verl else ENGINE * (chosen(config, shape, card.gpu_bytes)[0] == "vllm")
-    start = START + s.item * shape.parameters / LOADED + card.gpu * (COMPILING * s.compiled + engine)
-    evaluation = _rollout(config, s, card, lengths, e.size * e.n) + _grading(config, e.size * e.n)
-    flops = steps * step.update_flops + sampled
-    return Estimate(step, steps, evaluation, evaluations, start, flops, lengths)
+    phases, update = _step(plan)
+    sampled = steps * plan.shape.forward(_work(plan, data.train_batch_size, config.rollout.n))
+    sampled += evaluations * plan.shape.forward(_work(plan, e.size, e.n))
+    engine = VERL_START if plan.verl else ENGINE * (plan.sampler == "vllm")
+    loaded = plan.item * plan.shape.parameters / LOADED
+    start = START + loaded + card.gpu * (COMPILING * plan.compiled + engine)
+    evaluation = _rollout(plan, e.size * e.n) + _grading(config, e.size * e.n)
+    assumed = plan.prompt, plan.response, plan.longest
+    return Estimate(phases, steps, evaluation, evaluations, start, update, steps * update + sampled, assumed)
 
 
 def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float, float] | None:
@@ -124,9 +118,10 @@ def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float,
     }  # fmt: skip
     sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
     found = estimate(config.model_copy(update=sections), device)
-    if found is None:
-        return None
-    return w.steps * found.step.update_flops, w.steps * (found.step.phases["update"] + HOST * w.batch_size)
+    return found and (
+        w.steps * found.update_flops,
+        w.steps * (found.phases["update"] + HOST * w.batch_size),
+    )
 
 
 def trained_on(config: RunConfig, device: str) -> str:
@@ -135,21 +130,22 @@ def trained_on(config: RunConfig, device: str) -> str:
     return device if gpu and config.trainer.device != "cpu" else "cpu"
 
 
-def expected_lengths(config: RunConfig) -> Lengths:
-    """Mean tokens of prompts and answers of the run's first tasks, and of the longest answer of a batch."""
-    limits, ladder = Lengths.limits(config), is_ladder(config.model.path)
+def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
+    """Mean tokens of prompts and of answers of the run's first tasks, and of the longest answer of a batch."""
+    limit, longest = config.data.max_prompt_length, config.data.max_response_length
+    ladder = is_ladder(config.model.path)
     try:
         tasks = _first_tasks(config)
     except UserError:  # told by the check before the first step
-        return limits
-    prompt, answer = round(fmean(_tokens(task, ladder) for task in tasks)), limits.response * MEAN_ANSWER
+        return limit, longest, longest
+    answer = longest * MEAN_ANSWER
     if ladder and config.model.warm_start.kind != "none":
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
         answer = fmean(len(text.encode()) + 1 for text in worked)
     elif ladder:
         answer = 262  # of random tokens, until one ends the answer
-    answer = max(1, min(limits.response, round(answer)))
-    return Lengths(min(limits.prompt, prompt), answer, limits.response)
+    prompt = round(fmean(_tokens(task, ladder) for task in tasks))
+    return min(limit, prompt), max(1, min(longest, round(answer))), longest
 
 
 _TASKS: dict[str, list[Task]] = {}
@@ -174,72 +170,83 @@ def _tokens(task: Task, ladder: bool) -> int:
     return len(text.encode()) + 5 * len(task.prompt) + 3 if ladder else round(len(text) / LETTERS) + FRAME
 
 
-def _work(lengths: Lengths, prompts: int, n: int, shared: bool = True) -> Work:
+def _work(plan: Plan, prompts: int, n: int, shared: bool = True) -> Work:
     """Of n responses to each prompt; `shared`: a group has one copy of its prompt."""
     copies = prompts if shared else prompts * n
-    return Work.of([lengths.prompt] * copies, [(lengths.prompt, lengths.response)] * (prompts * n))
+    return Work.of([plan.prompt] * copies, [(plan.prompt, plan.response)] * (prompts * n))
 
 
 def _grading(config: RunConfig, answers: int) -> float:
     return answers * (GRADED_LADDER if is_ladder(config.model.path) else GRADED)
 
 
-def step_time(config: RunConfig, s: Setting, device: Device, lengths: Lengths) -> StepTime:
-    """Time of one step with prompts and answers of `lengths`."""
-    a, prompts, n = config.actor, config.data.train_batch_size, config.rollout.n
-    p, critic = Pass.of(config, lengths, s), config.algorithm.needs.critic
-    work, parts = _work(lengths, prompts, n, not s.verl), max(1, a.mini_batches(prompts))
-    several = s.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
-    passes = int(several) + int(s.reference) + critic
-    rounds, forward = a.ppo_epochs + critic * config.critic.ppo_epochs, s.shape.forward(work)
-    update = (s.shape.training(work) + forward * s.checkpointing) * rounds
-    there = FORWARD + ADAPTED_FORWARD * (s.rank > 0)
-    kernels = there * (1 + s.checkpointing) + BACKWARD + ADAPTED_BACKWARD * (s.rank > 0)
-    eager, captured = LAUNCH["eager" if s.on_gpu else "cpu"], captures(config, s.on_gpu, s.shape.parameters)
-    launch = LAUNCH["graph"] if captured and not s.verl else eager
-    moved = (s.item + FLOAT * s.whole) * s.shape.parameters
-    offloaded = 2 * 2 * FLOAT * s.trained * s.offloads / HOST_LINK / s.gpus
+def _step(plan: Plan) -> tuple[dict[str, float], float]:
+    """Seconds of one step by phase, and FLOPs of its update."""
+    config, shape, again, gpu = plan.config, plan.shape, plan.checkpointing, plan.device.gpu
+    a, prompts, answers = (
+        config.actor,
+        config.data.train_batch_size,
+        config.data.train_batch_size * config.rollout.n,
+    )
+    critic, minis = config.algorithm.needs.critic, max(1, a.mini_batches(prompts))
+    several = (
+        plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
+    )
+    passes, rounds = several + plan.reference + critic, a.ppo_epochs + critic * config.critic.ppo_epochs
+    work = _work(plan, prompts, config.rollout.n, not plan.verl)
+    forward = shape.forward(work)
+    update = (shape.training(work) + forward * again) * rounds
+    kernels = FORWARD + ADAPTED_FORWARD * (plan.rank > 0)
+    both = kernels * (1 + again) + BACKWARD + ADAPTED_BACKWARD * (plan.rank > 0)
+    eager = LAUNCH["eager" if gpu else "cpu"]
+    launch = LAUNCH["graph"] if plan.captured else eager
+    copied = (plan.item + FLOAT * (not plan.rank)) * shape.parameters
+    moments = 2 * 2 * FLOAT * plan.trained * plan.offloads / HOST_LINK / plan.gpus
+    verls = VERL_STEP + VERL_ANSWER * answers / plan.gpus
     phases = {
-        "rollout": _rollout(config, s, device, lengths, prompts * n),
-        "grading": _grading(config, prompts * n),
-        "log-probs": _time(forward * passes, s, device, p, passes * parts, there * eager),
-        "update": _time(update, s, device, p, rounds * parts, kernels * launch) + offloaded * rounds * parts,
-        "sync": 3 * moved / (BANDWIDTH * device.bytes_per_second),
-        "host": VERL_STEP + VERL_ANSWER * prompts * n / s.gpus if s.verl else HOST * prompts * n,
+        "rollout": _rollout(plan, answers),
+        "grading": _grading(config, answers),
+        "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager),
+        "update": _passes(plan, update, rounds * minis, both * launch) + moments * rounds * minis,
+        "sync": 3 * copied / (BANDWIDTH * plan.device.bytes_per_second),
+        "host": verls if plan.verl else HOST * answers,
     }
-    return StepTime({name: value for name, value in phases.items() if value}, update)
+    return {name: value for name, value in phases.items() if value}, update
 
 
-def _products_per_second(s: Setting, device: Device) -> float:
+def _products_per_second(plan: Plan) -> float:
     """FLOPs per second of matrix products."""
-    if s.item == FLOAT:
-        return PRODUCTS * device.float32_per_second
-    return PRODUCTS * min(1.0, s.shape.hidden / FULL) * device.flops_per_second
+    if plan.item == FLOAT:
+        return PRODUCTS * plan.device.float32_per_second
+    return PRODUCTS * min(1.0, plan.shape.hidden / FULL) * plan.device.flops_per_second
 
 
-def _time(flops: float, s: Setting, device: Device, p: Pass, times: int, launches: float) -> float:
+def _passes(plan: Plan, flops: float, times: int, launches: float) -> float:
     """Seconds of `times` the passes over a mini-batch, whose layers take `launches` seconds at least."""
-    layers = times * p.count * s.shape.layers
-    products, least = flops / s.gpus / _products_per_second(s, device), launches * layers
-    moved = layer_kept(s, p) * (PASSES_COMPILED if s.compiled else PASSES * FLOAT / s.item)
-    memory = layers * moved * (VERL_MEMORY if s.verl else 1) / (BANDWIDTH * device.bytes_per_second)
-    return max(products + memory, least) if s.on_gpu else products + memory + least
+    layers = times * plan.passes * plan.shape.layers
+    products, least = flops / plan.gpus / _products_per_second(plan), launches * layers
+    moved = layer_kept(plan) * (PASSES_COMPILED if plan.compiled else PASSES * FLOAT / plan.item)
+    memory = layers * moved * (VERL_MEMORY if plan.verl else 1) / (BANDWIDTH * plan.device.bytes_per_second)
+    return max(products + memory, least) if plan.device.gpu else products + memory + least
 
 
-def _rollout(config: RunConfig, s: Setting, device: Device, lengths: Lengths, total: int) -> float:
-    """Seconds of sampling `total` answers: every token goes through the products, reads each sequence's cache, and is
-    drawn from the logits; those that have ended cost nothing, but steps are made until the longest has. Copies of the
-    sampler's weights share the answers, the GPUs of a copy its weights and caches."""
-    sampler = "vllm" if s.verl else chosen(config, s.shape, device.gpu_bytes)[0]
-    total, bandwidth = -(-total * s.tensor // s.gpus), BANDWIDTH * device.bytes_per_second
-    rows = min(total, together(config))
-    running = rows * min(1.0, PADDED_ROWS * lengths.response / lengths.longest)
-    products = 2 * s.shape.parameters * running / _products_per_second(s, device)
-    weights = s.item * s.shape.parameters / bandwidth
-    cache = running * (lengths.prompt + lengths.response / 2) * s.cache
-    attention = cache / (DECODE[sampler] * device.bytes_per_second)
-    draws = DRAWN * FLOAT * running * s.shape.vocab / bandwidth
-    kernels = (DECODED_COMPILED if s.compiled else DECODED) * s.shape.layers + DRAW
-    launches = kernels * LAUNCH["graph" if s.on_gpu else "cpu"]
-    token = (max(products, weights) + attention + draws) / s.tensor + launches
-    return -(-total // rows) * lengths.longest * max(token, SCHEDULER[sampler] * running)
+def _rollout(plan: Plan, answers: int) -> float:
+    """Seconds of sampling: every token goes through the products, reads each sequence's cache, and is drawn from the
+    logits; those that have ended cost nothing, but steps are made until the longest has. Copies of the sampler's
+    weights share the answers, the GPUs of a copy its weights and caches."""
+    tensor, shape, speed = (
+        plan.config.rollout.tensor_model_parallel_size,
+        plan.shape,
+        plan.device.bytes_per_second,
+    )
+    own = -(-answers * tensor // plan.gpus)
+    rows = min(own, together(plan.config))
+    running = rows * min(1.0, PADDED_ROWS * plan.response / plan.longest)
+    products = 2 * shape.parameters * running / _products_per_second(plan)
+    weights = plan.item * shape.parameters / (BANDWIDTH * speed)
+    cache = running * (plan.prompt + plan.response / 2) * plan.cache
+    draws = DRAWN * FLOAT * running * shape.vocab / (BANDWIDTH * speed)
+    kernels = (DECODED_COMPILED if plan.compiled else DECODED) * shape.layers + DRAW
+    launches = kernels * LAUNCH["graph" if plan.device.gpu else "cpu"]
+    token = (max(products, weights) + cache / (DECODE[plan.sampler] * speed) + draws) / tensor + launches
+    return -(-own // rows) * plan.longest * max(token, SCHEDULER[plan.sampler] * running)

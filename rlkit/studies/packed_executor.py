@@ -13,11 +13,10 @@ from pathlib import Path
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.shapes import shape_of
 from rlkit.results.provenance import usable_cores
 from rlkit.results.store import read_json
 from rlkit.sizing.devices import MIB, Device, Gpu, gpus
-from rlkit.sizing.memory import CONTEXT, USABLE, memory_of, sized
+from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total
 from rlkit.studies.executors import LocalJob, Work, visible_gpus
 
 GPU_SHARE = "RLKIT_GPU_MEMORY"  # read by rlkit.models.device
@@ -58,12 +57,11 @@ class PackedExecutor:
         measured = [info["summary"].get("gpu_memory") for info in infos if info.get("status") == "finished"]
         if known := [size for size in measured if size]:
             return max(known)
+        largest = Device(memory_gb=max(card.room for card in self.cards) / 1e9)
         try:
-            shape = shape_of(config.model.path)
+            return total(memory(Plan(config, largest)))
         except UserError:
             return math.inf
-        largest = Device(memory_gb=max(card.room for card in self.cards) / 1e9)
-        return memory_of(sized(config, shape, largest), shape, largest).peak
 
     def start(self, work: Work) -> LocalJob | None:
         """Start it on the card with the most room; None where it has to wait. One that no empty card would hold is

@@ -94,7 +94,7 @@ def run_plan(config: RunConfig, root: Path) -> str:
         about = f"{cost.flops * (1 - step / total):.1e} FLOPs"
         if config.trainer.backend == "local":
             seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
-            about += f", about {duration(seconds)} here: {pace or cost.step.total:.2g} s per step{measured}"
+            about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
     standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
     cautions = inert_sentences(inert_keys(config, set_keys(config)))

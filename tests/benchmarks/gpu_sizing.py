@@ -21,10 +21,9 @@ CASE = {"model": "qwen2.5-0.5b", "dtype": "bfloat16", "lora": 32, "tokens": 256,
 
 def steps(changes: dict[str, Any]) -> dict[str, Any]:
     """Seconds by phase, most bytes while sampling and in all, and the last loss of a few steps."""
-    from rlkit.models.shapes import shape_of
     from rlkit.sizing.devices import device_named
     from rlkit.sizing.estimate import estimate
-    from rlkit.sizing.memory import Lengths, memory_of
+    from rlkit.sizing.memory import Plan, memory, total
     from rlkit.training.loop import rl_step
 
     config = config_of(
@@ -39,20 +38,19 @@ def steps(changes: dict[str, Any]) -> dict[str, Any]:
             rows.append(dict(run.metrics))
             free = torch.cuda.memory_allocated() if device() == "cuda" else 0
     took = min(r["timing_s/step"] - r["timing_s/reward"] for r in rows[2:])
-    lengths = Lengths(64, config.data.max_response_length)
+    lengths = 64, config.data.max_response_length
     name = "h200" if device() == "cuda" else "cpu"
     cost = estimate(config, name, lengths)
     assert cost is not None
-    shape = shape_of(config.model.path)
-    memory = memory_of(config, shape, device_named(name), lengths)
+    parts = memory(Plan(config, device_named(name), lengths))
     peak = torch.cuda.max_memory_allocated() if device() == "cuda" else 1
     torch.cuda.empty_cache()
     if device() == "cuda":
         torch.cuda.reset_peak_memory_stats()
     return {
-        "step_s": took, "predicted_s": cost.step.total - cost.step.phases["grading"], "phases": cost.step.phases,
+        "step_s": took, "predicted_s": cost.step - cost.phases["grading"], "phases": cost.phases,
         "measured": {k[9:]: v for k, v in rows[-1].items() if k.startswith("timing_s/")},
-        "peak_gib": peak / 2**30, "predicted_gib": memory.peak / 2**30, "between_gib": free / 2**30,
+        "peak_gib": peak / 2**30, "predicted_gib": total(parts) / 2**30, "between_gib": free / 2**30,
         "loss": [r.get("actor/pg_loss") for r in rows], "norm": [r.get("actor/grad_norm") for r in rows],
     }  # fmt: skip
 

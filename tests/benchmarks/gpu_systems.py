@@ -146,12 +146,16 @@ def config_of(case: dict, **changes) -> Any:
 
 def with_largest_micro_batch(config: Any) -> Any:
     """The config with as many tokens a forward pass as fit, at most 131,072."""
-    from rlkit.sizing.doctor import fit_run
-    from rlkit.sizing.memory import Lengths
+    from rlkit.sizing.devices import device_named
+    from rlkit.sizing.memory import Plan, memory, room, total
 
-    found = fit_run(config, "here", Lengths(64, config.data.max_response_length))
-    tokens = min(131_072, found.largest_micro_batch or 1)
-    return config.model_copy(update={"actor": config.actor.model_copy(update={"micro_batch_tokens": tokens})})
+    lengths, card = (64, config.data.max_response_length), device_named("here")
+    for tokens in (131_072 >> i for i in range(12)):
+        sizes = config.actor.model_copy(update={"micro_batch_tokens": tokens})
+        config = config.model_copy(update={"actor": sizes})
+        if total(memory(Plan(config, card, lengths))) <= room(card):
+            break
+    return config
 
 
 @contextmanager
@@ -168,8 +172,7 @@ def open_session(config: Any) -> Iterator[Any]:
 
 def step_rlkit(case: dict, changes: dict) -> dict:
     """Seconds by phase of rlkit's steps, peak memory, and how much of the card they use; beside the prediction."""
-    from rlkit.models.shapes import shape_of
-    from rlkit.sizing.memory import Lengths, memory_of
+    from rlkit.sizing.memory import Plan, memory, total
     from rlkit.training.loop import rl_step
 
     config, rows, updates = config_of(case, **changes), [], []
@@ -182,7 +185,7 @@ def step_rlkit(case: dict, changes: dict) -> dict:
             session.end_step()
             rows.append(dict(session.metrics))
             updates.append(session.ledger.flops["update"] - before)
-    longest = Lengths(max(len(r.prompt_ids) for r in rollouts), config.data.max_response_length)
+    longest = max(len(r.prompt_ids) for r in rollouts), config.data.max_response_length
     kept = rows[2:] or rows
     names = [name for name in kept[0] if name.startswith("timing_s/")]
     phases = {n.removeprefix("timing_s/"): statistics.median(r[n] for r in kept) for n in names}
@@ -203,8 +206,8 @@ def step_rlkit(case: dict, changes: dict) -> dict:
 
     card = torch.cuda.get_device_name()
     peak = next((v for k, v in PEAK.items() if k in card), float("nan"))
-    predicted = memory_of(config, shape_of(config.model.path), device_named("here"), longest)
-    result |= {"predicted_gib": predicted.peak / 2**30}
+    predicted = memory(Plan(config, device_named("here"), longest))
+    result |= {"predicted_gib": total(predicted) / 2**30}
     if not sleeps:  # otherwise torch counts the engine and the update together
         result |= {"allocated_gib": torch.cuda.max_memory_allocated() / 2**30}
     return result | {
