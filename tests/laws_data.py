@@ -14,29 +14,19 @@ TRUTHS = {
     "logarithmic": {"a": -0.1, "b": 0.05},
     "logit_linear": {"a": -6.0, "b": 0.5},
     "logit_plane": {"a": -12.0, "b": 0.4, "c": 0.3},
-    "logistic": {"floor": 0.9, "ceiling": 0.2, "x_mid": 2e4, "slope": 0.8},
     "chinchilla": CHINCHILLA,
     "data_constrained": {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0},
     "sigmoid": {"R0": 0.1, "A": 0.6, "C_mid": 2e3, "B": 1.4},
     "tan": {"k_max": 0.2, "N0": 2e9, "e0": 0.5, "e1": -0.05},
-    "intrinsic": {"N_c": 1e6, "alpha_N": 0.6, "E_c": 1e7, "alpha_E": 0.5},
-    "overoptimization_bon": {"alpha": 0.7, "beta": 0.03},
-    "overoptimization_rl": {"alpha": 0.9, "beta": 0.2},
     "coverage": {"a": 5.0, "b": 0.3},
-    "transfer": {"E": 1.5, "A": 20.0, "tau": 0.3, "beta": 0.25},
-    "mixture": {"c": 2.0, "k": 1.5, "t": -2.0},
 }
 RANGES = {
     "N": (5e7, 2e10),
     "D": (1e9, 3e11),
     "X": (1e3, 1e6),
-    "E": (1e5, 1e9),
     "x": (1e2, 1e7),
     "C": (1e2, 3e4),
-    "d": (0.1, 10.0),
     "k": (1.0, 1e4),
-    "D_other": (1e8, 1e11),
-    "r": (0.05, 0.95),
 }
 # Four sizes whose curves reach 10, 8, 2.5 and 1 times C_mid (R0, A, C_mid, B, C_max).
 CURVES = {

@@ -262,8 +262,6 @@ def test_any_law_is_drawn_with_its_held_out_points():
     assert set(drawn.loc[drawn["part"] == "law", "N"]) == {1e8, 1e9, 1e10}  # the held-out size has its curve
     labels = [text.get_text() for text in drawing.figure.axes[0].get_legend().get_texts()]
     assert sum("held out" in label for label in labels) == 1
-    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
-    assert figures.law(rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20)).table["k"].max() == 50
     both = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
     groups = figures.law(rlkit.fit(both, "sigmoid", y="rate", group="size", bootstrap=0))
     colours = {line.get_color() for line in groups.figure.axes[0].lines}

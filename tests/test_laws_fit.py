@@ -19,9 +19,8 @@ def huber(t, ln_n, ln_d, y, delta):
     return (c * (r - 0.5 * c)).sum()
 
 
-def test_every_law_but_the_likelihood_has_a_planted_truth():
-    built_in = {name for name in laws if laws[name].function.__module__ == "rlkit.laws.forms"}
-    assert built_in == set(TRUTHS) | {"beta_binomial"}
+def test_every_law_has_a_planted_truth():
+    assert {name for name in laws if laws[name].function.__module__ == "rlkit.laws.forms"} == set(TRUTHS)
 
 
 @pytest.mark.parametrize("name", TRUTHS)
@@ -34,10 +33,7 @@ def test_a_law_recovers_its_parameters_from_exact_data(name):
 def test_a_law_recovers_its_parameters_from_noisy_data(name):
     fit = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
     wrong = {p: abs(v / TRUTHS[name][p] - 1) for p, v in fit.params.items()}
-    limit = (
-        0.25 if name in ("data_constrained", "transfer", "tan") else 0.02
-    )  # the first two have flat directions
-    assert max(wrong.values()) < limit, wrong
+    assert max(wrong.values()) < (0.25 if name in ("data_constrained", "tan") else 0.02), wrong
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-2])
@@ -116,15 +112,6 @@ def test_binomial_pass_rates_reach_the_likelihood_of_a_generic_optimizer():
     assert mine <= best.fun + 1e-6
 
 
-def test_counts_recover_a_beta_distribution():
-    rng = np.random.default_rng(0)
-    df = pd.DataFrame({"n": 200, "c": rng.binomial(200, rng.beta(0.3, 5.0, 3000))})
-    fit = rlkit.fit(df, "beta_binomial", y="c")
-    assert fit.params["alpha"] == pytest.approx(0.3, rel=0.06)
-    assert fit.params["beta"] == pytest.approx(5.0, rel=0.12)
-    assert fit.predict({"k": [1]}).iloc[0] == pytest.approx(df["c"].mean() / 200, rel=0.02)
-
-
 def test_the_coverage_of_a_pinned_start_is_kept():
     df = planted("sigmoid", 60, noise=0.003)
     form = laws["sigmoid"].pin(R0=0.08)
@@ -143,7 +130,6 @@ def test_groups_are_fitted_apart():
     alone = rlkit.fit(parts[1], "power", y="y")
     assert list(fits) == ["code", "math"]
     assert fits["code"].params == pytest.approx(alone.params)
-    assert list(fits.params.columns) == ["A", "alpha"]
 
 
 def test_a_law_of_ones_own_works():

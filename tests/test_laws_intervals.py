@@ -12,7 +12,7 @@ from scipy import stats
 import rlkit
 from rlkit.errors import UserError
 from rlkit.laws import laws
-from rlkit.laws.bootstrap import draw_noise, draw_weights
+from rlkit.laws.bootstrap import draw_weights
 
 SIGMOID = ("R0", "A", "C_mid", "B")
 
@@ -89,7 +89,7 @@ def test_an_asymptote_that_the_data_do_not_reach_has_an_open_or_wide_interval_an
     fit = rlkit.fit(df, "sigmoid", y="rate", bootstrap=0)
     assert fit.interval()["A"][1] > 0.99
     assert fit.interval()["C_mid"][1] > 3 * df["C"].max()
-    assert any("not identified" in w or "degenerated" in w for w in fit.warnings)
+    assert any("not identified" in w for w in fit.warnings)
 
 
 def test_an_asymptote_that_the_data_reach_is_not_warned_of():
@@ -152,17 +152,6 @@ def test_few_clusters_widen_the_interval():
     assert (high - low) > 2 * (raw[1] - raw[0])  # t with 2 degrees of freedom
 
 
-def test_drawn_noise_keeps_the_autocorrelation_and_the_clusters_their_offsets():
-    df = curve("well", 0, runs=8, rho=0.6, offset=0.02)
-    fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=2, cluster="run", block="C")
-    noise = draw_noise(fit, fit.scheme, 400, np.random.default_rng(0))
-    means = noise.reshape(400, 8, 40).mean(axis=2)
-    within = noise.reshape(400, 8, 40) - means[:, :, None]
-    lag = (within[:, :, 1:] * within[:, :, :-1]).sum() / (within**2).sum()
-    assert 0.3 < lag < 0.7
-    assert means.std() == pytest.approx(0.02, rel=0.6)
-
-
 def test_the_autocorrelation_of_errors_is_estimated_from_residuals():
     found = []
     for rho in (0.0, 0.8):
@@ -202,9 +191,9 @@ def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
     truth = dict(zip(SIGMOID, CURVES["good"][:4], strict=True))
     plain, clustered = [], []
     for seed in range(30):
-        df = curve("good", 9000 + seed, runs=6, rho=0.6, offset=0.004)
+        df = curve("good", 9000 + seed, runs=8, rho=0.6, offset=0.004)
         plain.append(rlkit.fit(df, "sigmoid", y="rate", bootstrap=0).interval())
-        options = {"cluster": "run", "block": "C", "bootstrap": 150, "seed": seed}
+        options = {"cluster": "run", "bootstrap": 150, "seed": seed}
         clustered.append(rlkit.fit(df, "sigmoid", y="rate", loss="ls", **options).interval())
     assert coverage(plain, truth)["A"] < 0.85
     assert coverage(clustered, truth)["A"] >= 0.9

@@ -43,16 +43,6 @@ def test_a_fit_carries_its_uncertainty_into_the_plan():
     assert row["y_low"] < row["y"] < row["y_high"]
 
 
-def test_cost_in_flops_hours_and_money():
-    content = {"law": "chinchilla", "params": CHINCHILLA, "budget": [1.8e18]}
-    price = {"flops_per_second": 1e15, "utilization": 0.5, "per_hour": 2.0}
-    allocation = plan({**content, "price": price}).allocation
-    assert allocation is not None and allocation["gpu_hours"].iloc[0] == pytest.approx(1.0)
-    assert allocation["cost"].iloc[0] == pytest.approx(2.0)
-    with pytest.raises(UserError, match="price.utilization is 2"):
-        plan({**content, "price": {"utilization": 2}})
-
-
 def grid(N, D):
     return pd.DataFrame([(n, d) for n in N for d in D], columns=["N", "D"])
 
@@ -105,28 +95,17 @@ def test_a_design_is_the_same_in_every_unit(unit):
     assert width.tolist() == pytest.approx([0.0753, 0.0556, 1.929 * unit, 0.416], rel=0.1)
 
 
-def test_more_seeds_narrow_and_run_noise_widens():
-    runs = grid(np.geomspace(5e7, 1e10, 4), np.geomspace(1e9, 3e11, 4)).assign(run=range(16))
-    widths = []
-    for rows, run_noise in ((runs, 0.0), (pd.concat([runs] * 4), 0.0), (runs, 0.01)):
-        found = design("chinchilla", rows, params=CHINCHILLA, noise=0.004, run_noise=run_noise)
-        widths.append(found["width"].iloc[4])
-    assert widths[1] == pytest.approx(widths[0] / 2, rel=0.2)
-    assert widths[2] > 1.7 * widths[0]
-
-
 def test_a_plan_file_does_all_of_it(tmp_path):
     path = tmp_path / "plan.yaml"
     path.write_text(
         "law: chinchilla\nparams: {E: 1.69, A: 406.4, alpha: 0.34, B: 410.7, beta: 0.28}\nbudget: [1.0e+21]\n"
         "design: {N: [1.0e+8, 1.0e+9, 5.0e+9], D: [1.0e+9, 1.0e+10, 1.0e+11]}\nseeds: 2\nnoise: 0.005\n"
-        "price: {per_hour: 2.0}\n"
     )
     result = plan(path)
     assert result.allocation is not None and result.design is not None
     assert result.allocation["N"].iloc[0] == pytest.approx(closed_form(1e21, **CHINCHILLA)[0], rel=1e-4)
-    assert result.flops == pytest.approx(2 * 6 * (1e8 + 1e9 + 5e9) * (1e9 + 1e10 + 1e11))
-    assert "The design: flops" in result.summary() and "cost" in result.summary()
+    once = plan(path, {"seeds": 1}).design
+    assert once is not None and once["width"].iloc[1] > result.design["width"].iloc[1]
     with pytest.raises(UserError, match="Did you mean 'noise'"):
         plan(path, {"nosie": 1})
 
@@ -146,7 +125,7 @@ def test_a_plan_says_what_its_fit_cannot_and_where_it_leaves_its_data(tmp_path):
     fit.to_json(tmp_path / "fit.json")
     near, far = (plan({"fit": str(tmp_path / "fit.json"), "budget": [c]}) for c in (1e20, 1e27))
     assert [text in near.summary() for text in fit.warnings] == [True] * len(fit.warnings)
-    assert "The best N is" not in near.summary() and "costs 6·N·D FLOPs" in near.summary()
+    assert "! N is" not in near.summary() and "costs 6·N·D FLOPs" in near.summary()
     assert f"and the fit saw {table['N'].min():.3g} to {table['N'].max():.3g}" in far.summary()
 
 

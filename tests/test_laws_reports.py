@@ -1,17 +1,13 @@
 """What a fit says, writes and draws; the command line; and the smaller tools of the room."""
 
 import json
-import re
 
-import numpy as np
-import pandas as pd
 import pytest
 from laws_data import CHINCHILLA, curve, planted, scattered
 from typer.testing import CliRunner
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws.report import latex_number, symbol
 
 
 def test_the_summary_states_what_decided_the_fit():
@@ -19,8 +15,8 @@ def test_the_summary_states_what_decided_the_fit():
     text = rlkit.fit(scattered(), "chinchilla", y="loss", **options).summary()
     for part in (
         "arXiv 2203.15556", "235 of 240 rows", "Huber, delta = 0.001, summed, residuals in ln loss",
-        "exclude: 5 highest loss (5 rows)", "starts: ", "condition", "case bootstrap (50 draws, 235 units)",
-        "correlations above 0.1", "AIC = 2k - 2·ln L", "! ",
+        "exclude: 5 highest loss (5 rows)", "starts reached", "condition", "case bootstrap (50 draws, 235 units)",
+        "AIC = 2k - 2·ln L", "! ",
     ):  # fmt: skip
         assert part in text, part
     assert all(p in text for p in CHINCHILLA)
@@ -33,35 +29,10 @@ def test_json_holds_everything_and_no_number_json_does_not_know(tmp_path):
     record = json.loads((tmp_path / "sub" / "fit.json").read_text())
     assert record == json.loads(text)
     assert "NaN" not in text and "Infinity" not in text
-    keys = "law params interval draws loss objective gradient condition starts left_out columns warnings"
+    keys = "law params interval draws loss objective condition starts left_out columns warnings"
     assert set(keys.split()) <= set(record)
     assert record["loss"] == {"name": "ls", "delta": 0.0, "residuals": "linear"}
     assert [p.name for p in tmp_path.joinpath("sub").iterdir()] == ["fit.json"]
-
-
-def test_latex_is_a_table_of_the_estimates():
-    text = rlkit.fit(curve("well", 0), "sigmoid", y="rate", loss="ls").to_latex()
-    assert text.startswith(r"\begin{tabular}{lrr}") and text.endswith(r"\end{tabular}")
-    assert r"sigmoid law: rate against " in text and r"$C_{\mathrm{mid}}$ & $" in text
-    numbers = re.findall(r"\$(-?[\d.]+)(?=[\\$])", text)
-    assert text.count(r"\\") == 6 + text.count(r"\scriptsize") and len(numbers) >= 4
-    assert r"{\scriptsize The intervals leave out run-to-run variance.} \\" in text  # what its warnings found
-    assert all(len(number.strip("-0.").replace(".", "")) <= 3 for number in numbers)
-
-
-def test_latex_has_greek_letters_and_3_digits():
-    text = rlkit.fit(planted("power", noise=0.05), "power", y="y", loss="ls").to_latex()
-    assert re.search(r"^\$\\alpha\$ & \$0\.\d{3,4}\$ & \[\$0\.\d+\$, \$0\.\d+\$\]", text, re.M), text
-    assert latex_number(7.5153) == "$7.52$" and latex_number(123456) == r"$1.23\times 10^{5}$"
-    assert latex_number(-np.inf) == r"$-\infty$" and symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
-
-
-def test_groups_report_together(tmp_path):
-    df = pd.concat([curve(n, 0).assign(size=n) for n in ("well", "good")], ignore_index=True)
-    fits = rlkit.fit(df, "sigmoid", y="rate", loss="ls", group="size")
-    assert len(fits.interval()) == 8
-    assert "== good ==" in fits.summary()
-    assert set(json.loads(fits.to_json())) == {"well", "good"}
 
 
 def run(*arguments):

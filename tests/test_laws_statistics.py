@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
+from rlkit.laws import backtest, compare, fit_pass_rates, laws
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -31,16 +31,6 @@ def test_the_defaults_are_least_squares_and_a_thousand_residual_resamples():
     assert rlkit.fit(df, "chinchilla", y="loss", delta=1e-2).loss.label == "Huber, delta = 0.01"
     clustered = rlkit.fit(df.assign(run=df.index // 6), "chinchilla", y="loss", cluster="run")
     assert clustered.scheme.kind == "cluster"
-    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
-    assert rlkit.fit(counts, "beta_binomial", y="c").scheme.kind == "case"
-
-
-def test_a_likelihood_law_reports_as_every_other():
-    counts = pd.DataFrame({"n": 50, "c": np.random.default_rng(0).binomial(50, 0.2, 40)})
-    fit = rlkit.fit(counts, "beta_binomial", y="c", bootstrap=20)
-    for text in (repr(fit), fit.summary(), fit.to_json(), fit.to_latex()):
-        assert "beta_binomial" in text.replace(" ", "_").replace("\\", "")
-    assert isinstance(fit.warnings, list)
 
 
 def test_exclude_holds_for_held_out_rows_too():
@@ -78,9 +68,9 @@ def test_rules_are_applied_before_groups_are_made():
     highest = rlkit.fit(df, "power", y="y", group="g", exclude="5 highest y")
     assert sum(len(fit.table) for fit in highest.values()) == 35
     df.loc[0, "g"] = None
-    assert any(
-        "1 of 40 rows have no value of g" in text
-        for text in rlkit.fit(df, "power", y="y", group="g").warnings
+    assert (
+        "1 of 40 rows have no value of g and are in no fit."
+        in rlkit.fit(df, "power", y="y", group="g")["a"].warnings
     )
 
 
@@ -162,7 +152,7 @@ def test_aicc_is_aic_with_the_small_sample_term():
     assert criteria.aicc == pytest.approx(criteria.aic + 2 + 2 * 3 * 4 / (10 - 3 - 1))
 
 
-def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
+def test_tan_says_when_its_levels_are_no_line():
     rows = [(N, X, s) for N in (1e4, 3e4, 1e5, 3e5) for X in (10, 20, 40, 80, 160) for s in (0, 1)]
     df = pd.DataFrame(rows, columns=["N", "X", "seed"])
     level = df["N"].map(dict(zip((1e4, 3e4, 1e5, 3e5), (0.5, 1.3, 0.2, 0.9), strict=True)))
@@ -172,10 +162,6 @@ def test_tan_says_when_its_levels_are_no_line_and_offers_one_a_size():
     assert any(
         text.startswith("E0 is no line of ln N")
         for text in rlkit.fit(df, "tan", y="loss", bootstrap=0).warnings
-    )
-    free = rlkit.fit(df, tan_by_size(df["N"]), y="loss", bootstrap=0)
-    assert free.params["k_max"] == pytest.approx(0.3, rel=0.05) and free.params["E0_2"] == pytest.approx(
-        1.3, rel=0.05
     )
     line = df.assign(loss=np.exp(2 - 0.1 * np.log(df["N"]) - slope * np.log(df["X"]) + noise))
     assert not any("E0 is no line" in text for text in rlkit.fit(line, "tan", y="loss", bootstrap=0).warnings)
@@ -248,15 +234,6 @@ def test_repeated_data_without_decay_are_worth_as_much_as_new_ones():
     values = np.array([[1.69, 406.4, 0.34, 410.7, 0.28, R, 1e18] for R in (1e6, 1e12, 1e16, 1e18)])
     chinchilla = laws["chinchilla"](columns, values[:1, :5])
     np.testing.assert_allclose(form(columns, values)[1:], chinchilla.repeat(3, axis=0), rtol=1e-9)
-
-
-@pytest.mark.parametrize("scale", [1.0, 1e8, 1e12])
-def test_a_likelihood_keeps_its_digits_at_large_parameters(scale):
-    form = laws["beta_binomial"]
-    value = form({"c": np.array([3.0]), "n": np.array([10.0])}, np.array([[0.3 * scale, 0.7 * scale]]))[0, 0]
-    exact = sum(np.log(scale + i) for i in range(10))
-    exact -= sum(np.log(0.3 * scale + i) for i in range(3)) + sum(np.log(0.7 * scale + i) for i in range(7))
-    assert value == pytest.approx(exact, rel=1e-12)
 
 
 def test_resamples_that_run_away_are_counted():

@@ -84,7 +84,7 @@ def test_a_plan_splits_a_budget_by_the_law(planted, tmp_path):
     assert row["low"] < row["rollout.n"] < row["high"]
     assert row["steps"] == pytest.approx(8192 / (32 * round(row["rollout.n"])))
     text = result.summary()
-    assert "rollouts a prompt" in text and "The largest budget is 2.62e+05, and the fit saw" in text
+    assert "rollouts a prompt" in text and "! budget is 8.19e+03 to 2.62e+05 here, and the fit saw" in text
     falling = {"law": "power", "params": {"A": 300, "alpha": 0.45}, "prompts": 16, "budget": [1e6]}
     assert "A group of fewer than 2 rollouts has nothing to compare" in rlkit.plan(falling).summary()
     with pytest.raises(UserError, match="a law of one column, the budget in rollouts"):

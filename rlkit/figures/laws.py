@@ -19,7 +19,7 @@ from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, log
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, colours, domain_name, look, looks, short, styled
 from rlkit.laws.compare import Comparison
-from rlkit.laws.fitting import GroupedFit, LawFit
+from rlkit.laws.fitting import LawFit
 from rlkit.laws.report import symbol
 from rlkit.seeds import generator
 
@@ -51,7 +51,7 @@ def curves(
     The other columns take the combinations of the fitted rows, at most eight, and of those of `points` that were held
     out; the grid extends `reach` times past the data and, where it is logarithmic, begins `before` times below.
     """
-    names = {c: fit.table.names[c] for c in fit.law.columns if c != fit.law.target}
+    names = {c: fit.table.names[c] for c in fit.law.columns}
     column = max(names, key=lambda c: len(np.unique(fit.table.columns[c])))
     along, x = names.pop(column), fit.table.columns[column]
     if points is not None:
@@ -90,7 +90,7 @@ def log_axes(ax: Axes, fit: LawFit, along: str | None = None) -> None:
 
 
 def law(
-    fit: LawFit | GroupedFit,
+    fit: LawFit | dict[Any, LawFit],
     points: pd.DataFrame | None = None,
     by: str | None = None,
     venue: str = "neurips",
@@ -100,8 +100,7 @@ def law(
     """Any fitted law with its band through its points; held-out points are hollow.
 
     A law of one column has the prediction band, where a new run is expected; one of several columns a curve with its
-    confidence band for each combination of the others; a likelihood the pass@k that it predicts; several groups a curve
-    with its confidence band each.
+    confidence band for each combination of the others; several groups a curve with its confidence band each.
 
     Args:
         points: rows with the law's columns and y; default those that were fitted. Rows with a
@@ -110,10 +109,8 @@ def law(
         level: of the band.
         ax: a panel to draw on, for a law of one column.
     """
-    if isinstance(fit, GroupedFit):
+    if isinstance(fit, dict):
         return _groups(fit, venue, level)
-    if fit.law.predictor is not None:
-        return _likelihood(fit, venue, level)
     if points is None:
         names = fit.table.names
         points = pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
@@ -249,25 +246,7 @@ def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Dra
     return Drawing(fig, drawn, sources(points, fit))
 
 
-def _likelihood(fit: LawFit, venue: str, level: float) -> Drawing:
-    """pass@k predicted by a likelihood over problems."""
-    k = pd.DataFrame({"k": np.unique(np.geomspace(1, fit.table.columns["n"].max(), 100).round())})
-    if fit.draws is None:
-        band = k.assign(prediction=fit.predict(k))
-    else:
-        band = pd.concat([k, fit.predict(k, band="confidence", level=level)], axis=1)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        ax.plot(band["k"], band["prediction"], color="0.2", label=fit.law.name.replace("_", " "))
-        if "low" in band:
-            ax.fill_between(band["k"], band["low"], band["high"], color="0.88", lw=0)
-        ax.set_xscale("log")
-        label_axes(ax, "k", "pass@k")
-        legend(ax)
-    return Drawing(fig, band, sources(fit=fit))
-
-
-def _groups(fits: GroupedFit, venue: str, level: float) -> Drawing:
+def _groups(fits: dict[Any, LawFit], venue: str, level: float) -> Drawing:
     drawn = []
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)

@@ -15,7 +15,8 @@ from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
-from rlkit.laws import GroupedFit, LawFit, Loss, fit
+from rlkit.laws import LawFit, Loss, fit
+from rlkit.laws.diagnose import findings, in_words
 from rlkit.laws.report import escaped
 from rlkit.measures.comparisons import differences
 from rlkit.measures.summary import (
@@ -85,9 +86,7 @@ class StudyData:
         same = found.get("law") == law
         columns = dict(found["columns"]) if same else {"y": "error", "x": "parameters_non_embedding"}
         options = _options(found) if same else {}
-        made = fit(self.points, law, y=columns.pop("y"), x=columns if same else columns["x"], **options)
-        assert not isinstance(made, GroupedFit)
-        return made
+        return fit(self.points, law, y=columns.pop("y"), x=columns if same else columns["x"], **options)
 
     def show(self, name: str, venue: str = "neurips") -> None:
         """Draw a figure of the study (see `FIGURES`) in a notebook, and keep it in the study's figures/; where
@@ -163,7 +162,9 @@ def tables(study: StudyData) -> dict[str, str]:
     law = None
     with suppress(UserError):
         missed = outside(held_out_error(study.fit, study.points).to_dict("records"))
-        law = study.fit.to_latex(notes=missed, words=LABELS)
+        notes = [*missed, *(in_words(text, LABELS) for text in findings(study.fit.warnings))]
+        note = rf"\parbox{{0.9\columnwidth}}{{{escaped(' '.join(notes))}}}" if notes else ""
+        law = latex_table(_estimates(study.fit), {"value": ("low", "high")}, note=note)
     mark = "† held out of the law's fit." if law else "† held out."
     notes = (
         [mark] * bool(held.any())
@@ -190,7 +191,16 @@ def tables(study: StudyData) -> dict[str, str]:
         columns = ["cell", "baseline", "problems", "seeds", *both, *itertools.chain(*both.values())]
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         found["differences"] = latex_table(wide[columns], both, note=note)
-    return found | ({"law": f"{law}\n"} if law else {})
+    return found | ({"law": law} if law else {})
+
+
+def _estimates(fit: "LawFit") -> "pd.DataFrame":
+    """A row a parameter of a law: its value and interval."""
+    import pandas as pd
+
+    ends = fit.interval()
+    rows = [(name, value, *ends.get(name, (value, value))) for name, value in fit.params.items()]
+    return pd.DataFrame(rows, columns=["parameter", "value", "low", "high"])
 
 
 def _ends(change: "pd.DataFrame") -> "pd.DataFrame":

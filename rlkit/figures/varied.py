@@ -11,7 +11,7 @@ from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
-from rlkit.laws import GroupedFit, compare, fit
+from rlkit.laws import LawFit, compare, fit
 from rlkit.measures import comparisons, learning
 from rlkit.measures.tables import curve_table
 
@@ -45,10 +45,12 @@ def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     return laws.law(found, curves, venue=venue)  # type: ignore[arg-type]
 
 
-def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/total_flops") -> GroupedFit:
+def along(
+    study: "StudyData", law: str = "sigmoid", compute: str = "compute/total_flops"
+) -> dict[str, LawFit]:
     """A law along training, of pass@1 after the start against compute, for each cell that is not held out; the sigmoid
     (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B. The evaluations of a run
-    belong together: runs are resampled whole, and within them noise is correlated.
+    belong together: runs are resampled whole, and the noise of a cell of one run is correlated in time.
 
     Raises:
         UserError: fewer evaluations after the start than a law needs.
@@ -61,14 +63,14 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = "compute/tota
             f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
             "trainer.test_freq."
         )
-    made = GroupedFit()
+    made = {}
     for cell, part in curves.groupby("cell"):
-        cluster = "run" if part["run"].nunique() > 1 else None
-        made[cell] = fit(part, law, x=compute, y="eval/pass@1", cluster=cluster, block="step", bootstrap=500)
+        together = {"cluster": "run"} if part["run"].nunique() > 1 else {"block": "step"}
+        made[cell] = fit(part, law, x=compute, y="eval/pass@1", bootstrap=500, **together)
     return made
 
 
-def training_law(study: "StudyData", venue: str, found: GroupedFit | None = None) -> Drawing:
+def training_law(study: "StudyData", venue: str, found: dict[str, LawFit] | None = None) -> Drawing:
     """What the law along training is in each cell.
 
     Args:

@@ -2,24 +2,20 @@
 rlkit.figures.laws."""
 
 from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover
-from rlkit.laws.design import allocate, allocate_rollouts, design
-from rlkit.laws.fitting import GroupedFit, LawFit, fit
-from rlkit.laws.forms import tan_by_size
+from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.law import Law, along, law, laws
-from rlkit.laws.planning import plan
+from rlkit.laws.planning import allocate, design, plan
 from rlkit.laws.samples import fit_coverage, fit_pass_rates
 from rlkit.laws.solver import Loss
 
 __all__ = [
     "Backtest",
     "Comparison",
-    "GroupedFit",
     "Law",
     "LawFit",
     "Loss",
     "Recovery",
     "allocate",
-    "allocate_rollouts",
     "along",
     "backtest",
     "compare",
@@ -31,5 +27,4 @@ __all__ = [
     "laws",
     "plan",
     "recover",
-    "tan_by_size",
 ]

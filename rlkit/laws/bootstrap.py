@@ -1,7 +1,7 @@
 """Bootstrap resamples of a fit.
 
 Rows (case) or whole clusters (run, seed, prompt; Field and Welsh 2007) are drawn as weights. The other schemes keep
-the design and draw noise: single residuals, or a first-order autoregression; with clusters, an offset for each besides.
+the design and draw noise: single residuals, or a first-order autoregression.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
+from scipy.signal import lfilter
 
 from rlkit.errors import UserError
 from rlkit.laws.law import Law
@@ -26,7 +27,7 @@ class Scheme:
     """How resamples are drawn.
 
     Attributes:
-        kind: case, cluster, residual, autoregressive or cluster+autoregressive.
+        kind: case, cluster, residual or autoregressive.
         units: independent units (of an autoregression, the residuals' degrees of freedom).
         rho: the errors' lag-1 autocorrelation.
     """
@@ -34,11 +35,6 @@ class Scheme:
     kind: str
     units: int
     rho: float = 0.0
-
-    @property
-    def draws_noise(self) -> bool:
-        """Whether resamples differ in y and not in weights."""
-        return self.kind not in ("case", "cluster")
 
     def stretch(self, level: float, parameters: int) -> float:
         """How much wider than the resamples' own spread an interval must be in a small sample.
@@ -52,7 +48,7 @@ class Scheme:
         if freedom < 1:
             return np.inf
         upper = (1 + level) / 2
-        inflate = 1.0 if self.draws_noise else np.sqrt(self.units / freedom)
+        inflate = np.sqrt(self.units / freedom) if self.kind in ("case", "cluster") else 1.0
         return float(inflate * stats.t.ppf(upper, freedom) / stats.norm.ppf(upper))
 
 
@@ -84,14 +80,13 @@ def scheme(found: Optimum, kind: str) -> Scheme:
     if kind == "residual" and (cluster is not None or timed):
         told = "leave cluster and block out, or use resample='case'"
         raise UserError(f"resample='residual' draws single residuals: {told}.")
-    units = len(found.table) if cluster is None else int(cluster.max()) + 1
-    if not timed:
-        return Scheme(kind if cluster is None else "cluster", units)
-    noise = Autoregression(found)
+    if timed:
+        noise = Autoregression(found)
+        freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
+        return Scheme("autoregressive", max(2, round(freedom)), noise.rho)
     if cluster is not None:
-        return Scheme("cluster+autoregressive", units, noise.rho)
-    freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
-    return Scheme("autoregressive", max(2, round(freedom)), noise.rho)
+        return Scheme("cluster", int(cluster.max()) + 1)
+    return Scheme(kind, len(found.table))
 
 
 class Autoregression:
@@ -106,53 +101,45 @@ class Autoregression:
     """
 
     GRID = np.linspace(0.0, 0.97, 25)
-    LONG = 1500  # rows beyond which what the fit absorbs is left out of account
 
     def __init__(self, found: Optimum) -> None:
-        table, n = found.table, len(found.table)
-        assert table.order is not None
-        self.order = table.order
-        self.series = np.zeros(n, dtype=int) if table.cluster is None else table.cluster[table.order]
-        sizes = found.sizes[table.order]
-        J = found.problem.jacobian(found.z[None])[1][0][found.law.estimated][:, table.order] / sizes
-        if self.series.max() > 0:  # each series has an offset of its own
-            J = np.vstack([J, np.eye(self.series.max() + 1)[:, self.series]])
+        n = len(found.table)
+        assert found.table.order is not None
+        self.order = found.table.order
+        sizes = found.sizes[self.order]
+        J = found.problem.jacobian(found.z[None])[1][0][found.law.estimated][:, self.order] / sizes
         unit = np.nan_to_num(J / np.maximum(np.linalg.norm(J, axis=1)[:, None], 1e-300))
         _, scale, basis = np.linalg.svd(unit, full_matrices=False)
         H = basis[scale > 1e-9]  # (q, n) orthonormal: the directions that the fit absorbs
-        e = found.residuals[table.order] / sizes
+        e = found.residuals[self.order] / sizes
         e = e - H.T @ (H @ e)
-        same = self.series[1:] == self.series[:-1]
         self.sum_of_squares = float(e @ e)
-        seen = float((e[1:] * e[:-1])[same].sum() / max(self.sum_of_squares, 1e-300))
-        self.trace, ratio = np.full(len(self.GRID), n - len(H), dtype=float), self.GRID * same.sum() / n
-        if n <= self.LONG:
-            lag = np.abs(np.subtract.outer(np.arange(n), np.arange(n)))
-            together = np.equal.outer(self.series, self.series)
-            for i, rho in enumerate(self.GRID):
-                RH = np.where(together, rho**lag, 0.0) @ H.T
-                inner = H @ RH
-                self.trace[i] = n - np.trace(inner)
-                # The sum over neighbours of G·R·G = R - H'·H·R - R·H'·H + H'·(H·R·H')·H.
-                cross = (H[:, :-1].T * RH[1:])[same].sum() + (RH[:-1] * H[:, 1:].T)[same].sum()
-                both = ((H[:, :-1].T @ inner) * H[:, 1:].T)[same].sum()
-                ratio[i] = (rho * same.sum() - cross + both) / self.trace[i]
+        seen = float(e[1:] @ e[:-1] / max(self.sum_of_squares, 1e-300))
+        self.trace, ratio = np.empty(len(self.GRID)), np.empty(len(self.GRID))
+        for i, rho in enumerate(self.GRID):
+            before, after = (lfilter([1], [1, -rho], H[:, ::way].T, axis=0) for way in (1, -1))
+            RH = before + after[::-1] - H.T
+            inner = H @ RH
+            self.trace[i] = n - np.trace(inner)
+            # The sum over neighbours of G·R·G = R - H'·H·R - R·H'·H + H'·(H·R·H')·H.
+            cross = (H[:, :-1].T * RH[1:]).sum() + (RH[:-1] * H[:, 1:].T).sum()
+            both = ((H[:, :-1].T @ inner) * H[:, 1:].T).sum()
+            ratio[i] = (rho * (n - 1) - cross + both) / self.trace[i]
         rho = float(np.interp(seen, np.maximum.accumulate(ratio), self.GRID))
         # a ratio of sums falls 2·rho/n short of that of their means
         self.rho = min(rho * n / max(n - 2, 1), 0.97)
         self.freedom = np.maximum((n - len(H)) * (1 - self.GRID**2) / (1 + self.GRID**2), 1.0)
         self.error = 1 / np.sqrt(max((n - len(H)) * (1 - self.rho**2), 1.0))  # of atanh(rho)
 
-    def draw(self, count: int, rng: np.random.Generator, vary: bool) -> np.ndarray:
-        """(count, n) noise; where it shall vary, each draw has a rho and a size as uncertain as their estimates."""
-        shift = rng.standard_normal(count) * self.error if vary else np.zeros(count)
-        rho = np.clip(np.tanh(np.arctanh(self.rho) + shift), 0.0, 0.97)
+    def draw(self, count: int, rng: np.random.Generator) -> np.ndarray:
+        """(count, n) noise; each draw has a rho and a size as uncertain as their estimates."""
+        rho = np.tanh(np.arctanh(self.rho) + rng.standard_normal(count) * self.error)
+        rho = np.clip(rho, 0.0, 0.97)
         freedom = np.interp(rho, self.GRID, self.freedom)
         size = np.sqrt(self.sum_of_squares / np.interp(rho, self.GRID, self.trace))
-        if vary:
-            size *= np.sqrt(freedom / rng.chisquare(freedom))
+        size *= np.sqrt(freedom / rng.chisquare(freedom))
         e = rng.standard_normal((count, len(self.order)))
-        for t in np.flatnonzero(np.diff(self.series) == 0) + 1:
+        for t in range(1, len(self.order)):
             e[:, t] = rho * e[:, t - 1] + np.sqrt(1 - rho**2) * e[:, t]
         noise = np.empty_like(e)
         noise[:, self.order] = e * size[:, None]
@@ -163,39 +150,26 @@ def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarra
     """(count, n) weights of case and cluster resamples: `table.weights` times the draws of each row."""
     rng, n = generator("laws", "bootstrap", seed), len(table)
     if plan.kind == "cluster":
-        assert table.cluster is not None
         counts = rng.multinomial(plan.units, np.full(plan.units, 1 / plan.units), size=count)
         return counts[:, table.cluster] * table.weights
     chosen = rng.integers(n, size=(count, n)) + n * np.arange(count)[:, None]
     return np.bincount(chosen.ravel(), minlength=count * n).reshape(count, n) * table.weights
 
 
-def draw_noise(found: Optimum, plan: Scheme, count: int, rng: np.random.Generator) -> np.ndarray:
+def draw_noise(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) noise like the residuals, in residual space: what resamples add to the fit.
 
     Residuals are divided by `Optimum.sizes`, so that those of heavy rows are compared with those of light ones, centred
-    and inflated by sqrt(n/(n - p)). With clusters, each gets an offset, drawn from the clusters' mean residuals after
-    these are scaled to the variance that a one-way analysis of variance leaves between clusters (the random-effect
-    block bootstrap, Chambers and Chandra 2013), and the rest is drawn within.
+    and inflated by sqrt(n/(n - p)).
     """
-    cluster, n, offsets = found.table.cluster, len(found.table), 0.0
-    e = found.residuals / found.sizes
+    if kind == "autoregressive":
+        return Autoregression(found).draw(count, rng) * found.sizes
+    n, e = len(found.table), found.residuals / found.sizes
     e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
-    if cluster is not None:
-        size = np.bincount(cluster)
-        mean = np.bincount(cluster, e) / size
-        e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
-        between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
-        scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
-        offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
-    if plan.kind.endswith("autoregressive"):
-        noise = Autoregression(found).draw(count, rng, vary=cluster is None)
-    else:
-        noise = e[rng.integers(n, size=(count, n))]
-    return (offsets + noise) * found.sizes
+    return e[rng.integers(n, size=(count, n))] * found.sizes
 
 
-def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
+def resample(found: Optimum, ends: Solution, plan: Plan) -> Draws:
     """Every resample starts from whichever known optimum suits it best, and is solved again from its neighbours'
     solutions wherever one of those beats its own.
 
@@ -209,16 +183,12 @@ def resample(found: Optimum, ends: Solution | None, plan: Plan) -> Draws:
     problem, losses = replace(found.problem, central=False), found.loss.refit(found.spread)
     drawn = scheme(found, plan.kind)
     y, weights, usable = found.observed, rows.weights[None], np.ones(count, dtype=bool)
-    if drawn.draws_noise:
-        y = found.predicted + draw_noise(found, drawn, count, generator("laws", "bootstrap", plan.seed))
-        y = np.clip(y, 0.0, 1.0) if loss.name == "binomial" else y
-    else:
+    if drawn.kind in ("case", "cluster"):
         weights = draw_weights(rows, drawn, count, plan.seed)
         usable = _determined(rows, weights, len(found.law.free))
-    if found.law.target:  # equal rows of counts are one row with the sum of their weights
-        distinct, row = np.unique(np.stack(list(problem.columns.values())), axis=1, return_inverse=True)
-        problem = replace(problem, columns=dict(zip(problem.columns, distinct, strict=True)))
-        weights, y = weights @ np.eye(distinct.shape[1])[row.ravel()], np.zeros(distinct.shape[1])
+    else:
+        y = found.predicted + draw_noise(found, drawn.kind, count, generator("laws", "bootstrap", plan.seed))
+        y = np.clip(y, 0.0, 1.0) if loss.name == "binomial" else y
     others = generator("laws", "cross-check", plan.seed).permutation(count)[: 64 if y.ndim == 1 else 8]
     solved = refit(problem, losses, _pool(found, ends, losses), found.z, y, weights, others)
     # one that still walks has run away, and is counted in the warnings
@@ -266,12 +236,12 @@ def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[
     return found
 
 
-def _pool(found: Optimum, ends: Solution | None, losses: Sequence[Loss]) -> np.ndarray:
+def _pool(found: Optimum, ends: Solution, losses: Sequence[Loss]) -> np.ndarray:
     """Where resamples may start: the optima that the search found or, since a term at zero has no slope by
     which a resample could leave it, optima with each parameter at a bound held away from it."""
     law, problem = found.law, found.problem
     if not found.at_bound:
-        return found.z[None] if ends is None else ends.z[np.argsort(ends.objective)][:8]
+        return ends.z[np.argsort(ends.objective)][:8]
     start, free = np.repeat(found.z[None], 3, axis=0), found.law.estimated
     for name, bound in found.at_bound.items():
         j, (low, high) = law.parameters.index(name), law.limits(name)

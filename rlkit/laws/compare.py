@@ -12,13 +12,12 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.laws import rules
-from rlkit.laws.bootstrap import Scheme, draw_noise
-from rlkit.laws.fitting import GroupedFit, LawFit, fit
+from rlkit.laws import table as tables
+from rlkit.laws.bootstrap import draw_noise
+from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.report import CONVENTION
 from rlkit.laws.solver import to_space
-from rlkit.laws.table import frozen, mapping, numbers
 from rlkit.seeds import generator
 
 
@@ -63,25 +62,25 @@ def backtest(
     Args:
         holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case. Rows that
             `exclude` leaves out are neither fitted nor predicted.
-        options: those of `fit`.
+        options: those of `fit`, without group.
 
     Raises:
         UserError: nothing is held out; otherwise as `fit`.
     """
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
-    held = frozen(df)
-    for rule in rules.as_rules(holdout):
-        held |= rules.matches(df, rule, "holdout")
-    for rule in rules.as_rules(options.get("exclude")):
-        held &= ~rules.matches(df, rule, "exclude")
+    held = tables.frozen(df)
+    for rule in tables.as_rules(holdout):
+        held |= tables.matches(df, rule, "holdout")
+    for rule in tables.as_rules(options.get("exclude")):
+        held &= ~tables.matches(df, rule, "exclude")
     if not held.any():
         told = "give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'"
         raise UserError(f"Nothing is held out: {told}.")
     without = fit(df, law, y=y, x=x, holdout=holdout, **options)
-    unread = df.loc[held].drop(columns=rules.HELD_OUT, errors="ignore")
+    unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
     band = without.predict(unread, band="prediction", level=level)
-    observed = numbers(unread, y, "y")
+    observed = tables.numbers(unread, y, "y")
     error = band["prediction"].to_numpy() - observed
     inside = (observed >= band["low"]) & (observed <= band["high"])
     rows = unread.assign(**{c: band[c] for c in band}, prediction_error=error, inside=inside)
@@ -110,15 +109,10 @@ class Comparison:
         return self.backtests[self.table["law"].iloc[0]].fit
 
     def summary(self) -> str:
-        return "\n".join(
-            [
-                f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.",
-                "",
-                self.table.to_string(index=False),
-                *(f"{name}: not fitted: {why}" for name, why in self.failed.items()),
-                "",
-                f"{CONVENTION}; comparable only between laws in the same residual space.",
-            ]
+        failed = "".join(f"{name}: not fitted: {why}\n" for name, why in self.failed.items())
+        return (
+            f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.\n\n{self.table.to_string(index=False)}"
+            f"\n{failed}\n{CONVENTION}; comparable only between laws in the same residual space."
         )
 
     def __repr__(self) -> str:
@@ -132,7 +126,6 @@ def compare(
     y: str,
     x: Mapping[str, str] | str | None = None,
     holdout: Any = None,
-    tail: float = 0.25,
     **options: Any,
 ) -> Comparison:
     """Rank laws by how well they extrapolate.
@@ -141,7 +134,7 @@ def compare(
         laws: two or more names or Laws.
         x: column names for all the laws together; each takes those it has.
         holdout: the tail. By default the rows that a study held out, or, where it held none, those in the top quarter
-            (`tail`) of the distinct values of the first law's widest column.
+            of the distinct values of the first law's widest column.
         options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or
             y is not positive.
 
@@ -153,13 +146,8 @@ def compare(
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
     options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
     columns = {name: _columns(form, x) for name, form in forms.items()}
-    first = next(iter(forms))
-    if holdout is None and not frozen(df).any():
-        name, values = _widest(df, forms[first], columns[first])
-        cut = values[max(0, int(np.ceil(len(values) * (1 - tail))) - 1)]
-        if cut == values[-1]:
-            raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
-        holdout = f"{name} > {float(cut)!r}"
+    if holdout is None and not tables.frozen(df).any():
+        holdout = _tail(df, *next((forms[name], columns[name]) for name in forms))
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}
     for name, form in forms.items():
@@ -170,7 +158,7 @@ def compare(
     if not found:
         raise UserError("No law could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
     table = pd.DataFrame([_row(name, one) for name, one in found.items()]).sort_values("tail_rmse")
-    shown = "; ".join(map(rules.describe, rules.as_rules(holdout))) or rules.HELD_OUT
+    shown = "; ".join(map(tables.describe, tables.as_rules(holdout))) or tables.HELD_OUT
     return Comparison(table.reset_index(drop=True), found, failed, shown)
 
 
@@ -182,6 +170,17 @@ def _columns(law: Law, x: Mapping[str, str] | str | None) -> Any:
     return next(iter(x.values())) if not chosen and len(x) == len(law.columns) == 1 else chosen
 
 
+def _tail(df: pd.DataFrame, law: Law, x: Any) -> str:
+    """The rule for the top quarter of the distinct values of the law's column that has most."""
+    names = tables.mapping(law, x).values()
+    known = {name: np.sort(tables.column(df, name, "x").dropna().unique()) for name in names}
+    name, values = max(known.items(), key=lambda item: len(item[1]))
+    cut = values[max(0, int(np.ceil(len(values) * 0.75)) - 1)]
+    if cut == values[-1]:
+        raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
+    return f"{name} > {float(cut)!r}"
+
+
 def _row(name: str, test: Backtest) -> dict[str, Any]:
     c, lack = test.fit.criteria, test.fit.lack_of_fit
     return {
@@ -189,14 +188,6 @@ def _row(name: str, test: Backtest) -> dict[str, Any]:
         "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
         "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings),
     }  # fmt: skip
-
-
-def _widest(df: pd.DataFrame, law: Law, x: Any) -> tuple[str, np.ndarray]:
-    """The law's column with the most distinct values, and those, sorted."""
-    values = {
-        name: np.sort(rules.column(df, name, "x").dropna().unique()) for name in mapping(law, x).values()
-    }
-    return max(values.items(), key=lambda item: len(item[1]))
 
 
 @dataclass(frozen=True)
@@ -226,18 +217,19 @@ class Recovery:
 def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
     """Simulate the fit's own design and state the coverage of its intervals, if the law is true.
 
-    The truth is the fit; each replicate gives its rows new noise (resampled residuals, plus an offset a cluster
-    as large as the residuals' own) and is fitted and bootstrapped in the same way, with at most 200 resamples.
+    The truth is the fit; each replicate gives its rows new noise (resampled residuals, or the autoregression of one
+    run) and is fitted and bootstrapped in the same way, with at most 200 resamples.
 
     Raises:
-        UserError: fits of several groups; a likelihood law (its data are counts, not values with residuals); a law
-            that its own data reject, whose misfit would be simulated as noise; no replicate could be fitted.
+        UserError: fits of several groups; clusters; a law that its own data reject, whose misfit would be simulated as
+            noise; no replicate could be fitted.
     """
-    if isinstance(fit, GroupedFit):
+    if isinstance(fit, dict):
         raise UserError(f"recover takes one group at a time: give fit[{next(iter(fit))!r}].")
-    if fit.law.target:
-        told = f"which the likelihood law {fit.law.name!r} does not have"
-        raise UserError(f"recover simulates residuals, {told}.")
+    if fit.table.cluster is not None:
+        raise UserError(
+            "recover draws one noise for all rows, and this fit has clusters: fit without cluster=."
+        )
     test = fit.lack_of_fit
     if test is not None and test.p < 0.05:
         raise UserError(
@@ -245,8 +237,8 @@ def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int =
             "copies that are simulated from it say nothing of its intervals: fit another law."
         )
     names, found = fit.law.free, []
-    plan = fit.scheme or Scheme("residual", len(fit.table))
-    for i, noise in enumerate(draw_noise(fit, plan, replicates, generator("laws", "recover", seed))):
+    kind = "residual" if fit.scheme is None else fit.scheme.kind
+    for i, noise in enumerate(draw_noise(fit, kind, replicates, generator("laws", "recover", seed))):
         y = to_space(fit.predicted + noise, fit.space, "linear")[0]
         y = np.clip(y, 0.0, 1.0) if fit.loss.name == "binomial" else y
         with suppress(UserError):

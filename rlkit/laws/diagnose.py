@@ -32,11 +32,11 @@ def lack_of_fit(fit: Estimate) -> LackOfFit | None:
     """Whether the law misses the cells' means by more than replicates differ: F of the pure-error test.
 
     Rows with equal columns are replicates. Residuals are those of least squares in the fit's own space, with its
-    weights. None where no cell has replicates, where there are no more cells than parameters, where rows of one
-    run count several times (their errors are not independent), or for a likelihood law.
+    weights. None where no cell has replicates, where there are no more cells than parameters, or where rows of one
+    run count several times (their errors are not independent).
     """
     n, p = len(fit.table), len(fit.law.free)
-    if fit.law.target or fit.table.record["runs"] not in (None, n):
+    if fit.table.record["runs"] not in (None, n):
         return None
     cells = fit.table.cells()
     m = int(cells.max()) + 1
@@ -57,20 +57,7 @@ def lack_of_fit(fit: Estimate) -> LackOfFit | None:
 
 def warnings(fit: Estimate) -> list[str]:
     """One sentence a finding, most basic first: what was found, and after a colon what follows from it."""
-    checks = (
-        _design,
-        _bounds,
-        _misfit,
-        _curved,
-        _levels,
-        _identified,
-        _flat,
-        _search,
-        _noise,
-        _draws,
-        _runs,
-        _study,
-    )
+    checks = (_design, _misfit, _identified, _search, _draws, _runs, _study)
     return [text for check in checks for text in check(fit)] + list(fit.notes)
 
 
@@ -93,7 +80,7 @@ def _design(fit: Estimate) -> Iterator[str]:
             f"Only {n} points for {len(fit.law.free)} parameters: the fit nearly interpolates them, "
             "and no interval is to be trusted."
         )
-    for c, values in fit.table.columns.items() if not fit.law.target else ():
+    for c, values in fit.table.columns.items():
         name, distinct, positive = fit.table.names[c], len(np.unique(values)), values[values > 0]
         if distinct < 3:
             yield f"Only {distinct} values of {name}: a straight line through them fits as well as any law in {name}."
@@ -106,19 +93,35 @@ def _design(fit: Estimate) -> Iterator[str]:
             )
 
 
-def _bounds(fit: Estimate) -> Iterator[str]:
-    for name, bound in fit.at_bound.items():
-        yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
-
-
 def _misfit(fit: Estimate) -> Iterator[str]:
-    test = lack_of_fit(fit)
+    """The test of replicates; of a line in ln x whether its residuals are an arc; of `tan` whether sizes need levels of
+    their own once the residuals' slopes along ln X and in ln N are taken out as well."""
+    test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
     if test is not None and test.p < 0.05:
         yield (
             f"The law {fit.law.name!r} is rejected by its own data (F = {test.statistic:.3g} of {test.cells} and "
             f"{test.replicates} degrees of freedom, p = {test.p:.2g}): it misses the means by more than replicates "
             "differ, so its intervals and predictions are not to be trusted; try another law."
         )
+    if STRAIGHT.get(fit.law.name) == fit.space:
+        x = np.log(columns["x"])
+        x = (x - x.mean()) / x.std()
+        _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
+        if p < 0.05:
+            yield (
+                f"Residuals curve along {names['x']} (p = {p:.2g} of a quadratic term in logarithms): a "
+                f"{fit.law.name} law does not describe these values well, and its predictions beyond them are not to "
+                "be trusted."
+            )
+    if fit.law.name == "tan":
+        size = np.unique(columns["N"], return_inverse=True)[1]
+        x, N, m = np.log(columns["X"]), np.log(columns["N"]), int(size.max()) + 1
+        F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
+        if p < 0.01:
+            yield (
+                f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): fit a power of {names['X']} to each size, "
+                f"with group={names['N']!r}."
+            )
 
 
 def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[float, float]:
@@ -134,53 +137,18 @@ def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[flo
     return F, float(stats.f.sf(F, rank[1] - rank[0], n - rank[1]))
 
 
-def _curved(fit: Estimate) -> Iterator[str]:
-    """A line in ln x whose residuals are an arc. Laws that bend by themselves have the test of replicates."""
-    if STRAIGHT.get(fit.law.name) != fit.space:
-        return
-    x = np.log(fit.table.columns["x"])
-    x, name = (x - x.mean()) / x.std(), fit.table.names["x"]
-    _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
-    if p < 0.05:
-        yield (
-            f"Residuals curve along {name} (p = {p:.2g} of a quadratic term in logarithms): a {fit.law.name} law does "
-            "not describe these values well, and its predictions beyond them are not to be trusted."
-        )
-
-
-def _levels(fit: Estimate) -> Iterator[str]:
-    """Whether sizes need levels of their own where the law `tan` has a line of ln N: once the residuals' slopes along
-    ln X and in ln N are taken out as well."""
-    if fit.law.name != "tan":
-        return
-    size = np.unique(fit.table.columns["N"], return_inverse=True)[1]
-    x, N, m = np.log(fit.table.columns["X"]), np.log(fit.table.columns["N"]), int(size.max()) + 1
-    F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
-    if p < 0.01:
-        yield (
-            f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): fit rlkit.laws.tan_by_size("
-            f"{fit.table.names['N']}), which has an E0 for each size and predicts no other."
-        )
-
-
 def _identified(fit: Estimate) -> Iterator[str]:
-    if fit.law.identified_by is None:
-        return
-    (middle, column), limit = fit.law.identified_by, fit.law.asymptote
-    reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
-    if reach < 0.3:
-        yield (
-            f"The curve has not bent yet (max {name} is {reach:.2g} of {middle}): the sigmoid has "
-            f"degenerated to a power law, and {limit} and {middle} only set its slope."
-        )
-    elif reach < 3:
-        yield (
-            f"The asymptote {limit} is not identified: {name} reaches {reach:.2g} times {middle}, and at least 3 "
-            "times is needed."
-        )
-
-
-def _flat(fit: Estimate) -> Iterator[str]:
+    """Parameters at a bound, an asymptote that the data do not reach, and a direction in which nothing changes."""
+    for name, bound in fit.at_bound.items():
+        yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
+    if fit.law.identified_by is not None:
+        middle, column = fit.law.identified_by
+        reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
+        if reach < 3:
+            yield (
+                f"The asymptote {fit.law.asymptote} is not identified: {name} reaches {reach:.2g} times {middle}, and "
+                "at least 3 times is needed; below 0.3 times the curve is a power law."
+            )
     if fit.condition > 1e7:
         H = scaled_curvature(fit.problem, fit.z, fit.loss, fit.observed, fit.table.weights)
         values, vectors = np.linalg.eigh(H)
@@ -190,14 +158,6 @@ def _flat(fit: Estimate) -> Iterator[str]:
             f"The objective is flat in one direction (condition number {fit.condition:.1e}): "
             f"{' and '.join(together)} can move together with no visible change of fit."
         )
-    name = fit.law.asymptote
-    if name in fit.law.free and fit.law.limits(name)[0] == 0:
-        value, error = fit.params[name], fit.stderr[name]
-        if np.isfinite(error) and error > abs(value):
-            yield (
-                f"{name} = {value:.3g} cannot be told from zero (standard error {error:.2g}): a "
-                "law without it fits as well."
-            )
 
 
 def _search(fit: Estimate) -> Iterator[str]:
@@ -211,26 +171,14 @@ def _search(fit: Estimate) -> Iterator[str]:
         yield f"Only {s.agree} of {s.tried} starts reached the best objective: it may not be the global one."
 
 
-def _noise(fit: Estimate) -> Iterator[str]:
-    size = np.abs(fit.residuals)
-    outside = float(np.mean(size > fit.loss.delta))
-    if fit.loss.name == "huber" and len(fit.table) > 5 and outside > 0.6:
-        yield (
-            f"{outside:.0%} of the residuals exceed delta = {fit.loss.delta:g}: this is nearly least absolute "
-            "deviations, which wastes a third of the data when noise is normal; a "
-            f"delta near {2 * 1.4826 * np.median(size):.2g} would not."
-        )
-
-
 def _draws(fit: Estimate) -> Iterator[str]:
     """Resamples that were lost, or that ended at a bound or at a runaway value."""
-    if fit.draws is None or fit.scheme is None:
+    if fit.resampled is None:
         return
-    total = len(fit.draws) + fit.lost
-    if fit.lost > 0.05 * total:
-        why = "no optimum" if fit.scheme.draws_noise else "too few distinct points, or no optimum"
-        yield f"{fit.lost} of {total} resamples could not be fitted ({why}) and are left out of the intervals."
-    for name, away in runaways(fit.law, fit.draws, fit.params).items():
+    draws, _, lost = fit.resampled
+    if lost > 0.05 * (total := len(draws) + lost):
+        yield f"{lost} of {total} resamples could not be fitted and are left out of the intervals."
+    for name, away in runaways(fit.law, draws, fit.params).items():
         if away.mean() > 0.05:
             where = "at a bound" if name in fit.law.linear else RAN_AWAY
             yield f"{away.sum()} of {len(away)} resamples have {name} {where}: the data do not bound it on that side."
@@ -239,25 +187,16 @@ def _draws(fit: Estimate) -> Iterator[str]:
 def _runs(fit: Estimate) -> Iterator[str]:
     """Which variance the intervals leave out, from the clusters or the columns `run` and `seed`."""
     n, runs, scheme = len(fit.table), fit.table.record["runs"], fit.scheme
-    clustered = scheme is not None and "cluster" in scheme.kind
-    why = ""
-    if fit.law.target:
-        return
+    clustered, why = scheme is not None and scheme.kind == "cluster", ""
     if fit.table.record["seeds"] == 1:
         why = ": there is one seed only"
-    elif clustered:
-        pass
-    elif fit.table.cluster is not None:
+    elif fit.table.cluster is not None and not clustered:
         why = ": clusters are named, and profiles count rows as independent (use bootstrap=1000)"
-    elif runs is None:
-        why = (
-            " where several rows come from one run: rows count as independent and no cluster is named (use cluster=, "
-            "with several seeds)"
-        )
-    elif runs != n:
+    elif runs is None and not clustered:
+        why = " where several rows come from one run: rows count as independent (use cluster=, with several seeds)"
+    elif runs != n and not clustered:
         counted = "one noise" if scheme is not None and scheme.kind == "autoregressive" else "independent"
-        block = ", and block= for correlation in time" if counted == "independent" else ""
-        why = f": {n} rows of {runs} runs count as {counted} (use cluster='run', with several seeds{block})"
+        why = f": {n} rows of {runs} runs count as {counted} (use cluster='run' with several runs, block= with one)"
     if why:
         yield f"The intervals leave out run-to-run variance{why}."
     if scheme is not None and clustered and scheme.units < 8:
@@ -271,7 +210,7 @@ def _study(fit: Estimate) -> Iterator[str]:
     """What the rows of a study say of themselves that the law's columns do not."""
     together, unfinished = (fit.table.record.get(key, 0) for key in ("cells_together", "unfinished"))
     if together > 1:
-        names = ", ".join(fit.table.names[c] for c in fit.law.columns if c in fit.table.names)
+        names = ", ".join(fit.table.names[c] for c in fit.law.columns)
         yield (
             f"Up to {together} cells share one value of {names}: the law does not see what tells them apart, so it "
             "describes their mixture (use group=, or a law with a column for it)."

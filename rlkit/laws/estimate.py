@@ -7,7 +7,6 @@ and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's 
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, Literal, overload
 import numpy as np
 import pandas as pd
 from scipy import stats
+from scipy.optimize import elementwise
 
 from rlkit.errors import UserError
 from rlkit.laws import bootstrap
@@ -41,14 +41,14 @@ class Estimate(Optimum):
         notes: sentences to be shown with the warnings.
     """
 
-    plan: Plan = field(default_factory=Plan)
-    ends: Solution | None = field(default=None, repr=False)
+    plan: Plan
+    ends: Solution = field(repr=False)
     given: Draws | None = None
     notes: tuple[str, ...] = ()
 
     @cached_property
     def resampled(self) -> Draws | None:
-        """The resamples; None where none were asked for.
+        """The resamples, drawn when first needed; None where none were asked for.
 
         Raises:
             UserError: as `bootstrap.resample`.
@@ -67,11 +67,6 @@ class Estimate(Optimum):
         """How the resamples were drawn."""
         return None if self.resampled is None else self.resampled.scheme
 
-    @property
-    def lost(self) -> int:
-        """Resamples that could not be fitted."""
-        return 0 if self.resampled is None else self.resampled.lost
-
     @cached_property
     def covariance(self) -> np.ndarray:
         """(p, p) covariance of the estimates in natural units: of the draws, or without them Wald's, a linear
@@ -89,13 +84,6 @@ class Estimate(Optimum):
             sd = np.sqrt(np.diagonal(self.covariance)).tolist()
         found = dict(zip(self.law.parameters, sd, strict=True))
         return found if self.draws is not None else {**found, **dict.fromkeys(self.at_bound, np.nan)}
-
-    @property
-    def correlation(self) -> np.ndarray:
-        """(p, p) correlations of the estimates."""
-        with np.errstate(all="ignore"):
-            sd = np.sqrt(np.maximum(np.diagonal(self.covariance), 1e-300))
-            return self.covariance / np.outer(sd, sd)
 
     def interval(self, level: float = 0.95, method: Method | None = None) -> dict[str, tuple[float, float]]:
         """Interval of each free parameter.
@@ -159,8 +147,7 @@ class Estimate(Optimum):
             repeats: of "prediction": the band is of the mean of so many new measurements.
 
         Raises:
-            UserError: a column that is missing or has no finite value; for a likelihood law a prediction band, or one
-                without bootstrap draws.
+            UserError: a column that is missing or has no finite value.
         """
         df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df)
         with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
@@ -175,8 +162,6 @@ class Estimate(Optimum):
         self, df: pd.DataFrame, band: Band | None, level: float, repeats: int
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """(m,) predictions and (2, m) ends, in natural units."""
-        if self.law.predictor is not None:
-            return self._likelihood_bands(df, band, level)
         columns = {c: numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
         problem = replace(self.problem, columns=columns)
         center, noise = problem.predict(self.z[None])[0], None
@@ -201,24 +186,6 @@ class Estimate(Optimum):
         value = to_space(center, self.space, "linear")[0]
         return value, None if ends is None else to_space(ends, self.space, "linear")[0]
 
-    def _likelihood_bands(
-        self, df: pd.DataFrame, band: Band | None, level: float
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        predictor = self.law.predictor
-        assert predictor is not None
-        draws = self.draws if band else None
-        if band == "prediction" or (band and draws is None):
-            raise UserError(
-                f"The law {self.law.name!r} has confidence bands only, and only after a bootstrap: fit "
-                "with bootstrap=1000."
-            )
-        names = [n for n in inspect.signature(predictor).parameters if n not in self.law.parameters]
-        columns = [numbers(df, self.table.names.get(name, name), f"x[{name!r}]") for name in names]
-        center = self.law.from_z(self.z[None])[0]
-        values = center if draws is None else np.vstack([center, draws])
-        found = predictor(*columns, **{p: values[:, [j]] for j, p in enumerate(self.law.parameters)})
-        return found[0], None if band is None else self._percentiles(found[1:], found[0], level)
-
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:
     """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread: inside delta there
@@ -233,9 +200,9 @@ def _smooth_curvature(fit: Optimum) -> np.ndarray:
 
 
 def wald_covariance(fit: Optimum) -> np.ndarray:
-    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹
-    for likelihoods (a binomial one scaled by its dispersion where that exceeds 1); with clusters the sandwich of
-    their sums, whatever the loss."""
+    """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹ scaled by
+    its dispersion where that exceeds 1 for the binomial; with clusters the sandwich of their sums, whatever the loss.
+    """
     J = fit.problem.jacobian(fit.z[None])[1][0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
@@ -255,8 +222,6 @@ def wald_covariance(fit: Optimum) -> np.ndarray:
 
 def _scale(fit: Optimum) -> float:
     """What an objective difference of t²/2 is multiplied by."""
-    if fit.loss.name == "likelihood":
-        return 1.0
     if not fit.loss.robust:
         spread = float(2 * fit.objective / fit.freedom)
         return spread if fit.loss.name == "ls" else max(1.0, spread)
@@ -275,7 +240,7 @@ def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     unit[[law.parameters[j] in fit.at_bound for j in index]] = 2.0  # no slope there, so no error either
     bounded = np.array([np.isfinite(law.limits(law.parameters[j])).any() for j in index])
     upper = (1 + level) / 2
-    t = float(stats.norm.ppf(upper) if fit.loss.name == "likelihood" else stats.t.ppf(upper, fit.freedom))
+    t = float(stats.t.ppf(upper, fit.freedom))
     limit = fit.minimum + 0.5 * t * t * _scale(fit)
     reach = np.where(bounded, FAR, 1e4 * unit)
     offsets, heights = [np.zeros(len(index))], [np.full(len(index), fit.minimum)]
@@ -311,20 +276,16 @@ def _constrained(
 
 
 def _crossings(fit: Optimum, index, side, offsets, heights, limit: float) -> np.ndarray:
-    """Offsets at which each walk crosses the limit, by interpolation in sqrt(objective) and bisections; infinite where
-    none does."""
+    """Offsets at which each walk crosses the limit; infinite where none does."""
     crossed = (heights > limit).any(axis=0)
     first, rows = np.where(crossed, (heights > limit).argmax(axis=0), 1), np.arange(len(index))
-    low, high = offsets[first - 1, rows], offsets[first, rows]
-    low_h, high_h = heights[first - 1, rows], heights[first, rows]
     at = np.repeat(fit.z[None], len(index), axis=0)
-    for step in range(8):
-        a, b, c = (np.sqrt(np.maximum(h - fit.minimum, 0)) for h in (low_h, high_h, np.array(limit)))
-        share = np.where(b > a, (c - a) / np.maximum(b - a, 1e-300), 0.5)
-        share = np.clip(share, 0.02, 0.98) if step % 3 < 2 else 0.5
-        middle = low + (high - low) * share
-        at, height = _constrained(fit, at, index, fit.z[index] + side * middle)
-        outside = height > limit
-        high, high_h = np.where(outside, middle, high), np.where(outside, height, high_h)
-        low, low_h = np.where(outside, low, middle), np.where(outside, low_h, height)
-    return np.where(crossed, (low + high) / 2, np.inf)
+
+    def beyond(offset: np.ndarray, row: np.ndarray) -> np.ndarray:
+        i = row.astype(int)
+        at[i], height = _constrained(fit, at[i], index[i], fit.z[index[i]] + side[i] * offset)
+        return height - limit
+
+    ends = offsets[first - 1, rows], offsets[first, rows]
+    found = elementwise.find_root(beyond, ends, args=(rows,), tolerances={"xrtol": 1e-4}, maxiter=30)
+    return np.where(crossed, found.x, np.inf)

@@ -13,10 +13,10 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.files import write_text
-from rlkit.laws import report, rules, table
+from rlkit.laws import report, table
 from rlkit.laws.bootstrap import Plan
 from rlkit.laws.diagnose import LackOfFit, lack_of_fit, warnings
-from rlkit.laws.estimate import Estimate, Method
+from rlkit.laws.estimate import Estimate
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import search
 from rlkit.laws.solver import Loss, make_loss
@@ -43,19 +43,15 @@ class LawFit(Estimate):
         return report.criteria(self)
 
     def summary(self, level: float = 0.95) -> str:
-        """Text: what was fitted, estimates with intervals, correlations, criteria and warnings."""
+        """Text: what was fitted, estimates with intervals, criteria and warnings."""
         return report.summary(self, level)
-
-    def to_latex(
-        self, level: float = 0.95, notes: Sequence[str] = (), words: Mapping[str, str | None] | None = None
-    ) -> str:
-        """A booktabs table of estimates and intervals; under it the notes and what the warnings have found, with
-        columns as `words` has them."""
-        return report.to_latex(self, level, notes, words or {})
 
     def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
         """Everything the fit recorded as JSON text; written to `path` atomically when one is given."""
-        return _json(report.record(self, level), path)
+        text = json.dumps(report.record(self, level), indent=2, allow_nan=False)
+        if path is not None:
+            write_text(Path(path), text + "\n")
+        return text
 
     def again(self, rows: table.Table, seed: int, most: int) -> LawFit:
         """The same law fitted in the same way to other rows, with at most so many resamples."""
@@ -65,43 +61,6 @@ class LawFit(Estimate):
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())
         return f"LawFit({self.law.name}: {values}; n={len(self.table)})"
-
-
-class GroupedFit(dict[Any, LawFit]):
-    """One LawFit a group, as a mapping, with a table of all of them."""
-
-    @property
-    def params(self) -> pd.DataFrame:
-        """Estimates, one row a group."""
-        return pd.DataFrame({g: fit.params for g, fit in self.items()}).T
-
-    def interval(self, level: float = 0.95, method: Method | None = None) -> pd.DataFrame:
-        """Rows (group, parameter) with value, low and high."""
-        return pd.DataFrame(
-            {"group": group, "parameter": name, "value": fit.params[name], "low": low, "high": high}
-            for group, fit in self.items()
-            for name, (low, high) in fit.interval(level, method).items()
-        )
-
-    @property
-    def warnings(self) -> list[str]:
-        """The warnings of every group, each with the group's name."""
-        return [f"{group}: {text}" for group, fit in self.items() for text in fit.warnings]
-
-    def summary(self, level: float = 0.95) -> str:
-        """The summaries one after another."""
-        return "\n\n".join(f"== {group} ==\n{fit.summary(level)}" for group, fit in self.items())
-
-    def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
-        """JSON text with one entry a group."""
-        return _json({str(g): report.record(fit, level) for g, fit in self.items()}, path)
-
-
-def _json(content: dict[str, Any], path: str | Path | None) -> str:
-    text = json.dumps(content, indent=2, allow_nan=False)
-    if path is not None:
-        write_text(Path(path), text + "\n")
-    return text
 
 
 def fit(
@@ -130,7 +89,7 @@ def fit(
         law: a name (see `rlkit.laws.laws`) or a Law.
         y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column
             law.
-        group: column; a separate fit for each of its values, returned as a GroupedFit.
+        group: column; a separate fit for each of its values, returned as a dict.
         loss: ls (the default), huber (the default where there is a delta), lad, or binomial (y a pass rate, weights
             the number of samples). The objective is the sum over rows, never the mean.
         delta: of huber, in units of the residual; 1e-3 where none is given.
@@ -140,29 +99,31 @@ def fit(
             intervals are profiles.
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
         cluster: column(s); whole clusters are resampled (run, seed, prompt).
-        block: the column that holds time, where rows are correlated in time: residuals are drawn as a first-order
-            autoregression estimated from them.
-        exclude, holdout: rules for rows that are not fitted (rlkit.laws.rules). Rows with a true column
+        block: the column that holds time, where the rows of one run are correlated in time: residuals are drawn as a
+            first-order autoregression estimated from them.
+        exclude, holdout: rules for rows that are not fitted (rlkit.laws.table). Rows with a true column
             `held_out` (a study's frozen cells) are withheld in any case.
 
     Returns:
-        A LawFit, or a GroupedFit (a mapping of group to LawFit) when `group` is given.
+        A LawFit, or a dict of group to LawFit when `group` is given.
 
     Raises:
         UserError: anything wrong with the input, in one sentence naming column and rows.
     """
-    form = resolve(law)
-    target = Loss("likelihood") if form.target else make_loss(loss, delta)
+    form, target = resolve(law), make_loss(loss, delta)
     if target.name == "binomial" and weights is None:
         told = "the column with the number of samples behind each pass rate"
         raise UserError(f"loss='binomial' needs weights=, {told}.")
     count = RESAMPLES if bootstrap is None else bootstrap
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
+    if block is not None and (cluster is not None or not isinstance(block, str)):
+        told = "give the column that holds time, of one run; of several runs, cluster= alone"
+        raise UserError(f"block is {block!r}, with cluster {cluster!r}: {told}.")
     drawn = cluster is not None or block is not None or target.name not in ("ls", "binomial")
     plan = Plan(count, resample or ("case" if drawn else "residual"), seed)
     space: Space = form.space if log is None else "linear"
-    if form.target or target.name == "binomial":
+    if target.name == "binomial":
         space = "linear"
     elif log:
         space = "loglog" if form.space == "loglog" else "log"
@@ -187,8 +148,8 @@ def _fit(
     return LawFit(**found, plan=plan, ends=ends, notes=notes)
 
 
-def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> GroupedFit:
-    values = rules.column(df, group, "group")
+def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[Any, LawFit]:
+    values = table.column(df, group, "group")
     if values.nunique() < 2:
         raise UserError(f"group {group!r} has {values.nunique()} value in {len(df)} rows: leave group out.")
     notes = []
@@ -196,7 +157,7 @@ def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> Group
         notes.append(f"{missing} of {len(kept)} rows have no value of {group} and are in no fit.")
     if left := sorted(map(str, set(values.dropna()) - set(kept[group]))):
         notes.append(f"No row of {group} {', '.join(left)} may be fitted: all are held out or excluded.")
-    fits = GroupedFit()
+    fits = {}
     for name, part in kept.groupby(group, sort=True):
         try:
             fits[name] = one(part, notes)

@@ -7,14 +7,11 @@ are in the study. Amplitudes absorb those units, exponents and asymptotes do not
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
-from scipy.special import betaln, expit, gammaln
+from scipy.special import expit
 
-from rlkit.errors import UserError
-from rlkit.laws.law import REAL, SHARE, Law, along, law
+from rlkit.laws.law import REAL, SHARE, along, law
 
 EXPONENTS = (0.05, 0.12, 0.2, 0.3, 0.4, 0.55, 0.8, 1.2, 2.0)
-HALF = (0.2, 0.5, 1.0)
 ONE_EXPONENT = np.geomspace(0.02, 4, 24)
 
 
@@ -53,26 +50,10 @@ def logit_linear(x, *, a, b):
     return a + b * np.log(x)
 
 
-@law(
-    "logit_plane", linear=("a", "b", "c"), bounds=dict.fromkeys("abc", REAL), returns="logit", space="linear"
-)
+@law("logit_plane", linear=tuple("abc"), bounds=dict.fromkeys("abc", REAL), returns="logit", space="linear")
 def logit_plane(N, X, *, a, b, c):
     """logit y = a + b·ln N + c·ln X: a pass rate over two columns"""
     return a + b * np.log(N) + c * np.log(X)
-
-
-@law(
-    "logistic",
-    linear=("floor", "ceiling"),
-    bounds={"floor": SHARE, "ceiling": SHARE},
-    starts={"x_mid": along("x", 0.1, 10.0, 12), "slope": (0.3, 0.6, 1.0, 1.7, 3.0, 6.0)},
-    space="linear",
-    identified_by=("x_mid", "x"),
-    asymptote="ceiling",
-)
-def logistic(x, *, floor, ceiling, x_mid, slope):
-    """y = floor + (ceiling - floor)·logistic(slope·ln(x/x_mid)); floor is y at small x, ceiling at large x"""
-    return floor + (ceiling - floor) * expit(slope * (np.log(x) - np.log(x_mid)))
 
 
 @law("chinchilla", linear=("E", "A", "B"), starts={"alpha": EXPONENTS, "beta": EXPONENTS}, asymptote="E")
@@ -133,117 +114,7 @@ def tan(N, X, *, k_max, N0, e0, e1):
     return e0 + e1 * np.log(N) - k_max * N / (N + N0) * np.log(X)
 
 
-def tan_by_size(sizes: ArrayLike) -> Law:
-    """The law `tan` with an E0 of its own for each size, named E0_1 … in the order of the sizes.
-
-    Args:
-        sizes: the values of N that are fitted; a size that is not among them cannot be predicted.
-
-    Raises:
-        UserError: fewer than two sizes.
-    """
-    known = np.unique(np.asarray(sizes, dtype=float))
-    if len(known) < 2:
-        raise UserError(f"tan_by_size needs two sizes or more, not {len(known)}.")
-    offsets = tuple(f"E0_{i + 1}" for i in range(len(known)))
-
-    def function(N, X, *, k_max, N0, **E0):
-        own = [np.isclose(N, size, rtol=1e-9) for size in known]
-        level = sum(E0[name] * of_size for name, of_size in zip(offsets, own, strict=True))
-        return np.where(np.any(own, axis=0), level - k_max * N / (N + N0) * np.log(X), np.nan)
-
-    return Law(
-        "tan_by_size", function, ("N", "X"), ("k_max", "N0", *offsets), linear=("k_max", *offsets),
-        bounds=dict.fromkeys(offsets, REAL), starts={"N0": along("N", 0.01, 30.0, 16)}, returns="log",
-        source="ln L = -k(N)·ln X + E0 of the size, k = k_max·N/(N + N0) (Tan et al. 2025, arXiv 2509.25300)",
-    )  # fmt: skip
-
-
-@law(
-    "intrinsic",
-    starts={"N_c": along("N", 0.03, 30, 4), "E_c": along("E", 0.03, 30, 4), "alpha_N": HALF, "alpha_E": HALF},
-    returns="log",
-)
-def intrinsic(N, E, *, N_c, alpha_N, E_c, alpha_E):
-    """I^-b = (N_c/N)^alpha_N + (E_c/E)^alpha_E with 1/b = 1/alpha_N + 1/alpha_E (Hilton et al. 2023, arXiv
-    2301.13442); y is the least compute that reaches a performance"""
-    size, interactions = alpha_N * np.log(N_c / N), alpha_E * np.log(E_c / E)
-    return -np.logaddexp(size, interactions) * (1 / alpha_N + 1 / alpha_E)
-
-
-OVEROPTIMIZATION = {
-    "linear": ("alpha", "beta"), "bounds": {"alpha": REAL, "beta": REAL}, "unlogged": ("d",), "space": "linear"
-}  # fmt: skip
-
-
-@law("overoptimization_bon", **OVEROPTIMIZATION)
-def overoptimization_bon(d, *, alpha, beta):
-    """R = d·(alpha - beta·d), d = sqrt(KL) (Gao et al. 2022, arXiv 2210.10760, best of n)"""
-    return d * (alpha - beta * d)
-
-
-@law("overoptimization_rl", **OVEROPTIMIZATION)
-def overoptimization_rl(d, *, alpha, beta):
-    """R = d·(alpha - beta·ln d), d = sqrt(KL) (Gao et al. 2022, arXiv 2210.10760, RL); 0 at d = 0"""
-    return d * alpha - beta * d * np.log(np.where(d == 0, 1.0, d))
-
-
 @law("coverage", starts={"a": (1.0,), "b": (0.3,)}, returns="loglog", space="loglog")
 def coverage(k, *, a, b):
     """-ln pass@k = a·k^-b (Brown et al. 2024, arXiv 2407.21787)"""
     return np.log(a) - b * np.log(k)
-
-
-def _beta_binomial_pass(k, *, alpha, beta):
-    return -np.expm1(betaln(alpha, beta + k) - betaln(alpha, beta))
-
-
-def _log_rising(a: np.ndarray, c: np.ndarray) -> np.ndarray:
-    """ln(a·(a + 1) ⋯ (a + c - 1)); the difference of two ln Γ loses all digits at a large a, Stirling's does not."""
-    small, large = np.minimum(a, 1e5), np.maximum(a, 1e5)
-    series = (large - 0.5) * np.log1p(c / large) + c * np.log(large + c) - c
-    series = series + (1 / (large + c) - 1 / large) / 12
-    return np.where(a < 1e5, gammaln(small + c) - gammaln(small), series)
-
-
-@law(
-    "beta_binomial",
-    starts={"alpha": (0.05, 0.2, 1.0, 3.0), "beta": (0.5, 2.0, 10.0, 60.0)},
-    target="c",
-    predictor=_beta_binomial_pass,
-    space="linear",
-)
-def beta_binomial(c, n, *, alpha, beta):
-    """c of n correct with rates from Beta(alpha, beta); pass@k = 1 - B(alpha, beta + k)/B(alpha, beta)
-
-    The value is -ln likelihood, without the binomial coefficient.
-    """
-    return _log_rising(alpha + beta, n) - _log_rising(alpha, c) - _log_rising(beta, n - c)
-
-
-@law(
-    "transfer",
-    linear=("E", "A"),
-    bounds={"tau": (0.0, 10.0)},
-    unlogged=("D_other",),
-    starts={"tau": (0.01, 0.1, 0.3, 0.7, 1.0), "beta": (0.1, 0.2, 0.35, 0.6, 1.0)},
-    asymptote="E",
-)
-def transfer(D, D_other, *, E, A, tau, beta):
-    """L = E + A·(D + tau·D_other)^-beta: tau is the worth of a sample of the other domain in samples of this one
-    (after Hernandez et al. 2021, arXiv 2102.01293)"""
-    return E + A * _power(D + tau * D_other, -beta)
-
-
-@law(
-    "mixture",
-    linear=("c", "k"),
-    bounds={"t": REAL},
-    unlogged=("r",),
-    starts={"t": (-8.0, -4.0, -2.0, -1.0, -0.3, 0.3, 1.0, 2.0)},
-    asymptote="c",
-)
-def mixture(r, *, c, k, t):
-    """L = c + k·exp(t·r), r the domain's share of the data (Ye et al. 2024, arXiv 2403.16952); fit one a domain with
-    group="""
-    return c + k * np.exp(t * r)

@@ -58,8 +58,6 @@ class Law:
         unlogged: columns on a linear scale (shares, distances), whose range is not counted in decades.
         returns: what the function's value is: y, ln y, ln(-ln y) or logit y.
         space: where residuals are taken unless the caller says otherwise.
-        target: for a likelihood, the argument that holds the observed y; the value is then -ln likelihood.
-        predictor: for a likelihood, the function that predicts, with columns of its own.
         like: another law whose fitted parameters are the first starts.
         pinned: parameters held at a value.
         identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
@@ -77,8 +75,6 @@ class Law:
     unlogged: tuple[str, ...] = ()
     returns: Space = "linear"
     space: Space = "log"
-    target: str | None = None
-    predictor: Callable[..., np.ndarray] | None = None
     like: str | None = None
     pinned: Mapping[str, float] = field(default_factory=dict)
     identified_by: tuple[str, str] | None = None
@@ -94,11 +90,6 @@ class Law:
     def estimated(self) -> np.ndarray:
         """(p,) bool: the parameters that are free."""
         return np.array([p not in self.pinned for p in self.parameters])
-
-    @property
-    def of_shares(self) -> bool:
-        """Whether y is a share of 0 to 1: the law's value is one, or a parameter in which it is linear."""
-        return self.returns in ("loglog", "logit") or any(self.limits(p) == SHARE for p in self.linear)
 
     def limits(self, name: str) -> Bounds:
         return self.bounds.get(name, POSITIVE)

@@ -7,6 +7,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,19 +19,12 @@ from rlkit.laws.table import Table
 SAME = 1e-6  # objectives that differ by less than this share are of one optimum
 
 
-@dataclass(frozen=True)
-class Starts:
-    """How the search went.
-
-    Attributes:
-        tried: starts that were followed. agree: how many reached the best objective within 1e-6 of it.
-        worst: the highest objective as a multiple of the best.
-        overruled: parameters along which a walk away from the optimum, where the starts agreed, found a better one.
-    """
+class Starts(NamedTuple):
+    """Starts that were followed, how many reached the best objective within 1e-6 of it, and parameters along which a
+    walk away from the optimum of the starts found a better one."""
 
     tried: int
     agree: int
-    worst: float
     overruled: tuple[str, ...] = ()
 
 
@@ -42,7 +36,6 @@ class Optimum:
         law, loss, table, problem: what was fitted to what; residuals are in `problem.space`.
         z: (p,) the optimum in the engine's coordinates.
         objective: sum over rows of weight times loss. minimum: the same of the loss as smoothed for the solver.
-        gradient: largest slope of the objective in z, as a share of the objective.
         condition: condition number of the curvature in z, each coordinate scaled to unit curvature.
         starts: how many starts agree.
         at_bound: linear parameters that the search drove to a bound, and that bound.
@@ -55,7 +48,6 @@ class Optimum:
     z: np.ndarray
     objective: float
     minimum: float
-    gradient: float
     condition: float
     starts: Starts
     at_bound: Mapping[str, float]
@@ -97,12 +89,11 @@ class Optimum:
 
     @property
     def sizes(self) -> np.ndarray:
-        """(n,) what a residual of standard deviation 1 has at each row: 1/sqrt(weight), and with the binomial loss
-        sqrt(p·(1 - p)/weight)."""
+        """(n,) the size of a residual of standard deviation 1 at each row."""
         return self.sizes_at(self.predicted, self.table.weights)
 
     def sizes_at(self, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """`sizes` of other rows."""
+        """`sizes` of other rows: 1/sqrt(weight), and with the binomial loss sqrt(p·(1 - p)/weight)."""
         binomial = self.loss.name == "binomial"
         return np.sqrt(predicted * (1 - predicted) / weights) if binomial else weights**-0.5
 
@@ -149,17 +140,11 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     z, at_bound = _settle(problem, found.z[i])
     exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
-    slope = problem.quadratic(found.z[[i]], path[-1], y[None], w[None]).gradient[0][law.estimated]
-    gradient = float(np.abs(slope).max() / max(abs(least), 1e-300))
     values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
     condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
-    lowest = found.objective.min()
-    near = found.objective <= lowest + SAME * abs(lowest) + 1e-20
-    worst = found.objective[np.isfinite(found.objective)].max() / lowest if lowest > 0 else np.nan
-    starts = Starts(len(found.z), int(near.sum()), float(worst), overruled)
-    return Optimum(
-        law, path[-1], rows, problem, z, objective, least, gradient, condition, starts, at_bound
-    ), found
+    near = found.objective <= found.objective.min() * (1 + SAME) + 1e-20
+    starts = Starts(len(found.z), int(near.sum()), overruled)
+    return Optimum(law, path[-1], rows, problem, z, objective, least, condition, starts, at_bound), found
 
 
 def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
@@ -170,13 +155,12 @@ def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) ->
         points = _grid(law, columns)
         if law.like:
             points = _alike(problem, y, weights, loss, points)
-        if law.target is None:
-            # Least squares in the law's own value, weighted by how steeply the residual follows it.
-            inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
-            level = to_space(y, problem.space, "linear")[0]
-            own = to_space(np.clip(level, inner, 1 - inner) if inner else level, "linear", law.returns)[0]
-            outer = to_space(own, law.returns, problem.space)[1]
-            points = _project(law, columns, own, weights * outer**2, points)
+        # Least squares in the law's own value, weighted by how steeply the residual follows it.
+        inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
+        level = to_space(y, problem.space, "linear")[0]
+        own = to_space(np.clip(level, inner, 1 - inner) if inner else level, "linear", law.returns)[0]
+        outer = to_space(own, law.returns, problem.space)[1]
+        points = _project(law, columns, own, weights * outer**2, points)
         z = law.to_z(points)
         score = (weights * loss(problem.predict(z), y).value).sum(axis=1)
     order = np.argsort(np.where(np.isfinite(score), score, np.inf), kind="stable")

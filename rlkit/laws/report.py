@@ -1,9 +1,7 @@
-"""What a fit says of itself: text, LaTeX and JSON, with its information criteria."""
+"""What a fit says of itself: text and JSON, with its information criteria; and names in LaTeX."""
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any, NamedTuple
@@ -11,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import optimize, special
 
-from rlkit.laws.diagnose import findings, in_words, lack_of_fit, warnings
+from rlkit.laws.diagnose import lack_of_fit, warnings
 from rlkit.laws.estimate import Estimate
 from rlkit.results.store import plain
 
@@ -21,16 +19,9 @@ CONVENTION = (
 )
 KEPT = 200  # resamples in a record, from which a plan has its intervals
 GREEK = ("alpha", "beta", "gamma", "delta", "tau")
-LATEX = str.maketrans(
-    {c: f"\\{c}" for c in "%&#$_{}"}
-    | {
-        "\\": r"\textbackslash{}",
-        "~": r"\textasciitilde{}",
-        "^": r"\textasciicircum{}",
-        "<": "$<$",
-        ">": "$>$",
-    }
-)
+LATEX = {c: f"\\{c}" for c in "%&#$_{}"} | {
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$"
+}  # fmt: skip
 
 
 class Criteria(NamedTuple):
@@ -55,8 +46,8 @@ def criteria(fit: Estimate) -> Criteria:
     k, n = len(fit.law.free), len(fit.table)
     y, r, w = fit.observed, fit.residuals, fit.table.weights
     total = float((w * (y - np.average(y, weights=w)) ** 2).sum())
-    r2 = 1 - float((w * r * r).sum()) / total if total > 0 and not fit.law.target else np.nan
-    K = k + (fit.loss.name not in ("likelihood", "binomial"))  # with the noise's scale
+    r2 = 1 - float((w * r * r).sum()) / total if total > 0 else np.nan
+    K = k + (fit.loss.name != "binomial")  # with the noise's scale
     aicc = 2 * K - 2 * log_l + 2 * K * (K + 1) / (n - K - 1) if n > K + 1 else np.inf
     return Criteria(log_l, 2 * k - 2 * log_l, aicc, k * np.log(n) - 2 * log_l, noise, r2)
 
@@ -64,8 +55,6 @@ def criteria(fit: Estimate) -> Criteria:
 def _log_likelihood(fit: Estimate) -> tuple[float, str]:
     n, loss, w, least = len(fit.table), fit.loss, fit.table.weights, fit.objective
     half_log_w = 0.5 * float(np.log(w).sum())
-    if loss.name == "likelihood":
-        return -least, "the law's own"
     if loss.name == "binomial":
         c, wrong = w * fit.table.y, w - w * fit.table.y
         saturated = special.xlogy(c, fit.table.y).sum() + special.xlogy(wrong, 1 - fit.table.y).sum()
@@ -96,30 +85,25 @@ def summary(fit: Estimate, level: float) -> str:
     if scheme is not None and fit.draws is not None:
         method = f"{scheme.kind} bootstrap ({len(fit.draws)} draws, {scheme.units} units)"
     space = {"log": f"ln {y}", "linear": y, "loglog": f"ln(-ln {y})", "logit": f"logit {y}"}[fit.space]
+    left_out = [
+        f"{role}: {e['rule']} ({e['rows']} rows)" for role in ("exclude", "holdout") for e in t.record[role]
+    ]
     lines = [
         f"{fit.law.name}: {fit.law.source}",
         f"y = {y}; " + ", ".join(f"{k} = {v}" for k, v in t.names.items() if k != "y"),
         f"{len(t)} of {t.record['rows']} rows; loss {fit.loss.label}, summed, residuals in {space}",
-        *(
-            f"{role}: {e['rule']} ({e['rows']} rows)"
-            for role in ("exclude", "holdout")
-            for e in t.record[role]
-        ),
-        f"objective {fit.objective:.9g}; largest relative slope {fit.gradient:.1e}; condition {fit.condition:.1e}",
-        f"starts: {s.agree} of {s.tried} within 1e-6 of the best objective (worst is {s.worst:.3g} times it)",
+        *left_out,
+        f"objective {fit.objective:.9g}, which {s.agree} of {s.tried} starts reached; condition {fit.condition:.1e}",
         "",
         f"{'':>10} {'value':>12} {'stderr':>10} {f'{level:.0%} interval ({method})':>28}",
     ]
     for name, value in fit.params.items():
-        shown = f"{name:>10} {_number(value):>12}"
-        if name in fit.law.pinned:
-            lines.append(f"{shown} {'pinned':>10}")
-            continue
-        interval = f"[{', '.join(map(_number, ends[name]))}]"
-        lines.append(f"{shown} {_number(fit.stderr[name]):>10} {interval:>28}")
+        error, interval = "pinned", ""
+        if name in ends:
+            error, interval = _number(fit.stderr[name]), f"[{', '.join(map(_number, ends[name]))}]"
+        lines.append(f"{name:>10} {_number(value):>12} {error:>10} {interval:>28}".rstrip())
     lines += [
         "",
-        *_correlations(fit),
         f"R² {c.r2:.4f}; ln L {c.log_likelihood:.6g} ({c.noise} noise), AIC {c.aic:.6g}, AICc {c.aicc:.6g}, "
         f"BIC {c.bic:.6g}",
         CONVENTION,
@@ -137,59 +121,16 @@ def _number(value: float) -> str:
     return "-" if np.isnan(value) else f"{value:.5g}"
 
 
-def _correlations(fit: Estimate) -> list[str]:
-    r, names = fit.correlation, fit.law.parameters
-    free = np.flatnonzero(fit.law.estimated)
-    pairs = [(abs(r[i, j]), f"{names[i]}, {names[j]} {r[i, j]:+.3f}") for i in free for j in free if j < i]
-    strong = [text for size, text in sorted(pairs, reverse=True) if size > 0.1]
-    return [f"correlations above 0.1: {'; '.join(strong)}"] if strong else []
-
-
 def escaped(text: str) -> str:
     """The text in LaTeX."""
-    return text.translate(LATEX)
+    return text.translate(str.maketrans(LATEX))
 
 
 def symbol(name: str) -> str:
-    """A parameter's name in LaTeX: alpha_N is α with the subscript N."""
+    """A parameter's name in LaTeX: C_mid is C with the subscript mid."""
     stem, _, index = name.partition("_")
     stem = rf"\{stem}" if stem in GREEK else stem
     return rf"${stem}_{{\mathrm{{{index}}}}}$" if index else f"${stem}$"
-
-
-def latex_number(value: float) -> str:
-    """The number in LaTeX, with 3 significant digits."""
-    if np.isinf(value):
-        return r"$\infty$" if value > 0 else r"$-\infty$"
-    digits, _, power = f"{value:#.3g}".partition("e")
-    digits = digits.rstrip(".")
-    return rf"${digits}\times 10^{{{int(power)}}}$" if power else f"${digits}$"
-
-
-def to_latex(fit: Estimate, level: float, notes: Sequence[str], words: Mapping[str, str | None]) -> str:
-    """A booktabs tabular of the estimates; below it in small type the notes and what the warnings have found, with
-    columns as `words` has them."""
-    columns = ", ".join(fit.table.names[c] for c in fit.law.columns if c in fit.table.names)
-    title = f"{fit.law.name.replace('_', ' ')} law: {fit.table.names['y']} against {columns}".replace(
-        "_", r"\_"
-    )
-    rows = [
-        r"\begin{tabular}{lrr}",
-        r"\toprule",
-        rf"\multicolumn{{3}}{{l}}{{\footnotesize {title}}} \\",
-        r"\midrule",
-        rf"parameter & value & {level * 100:g}\,\% interval \\",
-        r"\midrule",
-    ]
-    ends = fit.interval(level)
-    for name, value in fit.params.items():
-        shown = f"[{', '.join(map(latex_number, ends[name]))}]" if name in ends else "pinned"
-        rows.append(rf"{symbol(name)} & {latex_number(value)} & {shown} \\")
-    rows.append(r"\bottomrule")
-    for text in (*notes, *(in_words(text, words) for text in findings(warnings(fit)))):
-        lines = textwrap.wrap(text, 52)  # narrower than any venue's column
-        rows += [rf"\multicolumn{{3}}{{l}}{{\scriptsize {escaped(line)}}} \\" for line in lines]
-    return "\n".join([*rows, r"\end{tabular}"])
 
 
 def record(fit: Estimate, level: float) -> dict[str, Any]:
@@ -210,9 +151,8 @@ def record(fit: Estimate, level: float) -> dict[str, Any]:
             "draws": drawn and drawn.values[:: -(-len(drawn.values) // KEPT)],
             "loss": {"name": fit.loss.name, "delta": fit.loss.delta, "residuals": fit.space},
             "objective": fit.objective,
-            "gradient": fit.gradient,
             "condition": fit.condition,
-            "starts": asdict(fit.starts),
+            "starts": fit.starts._asdict(),
             "bootstrap": bootstrap,
             "n": len(fit.table),
             "residual_sd": noise,

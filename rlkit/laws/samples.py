@@ -14,8 +14,8 @@ from rlkit.evaluation.passk import pass_at_k, resample_sums
 from rlkit.laws.bootstrap import Draws, Scheme
 from rlkit.laws.fitting import RESAMPLES, LawFit, fit
 from rlkit.laws.law import Law
-from rlkit.laws.rules import column
 from rlkit.laws.solver import minimise, to_space
+from rlkit.laws.table import column
 from rlkit.seeds import generator
 
 

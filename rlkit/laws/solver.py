@@ -36,7 +36,7 @@ class Loss:
 
     ls: r²/2 · huber: r²/2 inside delta, delta·(|r| - delta/2) outside (Hoffmann et al. 2022) · lad: |r|, smoothed
     within `delta` of zero · binomial: -ln likelihood of a pass rate y out of n = weight samples, less that of the
-    saturated model · likelihood: the law's own value.
+    saturated model.
     """
 
     name: str
@@ -51,9 +51,6 @@ class Loss:
         return self.name in ("huber", "lad")
 
     def __call__(self, prediction: np.ndarray, y: np.ndarray) -> Terms:
-        if self.name == "likelihood":
-            # Outer products of the rows' scores stand in for the Hessian (Berndt et al. 1974).
-            return Terms(prediction, np.ones_like(prediction), 1.0, 1.0)
         if self.name == "binomial":
             return _binomial(prediction, y)
         r = prediction - y

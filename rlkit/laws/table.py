@@ -1,20 +1,32 @@
-"""The rows a fit may see: held-out and excluded rows gone before anything is read, columns mapped and checked."""
+"""The rows a fit may see: held-out and excluded rows gone before anything is read, columns mapped and checked.
+
+Rows are chosen by rules that can stand in a YAML file and beside a fit; nothing is evaluated.
+
+"C < 1.5e3"            a comparison: < <= > >= == !=
+"5 highest loss"       or "5 lowest loss"
+"missing loss"         rows in which the column has no value
+{"model": ["7B"]}      rows whose column has one of the values
+"""
 
 from __future__ import annotations
 
+import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from rlkit.errors import UserError
-from rlkit.laws.law import Law, Space
-from rlkit.laws.rules import HELD_OUT, as_rules, column, describe, matches
+from rlkit.errors import UserError, did_you_mean
+from rlkit.laws.law import SHARE, Law, Space
 
+HELD_OUT = "held_out"  # a study's column; rows in which it is true are never fitted
 UNFINISHED = ("running", "stopped", "failed")  # of a run's status
+COMPARISONS = {
+    "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt
+}  # fmt: skip
 WRITTEN = re.compile(r"([-+]?(?:\d{1,3}(?:,\d{3})+|\d+)?(?:\.\d*)?(?:[eE][-+]?\d+)?)\s*([%KMBT]?)")
 UNITS = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
@@ -31,7 +43,7 @@ class Table:
             many cells of a study share one value of the law's columns; `unfinished`, how many rows are of runs that
             have not ended; `cluster`, `block` and `weights` as they were given.
         cluster: (n,) number of the cluster that is resampled whole.
-        order: (n,) sorts rows by cluster and time, where noise is correlated in time.
+        order: (n,) sorts rows by time, where noise is correlated in time.
     """
 
     columns: dict[str, np.ndarray]
@@ -49,6 +61,79 @@ class Table:
     def cells(self) -> np.ndarray:
         """(n,) number of each row's distinct combination of columns."""
         return np.unique(np.column_stack(list(self.columns.values())), axis=0, return_inverse=True)[1].ravel()
+
+
+def column(df: pd.DataFrame, name: str, role: str) -> pd.Series:
+    """df[name]; a UserError with the nearest names where there is none, or where several have that name."""
+    if name not in df.columns:
+        near, known = did_you_mean(name, map(str, df.columns)), ", ".join(map(str, df.columns[:12]))
+        raise UserError(f"{role} is {name!r}, but there is no such column.{near} Columns: {known}.")
+    if not isinstance(df[name], pd.Series):
+        raise UserError(f"{role} is column {name!r}, of which the table has several: rename all but one.")
+    return df[name]
+
+
+def as_rules(chosen: Any) -> list[Any]:
+    """One rule or several as a list, without the one for the column `held_out`, which holds always."""
+    several = isinstance(chosen, list | tuple) and not (chosen and isinstance(chosen[0], bool | np.bool_))
+    rules = list(chosen) if several else [] if chosen is None else [chosen]
+    return [rule for rule in rules if not (isinstance(rule, dict) and rule == {HELD_OUT: [True]})]
+
+
+def describe(rule: Any) -> str:
+    """The rule as text, for the record of a fit."""
+    if isinstance(rule, Mapping):
+        return ", ".join(f"{name} in {values!r}" for name, values in rule.items())
+    return rule if isinstance(rule, str) else "a mask of rows"
+
+
+def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
+    """(n,) bool: the rows that one rule chooses: one of the forms above, or a boolean mask as long as df (a Series is
+    aligned by its index).
+
+    Raises:
+        UserError: a column that is not there, a rule that cannot be read, a mask of another length.
+    """
+    if isinstance(rule, Mapping):
+        found = np.ones(len(df), dtype=bool)
+        for name, values in rule.items():
+            many = isinstance(values, Iterable) and not isinstance(values, str | bytes)
+            found &= column(df, name, role).isin(list(values) if many else [values]).to_numpy()
+        return found
+    if not isinstance(rule, str):
+        if isinstance(rule, pd.Series) and df.index.is_unique and set(rule.index) == set(df.index):
+            rule = rule.reindex(df.index)
+        mask = np.asarray(rule)
+        if mask.dtype != bool or mask.shape != (len(df),):
+            told = f"not {mask.dtype} of shape {mask.shape}"
+            raise UserError(f"{role} must give one true or false a row ({len(df)} rows), {told}.")
+        return mask
+    if ranked := re.fullmatch(r"\s*(\d+)\s+(highest|lowest)\s+(.+?)\s*", rule):
+        values = column(df, ranked[3], role).to_numpy(dtype=float)
+        order = np.argsort(-values if ranked[2] == "highest" else values, kind="stable")
+        return np.isin(np.arange(len(df)), order[: int(ranked[1])])
+    if absent := re.fullmatch(r"\s*missing\s+(.+?)\s*", rule):
+        return column(df, absent[1], role).isna().to_numpy()
+    return _compare(df, rule, role)
+
+
+def _compare(df: pd.DataFrame, rule: str, role: str) -> np.ndarray:
+    compared = re.fullmatch(r"\s*(.+?)\s*(<=|>=|==|!=|<|>)\s*(.+?)\s*", rule)
+    if not compared:
+        raise UserError(f"{role} is {rule!r}: write a comparison such as 'C < 1e18', or '5 highest loss'.")
+    values, sign, text = column(df, compared[1], role), compared[2], compared[3].strip("'\"")
+    told = f"{role} is {rule!r}, but"
+    logical = pd.api.types.is_bool_dtype(values)
+    if pd.api.types.is_numeric_dtype(values) and not logical:
+        try:
+            return COMPARISONS[sign](values.to_numpy(), float(text))
+        except ValueError:
+            raise UserError(
+                f"{told} {text!r} is not a number and column {compared[1]!r} is numeric."
+            ) from None
+    if logical and (text.lower() not in ("true", "false") or sign not in ("==", "!=")):
+        raise UserError(f"{told} column {compared[1]!r} is true or false: compare it with == true.")
+    return COMPARISONS[sign](values.astype(str).to_numpy(), text.capitalize() if logical else text)
 
 
 def frozen(df: pd.DataFrame) -> np.ndarray:
@@ -95,19 +180,16 @@ def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFram
 
 def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
     """The law's columns to the caller's; a lone name serves a law of one column."""
-    wanted = [c for c in law.columns if c != law.target]
-    known = ", ".join(wanted)
+    known = ", ".join(law.columns)
     if isinstance(x, str):
-        if len(wanted) != 1:
+        if len(law.columns) != 1:
             told = f"but the law {law.name!r} has the columns {known}: give x as a mapping of each"
             raise UserError(f"x is {x!r}, {told}.")
-        return {wanted[0]: x}
-    for name in x or {}:
-        if name not in wanted:
-            raise UserError(
-                f"x maps {name!r}, which the law {law.name!r} does not have: its columns are {known}."
-            )
-    return {name: (x or {}).get(name, name) for name in wanted}
+        return {law.columns[0]: x}
+    if foreign := [name for name in x or {} if name not in law.columns]:
+        told = f"which the law {law.name!r} does not have: its columns are {known}"
+        raise UserError(f"x maps {foreign[0]!r}, {told}.")
+    return {name: (x or {}).get(name, name) for name in law.columns}
 
 
 def number(text: Any) -> float:
@@ -163,14 +245,11 @@ def build(
     values = numbers(kept, y, "y")
     columns = {c: numbers(kept, name, f"x[{c!r}]") for c, name in names.items()}
     _check_y(kept, values, y, space, law)
-    if law.target:
-        columns[law.target] = values
-    else:
-        _check_columns(kept, columns, names, law)
-        objects = kept.loc[:, kept.dtypes == "object"].map(lambda v: isinstance(v, list | dict | np.ndarray))
-        remedy = "drop the copies, or add the column (seed, run) that tells them apart"
-        copies = kept.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
-        _refuse(kept, copies, "The same row occurs more than once", remedy)
+    _check_columns(kept, columns, names, law)
+    objects = kept.loc[:, kept.dtypes == "object"].map(lambda v: isinstance(v, list | dict | np.ndarray))
+    copies = kept.drop(columns=objects.columns[objects.any()]).duplicated(keep=False).to_numpy()
+    remedy = "drop the copies, or add the column (seed, run) that tells them apart"
+    _refuse(kept, copies, "The same row occurs more than once", remedy)
     if len(values) <= len(law.free):
         raise UserError(
             f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} "
@@ -186,12 +265,8 @@ def build(
     if (name := options["weights"]) is not None:
         weights = numbers(kept, name, "weights")
         _refuse(kept, ~(weights > 0), "weights are not positive")
-    cluster, order = _cluster(kept, options["cluster"]), None
-    if (block := options["block"]) is not None:
-        if not isinstance(block, str):
-            raise UserError(f"block is {block!r}: give the column that holds time.")
-        time = numbers(kept, block, "block")
-        order = np.lexsort((time, np.zeros(len(kept)) if cluster is None else cluster))
+    cluster, block = _cluster(kept, options["cluster"]), options["block"]
+    order = None if block is None else np.argsort(numbers(kept, block, "block"), kind="stable")
     return Table(columns, values, weights, {**names, "y": y}, kept.index.to_numpy(), record, cluster, order)
 
 
@@ -206,14 +281,12 @@ def _refuse(
 
 def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law) -> None:
     what, remedy = f"y (column {name!r})", "exclude= them, or fit with log=False"
-    if law.target:
-        _refuse(df, y < 0, f"{what} is negative")
-        return
     if space == "log":
         _refuse(df, y <= 0, f"{what} is zero or negative, which has no logarithm,", remedy)
     if space == "loglog":
         _refuse(df, (y <= 0) | (y >= 1), f"{what} is not strictly between 0 and 1", remedy)
-    if law.of_shares and y.max() > 1:
+    of_shares = law.returns in ("loglog", "logit") or any(law.limits(p) == SHARE for p in law.linear)
+    if of_shares and y.max() > 1:
         scale = "percent by 100" if y.max() <= 100 else "it by its maximum"
         told = f"but the law {law.name!r} takes shares of 0 to 1: divide {scale}"
         raise UserError(f"{what} reaches {y.max():.4g}, {told}.")

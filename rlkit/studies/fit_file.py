@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ from typing import Any
 import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
+from rlkit.files import write_text
 from rlkit.laws.fitting import fit
 from rlkit.laws.law import resolve
-from rlkit.laws.rules import as_rules
-from rlkit.laws.table import numbers
+from rlkit.laws.table import as_rules, numbers
 from rlkit.params import parse_overrides
 
 
@@ -49,7 +50,7 @@ def fit_file(
         chosen["group"] = "run"
     x = {name: derived(table, column.strip()) for name, _, column in pairs}
     for name in form.columns:
-        if name != form.target and name not in x and name not in table.columns:
+        if name not in x and name not in table.columns:
             varied = [c for c in table.select_dtypes("number") if table[c].nunique() > 1]
             shown = ", ".join(map(str, varied[:12])) + (", …" if len(varied) > 12 else "")
             raise UserError(
@@ -60,14 +61,16 @@ def fit_file(
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps
     result = fit(table, form, y=y, x=x or None, **chosen)
+    fits = result if isinstance(result, dict) else {"": result}
     if out is not None:
-        result.to_json(out)
+        records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
+        write_text(out, json.dumps(records if isinstance(result, dict) else records[""], indent=2) + "\n")
     if figure is not None:
         from rlkit import figures
 
         figure.parent.mkdir(parents=True, exist_ok=True)
         figures.law(result).figure.savefig(figure, dpi=200)
-    return result.summary()
+    return "\n\n".join((f"== {name} ==\n" if name else "") + one.summary() for name, one in fits.items())
 
 
 def load_table(path: str | Path) -> pd.DataFrame:
