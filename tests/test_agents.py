@@ -82,7 +82,7 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
     [
         ([], "no trajectories"),
         ([episode()], "no trajectories"),
-        ([episode(0.0), episode(0.0, 0.0)], "Every reward is 0"),
+        ([episode(0.0), episode(0.0, 0.0)], "the return 0"),
         ([episode(1.0, -1.0), episode(0.0)], "use 'advantage_weighted' or 'filtered'"),
         ([episode(1.0), episode(1.0, float("nan"))], "Step 2 of trajectory 1 has the reward nan"),
         ([episode(float("inf"))], "Step 1 of trajectory 0 has the reward inf"),
@@ -115,9 +115,7 @@ def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     with pytest.raises(UserError, match="no examples"):
         trainer.train([])
     data = trainer.prepare_training_data([episode(1.0)])
-    with pytest.raises(
-        UserError, match=r"The loss is (nan|inf) at step \d+ of 9: lower optim.lr, which is 1e\+30"
-    ):
+    with pytest.raises(UserError, match=r"The loss is (nan|inf) at step \d+ of 9: lower optim.lr"):
         trainer.train(data)
 
 

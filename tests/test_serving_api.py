@@ -1,8 +1,7 @@
-"""The server: answers, limits, errors as JSON, sharing, streaming, clients that leave."""
+"""The server: answers, limits, errors as JSON, sharing, clients that leave."""
 
 import asyncio
 import json
-import math
 import threading
 from itertools import pairwise
 from typing import ClassVar, Literal, NoReturn
@@ -10,14 +9,12 @@ from typing import ClassVar, Literal, NoReturn
 import httpx
 import numpy as np
 import pytest
-import torch
 
 from rlkit.agents.model_agent import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
 from rlkit.models.loading import load_policy
-from rlkit.samplers.torch import TorchSampler
 from rlkit.serving.app import create_app
 from rlkit.serving.solver import Settings
 from rlkit.types import Sample
@@ -106,7 +103,7 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
         ({"domain": "astrology", "problem": "x"}, 404, "Unknown domain 'astrology'"),
         ({"domain": "mathematics", "problem": "hello"}, 422, "no equation"),
         ({"domain": "mathematics", "problem": {"equations": 5}}, 422, "no 'mathematics' problem"),
-        ({"domain": "business", "problem": "{}"}, 422, "no 'business' problem"),
+        ({"domain": "business", "problem": "{}"}, 422, "business problem: budget: field required"),
         ({"domain": "mathematics"}, 422, "problem: Field required"),
         ({**GOOD, "temperature": 3}, 422, "temperature: Extra inputs are not permitted"),
         ("[" * 3000 + "]" * 3000, 422, "nested too deep"),
@@ -132,29 +129,15 @@ def test_bad_requests_get_a_sentence_and_disturb_nobody(policy, body, status, wo
     assert good.status_code == 200 and good.json()["success"]
 
 
-def test_a_large_body_without_a_length_is_refused_too(policy):
+def test_a_body_without_a_length_is_refused(policy):
     async def chunks():
-        for _ in range(200):
-            yield b"x" * 1000
+        yield b"x" * 1000
 
     async def go():
         _, _, client = server(policy)
         return await client.post("/solve", content=chunks())
 
-    assert run(go()).status_code == 413
-
-
-def test_a_body_that_does_not_arrive_is_not_waited_for(policy):
-    async def trickle():
-        yield b"{"
-        await asyncio.sleep(5)
-
-    async def go():
-        _, _, client = server(policy, timeout=0.2)
-        return await client.post("/solve", content=trickle())
-
-    late = run(go())
-    assert late.status_code == 408 and late.json() == {"error": "The request did not arrive within 0.2 s."}
+    assert run(go()).status_code == 411
 
 
 @pytest.mark.parametrize(
@@ -191,21 +174,6 @@ def test_live_episodes_share_sampler_calls_and_equal_requests_one_episode(policy
     assert all(a.status_code == 200 and a.json()["solution"] == "2" for a in answers)
     assert sum(sampler.batches) == 160  # 40 problems of 4 turns, however often they were asked
     assert len(sampler.batches) < 40
-
-
-def test_a_batch_needs_room_for_what_is_new_in_it_only(policy):
-    async def go():
-        _, _, client = server(policy, max_concurrent=2, max_batch=8)
-        others = [{**GOOD, "problem": f"{a}x + 7 = 16"} for a in (2, 4, 5)]
-        await client.post("/solve", json=GOOD)
-        posts = [[GOOD, GOOD], [others[0]] * 2, others[:2], others[1:]]
-        return [await client.post("/solve/batch", json=p) for p in posts], await client.post(
-            "/solve/batch", json=[GOOD, *others]
-        )
-
-    answers, long = run(go())
-    assert [a.status_code for a in answers] == [200] * 4
-    assert long.status_code == 422  # more than could ever run at once
 
 
 def test_too_many_get_429_and_when_to_come_back(policy):
@@ -252,63 +220,6 @@ def test_a_client_that_leaves_costs_the_others_nothing(policy):
     assert answer.status_code == 200 and answer.json()["success"] and active(solver) == 0
 
 
-def test_a_batch_answers_each_item(policy):
-    async def go():
-        _, _, client = server(policy, max_batch=3)
-        mixed = [GOOD, {"domain": "mathematics", "problem": "hello"}, {"domain": "none", "problem": "x"}]
-        return await client.post("/solve/batch", json=mixed), await client.post(
-            "/solve/batch", json=[GOOD] * 4
-        )
-
-    mixed, long = run(go())
-    good, unreadable, unknown = mixed.json()
-    assert good["success"] and unreadable["status"] == 422 and unknown["status"] == 404
-    assert long.status_code == 422
-
-
-def test_a_stream_shows_every_action_while_it_happens(policy):
-    async def go():
-        _, app, client = server(policy)
-        good = await client.post("/solve/stream", json=GOOD)
-        bad = await client.post("/solve/stream", json={**GOOD, "problem": "hello"})
-        return good, bad, app.state.solver
-
-    good, bad, solver = run(go())
-    events = [line.removeprefix("event: ") for line in good.text.splitlines() if line.startswith("event")]
-    assert events == ["action"] * 4 + ["solution"]
-    data = [json.loads(line[6:]) for line in good.text.splitlines() if line.startswith("data")]
-    assert data[1]["action"] == "subtract_terms 7" and data[-1]["total_reward"] == 8.5
-    assert "event: error" in bad.text and "no equation" in bad.text
-    assert active(solver) == 0
-
-
-def test_a_stream_of_what_is_known_is_the_same_stream(policy):
-    async def go():
-        sampler, _, client = server(policy)
-        first = await client.post("/solve/stream", json=GOOD)
-        calls = len(sampler.batches)
-        again, plain = await client.post("/solve/stream", json=GOOD), await client.post("/solve", json=GOOD)
-        return first, again, plain, len(sampler.batches) - calls
-
-    first, again, plain, more = run(go())
-    assert more == 0 and plain.json()["cached"]
-    assert again.text == first.text.replace('"cached":false', '"cached":true')
-
-
-def test_a_stream_without_room_is_refused_before_it_begins(policy):
-    async def go():
-        sampler, _, client = server(policy, max_concurrent=1)
-        sampler.gate.clear()
-        running = asyncio.create_task(client.post("/solve", json=GOOD))
-        await asyncio.sleep(0.1)
-        refused = await client.post("/solve/stream", json={**GOOD, "problem": "2x = 6"})
-        sampler.gate.set()
-        return await running, refused
-
-    answer, refused = run(go())
-    assert answer.status_code == 200 and refused.status_code == 429 and refused.headers["retry-after"] == "1"
-
-
 def test_an_episode_that_outgrows_the_context_ends_there_with_what_it_did(policy):
     async def go():
         _, _, client = server(policy, context=170, max_turn_length=40)
@@ -350,9 +261,7 @@ def test_metrics_and_the_schema_are_served(policy):
     assert 'rlkit_episodes_total{domain="mathematics",success="true"} 1.0' in metrics.text
     assert 'rlkit_actions_total{domain="mathematics",valid="true"} 4.0' in metrics.text
     assert "rlkit_reward_sum 8.5" in metrics.text
-    assert {"/solve", "/solve/batch", "/solve/stream", "/feedback", "/healthz", "/metrics"} <= set(
-        schema.json()["paths"]
-    )
+    assert {"/solve", "/feedback", "/healthz", "/metrics"} <= set(schema.json()["paths"])
     assert schema.json()["components"]["securitySchemes"]["HTTPBearer"]["scheme"] == "bearer"
     assert nowhere.status_code == 404
 
@@ -365,15 +274,13 @@ def test_a_problem_may_be_part_of_the_address(policy):
             await client.post("/solve", params={"problem": "3x + 7 = 16", "domain": "none"}),
             await client.post("/solve", params={"problem": ""}),
             await client.post("/solve"),
-            await client.post("/solve/stream", params={"problem": "3x + 7 = 16"}),
         ]
 
-    solved, unknown, short, empty, streamed = run(go())
+    solved, unknown, short, empty = run(go())
     assert solved.status_code == 200 and solved.json()["solution"] == "3"
     assert unknown.status_code == 404 and "Unknown domain" in unknown.json()["error"]
     assert short.status_code == 422 and short.json()["error"].startswith("problem: String should have")
     assert empty.status_code == 422 and "?problem=" in empty.json()["error"]
-    assert "event: solution" in streamed.text
 
 
 def test_the_verdict_of_users_and_what_fails_are_counted(policy):
@@ -395,7 +302,7 @@ def test_the_verdict_of_users_and_what_fails_are_counted(policy):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_batch": 0}, {"cache": -1}, {"timeout": 0}, {"max_turn_length": 0}, {"nothing": 1}]
+    "limits", [{"max_batch": 0}, {"cache": 0}, {"timeout": 0}, {"max_turn_length": 0}, {"nothing": 1}]
 )
 def test_limits_that_make_no_sense_are_refused(limits):
     with pytest.raises(ValueError, match=next(iter(limits))):
@@ -455,7 +362,7 @@ class Faulty(BaseEnvironment):
 @pytest.mark.parametrize(
     ("fault", "status", "words"),
     [
-        ("nan", 500, "the reward nan: a reward is a finite number."),
+        ("nan", 500, "the reward nan: a reward is a finite number"),
         ("type", 500, "the reward 'one'"),
         ("raises", 500, "answered 'go' with ZeroDivisionError"),
         ("never", 200, ""),
@@ -484,49 +391,14 @@ def test_a_sampler_that_breaks_is_one_500_and_the_server_goes_on(policy):
         sampler, _, client = server(policy)
         working = sampler.sample
         sampler.sample = breaks
-        paths = {"/solve": GOOD, "/solve/batch": [GOOD, {**GOOD, "domain": "none"}], "/solve/stream": GOOD}
-        broken = [await client.post(path, json=body) for path, body in paths.items()]
+        broken = await client.post("/solve", json=GOOD)
         sampler.sample = working
         return broken, await client.post("/solve", json=GOOD), await client.get("/metrics")
 
-    (plain, batch, stream), after, metrics = run(go())
-    failure = {"error": "The server failed: ZeroDivisionError."}
-    assert plain.status_code == 500 and plain.json() == failure
-    assert batch.status_code == 200 and batch.json()[0] == failure | {"status": 500}
-    assert batch.json()[1]["status"] == 404
-    assert "event: error" in stream.text and "ZeroDivisionError" in stream.text
+    broken, after, metrics = run(go())
+    assert broken.status_code == 500 and broken.json() == {"error": "The server failed: ZeroDivisionError."}
     assert after.status_code == 200
     assert 'rlkit_requests_total{path="/solve",status="500"} 1.0' in metrics.text
-
-
-def test_constrained_decoding_names_valid_actions_only(policy):
-    env = environments.parse({"kind": "mathematics", "instructions": "brief", "max_steps": 4})
-    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-
-    async def go():
-        agent = LanguageModelAgent(policy, Batcher(sampler, 12), constrained=True)
-        return await agent.run_episode(env, "3x + 7 = 16")
-
-    trajectory = run(go())
-    assert all(t.action in env.actions for t in trajectory.transitions)
-
-
-@pytest.mark.parametrize(
-    ("longer", "chosen"), [(0.2, "act_1"), (0.5, "act_10")]
-)  # of the 0.6 that a turn begins with act_1
-def test_a_name_that_begins_a_longer_one_is_chosen_where_it_ends(policy, monkeypatch, longer, chosen):
-    def chances(_, rows):
-        total = {"act_1": 0.6, "act_10": longer, "act_11": 0.0, "stop": 0.3}
-        names = [
-            policy.tokenizer.decode(ids[there])
-            for ids, there in zip(rows.response_ids, rows.present, strict=True)
-        ]
-        return torch.tensor([[math.log(max(total[n], 1e-30))] for n in names]), None
-
-    monkeypatch.setattr("rlkit.training.forward.token_logprobs", chances)
-    agent = LanguageModelAgent(policy, Batcher(ExpertSampler(policy), 12), constrained=True)
-    names = ["act_1", "stop", "act_10", "act_11"]
-    assert agent.most_probable(np.array([1, 2, 3]), names) == chosen
 
 
 def test_what_the_policy_said_stays_in_the_chat_as_it_was_sampled(policy):

@@ -130,16 +130,12 @@ def wait_for(url: str, episodes: int) -> None:
     raise AssertionError(f"{active(url)} episodes are running, not {episodes}")
 
 
-def test_clients_that_leave_free_their_place_and_disturb_nobody():
+def test_clients_that_leave_disturb_nobody():
     with running(0.15, max_concurrent=4) as (process, url):
-        stream = post(url, "/solve/stream", problem(1))
         plain, half = post(url, "/solve", problem(2)), post(url, "/solve", problem(3))
         half.shutdown(socket.SHUT_WR)
-        wait_for(url, 3)
-        assert b"200 OK" in stream.recv(1000)
-        stream.close()
+        wait_for(url, 2)
         plain.close()
-        wait_for(url, 2)  # the stream's is over, the plain one's goes on for the cache
         assert httpx.post(f"{url}/solve", json=problem(4), timeout=30).status_code == 200
         assert httpx.post(f"{url}/solve", json=problem(2), timeout=30).json()["cached"]
         process.terminate()
@@ -148,16 +144,15 @@ def test_clients_that_leave_free_their_place_and_disturb_nobody():
 
 def test_told_to_stop_it_finishes_what_runs_and_takes_nothing_new():
     with running(0.1) as (process, url):
-        stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
-        wait_for(url, 2)
+        plain = post(url, "/solve", problem(2))
+        wait_for(url, 1)
         with httpx.Client(base_url=url) as client:
             client.get("/healthz")
             process.send_signal(signal.SIGTERM)
             time.sleep(0.5)
             with pytest.raises(httpx.TransportError):
                 client.post("/solve", json=problem(3))  # on a connection that was open
-        told, answered = read_all(stream), read_all(plain)
-        assert b"event: solution" in told and b"event: error" not in told
+        answered = read_all(plain)
         assert answered.startswith(b"HTTP/1.1 200 OK") and b'"total_reward"' in answered
         assert ended(process, url, 20) < 15
 
@@ -165,13 +160,12 @@ def test_told_to_stop_it_finishes_what_runs_and_takes_nothing_new():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_does_not_finish_in_time_is_told_so(number):
     with running(0.5, grace=1.0) as (process, url):
-        stream, plain = post(url, "/solve/stream", problem(1)), post(url, "/solve", problem(2))
-        wait_for(url, 2)
+        plain = post(url, "/solve", problem(2))
+        wait_for(url, 1)
         process.send_signal(number)
-        answered, told = read_all(plain), read_all(stream)
+        answered = read_all(plain)
         assert answered.startswith(b"HTTP/1.1 503") and b'{"error":"The server is stopping."}' in answered
         assert b"retry-after: 5" in answered
-        assert b'event: error\ndata: {"error": "The server is stopping.", "status": 503}' in told
         assert ended(process, url, 10) < 5
 
 

@@ -4,7 +4,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
@@ -38,15 +38,13 @@ class State(Mapping):
     memory: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
-        if name not in list(self):
-            raise KeyError(name)
-        return getattr(self, name)
+        return vars(self)[name]
 
     def __iter__(self) -> Iterator[str]:
-        return (f.name for f in fields(self))
+        return iter(vars(self))
 
     def __len__(self) -> int:
-        return len(fields(self))
+        return len(vars(self))
 
 
 class OutOfRoom(Exception):

@@ -70,39 +70,29 @@ def encode(chat: ChatTokens, trajectory: Trajectory, weights: np.ndarray) -> Exa
 def step_weights(trajectories: Sequence[Trajectory], config: AgenticConfig) -> list[np.ndarray]:
     """The weight of every step of every episode, by `config.method`; not yet normalised. Raises UserError as
     `AgenticTrainer.prepare_training_data` does."""
-    _check_rewards(trajectories)
-    returns = np.array([t.total_reward for t in trajectories])
-    lengths = [len(t) for t in trajectories]
-    if config.method == "filtered":
-        if not any(t.success for t in trajectories):
-            raise UserError(
-                "None of the trajectories succeeded, so method 'filtered' leaves nothing: use another."
-            )
-        return [np.full(n, float(t.success)) for n, t in zip(lengths, trajectories, strict=True)]
-    if not any(t.reward for e in trajectories for t in e.transitions):
-        raise UserError(
-            "Every reward is 0, so there is nothing to weight by: check the environment's rewards."
-        )
-    if config.method == "reward_weighted":
-        if not returns.any():
-            raise UserError(
-                "Every trajectory has the return 0, so method 'reward_weighted' tells none from another: use "
-                "'advantage_weighted' or 'filtered'."
-            )
-        scale = config.temperature * returns.std() or 1.0
-        return [
-            np.full(n, np.exp((r - returns.max()) / scale)) for n, r in zip(lengths, returns, strict=True)
-        ]
-    return _advantage_weights(trajectories, config.temperature)
-
-
-def _check_rewards(trajectories: Sequence[Trajectory]) -> None:
     for i, trajectory in enumerate(trajectories):
         for k, step in enumerate(trajectory.transitions, 1):
             if not isinstance(step.reward, numbers.Real) or not math.isfinite(step.reward):
                 raise UserError(
                     f"Step {k} of trajectory {i} has the reward {step.reward!r}: a reward is a finite number."
                 )
+    if config.method == "filtered":
+        if not any(t.success for t in trajectories):
+            raise UserError(
+                "None of the trajectories succeeded, so method 'filtered' leaves nothing: use another."
+            )
+        return [np.full(len(t), float(t.success)) for t in trajectories]
+    if config.method == "advantage_weighted":
+        return _advantage_weights(trajectories, config.temperature)
+    returns = np.array([t.total_reward for t in trajectories])
+    if not returns.any():
+        raise UserError(
+            "Every trajectory has the return 0, so method 'reward_weighted' tells none from another: use "
+            "'advantage_weighted' or 'filtered'."
+        )
+    scale = config.temperature * returns.std() or 1.0
+    weights = np.exp((returns - returns.max()) / scale)
+    return [np.full(len(t), weight) for t, weight in zip(trajectories, weights, strict=True)]
 
 
 def _advantage_weights(trajectories: Sequence[Trajectory], temperature: float) -> list[np.ndarray]:

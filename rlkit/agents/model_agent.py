@@ -13,7 +13,7 @@ from rlkit.errors import UserError
 from rlkit.seeds import derive
 from rlkit.types import Sample, Sampler
 
-WINDOW = 0.001  # seconds without a newcomer, after which a call begins
+WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
 
 
 class Batcher:
@@ -40,9 +40,8 @@ class Batcher:
         seed: int = 0,
         on_batch: Callable[[int], Any] = lambda size: None,
     ) -> None:
-        self.sampler = sampler.session(max_batch)
-        self.max_tokens, self.temperature = max_tokens, temperature
-        self.max_batch, self.seed, self.on_batch = max_batch, seed, on_batch
+        self.sampler, self.max_batch, self.seed = sampler.session(max_batch), max_batch, seed
+        self.max_tokens, self.temperature, self.on_batch = max_tokens, temperature, on_batch
         self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []
         self._worker: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "sampler")
@@ -58,14 +57,15 @@ class Batcher:
 
     async def _work(self) -> None:
         while self._waiting:
-            await self._join()
-            self._waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
-            batch, self._waiting = self._waiting[: self.max_batch], self._waiting[self.max_batch :]
+            await asyncio.sleep(WINDOW)
+            waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
+            batch, self._waiting = waiting[: self.max_batch], waiting[self.max_batch :]
             if not batch:
                 continue
             self.on_batch(len(batch))
+            prompts, loop = [ids for ids, _ in batch], asyncio.get_running_loop()
             try:
-                outcomes: Any = await self.between(self._call, [ids for ids, _ in batch])
+                outcomes: Any = await loop.run_in_executor(self._thread, self._call, prompts)
             except Exception as error:
                 outcomes = [error] * len(batch)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
@@ -73,31 +73,13 @@ class Batcher:
                     failed = isinstance(outcome, Exception)
                     future.set_exception(outcome) if failed else future.set_result(outcome)
 
-    async def _join(self) -> None:
-        """Wait as long as more keep coming: those whose last turn has just been sampled are about to ask again."""
-        before = -1
-        while before < len(self._waiting) < self.max_batch:
-            before = len(self._waiting)
-            await asyncio.sleep(WINDOW)
-
     def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
         self._calls += 1
+        seed = derive(self.seed, "batch", self._calls)
         groups = self.sampler.sample(
-            prompts,
-            1,
-            seed=derive(self.seed, "batch", self._calls),
-            max_tokens=self.max_tokens,
-            temperature=self.temperature,
+            prompts, 1, seed=seed, max_tokens=self.max_tokens, temperature=self.temperature
         )
         return [group[0] for group in groups]
-
-    async def between(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """`function(*arguments)` in the sampler's thread, so between its calls and beside the event loop."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *arguments)
-
-    def close(self) -> None:
-        """End the sampler's thread once its call is over."""
-        self._thread.shutdown(wait=False)
 
 
 class LanguageModelAgent(BaseAgent):
@@ -105,68 +87,27 @@ class LanguageModelAgent(BaseAgent):
     they are, as in training.
 
     Args:
-        policy: has `tokenizer`, `stop_ids` (and `model`, for `constrained`).
+        policy: has `tokenizer` and `stop_ids`.
         batcher: shared by all episodes that should be sampled together.
-        constrained: take the valid action whose name the model finds most probable, and let it write only the
-            value; otherwise the model may name an invalid action and pays for it.
         context: most tokens of an episode, which ends (truncated) where no other turn fits.
     """
 
-    def __init__(
-        self, policy: Any, batcher: Batcher, *, constrained: bool = False, context: int = 4096
-    ) -> None:
-        self.policy, self.batcher, self.constrained, self.context = policy, batcher, constrained, context
-        self.chat = ChatTokens(policy)
+    def __init__(self, policy: Any, batcher: Batcher, *, context: int = 4096) -> None:
+        self.batcher, self.context, self.chat = batcher, context, ChatTokens(policy)
 
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
         return asyncio.run(self.choose(state, valid_actions))[0]
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
-        ids = self._context(state)
+        if (before := state.memory.get("ids")) is None:
+            ids = self.chat.prompt(state.messages)
+        else:
+            ids = np.concatenate([before, self.chat.follow(state.observation, int(before[-1]))])
         if len(ids) + self.batcher.max_tokens > self.context:
-            if "ids" in state.memory:
+            if before is not None:
                 raise OutOfRoom
             raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
-        name = ""
-        if self.constrained:
-            name = await self.batcher.between(self.most_probable, ids, valid_actions)
-            ids = np.concatenate([ids, self._encode(name)])
         sample = await self.batcher.sample(ids)
-        said, text = sample.ids, name + self.chat.decode(sample.ids)
-        action, params = state.environment.parse_action(text)
-        if name and action != name:  # the model went on writing the name into another one
-            action, params, text, said = name, {}, name, sample.ids[:0]
-        state.memory["ids"] = np.concatenate([ids, said])
-        return (action, params), text, float(np.exp(sample.logprobs.sum()))
-
-    def _context(self, state: State) -> np.ndarray:
-        """The chat's ids: those of the turn before, followed by what was observed since."""
-        if "ids" not in state.memory:
-            return self.chat.prompt(state.messages)
-        before = state.memory["ids"]
-        return np.concatenate([before, self.chat.follow(state.observation, int(before[-1]))])
-
-    def _encode(self, name: str) -> np.ndarray:
-        return np.asarray(self.chat.tokenizer.encode(name, add_special_tokens=False), np.int64)
-
-    def most_probable(self, ids: np.ndarray, names: list[str]) -> str:
-        """The name that the model is most likely to begin its turn with, by one forward pass over all.
-
-        A name that begins longer ones (action_1, action_10) counts only as far as none of them follows.
-        """
-        import torch
-
-        from rlkit.models.decoder import Decoder
-        from rlkit.training.forward import Rows, text_batch, token_logprobs
-
-        device = self.policy.model.device
-        tokens = [self._encode(name) for name in names]
-        batch = text_batch([ids] * len(names), tokens, self.policy.pad_id, device)
-        rows = Rows.of(batch, torch.arange(len(names), device=device))
-        with torch.no_grad():
-            logprobs, _ = token_logprobs(Decoder(self.policy.model), rows)
-        chances, alone = logprobs.double().sum(-1).exp().tolist(), {}
-        for i in sorted(range(len(names)), key=lambda i: -len(tokens[i])):
-            begun = [alone[j] for j in alone if tokens[j][: len(tokens[i])].tolist() == tokens[i].tolist()]
-            alone[i] = chances[i] - sum(begun)
-        return names[max(alone, key=lambda i: alone[i])]
+        state.memory["ids"] = np.concatenate([ids, sample.ids])
+        text = self.chat.decode(sample.ids)
+        return state.environment.parse_action(text), text, float(np.exp(sample.logprobs.sum()))

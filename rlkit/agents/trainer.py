@@ -93,19 +93,10 @@ class AgenticTrainer:
         section = Model() if isinstance(model, Policy) else model
         self.model = named_model(section, self.device) if isinstance(section, str) else section
         named = isinstance(environment, str)
-        self._environment: BaseEnvironment | None = environments.parse(environment) if named else environment
+        self.environment: BaseEnvironment | None = environments.parse(environment) if named else environment
         self.config, self.seed = config or AgenticConfig(), seed
         self._passes = Passes(0, PASS_TOKENS[self.device], limit="config.max_length")
         self.left_out = 0
-
-    @property
-    def environment(self) -> BaseEnvironment:
-        """Where the model acts. Raises UserError before one is known."""
-        if self._environment is None:
-            raise UserError(
-                "AgenticTrainer knows no environment yet: give it one, or prepare trajectories that name theirs."
-            )
-        return self._environment
 
     @property
     def policy(self) -> Policy:
@@ -133,8 +124,7 @@ class AgenticTrainer:
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")
-        if self._environment is None:
-            self._environment = environment_of(trajectories[0])
+        self.environment = self.environment or environment_of(trajectories[0])
         weights = step_weights(trajectories, self.config)
         chat = ChatTokens(self.policy)
         pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w.any()]
@@ -143,10 +133,8 @@ class AgenticTrainer:
         self.left_out = len(trajectories) - len(fitting)
         if not fitting:
             raise UserError(f"No trajectory fits max_length {self.config.max_length}: raise it.")
-        total = sum(float(e.weights.sum()) for e in fitting) / sum(
-            int((e.weights > 0).sum()) for e in fitting
-        )
-        return [replace(e, weights=e.weights / total) for e in fitting]
+        total, tokens = (sum(part(e.weights) for e in fitting) for part in (np.sum, np.count_nonzero))
+        return [replace(e, weights=e.weights / (total / tokens)) for e in fitting]
 
     def train(self, dataset: Sequence[Example]) -> TrainingResult:
         """Minimise the weighted negative log-likelihood of action tokens.
@@ -176,8 +164,7 @@ class AgenticTrainer:
                 losses.append(trainer.step(*self._batch(batch)))
                 if not math.isfinite(losses[-1]):
                     raise UserError(
-                        f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr, which is "
-                        f"{self._optimizer(steps).lr:g}."
+                        f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr."
                     )
         policy.model.eval()
         return TrainingResult(
@@ -195,15 +182,13 @@ class AgenticTrainer:
         """Weighted negative log-likelihood per action token, in nats."""
         return self._trainer(1).loss(*self._batch(dataset))
 
-    def _optimizer(self, steps: int) -> Optimizer:
-        rate = RATES["adapter" if self.model.lora_rank else "whole"]
-        warmup = min(20, steps // 5)
-        return self.config.optim or Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
-
     def _trainer(self, steps: int) -> SupervisedTrainer:
+        rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
+        usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
         checkpointing = self.model.enable_gradient_checkpointing
-        optim = self._optimizer(steps)
-        return SupervisedTrainer(self.policy, optim, steps, self._passes, checkpointing=checkpointing)
+        return SupervisedTrainer(
+            self.policy, self.config.optim or usual, steps, self._passes, checkpointing=checkpointing
+        )
 
     def _batch(self, examples: Sequence[Example]) -> tuple[Batch, torch.Tensor]:
         """Episodes as a batch, short ones first so that they share a forward pass, and (B, T) weights."""
@@ -222,8 +207,11 @@ class AgenticTrainer:
         seed: int = 0,
     ) -> list[Trajectory]:
         """The model's own episodes on `problems`, greedy unless a temperature is given."""
-        policy = self.policy
-        tasks = [environment_task(self.environment, p) for p in each(problems)]
+        if self.environment is None:
+            raise UserError(
+                "AgenticTrainer knows no environment yet: give it one, or prepare trajectories that name theirs."
+            )
+        policy, tasks = self.policy, [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
         played = play_episodes(tasks, sampler, policy, limits, seed=seed, environment=self.environment)
@@ -232,11 +220,10 @@ class AgenticTrainer:
     def save(self, folder: str | Path) -> Path:
         """A plain Hugging Face folder with the adapter merged in, and the environment beside it (for `rlkit
         serve`)."""
-        folder = Path(folder)
-        save_model(self.policy, folder)
-        if hasattr(self.environment, "kind"):
-            write_environments(folder, [self.environment])
-        return folder
+        save_model(self.policy, Path(folder))
+        if self.environment is not None and hasattr(self.environment, "kind"):
+            write_environments(Path(folder), [self.environment])
+        return Path(folder)
 
 
 def named_model(path: str, device: str) -> Model:

@@ -9,9 +9,9 @@ import re
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PrivateAttr
@@ -44,7 +44,7 @@ class BrokenEnvironment(UserError):
 
 @dataclass(frozen=True, slots=True)
 class ActionResult:
-    """What one step gives.
+    """What one step gives. Raises TypeError for values of other types.
 
     Attributes:
         observation: what the agent reads next.
@@ -58,6 +58,16 @@ class ActionResult:
     reward: float
     done: bool
     info: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.observation, str):
+            raise TypeError(f"the observation {self.observation!r}: an observation is a string")
+        if not isinstance(self.reward, numbers.Real) or not math.isfinite(self.reward):
+            raise TypeError(f"the reward {self.reward!r}: a reward is a finite number")
+        if not isinstance(self.done, bool | np.bool_):
+            raise TypeError(f"done = {self.done!r}: it is True or False")
+        if not isinstance(self.info, Mapping):
+            raise TypeError(f"the info {self.info!r}: it is a dictionary")
 
 
 class BaseEnvironment(Component):
@@ -78,6 +88,8 @@ class BaseEnvironment(Component):
     """First line of the instructions that a model reads."""
     multiline: ClassVar[bool] = False
     """The value of an action may have several lines; otherwise it ends with its line."""
+    slow: ClassVar[bool] = False
+    """Steps take long (a sandbox): they run outside the event loop, and side by side."""
 
     max_steps: Annotated[int, Field(gt=0)] = 20
     """Steps after which an unfinished episode is ended (truncated, without success)."""
@@ -94,12 +106,16 @@ class BaseEnvironment(Component):
 
     @classmethod
     def __pydantic_init_subclass__(cls, **options: Any) -> None:
-        """A subclass's own `step` and `reset` are called from those of this class, which keep the contract."""
+        """The short form's `step` and `reset` become `act` and `begin`, which those of this class call."""
         own: Any = vars(cls)
-        if "step" in own:
-            cls._own_step, cls.act, cls.step = own["step"], _act_by_step, BaseEnvironment.step
-        if "reset" in own:
-            cls._own_reset, cls.begin, cls.reset = own["reset"], _begin_by_reset, BaseEnvironment.reset
+        if step := own.get("step"):
+            cls.act = lambda self, action, params: step(self, action, _alone(params, "value"))
+            cls.step = BaseEnvironment.step
+        if reset := own.get("reset"):
+            cls.begin = lambda self, problem: (
+                reset(self, _alone(problem, "problem")) or BaseEnvironment.begin(self, problem)
+            )
+            cls.reset = BaseEnvironment.reset
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Options are frozen; any other attribute belongs to the episode that runs."""
@@ -107,6 +123,8 @@ class BaseEnvironment(Component):
             super().__setattr__(name, value)
         else:
             vars(self)[name] = value
+
+    # What an environment writes.
 
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
@@ -121,22 +139,19 @@ class BaseEnvironment(Component):
         """Carry out one of the valid actions. Raises InvalidAction when its parameters make no sense."""
         raise UserError(f"{self.kind_name!r} does nothing yet: write step(action, params).")
 
+    def get_valid_actions(self) -> list[str]:
+        """Names of the actions that make sense now; empty once the episode is over."""
+        return [] if self._over else list(self.actions)
+
     def read(self, text: str) -> Problem:
         """The problem in a text: a JSON object, or in the short form any text. Raises UserError."""
-        try:
-            problem = json.loads(text)
-        except (ValueError, RecursionError):
-            problem = None
-        if isinstance(problem, dict):
-            return problem
+        with contextlib.suppress(ValueError, RecursionError):
+            if isinstance(problem := json.loads(text), dict):
+                return problem
         if type(self).problem is BaseEnvironment.problem:
             return {"problem": text}
         example = json.dumps(self.problems("train", 1)[0])
         raise UserError(f"A {self.kind_name!r} problem is a JSON object such as {example}.")
-
-    def get_valid_actions(self) -> list[str]:
-        """Names of the actions that make sense now; empty once the episode is over."""
-        return [] if self._over else list(self.actions)
 
     def expert(self) -> tuple[str, Params]:
         """What a scripted expert does now. Optional; needed for demonstrations and optimality gaps."""
@@ -154,19 +169,12 @@ class BaseEnvironment(Component):
         """What the episode produced, for the user who asked."""
         return self.render()
 
-    @property
-    def slow(self) -> bool:
-        """Steps take long (a sandbox): they run outside the event loop, and side by side."""
-        return False
+    # What others call.
 
     @property
     def kind_name(self) -> str:
         """The registered name."""
         return str(getattr(self, "kind", type(self).__name__))
-
-    def own_copy(self) -> Self:
-        """A copy that shares nothing with this one, for an episode beside others."""
-        return self.model_copy(deep=True)
 
     def reset(self, problem: str | Problem) -> str:
         """Begin the episode of a problem, a mapping or a text; returns the first observation.
@@ -175,14 +183,15 @@ class BaseEnvironment(Component):
             UserError: the problem makes no sense here.
         """
         problem = self.read(problem) if isinstance(problem, str) else problem
-        own = {name: value for name, value in vars(self).items() if name not in type(self).model_fields}
+        own = vars(self).keys() - type(self).model_fields.keys()
         if self._at_start is None:
-            self._at_start = copy.deepcopy(own)
+            self._at_start = {name: copy.deepcopy(vars(self)[name]) for name in own}
         for name in own:
             del vars(self)[name]
         vars(self).update(copy.deepcopy(self._at_start))
         try:
-            observation = self.begin(problem)
+            if not isinstance(observation := self.begin(problem), str):
+                raise TypeError(f"the first observation is {observation!r}, no string")
         except UserError:
             raise
         except Exception as error:
@@ -190,11 +199,6 @@ class BaseEnvironment(Component):
             raise UserError(
                 f"This is no {self.kind_name!r} problem ({reason}): {str(problem)[:200]}."
             ) from None
-        if not isinstance(observation, str):
-            raise BrokenEnvironment(
-                f"begin() of {self.kind_name!r} returned a {type(observation).__name__}: return the first "
-                "observation, a string."
-            )
         self._steps, self._over = 0, False
         return observation
 
@@ -230,40 +234,29 @@ class BaseEnvironment(Component):
             text = "Invalid." if self.instructions == "brief" else str(problem)
             result = ActionResult(text, self.invalid_reward, False)
             info = {"valid": False, "truncated": False}
-        done = result.done or self._steps >= self.max_steps
-        if done:
-            self._over = True
+        self._over = bool(result.done) or self._steps >= self.max_steps
+        if self._over:
             info["truncated"] = bool(not result.done or info["truncated"])
             info["success"] = bool(result.done and info.get("success", False))
-        return ActionResult(result.observation, float(result.reward), bool(done), info)
+        return ActionResult(result.observation, float(result.reward), self._over, info)
 
     def _carried_out(self, action: str, params: Params) -> ActionResult:
-        """What `act` returns, held to the contract."""
-        where = f"The environment {self.kind_name!r} answered {action!r} with"
         try:
-            result: Any = self.act(action, params)
+            if not isinstance(result := self.act(action, params), ActionResult):
+                raise TypeError(f"a {type(result).__name__}: return an ActionResult")
+            return result
         except (InvalidAction, UserError):
             raise
         except Exception as error:
-            place = traceback.extract_tb(error.__traceback__)[-1]
+            frames = [
+                f
+                for f in traceback.extract_tb(error.__traceback__)
+                if f.filename not in (__file__, "<string>")
+            ]
+            place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
             raise BrokenEnvironment(
-                f"{where} {type(error).__name__}: {error} ({Path(place.filename).name}, line {place.lineno})."
+                f"The environment {self.kind_name!r} answered {action!r} with {type(error).__name__}: {error}{place}."
             ) from error
-        if not isinstance(result, ActionResult):
-            raise BrokenEnvironment(f"{where} a {type(result).__name__}: return an ActionResult.")
-        if not isinstance(result.observation, str):
-            raise BrokenEnvironment(
-                f"{where} an observation of type {type(result.observation).__name__}: use a string."
-            )
-        if not isinstance(result.reward, numbers.Real) or not math.isfinite(result.reward):
-            raise BrokenEnvironment(f"{where} the reward {result.reward!r}: a reward is a finite number.")
-        if not isinstance(result.done, bool | np.bool_):
-            raise BrokenEnvironment(f"{where} done = {result.done!r}: it is True or False.")
-        if not isinstance(result.info, Mapping):
-            raise BrokenEnvironment(
-                f"{where} an info of type {type(result.info).__name__}: use a dictionary."
-            )
-        return result
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
         """`n` problems, generated independently, so that a small world repeats some. Splits are disjoint for any
@@ -277,13 +270,9 @@ class BaseEnvironment(Component):
             raise UserError(
                 f"problems({split!r}, {n}): the split is 'train' or 'test', the number at least 0."
             )
-        found: list[Problem] = []
-        for i in range(100 * max(n, 10)):
-            if len(found) == n:
-                return found
-            problem = self.problem(generator("environment", self.kind_name, seed, i))
-            if self.split_of(problem) == split:
-                found.append(problem)
+        streams = (generator("environment", self.kind_name, seed, i) for i in range(100 * max(n, 10)))
+        drawn = (problem for problem in map(self.problem, streams) if self.split_of(problem) == split)
+        found = list(islice(drawn, n))
         if len(found) < n:
             raise UserError(
                 f"{self.kind_name!r} gave {len(found)} of {n} {split} problems: widen its options."
@@ -346,15 +335,6 @@ def as_mapping(params: str | Params | None) -> Params:
 def _alone(values: Mapping[str, Any], key: str) -> Any:
     """What the mapping has under `key`, where that is all it has; None for an empty one."""
     return (values[key] if list(values) == [key] else values) if values else None
-
-
-def _act_by_step(self: Any, action: str, params: Params) -> ActionResult:
-    return self._own_step(action, _alone(params, "value"))
-
-
-def _begin_by_reset(self: Any, problem: Problem) -> str:
-    observation = self._own_reset(_alone(problem, "problem"))
-    return BaseEnvironment.begin(self, problem) if observation is None else observation
 
 
 def _first_sentence(text: str) -> str:

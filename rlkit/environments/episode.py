@@ -36,7 +36,7 @@ class Episode:
     @classmethod
     def begin(cls, environment: BaseEnvironment, problem: str | Problem) -> Self:
         """An episode on a copy of `environment`. Raises UserError for a problem that makes no sense in it."""
-        environment = environment.own_copy()
+        environment = environment.model_copy(deep=True)
         problem = environment.read(problem) if isinstance(problem, str) else problem
         observation = environment.reset(problem)
         return cls(environment, problem, environment.messages(observation), observation)

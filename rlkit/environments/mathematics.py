@@ -1,4 +1,4 @@
-"""Mathematics: linear equations and systems, solved move by move on a state that the environment owns.
+"""Mathematics: linear equations, solved move by move on a state that the environment owns.
 
 A side is a tuple of terms as they are written: a coefficient times a variable, times nothing ("") or times a bracketed
 side. So `2x + 3x` and `2(x + 3)` are states of their own, exact and hashable, which a computer-algebra system would
@@ -11,7 +11,7 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import dropwhile, takewhile
 from math import lcm
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 from pydantic import Field
@@ -36,22 +36,20 @@ class Term(NamedTuple):
 
 Side = tuple[Term, ...]
 Equation = tuple[Side, Side]
-System = tuple[Equation, ...]
 Move = tuple[str, str]  # action, value
-Family = Literal["linear", "two_sided", "distribute", "combine", "fractions", "system"]
+Family = Literal["linear", "two_sided", "distribute", "combine", "fractions"]
 
 ZERO: Side = (Term(Fraction(0), ""),)
 LONGEST = 300  # characters of an equation
 LARGEST = 10**9  # numerators and denominators beyond it are refused, so that states stay small
-MOST_TERMS, MOST_EQUATIONS = 12, 4
+MOST_TERMS, MOST_MOVES = 12, 40
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
-REWRITES = (
-    "add_terms", "subtract_terms", "multiply_terms", "divide_terms", "distribute", "combine_like_terms",
-)  # fmt: skip
+WHOLE = {
+    "distribute": "brackets",
+    "combine_like_terms": "like terms",
+}  # moves without a value, and what they change
+REWRITES = ("add_terms", "subtract_terms", "multiply_terms", "divide_terms", *WHOLE)
 IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the rewards, documented below
-
-
-# Reading and writing.
 
 
 def parse_side(text: str) -> Side:
@@ -76,42 +74,30 @@ def _terms(node: ast.expr) -> Side:
             return (Term(Fraction(str(number)), ""),)
         case ast.Name(id=name) if len(name) == 1:
             return (Term(Fraction(1), name),)
-        case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return scale(_terms(operand), Fraction(-1))
-        case ast.UnaryOp(op=ast.UAdd(), operand=operand):
-            return _terms(operand)
-        case ast.BinOp(left=left, op=ast.Add(), right=right):
-            return _terms(left) + _terms(right)
-        case ast.BinOp(left=left, op=ast.Sub(), right=right):
-            return _terms(left) + scale(_terms(right), Fraction(-1))
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=operand):
+            return scale(_terms(operand), Fraction(-1)) if isinstance(op, ast.USub) else _terms(operand)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            first, second = _terms(left), _terms(right)
+            return first + (second if isinstance(op, ast.Add) else scale(second, Fraction(-1)))
         case ast.BinOp(left=left, op=ast.Mult() | ast.Div() as op, right=right):
-            a, b = _terms(left), _terms(right)
-            if isinstance(op, ast.Div):
-                return _times(1 / _number(b), a)
-            return _times(_number(a), b) if _is_number(a) else _times(_number(b), a)
+            first, second = _terms(left), _terms(right)
+            if isinstance(op, ast.Mult) and is_number(first):
+                first, second = second, first
+            factor = number_of(second) if isinstance(op, ast.Mult) else 1 / number_of(second)
+            return scale(first, factor) if len(first) == 1 else (Term(factor, first),)
     raise ValueError("not linear")
 
 
-def _is_number(side: Side) -> bool:
+def is_number(side: Side) -> bool:
+    """Whether no variable is in a side."""
     return all(t.inner == "" for t in side)
 
 
-def _number(side: Side) -> Fraction:
-    if not _is_number(side):
-        raise ValueError("not a number")
+def number_of(side: Side) -> Fraction:
+    """The number that a side is. Raises UserError where it has a variable."""
+    if not is_number(side):
+        raise UserError(f"{render_side(side)!r} is not a number.")
     return sum((t.coefficient for t in side), Fraction(0))
-
-
-def _times(factor: Fraction, side: Side) -> Side:
-    return scale(side, factor) if len(side) == 1 else (Term(factor, side),)
-
-
-def parse_number(text: str) -> Fraction:
-    """An exact number such as -3, 7/2 or 0.5. Raises UserError."""
-    try:
-        return _number(parse_side(text))
-    except ValueError:
-        raise UserError(f"{text!r} is not a number.") from None
 
 
 def parse_equation(text: str) -> Equation:
@@ -137,29 +123,24 @@ def render_side(side: Side) -> str:
     return text
 
 
-def render(system: System) -> str:
-    """`left = right`, equations separated by `;`."""
-    return "; ".join(f"{render_side(left)} = {render_side(right)}" for left, right in system)
-
-
-# Algebra.
-
-
-def combine(side: Side) -> Side:
-    """Like terms added up, zeros dropped, brackets left alone."""
-    return add((), side)
+def render(equation: Equation) -> str:
+    """`left = right`."""
+    return " = ".join(map(render_side, equation))
 
 
 def add(side: Side, terms: Side) -> Side:
     """Each of `terms` joins the first like term of the side, or follows as a new one; zeros are dropped."""
     result = list(side)
     for coefficient, inner in terms:
-        at = next((i for i, t in enumerate(result) if t.inner == inner), None)
-        if at is None:
-            result.append(Term(coefficient, inner))
-        else:
-            result[at] = Term(result[at].coefficient + coefficient, inner)
+        at = next((i for i, t in enumerate(result) if t.inner == inner), len(result))
+        before = result[at].coefficient if at < len(result) else 0
+        result[at : at + 1] = [Term(before + coefficient, inner)]
     return tuple(t for t in result if t.coefficient) or ZERO
+
+
+def combine(side: Side) -> Side:
+    """Like terms added up, zeros dropped, brackets left alone."""
+    return add((), side)
 
 
 def scale(side: Side, factor: Fraction) -> Side:
@@ -174,16 +155,15 @@ def scale(side: Side, factor: Fraction) -> Side:
 def distribute(side: Side) -> Side:
     """All brackets multiplied out, like terms left as they stand."""
     result: list[Term] = []
-    for coefficient, inner in side:
-        result += (
-            distribute(scale(inner, coefficient)) if isinstance(inner, tuple) else [Term(coefficient, inner)]
-        )
+    for term in side:
+        bracket = isinstance(term.inner, tuple)
+        result += distribute(scale(term.inner, term.coefficient)) if bracket else [term]  # type: ignore[arg-type]
     return tuple(result)
 
 
-def variables(side: Side) -> set[str]:
-    """The variables that occur in a side."""
-    return {t.inner for t in distribute(side) if isinstance(t.inner, str)} - {""}
+def variables(*sides: Side) -> set[str]:
+    """The variables that occur in sides."""
+    return {str(t.inner) for side in sides for t in distribute(side)} - {""}
 
 
 def largest(side: Side) -> int:
@@ -194,185 +174,98 @@ def largest(side: Side) -> int:
     )
 
 
-def solve(system: System) -> dict[str, Fraction]:
-    """The one solution. Raises UserError when there is none or more than one."""
-    rows = [
-        {t.inner: t.coefficient for t in combine(distribute(a + scale(b, Fraction(-1))))} for a, b in system
-    ]
-    names = sorted(set().union(*(variables(side) for equation in system for side in equation)))
-    pivots: dict[str, dict[Any, Fraction]] = {}
-    for name in names:
-        pivot = next((row for row in rows if row.get(name)), None)
-        if pivot is None:
-            raise UserError(
-                f"{render(system)[:200]!r} has more than one solution, or none: state a problem with one."
-            )
-        rows.remove(pivot)
-        for row in (*rows, *pivots.values()):
-            factor = row.get(name, Fraction(0)) / pivot[name]
-            row.update({key: row.get(key, Fraction(0)) - factor * c for key, c in pivot.items()})
-        pivots[name] = pivot
-    if not names or any(row.get("") for row in rows):
-        raise UserError(f"{render(system)[:200]!r} has no solution: state a problem that has exactly one.")
-    return {name: -pivot.get("", Fraction(0)) / pivot[name] for name, pivot in pivots.items()}
+def solve(equation: Equation) -> Fraction:
+    """The one solution. Raises UserError when there is none, more than one or more than one unknown."""
+    left, right = equation
+    terms = {t.inner: t.coefficient for t in combine(distribute(left + scale(right, Fraction(-1))))}
+    number = terms.pop("", Fraction(0))
+    if len(terms) != 1 or len(variables(left, right)) != 1:
+        raise UserError(
+            f"{render(equation)[:200]!r} is no equation in one unknown with exactly one solution: state one that is."
+        )
+    return -number / next(iter(terms.values()))
 
 
-# Moves.
-
-
-def rewrite(system: System, action: str, value: str) -> System:
-    """The system after one move on both sides of one equation; solutions stay what they are.
-
-    `value` is `7`, `2x + 3`, in a system also `3/2eq1` (a multiple of another equation), each preceded by
-    `2:` where it is not about the first equation. Raises InvalidAction, with the reason for the agent.
-    """
-    index, value = _address(system, action, value)
+def rewrite(equation: Equation, action: str, value: str) -> Equation:
+    """The equation after one move on both sides; its solution stays. `value` is `7` or `2x + 3`. Raises InvalidAction,
+    with the reason for the agent."""
     try:
-        sides = _move(system, index, action, value)
+        sides = _move(equation, action, value)
     except UserError as error:
         raise InvalidAction(f"{action} does not understand its value: {error}") from None
     if any(largest(side) > LARGEST or len(side) > MOST_TERMS for side in sides):
         raise InvalidAction(f"{action} {value} would make the equation too long; choose a simpler step.")
-    return (*system[:index], sides, *system[index + 1 :])
+    return sides
 
 
-def _address(system: System, action: str, value: str) -> tuple[int, str]:
-    """The equation that a value is about, and the rest: `2: 7`, or a bare `2` for moves without a value."""
-    bare = action in ("distribute", "combine_like_terms")
-    match = re.match(r"(\d)$" if bare else r"(\d)\s*:", value)
-    if match is None or len(system) == 1:
-        return 0, value
-    index = int(match[1]) - 1
-    if not 0 <= index < len(system):
-        raise InvalidAction(f"There is no equation {match[1]}; there are {len(system)}.")
-    return index, value[match.end() :].strip()
-
-
-def _move(system: System, index: int, action: str, value: str) -> Equation:
-    left, right = system[index]
-    if action in ("distribute", "combine_like_terms"):
-        change, what = (distribute, "brackets") if action == "distribute" else (combine, "like terms")
-        if (moved := (change(left), change(right))) == (left, right):
-            raise InvalidAction(f"There are no {what} to {action.split('_')[0]}.")
+def _move(equation: Equation, action: str, value: str) -> Equation:
+    left, right = equation
+    if action in WHOLE:
+        change = distribute if action == "distribute" else combine
+        if (moved := (change(left), change(right))) == equation:
+            raise InvalidAction(f"There are no {WHOLE[action]} to {action.split('_')[0]}.")
         return moved
     if action in ("multiply_terms", "divide_terms"):
-        factor = parse_number(value)
+        factor = number_of(parse_side(value))
         if factor in (0, 1):
             raise InvalidAction(f"{action} {value} is not a step: use a number other than 0 and 1.")
         factor = factor if action == "multiply_terms" else 1 / factor
         return scale(left, factor), scale(right, factor)
-    sign = Fraction(1 if action == "add_terms" else -1)
-    row = re.fullmatch(r"(\d+(?:/\d+)?)?\s*eq\s*(\d)", value)
-    if row and len(system) > 1:
-        other, factor = int(row[2]) - 1, sign * parse_number(row[1] or "1")
-        if other == index or not 0 <= other < len(system) or not factor:
-            raise InvalidAction(f"{value} is no multiple of another equation of this system.")
-        first, second = (scale(distribute(side), factor) for side in system[other])
-        return add(left, first), add(right, second)
-    terms = combine(distribute(parse_side(value)))
-    known = set().union(*(variables(side) for equation in system for side in equation))
+    terms, known = combine(distribute(parse_side(value))), variables(left, right)
     if not variables(terms) <= known or terms == ZERO:
-        raise InvalidAction(
-            f"{value!r} is nothing to add: use a number or a multiple of {', '.join(sorted(known))}."
-        )
-    return add(left, scale(terms, sign)), add(right, scale(terms, sign))
+        raise InvalidAction(f"{value!r} is nothing to add: use a number or a multiple of {', '.join(known)}.")
+    terms = terms if action == "add_terms" else scale(terms, Fraction(-1))
+    return add(left, terms), add(right, terms)
 
 
 @lru_cache(8192)
-def distance(system: System, limit: int = 40) -> int:
+def distance(equation: Equation) -> int:
     """How many moves the expert needs before it can state the answer."""
     moves = 0
-    while (move := expert_move(system)) is not None and moves < limit:
-        system = rewrite(system, *move)
-        moves += 1
+    while moves < MOST_MOVES and (move := expert_move(equation)) is not None:
+        equation, moves = rewrite(equation, *move), moves + 1
     return moves
 
 
-def expert_move(system: System) -> Move | None:
-    """The move a careful student makes, or None when every equation reads `variable = number`."""
-    for i, equation in enumerate(system):
-        if move := _tidy(equation):
-            return _addressed(move, i)
-    return _isolate(system[0]) if len(system) == 1 else _eliminate(system)
-
-
-def _addressed(move: Move, index: int) -> Move:
-    action, value = move
-    return (action, f"{index + 1}: {value}" if value else str(index + 1)) if index else move
-
-
-def _tidy(equation: Equation) -> Move | None:
-    """Open brackets and collect terms; None when both sides are plain sums."""
+def expert_move(equation: Equation) -> Move | None:
+    """The move a careful student makes, or None when the equation reads `variable = number`."""
     brackets = [t for side in equation for t in side if isinstance(t.inner, tuple)]
     if brackets:
-        common = lcm(*(t.coefficient.denominator for t in brackets))
-        if common > 1:
-            return "multiply_terms", str(common)
-        alone = next((i for i in (0, 1) if equation[i] == (brackets[0],)), None)
-        factor = brackets[0].coefficient
-        if alone is not None and abs(factor) != 1:
-            other = scale(equation[1 - alone], 1 / factor)
-            if _is_number(other) and all(t.coefficient.denominator == 1 for t in other):
-                return "divide_terms", str(factor)
-        return "distribute", ""
-    return ("combine_like_terms", "") if any(combine(side) != side for side in equation) else None
+        return _open(equation, brackets)
+    if any(combine(side) != side for side in equation):
+        return "combine_like_terms", ""
+    left, right = equation if variables(equation[0]) else equation[::-1]  # 16 = 3x + 7
+    others = tuple(t for t in right if t.inner) or tuple(t for t in left if not t.inner and t.coefficient)
+    if others:
+        negative = others[0].coefficient < 0
+        value = render_side(scale(others, Fraction(-1)) if negative else others)
+        return "add_terms" if negative else "subtract_terms", value
+    factor = left[0].coefficient
+    if factor.numerator == 1:
+        return ("multiply_terms", str(factor.denominator)) if factor != 1 else None
+    return "divide_terms", str(factor)
 
 
-def _isolate(equation: Equation) -> Move | None:
-    """Towards `variable = number` for one tidy equation."""
-    (named, numbers), (others, _) = map(_split, equation if _split(equation[0])[0] else equation[::-1])
-    return _subtract(others or numbers) if others or numbers else _normalise(named[0].coefficient)
-
-
-def _split(side: Side) -> tuple[Side, Side]:
-    """Terms with a variable, and non-zero numbers."""
-    return tuple(t for t in side if t.inner), tuple(t for t in side if not t.inner and t.coefficient)
-
-
-def _subtract(terms: Side) -> Move:
-    if terms[0].coefficient < 0:
-        return "add_terms", render_side(scale(terms, Fraction(-1)))
-    return "subtract_terms", render_side(terms)
-
-
-def _normalise(coefficient: Fraction) -> Move | None:
-    if coefficient == 1:
-        return None
-    if coefficient.numerator == 1:
-        return "multiply_terms", str(coefficient.denominator)
-    return "divide_terms", str(coefficient)
-
-
-def _eliminate(system: System) -> Move | None:
-    """Gauss and Jordan: variables to the left, one pivot an equation, last of all the coefficients."""
-    for i, (left, right) in enumerate(system):
-        if misplaced := _split(right)[0] or _split(left)[1]:
-            return _addressed(_subtract(misplaced), i)
-    rows = [{t.inner: t.coefficient for t in left if t.inner} for left, _ in system]
-    free = list(range(len(rows)))
-    for name in sorted(set().union(*rows)):
-        pivot = next(i for i in free if name in rows[i])
-        free.remove(pivot)
-        target = next((i for i, row in enumerate(rows) if i != pivot and name in row), None)
-        if target is not None:
-            factor = rows[target][name] / rows[pivot][name]
-            multiple = "" if abs(factor) == 1 else str(abs(factor))
-            return _addressed(
-                ("subtract_terms" if factor > 0 else "add_terms", f"{multiple}eq{pivot + 1}"), target
-            )
-    moves = (_normalise(next(iter(row.values()))) for row in rows)
-    return next((_addressed(move, i) for i, move in enumerate(moves) if move), None)
-
-
-# The environment.
+def _open(equation: Equation, brackets: list[Term]) -> Move:
+    """Towards an equation without brackets."""
+    common = lcm(*(t.coefficient.denominator for t in brackets))
+    if common > 1:
+        return "multiply_terms", str(common)
+    factor = brackets[0].coefficient
+    if (brackets[0],) in equation and abs(factor) != 1:
+        other = scale(equation[1 - equation.index((brackets[0],))], 1 / factor)
+        if is_number(other) and all(t.coefficient.denominator == 1 for t in other):
+            return "divide_terms", str(factor)
+    return "distribute", ""
 
 
 class State(NamedTuple):
-    """An episode: the equations now, their solution, the fewest moves left so far, whether the next
+    """An episode: the equation now, its unknown and solution, the fewest moves left so far, whether the next
     operation was identified, and the answer once stated."""
 
-    system: System
-    solution: dict[str, Fraction]
+    equation: Equation
+    unknown: str
+    solution: Fraction
     best: int
     identified: bool = False
     answer: str = ""
@@ -389,19 +282,19 @@ class Mathematics(BaseEnvironment):
     expert would still need, so what an episode can earn does not depend on its path, and going in circles
     only costs. `3x + 7 = 16` done well earns 1.5 + 2.0 + 2.0 + 3.0 = 8.5.
 
-    Not covered: inequalities, non-linear equations, systems without exactly one solution.
+    Not covered: inequalities, non-linear equations, systems of equations.
     """
 
     purpose: ClassVar[str] = "Solve the equation step by step; every operation acts on both sides."
     actions: ClassVar[dict[str, str]] = {
         IDENTIFY: "name the operation that should come next, e.g. identify_operation subtract_terms",
-        "add_terms": "add a term to both sides, e.g. add_terms 2x; in a system also 2: 3eq1",
+        "add_terms": "add a term to both sides, e.g. add_terms 2x",
         "subtract_terms": "subtract a term from both sides, e.g. subtract_terms 7",
         "multiply_terms": "multiply both sides by a number, e.g. multiply_terms 4",
         "divide_terms": "divide both sides by a number, e.g. divide_terms 3",
         "distribute": "multiply out all brackets",
         "combine_like_terms": "add up like terms on each side",
-        ANSWER: "state the solution and finish, e.g. state_answer 3, or state_answer x = 3, y = 2",
+        ANSWER: "state the solution and finish, e.g. state_answer 3",
     }
 
     kind: Literal["mathematics"] = "mathematics"
@@ -414,43 +307,26 @@ class Mathematics(BaseEnvironment):
 
     def problem(self, rng: np.random.Generator) -> Problem:
         family = self.families[int(rng.integers(len(self.families)))]
-        names = ("x", "y") if family == "system" else ("x",)
-        solution = {n: int(rng.integers(-self.largest_solution, self.largest_solution + 1)) for n in names}
-        equations = _equations(family, rng, self.largest_number, *solution.values())
-        written = [render((parse_equation(e),)) for e in equations]
-        return {"family": family, "equations": written, "solution": {n: str(v) for n, v in solution.items()}}
+        solution = int(rng.integers(-self.largest_solution, self.largest_solution + 1))
+        written = render(parse_equation(_equation(family, rng, self.largest_number, solution)))
+        return {"family": family, "equations": [written], "solution": {"x": str(solution)}}
 
     def read(self, text: str) -> Problem:
-        """`3x + 7 = 16`, a system separated by `;`, or either in a sentence ("Solve for x: 3x + 7 = 16"). Raises
-        UserError."""
+        """`3x + 7 = 16`, alone or in a sentence ("Solve for x: 3x + 7 = 16"). Raises UserError."""
         parts = re.split(r"(?<!\S)[A-Za-z]{2,}(?=[\s:;,.?!]|$)|,\s|[:;?!\n]", text)
-        equations = [part.strip(" .") for part in parts if "=" in part]
-        if not 1 <= len(equations) <= MOST_EQUATIONS or any(
-            re.search(r"\d", p) for p in parts if "=" not in p
-        ):
-            raise UserError(
-                f"{text[:60]!r} is no equation such as 3x + 7 = 16, nor 2 to {MOST_EQUATIONS} of them separated by ';'."
-            )
-        solution = solve(tuple(map(parse_equation, equations)))
-        return {
-            "family": "stated",
-            "equations": equations,
-            "solution": {n: str(v) for n, v in solution.items()},
-        }
+        found = [part.strip(" .") for part in parts if "=" in part]
+        if len(found) != 1 or any(re.search(r"\d", part) for part in parts if "=" not in part):
+            raise UserError(f"{text[:60]!r} is no equation such as 3x + 7 = 16.")
+        equation = parse_equation(found[0])
+        number, (unknown,) = solve(equation), variables(*equation)
+        return {"family": "stated", "equations": found, "solution": {unknown: str(number)}}
 
     def begin(self, problem: Problem) -> str:
-        system = tuple(parse_equation(e) for e in problem["equations"])
-        stated = {name: parse_number(str(v)) for name, v in problem["solution"].items()}
-        names = set().union(*(variables(side) for equation in system for side in equation))
-        if not 1 <= len(system) == len(names) <= MOST_EQUATIONS:
-            raise UserError(
-                f"{render(system)[:200]!r}: these are {len(system)} equations in {len(names)} unknowns; give 1 to "
-                f"{MOST_EQUATIONS} equations in as many unknowns."
-            )
-        if stated != solve(system):
-            shown = ", ".join(f"{n} = {v}" for n, v in stated.items())
-            raise UserError(f"{shown} does not solve {render(system)}.")
-        self._state = State(system, stated, distance(system))
+        (written,), ((name, value),) = problem["equations"], problem["solution"].items()
+        equation, stated = parse_equation(written), number_of(parse_side(str(value)))
+        if stated != solve(equation) or variables(*equation) != {name}:
+            raise UserError(f"{name} = {value} does not solve {render(equation)}.")
+        self._state = State(equation, name, stated, distance(equation))
         return self.render()
 
     def get_valid_actions(self) -> list[str]:
@@ -460,42 +336,35 @@ class Mathematics(BaseEnvironment):
     def act(self, action: str, params: Params) -> ActionResult:
         state, text = self._state, str(params.get("value", "")).strip()
         if action == ANSWER:
-            return self._answer(_algebra_in(text.replace(" and ", ", ")))
+            return self._answer(_algebra_in(text))
         if action == IDENTIFY:
             right = text.split(" ")[0].removesuffix("_terms") == self.expert_move()[0].removesuffix("_terms")
             self._state = state._replace(identified=right)
             verdict, reward = ("Yes", IDENTIFIED) if right else ("No", WASTED)
             return ActionResult(f"{verdict}. {self.render()}", reward, False)
-        system = rewrite(state.system, action, _algebra_in(text))
-        left = distance(system)
+        equation = rewrite(state.equation, action, _algebra_in(text))
+        left = distance(equation)
         gained = max(state.best - left, 0)
-        self._state = state._replace(system=system, best=min(state.best, left))
+        self._state = state._replace(equation=equation, best=min(state.best, left))
         return ActionResult(self.render(), gained * PROGRESS or WASTED, False, {"distance": left})
 
     def _answer(self, text: str) -> ActionResult:
-        solution = self._state.solution
-        stated = [part.split("=") for part in text.split(",")]
-        named = len(solution) > 1
-        if len(stated) != len(solution) or any(len(p) != 2 and (named or len(p) != 1) for p in stated):
-            form = ", ".join(f"{n} = number" for n in solution)
-            raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {form}.")
-        names = [p[0].strip() if len(p) == 2 else next(iter(solution)) for p in stated]
+        state: State = self._state
+        name, equals, number = text.rpartition("=")
+        if set(name) & set("=,"):
+            raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {state.unknown} = number.")
         try:
-            right = dict(zip(names, (parse_number(p[-1].strip()) for p in stated), strict=True)) == solution
+            right = number_of(parse_side(number.strip())) == state.solution
         except UserError as error:
             raise InvalidAction(str(error)) from None
-        self._state = self._state._replace(answer=text)
-        return ActionResult(
-            "Right." if right else "Wrong.", ANSWERED if right else WRONG, True, {"success": right}
-        )
+        right = right and (not equals or name.strip() == state.unknown)
+        self._state = state._replace(answer=text)
+        verdict, reward = ("Right.", ANSWERED) if right else ("Wrong.", WRONG)
+        return ActionResult(verdict, reward, True, {"success": right})
 
     def expert_move(self) -> Move:
         """The operation that comes next and its value."""
-        move = expert_move(self._state.system)
-        if move is not None:
-            return move
-        pairs = [f"{name} = {value}" for name, value in self._state.solution.items()]
-        return ANSWER, ", ".join(pairs) if len(pairs) > 1 else pairs[0].partition(" = ")[2]
+        return expert_move(self._state.equation) or (ANSWER, str(self._state.solution))
 
     def expert(self) -> tuple[str, Params]:
         action, text = self.expert_move()
@@ -508,65 +377,52 @@ class Mathematics(BaseEnvironment):
         if action == IDENTIFY:
             return {"value": str(rng.choice([*REWRITES, ANSWER]))}
         if action in ("add_terms", "subtract_terms"):
-            sides = [side for equation in state.system for side in equation]
-            terms = [t for side in sides for t in side if not isinstance(t.inner, tuple)]
+            terms = [t for side in state.equation for t in side if not isinstance(t.inner, tuple)]
             if terms and rng.random() < 0.7:
                 return {"value": render_side((terms[int(rng.integers(len(terms)))],))}
         if action == ANSWER:
-            return {"value": ", ".join(f"{n} = {int(rng.integers(-most, most + 1))}" for n in state.solution)}
-        bare = action in ("distribute", "combine_like_terms")
-        return {} if bare else {"value": str(int(rng.integers(2, 10)))}
+            return {"value": f"{state.unknown} = {int(rng.integers(-most, most + 1))}"}
+        return {} if action in WHOLE else {"value": str(int(rng.integers(2, 10)))}
 
     def solution(self) -> str:
         return self._state.answer
 
     def render(self) -> str:
-        return render(self._state.system)
+        return render(self._state.equation)
 
 
 def _algebra_in(text: str) -> str:
     """A value without the words before and behind it: `7` of `7 from both sides.`"""
 
     def is_word(piece: str) -> bool:
-        return re.fullmatch(r"[A-Za-z]{2,}[,.;:!?]*", piece) is not None and piece.lower() != "eq"
+        return re.fullmatch(r"[A-Za-z]{2,}[,.;:!?]*", piece) is not None
 
     begun = dropwhile(is_word, text.split())
     return " ".join(takewhile(lambda piece: not is_word(piece), begun)).strip(" ,.;:!?")
 
 
-def _equations(family: Family, rng: np.random.Generator, most: int, x: int, y: int = 0) -> list[str]:
-    """Generated equations with the solution x (and y); `most` is the largest constant."""
+def _equation(family: Family, rng: np.random.Generator, most: int, x: int) -> str:
+    """A generated equation with the solution x; `most` is the largest constant."""
     match family:
         case "linear":
             a, b = int(rng.integers(2, 10)), _nonzero(rng, most)
-            return [f"{_sum((a, 'x'), (b, ''))} = {a * x + b}"]
+            return f"{a}x + ({b}) = {a * x + b}"
         case "two_sided":
             a, c = map(int, rng.choice(np.arange(1, 10), 2, replace=False))
             b = _nonzero(rng, most)
-            return [f"{_sum((a, 'x'), (b, ''))} = {_sum((c, 'x'), ((a - c) * x + b, ''))}"]
+            right = (a - c) * x + b
+            return f"{a}x + ({b}) = {c}x" + (f" + ({right})" if right else "")
         case "distribute":
             a, b, c = int(rng.integers(2, 7)), _nonzero(rng, 9), int(rng.integers(2)) * _nonzero(rng, most)
-            return [
-                f"{a}*(x + ({b})) + ({c}) = {a * (x + b) + c}" if c else f"{a}*(x + ({b})) = {a * (x + b)}"
-            ]
+            return f"{a}*(x + ({b}))" + (f" + ({c})" if c else "") + f" = {a * (x + b) + c}"
         case "combine":
             a, c, b = int(rng.integers(2, 10)), int(rng.integers(2, 10)), _nonzero(rng, most)
-            return [f"{_sum((a, 'x'), (b, ''), (c, 'x'))} = {(a + c) * x + b}"]
+            return f"{a}x + ({b}) + {c}x = {(a + c) * x + b}"
         case "fractions":
             d, b = int(rng.integers(2, 7)), _nonzero(rng, most)
             if rng.random() < 0.5:
-                return [f"x/{d} + ({b}) = {Fraction(x, d) + b}"]
-            return [f"(x + ({b}))/{d} = {Fraction(x + b, d)}"]
-        case "system":
-            while True:
-                a, b, c, d = (_nonzero(rng, 5) for _ in range(4))
-                if a * d != b * c:
-                    return [f"{_sum((p, 'x'), (q, 'y'))} = {p * x + q * y}" for p, q in ((a, b), (c, d))]
-
-
-def _sum(*parts: tuple[int, str]) -> str:
-    """`(3, "x"), (-7, "")` as `3x - 7`; zeros are left out."""
-    return " + ".join(f"({c})*{name}" if name else f"({c})" for c, name in parts if c) or "0"
+                return f"x/{d} + ({b}) = {Fraction(x, d) + b}"
+            return f"(x + ({b}))/{d} = {Fraction(x + b, d)}"
 
 
 def _nonzero(rng: np.random.Generator, most: int) -> int:

@@ -1,18 +1,14 @@
-"""TextArena (arXiv 2504.11442) both ways: its games for one player here, and rlkit environments under its interface.
-
-Needs `pip install textarena`.
-"""
+"""TextArena's games for one player (arXiv 2504.11442) here; needs `pip install textarena`."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import PrivateAttr
 
-from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem, Split, environments
+from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem, environments
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Message
 
@@ -52,38 +48,36 @@ class FromTextArena(BaseEnvironment):
     def sample_params(self, action: str, rng: np.random.Generator) -> Params:
         return {"value": f"[{rng.integers(1, 21)}]"}
 
-    def own_copy(self) -> Self:
-        return type(self).model_validate(self.model_dump())
-
     def begin(self, problem: Problem) -> str:
         self._random = random.getstate()
         with self._own_random():
-            make = self._maker()
             try:
-                self._game = make()
+                self._game = self._made()
                 self._game.reset(num_players=1, seed=int(problem["seed"]))
-            # a game for more players, word lists to be downloaded, a newer Python …
-            except Exception as error:
+            except UserError:
+                raise
+            except Exception as error:  # a game for more players, word lists to be downloaded …
                 reason = str(error).strip().partition("\n")[0]
                 raise UserError(
                     f"environment.id is {self.id!r}, which does not begin here: {reason}"
                 ) from None
         return self._heard()
 
-    def _maker(self) -> Callable[[], Any]:
+    def _made(self) -> Any:
         try:
             import textarena
             from textarena.envs.registration import ENV_REGISTRY as known
         except ImportError as error:
-            reason = f"The environment textarena needs TextArena ({error}): pip install textarena."
-            raise UserError(reason) from None
+            raise UserError(
+                f"The environment textarena needs TextArena ({error}): pip install textarena."
+            ) from None
         raw = f"{self.id}-raw"  # without the history, which the chat holds
         if raw not in known:
             names = [name.removesuffix("-raw") for name in known if name.endswith("-raw")]
             raise UserError(
                 f"environment.id is {self.id!r}, no game of TextArena.{did_you_mean(self.id, names)}"
             )
-        return partial(textarena.make, raw)
+        return textarena.make(raw)
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -110,37 +104,3 @@ class FromTextArena(BaseEnvironment):
         """What the game has said since the player's last move."""
         player, messages = self._game.get_observation()
         return "\n".join(text for speaker, text, *_ in messages if speaker != player).strip()
-
-
-class TextArenaEnv:
-    """An rlkit environment with the methods of `textarena.Env`, for its wrappers and agents: one player, whose actions
-    are texts; the seed chooses the problem."""
-
-    def __init__(self, environment: BaseEnvironment, split: Split = "train") -> None:
-        self.environment = environment.own_copy()
-        self.split: Split = split
-        self._next, self._return, self._info = "", 0.0, dict[str, Any]()
-
-    def reset(self, num_players: int = 1, seed: int | None = None) -> None:
-        """Begin an episode. Raises UserError for more than one player."""
-        if num_players != 1:
-            raise UserError(f"num_players is {num_players}: an environment of rlkit has one player.")
-        chosen = random.randrange(2**31) if seed is None else seed
-        (problem,) = self.environment.problems(self.split, 1, chosen)
-        messages = self.environment.messages(self.environment.reset(problem))
-        self._next, self._return, self._info = "\n\n".join(m["content"] for m in messages), 0.0, {}
-
-    def get_observation(self) -> tuple[int, str]:
-        """The player, 0, and what it reads."""
-        return 0, self._next
-
-    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
-        """Whether the episode is over, and facts of the step."""
-        result = self.environment.step(*self.environment.parse_action(action))
-        self._next, self._info = result.observation, result.info
-        self._return += result.reward
-        return result.done, dict(result.info)
-
-    def close(self) -> tuple[dict[int, float], dict[int, dict[str, Any]]]:
-        """The player's sum of rewards, and the facts of the last step."""
-        return {0: self._return}, {0: dict(self._info)}

@@ -49,7 +49,6 @@ def serve(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     host: Annotated[str, typer.Option(help="Any but this machine needs RLKIT_API_KEY.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=1, max=65535)] = 8000,
-    constrained: Annotated[bool, typer.Option("--constrained", help="Allow valid actions only.")] = False,
     max_concurrent: Annotated[int, typer.Option(help="Episodes at a time; 429 beyond.", min=1)] = 256,
     timeout: Annotated[float, typer.Option(help="Seconds of an episode; 504 beyond.", min=0.1)] = 60.0,
     max_turn_length: Annotated[
@@ -63,12 +62,7 @@ def serve(
     from rlkit.serving.server import serve as run_server
     from rlkit.serving.solver import Settings
 
-    settings = Settings(
-        constrained=constrained,
-        max_concurrent=max_concurrent,
-        timeout=timeout,
-        max_turn_length=max_turn_length,
-    )
+    settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)
     run_server(path, host, port, settings, typer.echo)
 
 

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 
 from rlkit.errors import UserError
 from rlkit.serving.app import API_KEY, create_app
-from rlkit.serving.solver import Settings, Solver
+from rlkit.serving.solver import Settings
 
 # Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
 # the moment of the next request, resets that request.
@@ -26,27 +25,9 @@ class Server(uvicorn.Server):
     """uvicorn, which when told to stop takes no more connections; what runs has `grace` seconds, and is then answered
     with 503."""
 
-    def __init__(self, app: FastAPI, settings: Settings, say: Callable[[str], Any] = print) -> None:
-        config = uvicorn.Config(
-            app,
-            log_level="warning",
-            timeout_keep_alive=KEEP_ALIVE,
-            timeout_graceful_shutdown=round(settings.grace) + 5,  # for answers to reach slow clients
-        )
-        super().__init__(config)
-        self.solver: Solver = app.state.solver
-        self.say = say
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        host, port = (sockets or self.servers[0].sockets)[0].getsockname()[:2]
-        address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self.say(
-            f"Serving {', '.join(sorted(self.solver.domains)) or 'any domain'} at {address}; see {address}/docs."
-        )
-
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        asyncio.get_running_loop().call_later(self.solver.settings.grace, self.solver.stop)
+        solver = self.config.app.state.solver  # type: ignore[union-attr]
+        asyncio.get_running_loop().call_later(solver.settings.grace, solver.stop)
         await super().shutdown(sockets)
 
 
@@ -94,9 +75,17 @@ def serve(
     turn = settings.max_turn_length or saved.facts.get("max_turn_length") or None
     settings = settings.model_copy(update={"max_turn_length": turn})
     sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
-    server = Server(create_app(policy, saved.environments, sampler, settings), settings, say)
+    config = uvicorn.Config(
+        create_app(policy, saved.environments, sampler, settings),
+        log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=round(settings.grace) + 5,  # for answers to reach slow clients
+    )
     if threading.current_thread() is threading.main_thread():
         # uvicorn raises the signal that stopped it once more, after all is done: here that is a clean end.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    bound.listen()
+    address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    say(f"Serving {', '.join(sorted(saved.environments)) or 'any domain'} at {address}; see {address}/docs.")
     with contextlib.suppress(KeyboardInterrupt):
-        server.run([bound])
+        Server(config).run([bound])

@@ -1,21 +1,23 @@
-"""Episodes on request: limits, sharing of equal requests, a cache, metrics."""
+"""Episodes on request: limits, sharing of equal requests, metrics."""
 
 import asyncio
 import json
 import time
-from collections.abc import Callable, Sequence
-from functools import cached_property
 from typing import Annotated, Any
 
 from cachetools import LRUCache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
 from rlkit.agents.model_agent import LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, environments
 from rlkit.environments.trajectory import Transition
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash
+
+STOPPING = "The server is stopping."
+Domain = Annotated[str, Field(max_length=100)]
+Text = Annotated[str, Field(min_length=1, max_length=8000)]
 
 
 class Settings(BaseModel):
@@ -28,18 +30,16 @@ class Settings(BaseModel):
     max_concurrent: PositiveInt = 256
     """Episodes at a time (429 with Retry-After beyond)."""
     timeout: PositiveFloat = 60.0
-    """Seconds of one episode (504 beyond), and until a request has arrived (408 beyond)."""
+    """Seconds of one episode (504 beyond)."""
     grace: PositiveFloat = 30.0
     """Seconds that running episodes have when the server is told to stop (503 beyond)."""
     max_batch: PositiveInt = 256
-    """Problems of one batch request (422 beyond), and episodes a sampler call."""
-    cache: NonNegativeInt = 1024
-    """Finished episodes kept."""
+    """Episodes a sampler call."""
+    cache: PositiveInt = 1024
+    """Episodes kept for equal requests."""
     max_turn_length: PositiveInt | None = None
     """Tokens of one turn. None: as the policy was trained with; 512 where values have several lines, otherwise 64, if
     that is unknown."""
-    constrained: bool = False
-    """Only valid actions can be named (one more forward pass a turn)."""
     context: PositiveInt = 4096
     """Most tokens of an episode; a model's own limit may be smaller."""
 
@@ -49,23 +49,16 @@ class Request(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    problem: Annotated[str, Field(min_length=1, max_length=8000)] | dict[str, Any]
-    domain: Annotated[str, Field(max_length=100)] = "mathematics"
+    problem: Text | dict[str, Any]
+    domain: Domain = "mathematics"
 
     @model_validator(mode="after")
-    def _sendable(self) -> "Request":
+    def _is_json(self) -> "Request":
         try:
             json.dumps(self.problem, ensure_ascii=False, allow_nan=False).encode()
-        except UnicodeEncodeError:
-            raise ValueError("problem holds half a surrogate pair, which is no text") from None
         except ValueError:
-            raise ValueError("problem holds a number that is not finite") from None
+            raise ValueError("problem holds a number that is not finite, or half a surrogate pair") from None
         return self
-
-    @cached_property
-    def key(self) -> str:
-        """Equal for equal requests."""
-        return content_hash([self.domain, self.problem])
 
 
 class Action(BaseModel):
@@ -96,7 +89,7 @@ class Feedback(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     satisfied: bool
-    domain: Annotated[str, Field(max_length=100)] = "mathematics"
+    domain: Domain = "mathematics"
 
 
 class Refused(Exception):
@@ -125,12 +118,19 @@ class Metrics:
         self.active = Gauge("rlkit_active_episodes", "Episodes that run now.", **on)
         self.cached = Counter("rlkit_cached", "Problems answered from the cache.", **on)
 
+    def count(self, solution: Solution) -> None:
+        """A finished episode."""
+        self.episodes.labels(solution.domain, str(solution.success).lower()).inc()
+        for action in solution.actions:
+            self.actions.labels(solution.domain, str(action.valid).lower()).inc()
+        self.seconds.observe(solution.seconds)
+        self.reward.inc(solution.total_reward)
+
 
 class Solver:
-    """Plays episodes: at most `max_concurrent`, equal ones once, finished ones from the cache.
+    """Plays episodes, at most `max_concurrent` at a time, and one for equal requests, also later ones.
 
-    A client that leaves ends its own waiting; the episode goes on, for others and for the cache, unless it was a
-    stream.
+    A client that leaves ends its own waiting; the episode goes on for others.
     """
 
     def __init__(
@@ -143,56 +143,27 @@ class Solver:
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
         self.stopping = False
         self._running: set[asyncio.Task[Solution]] = set()
-        self._shared: dict[str, asyncio.Task[Solution]] = {}  # those of them that equal requests may join
-        self._cache: LRUCache[str, Solution] = LRUCache(settings.cache)
+        self._kept: LRUCache[str, asyncio.Task[Solution]] = LRUCache(settings.cache)
 
     def environment(self, domain: str) -> BaseEnvironment:
         """The environment of a domain. Raises Refused (404)."""
-        if domain in self.domains:
-            return self.domains[domain]
-        known = sorted({*self.domains, *environments.names()})
-        if domain not in environments:
-            raise Refused(404, f"Unknown domain {domain!r}. Known: {', '.join(known)}.")
-        return self.domains.setdefault(domain, environments.parse(domain))
-
-    def require_room(self, requests: Sequence[Request]) -> None:
-        """Raises Refused: 429 when what these requests would start is too much, 503 when the server stops."""
-        if self.stopping:
-            raise Refused(503, "The server is stopping.", **{"Retry-After": "5"})
-        new = {r.key for r in requests} - self._cache.keys() - self._shared.keys()
-        if len(self._running) + len(new) > self.settings.max_concurrent:
-            raise Refused(
-                429, f"{len(self._running)} episodes are running; try again soon.", **{"Retry-After": "1"}
-            )
-
-    def cached(self, request: Request) -> Solution | None:
-        """The kept solution of an equal request."""
-        if (known := self._cache.get(request.key)) is None:
-            return None
-        self.metrics.cached.inc()
-        return known.model_copy(update={"cached": True})
+        if domain not in self.domains:
+            if domain not in environments:
+                known = ", ".join(sorted({*self.domains, *environments.names()}))
+                raise Refused(404, f"Unknown domain {domain!r}. Known: {known}.")
+            self.domains[domain] = environments.parse(domain)
+        return self.domains[domain]
 
     async def solve(self, request: Request) -> Solution:
         """The solution of a problem. Raises Refused."""
-        if known := self.cached(request):
-            return known
-        task = self._shared.get(request.key)
-        if task is None:
-            task = self._shared[request.key] = self.start(request)
-            task.add_done_callback(lambda _: self._shared.pop(request.key))
+        key = content_hash([request.domain, request.problem])
+        if (task := self._kept.get(key)) is None:
+            task = self._kept[key] = self._start(request)
+            task.add_done_callback(lambda done: self._finished(key, done))
+        elif task.done():
+            self.metrics.cached.inc()
+            return task.result().model_copy(update={"cached": True})
         return await asyncio.shield(task)
-
-    def start(
-        self, request: Request, on_action: Callable[[Action], Any] = lambda _: None
-    ) -> asyncio.Task[Solution]:
-        """Begin an episode whose solution is kept. Raises Refused where it cannot begin."""
-        environment = self.environment(request.domain)
-        self.require_room([request])
-        task = asyncio.create_task(self._play(environment, request, on_action))
-        self._running.add(task)
-        task.add_done_callback(lambda done: self._finished(request.key, done))
-        self.metrics.active.set(len(self._running))
-        return task
 
     def stop(self) -> None:
         """End what still runs: whoever waits for it is told so (503)."""
@@ -200,15 +171,23 @@ class Solver:
         for task in self._running:
             task.cancel()
 
+    def _start(self, request: Request) -> asyncio.Task[Solution]:
+        if self.stopping:
+            raise Refused(503, STOPPING, **{"Retry-After": "5"})
+        if (running := len(self._running)) >= self.settings.max_concurrent:
+            raise Refused(429, f"{running} episodes are running; try again soon.", **{"Retry-After": "1"})
+        task = asyncio.create_task(self._play(self.environment(request.domain), request))
+        self._running.add(task)
+        self.metrics.active.inc()
+        return task
+
     def _finished(self, key: str, task: asyncio.Task[Solution]) -> None:
         self._running.discard(task)
-        self.metrics.active.set(len(self._running))
-        if self.settings.cache and not task.cancelled() and task.exception() is None:
-            self._cache[key] = task.result()
+        self.metrics.active.dec()
+        if (task.cancelled() or task.exception()) and self._kept.get(key) is task:
+            del self._kept[key]
 
-    async def _play(
-        self, environment: BaseEnvironment, request: Request, on_action: Callable[[Action], Any]
-    ) -> Solution:
+    async def _play(self, environment: BaseEnvironment, request: Request) -> Solution:
         began = before = time.perf_counter()
         actions: list[Action] = []
 
@@ -218,7 +197,6 @@ class Solver:
             facts = {"action": step.text, "observation": step.next_state, "seconds": now - before}
             actions.append(Action(reward=step.reward, valid=step.valid, **facts))
             before = now
-            on_action(actions[-1])
 
         try:
             async with asyncio.timeout(self.settings.timeout):
@@ -228,9 +206,7 @@ class Solver:
         except TimeoutError:
             raise Refused(504, f"The episode took longer than {self.settings.timeout:g} s.") from None
         except asyncio.CancelledError:
-            if not self.stopping:
-                raise
-            raise Refused(503, "The server is stopping.", **{"Retry-After": "5"}) from None
+            raise Refused(503, STOPPING, **{"Retry-After": "5"}) from None
         solution = Solution(
             solution=trajectory.solution,
             success=trajectory.success,
@@ -239,13 +215,5 @@ class Solver:
             domain=request.domain,
             seconds=time.perf_counter() - began,
         )
-        self._measure(solution)
+        self.metrics.count(solution)
         return solution
-
-    def _measure(self, solution: Solution) -> None:
-        metrics, domain = self.metrics, solution.domain
-        metrics.episodes.labels(domain, str(solution.success).lower()).inc()
-        for action in solution.actions:
-            metrics.actions.labels(domain, str(action.valid).lower()).inc()
-        metrics.seconds.observe(solution.seconds)
-        metrics.reward.inc(solution.total_reward)
