@@ -1,5 +1,6 @@
 """The launcher: a child that fails, hangs or is stopped ends in one sentence, and so does all it started."""
 
+import errno
 import json
 import os
 import subprocess
@@ -97,6 +98,18 @@ def test_the_user_stops_it(tmp_path):
     began = time.monotonic()
     done, _ = start(HANG, tmp_path, stop=lambda: time.monotonic() - began > 1)
     assert not done and left(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EINVAL])
+def test_a_kernel_that_opens_no_pidfd_of_an_ending_process_fails_no_run(tmp_path, monkeypatch, number):
+    def refuse(pid, flags=0):
+        if pid != os.getpid():
+            raise OSError(number, os.strerror(number))
+        return os.open("/proc/self/stat", os.O_RDONLY)
+
+    monkeypatch.setattr(os, "pidfd_open", refuse)
+    assert start(f"{DAEMON}; print('done')", tmp_path)[0]
+    assert left(str(tmp_path)) == []
 
 
 def test_an_error_while_looking_ends_it(tmp_path):

@@ -228,10 +228,11 @@ class Family:
             for process in marked:
                 self.look(process.pid)
                 self._known.add(process)
-            _signal(self._known, signal.SIGTERM)
-            _, alive = psutil.wait_procs(list(self._known), timeout=TERMINATION)
-            _signal(alive, signal.SIGKILL)
-            psutil.wait_procs(alive, timeout=TERMINATION)
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                _signal(self._known, number)
+                deadline = time.monotonic() + TERMINATION
+                while any(map(_is_alive, self._known)) and time.monotonic() < deadline:
+                    time.sleep(0.05)
             self._known = set()
 
     def _marked(self) -> list[psutil.Process]:
@@ -243,10 +244,18 @@ class Family:
         return found
 
 
-def _signal(processes: "set[psutil.Process] | list[psutil.Process]", number: signal.Signals) -> None:
-    for process in processes:
+def _signal(processes: set[psutil.Process], number: signal.Signals) -> None:
+    for process in filter(_is_alive, processes):
         with suppress(psutil.Error):
             process.send_signal(number)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Asked by /proc: psutil's wait opens a pidfd, which newer kernels refuse for a process that is just ending, with
+    an error that psutil 7.2 passes on (giampaolo/psutil issue 2715)."""
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def _die_with_parent() -> None:
