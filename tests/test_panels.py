@@ -1,14 +1,7 @@
-"""The panels' logic, without a browser: controls, differences, files, comparison, law explorer, samples."""
+"""The panels without a browser: controls, differences, files, runs beside each other, law explorer, samples."""
 
 import math
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,17 +12,11 @@ from study_folder import config, write_run, write_study
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.panels import ablation as ablations
-from rlkit.panels import comparison
-from rlkit.panels.ablation import Ablation
-from rlkit.panels.aside import aside
-from rlkit.panels.controls import controls
-from rlkit.panels.launching import attach
-from rlkit.panels.law import Exploration, Explorer
-from rlkit.panels.live import Worker
-from rlkit.panels.samples import ANY, Browser, Choice, Samples, page
-from rlkit.panels.view import Panel
-from rlkit.results.labels import in_words
+from rlkit.panels.ablation import Ablation, comparison, samples_of
+from rlkit.panels.law import Explorer
+from rlkit.panels.samples import Browser, page, read_samples
+from rlkit.panels.view import KEYS, Panel, controls
+from rlkit.results import store
 
 ROOT = Path(__file__).parent.parent
 
@@ -37,57 +24,64 @@ ROOT = Path(__file__).parent.parent
 # --- Controls -----------------------------------------------------------------------------------------
 
 
+def kind(widget: Any) -> str:
+    return type(widget).__name__
+
+
 def test_controls_come_from_the_schema():
-    made = {control.key: control for control in controls(config())}
-    lr, n, share = made["actor.optim.lr"], made["rollout.n"], made["model.lora_rank"]
-    assert (
-        (lr.kind, lr.value) == ("log", 1e-4)
-        and lr.low == pytest.approx(1e-6)
-        and lr.high == pytest.approx(1e-2)
+    made = controls(config())
+    lr, n = made["actor.optim.lr"], made["rollout.n"]
+    assert kind(lr) == "FloatLogSlider" and (lr.value, lr.min, lr.max) == (
+        1e-4,
+        pytest.approx(-6),
+        pytest.approx(-2),
     )
-    assert (n.kind, n.low) == ("integer", 1) and n.help == "Samples a prompt (G)."
-    assert share.low == 0
-    assert made["actor.use_kl_loss"].kind == "switch"
-    assert made["model.path"].kind == "suggestion"  # any folder or hub id
+    assert (kind(n), n.min, n.tooltip) == ("IntSlider", 1, "Samples a prompt (G).")
+    assert made["model.lora_rank"].min == 0
+    assert kind(made["actor.use_kl_loss"]) == "Checkbox"
+    assert kind(made["model.path"]) == "Combobox"  # any folder or hub id
     for key, name in (("algorithm.adv_estimator", "rloo"), ("actor.policy_loss.loss_mode", "cispo")):
-        assert made[key].kind == "choice" and name in made[key].options
-    assert [made[key].section for key in ("rollout.n", "seed")] == ["rollout", "run"]
+        assert kind(made[key]) == "Dropdown" and name in made[key].options
 
 
-@pytest.mark.parametrize(
-    ("key", "kind", "options"),
-    [
-        ("model.dtype", "choice", ("float32", "bfloat16", "float16")),
-        ("algorithm.gamma", "number", ()),
-        ("data.order", "choice", None),
-    ],
-)
-def test_any_key_can_be_a_control(key, kind, options):
-    (control,) = controls(config(), [key])
-    assert control.kind == kind and options in (control.options, None)
-    if kind == "number":
-        assert (control.low, control.high) == (0, 1)  # the schema's own bounds
+def test_any_key_can_be_a_control():
+    keys = ["model.dtype", "algorithm.gamma", "data.order", "actor.clip_ratio_high", "actor.optim.betas"]
+    dtype, gamma, order, unset = controls(config(), keys[:4]).values()
+    assert dtype.options == ("float32", "bfloat16", "float16") and kind(order) == "Dropdown"
+    assert (gamma.min, gamma.max) == (pytest.approx(0), pytest.approx(1))  # the schema's own bounds
+    assert (kind(unset), unset.value) == ("Text", "")
+    panel = Panel(Ablation(config()), keys)
+    panel.widgets["actor.clip_ratio_high"].value = "0.3"
+    panel.widgets["actor.optim.betas"].value = "[0.8, 0.9]"
+    changed = panel.ablation.config.actor
+    assert changed.clip_ratio_high == 0.3 and tuple(changed.optim.betas) == (0.8, 0.9)
+    panel.widgets["actor.clip_ratio_high"].value = "[0."
+    assert panel.launch.disabled and "Malformed YAML" in panel.changed.value
 
 
 def test_every_control_accepts_its_range():
-    for control in controls(config()):
-        for value in (control.low, control.high, *control.options):
-            if value is not None:
+    for key, widget in controls(config()).items():
+        log = kind(widget) == "FloatLogSlider"
+        ends = [getattr(widget, end, None) for end in ("min", "max")]
+        for value in (
+            *(10**end if log else end for end in ends if end is not None),
+            *getattr(widget, "options", ()),
+        ):
+            if (key, value) != ("rollout.n", 1):  # GRPO compares samples of one prompt
                 ablation = Ablation(config())
-                whole = int(value) if control.kind == "integer" else value
-                ablation.changes = {control.key: whole}
-                if (control.key, whole) != ("rollout.n", 1):  # GRPO compares samples of one prompt
-                    assert isinstance(ablation.config, RunConfig)
+                ablation.changes = {key: value}
+                assert isinstance(ablation.config, RunConfig)
 
 
 def test_a_mixture_has_a_weight_for_each_source():
     both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
-    weights = [c for c in controls(both) if c.key.endswith("weight")]
-    assert [(c.key, c.value) for c in weights] == [("data.train.0.weight", 2), ("data.train.1.weight", 1)]
+    weights = {key: made.value for key, made in controls(both).items() if key.endswith("weight")}
+    assert weights == {"data.train.0.weight": 2, "data.train.1.weight": 1}
 
 
 @pytest.mark.parametrize(
-    ("key", "message"), [("actor.optim.lrr", "Did you mean 'lr'"), ("actor.optim", "holds no single value")]
+    ("key", "message"),
+    [("actor.optim.lrr", "Did you mean 'actor.optim.lr'"), ("actor.optim", "holds no single value")],
 )
 def test_a_key_that_is_none_is_one_sentence(key, message):
     with pytest.raises(UserError, match=message):
@@ -97,12 +91,10 @@ def test_a_key_that_is_none_is_one_sentence(key, message):
 # --- An ablation --------------------------------------------------------------------------------------
 
 
-def test_differences_and_their_words():
+def test_differences_leave_out_the_seed():
     ablation = Ablation(config())
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
-    assert ablation.differences(ablation.config) == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
-    assert in_words(ablation.differences(ablation.config)) == "optim.lr = 0.001, rollout.n = 16"
-    assert in_words({}) == "base"
+    assert ablation.differences() == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
 
 
 def test_an_impossible_value_is_one_sentence_and_nothing_starts(tmp_path):
@@ -124,45 +116,47 @@ def test_a_saved_params_file_is_the_same_run(tmp_path):
     ablation.changes = {}
     with pytest.raises(UserError, match="holds something else"):
         ablation.save(path)
+    with pytest.raises(UserError, match="study is 'my study'"):
+        ablation.save(tmp_path / "my study.yaml")
+    assert [file.name for file in tmp_path.iterdir()] == ["lr.yaml"]
 
 
-def test_changes_become_a_variant_and_comments_stay(tmp_path, monkeypatch):
+@pytest.fixture
+def study(tmp_path, monkeypatch) -> Ablation:
+    """An ablation of a copy of the quickstart study."""
     monkeypatch.chdir(ROOT)
     file = tmp_path / "quickstart.yaml"
     file.write_text((ROOT / "params" / "quickstart.yaml").read_text())
-    ablation = Ablation(rlkit.load(file), file)
-    ablation.changes = {"rollout.n": 16}
-    assert "36 runs now (18 before)" in ablation.add_to_study("many")
-    before, after = (ROOT / "params" / "quickstart.yaml").read_text(), file.read_text()
+    return Ablation(rlkit.load(file), file)
+
+
+def test_changes_become_a_variant_and_comments_stay(study):
+    study.changes = {"rollout.n": 16}
+    before = study.file.read_text()
+    assert "36 runs now (18 before)" in study.add_to_study("many")
+    after = study.file.read_text()
     assert [line for line in before.splitlines() if "#" in line and line not in after.splitlines()] == []
     assert "variants:\n  base: {}\n  many:\n    rollout.n: 16" in after
     with pytest.raises(UserError, match="has a variant 'many' already"):
-        ablation.add_to_study("many")
-    ablation.changes = {"model.path": "ladder-1m"}  # a key of the grid
-    assert "42 runs now (36 before)" in ablation.add_to_study("unused")
+        study.add_to_study("many")
+    study.changes = {"model.path": "ladder-1m"}  # a key of the grid
+    assert "42 runs now (36 before)" in study.add_to_study("unused")
 
 
-def test_a_study_that_would_be_invalid_is_left_as_it_was(tmp_path, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    file = tmp_path / "quickstart.yaml"
-    file.write_text((ROOT / "params" / "quickstart.yaml").read_text())
-    ablation = Ablation(rlkit.load(file), file)
+def test_a_study_that_would_be_invalid_is_left_as_it_was(study):
+    before = study.file.read_text()
     with pytest.raises(UserError, match="Nothing is changed"):
-        ablation.add_to_study("x")
-    from rlkit.panels.study_file import add_variant
-
+        study.add_to_study("x")
+    study.changes = {"rollout.n": 1}
     with pytest.raises(UserError, match=r"rollout\.n"):
-        add_variant(file, "bad", {"rollout.n": 1})
-    assert file.read_text() == (ROOT / "params" / "quickstart.yaml").read_text()
-
-
-def test_a_free_gpu_is_the_one_with_least_memory_in_use(monkeypatch):
-    lines = "0, 40537\n1, 4\n2, 1\n"
-    monkeypatch.setattr(ablations.subprocess, "run", lambda *_, **__: SimpleNamespace(stdout=lines))
-    assert ablations.free_gpu() == "2"
-    assert ablations.free_gpu("0,1") == "1"
-    with pytest.raises(UserError, match="Every GPU is in use"):
-        ablations.free_gpu("0")
+        study.add_to_study("bad")
+    study.changes = {"data.train_batch_size": 7, "actor.ppo_mini_batch_size": 7}
+    study.file.write_text(before + "variants: {mini: {actor.ppo_mini_batch_size: 8}}\n")
+    with_variant = study.file.read_text()
+    study.changes = {"rollout.n": 16}
+    with pytest.raises(UserError, match="has a variant 'mini'"):
+        study.add_to_study("mini")
+    assert study.file.read_text() == with_variant
 
 
 # --- Runs beside each other ---------------------------------------------------------------------------
@@ -179,57 +173,53 @@ def ablation(tmp_path):
     return found
 
 
-def test_runs_are_grouped_by_what_differs(ablation):
-    runs = comparison.entries(ablation)
-    assert [(run.label, run.seed) for run in runs] == [("base", 0), ("base", 1), ("optim.lr = 0.001", 0)]
+def test_runs_are_grouped_by_what_differs_and_those_like_the_controls_come_first(ablation):
+    assert {label: len(runs) for label, runs in ablation.beside().items()} == {
+        "optim.lr = 0.001": 1,
+        "base": 2,
+    }
+    assert next(iter(ablation.beside())) == "optim.lr = 0.001"
+    ablation.changes = {}
+    assert next(iter(ablation.beside())) == "base"
+    write_study(ablation.root)  # more runs of the same study
+    assert {"base", "model = ladder-30k", "model = ladder-300k"} <= set(ablation.beside())
 
 
 def test_the_table_has_intervals_and_paired_differences(ablation):
-    table = comparison.table(comparison.entries(ablation), "base").set_index("configuration")
+    beside = ablation.beside()
+    metrics, evals = samples_of(beside)
+    assert set(metrics["cell"]) == set(beside)
+    table = comparison(beside, evals).set_index("cell")
     assert table.loc["base", "seeds"] == "0, 1" and table.loc["base", "against base"] == ""
-    evals = rlkit.read_evals(ablation.root)
     last = evals[evals["step"] == 20].assign(correct=lambda d: d["correct"].astype(float))
     high = last["run"] == ablation.config.id
-    value, low, upper = numbers(table.loc["optim.lr = 0.001", "pass@1 last"])
-    assert value == pytest.approx(last.loc[high, "correct"].mean(), abs=5e-4) and low < value < upper
-    difference, low, upper = numbers(table.loc["optim.lr = 0.001", "against base"])
+    row: Any = table.loc["optim.lr = 0.001"]
+    assert row["pass@1"] == pytest.approx(last.loc[high, "correct"].mean())
+    assert row["low"] < row["pass@1"] < row["high"]
+    difference, low, upper = (float(part.strip("[],")) for part in row["against base"].split())
     expected = last.loc[high, "correct"].mean() - last.loc[~high, "correct"].mean()
     assert difference == pytest.approx(expected, abs=1e-3) and low < difference < upper
 
 
-def numbers(text: Any) -> list[float]:
-    return [float(part) for part in text.replace("[", "").replace("]", "").replace(",", "").split()]
-
-
-def test_the_picture_holds_every_group_and_the_current_one_is_thick(ablation):
-    write_study(ablation.root)  # more runs of the same study
-    drawing = comparison.overlay(comparison.entries(ablation), "optim.lr = 0.001")
-    widths = {line.get_label(): line.get_linewidth() for line in drawing.figure.axes[0].lines}
-    assert widths["optim.lr = 0.001"] > 2 and widths["base"] <= 1
-    assert {"model = ladder-30k", "model = ladder-300k"} <= set(widths)
-    assert set(drawing.table["metric"]) == {"critic/score/mean"}  # evaluations of run.json: the trainer's
-
-
 def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
-    from rlkit.results import store
-
     ablation.changes = {"rollout.n": 16}
     folder = ablation.root / ablation.study / "runs" / ablation.config.id
     folder.mkdir(parents=True)
     store.prepare(folder, ablation.config)
-    runs = comparison.entries(ablation)
-    assert comparison.overlay(runs, "rollout.n = 16").table["label"].nunique() == 2
-    table = comparison.table(runs, "rollout.n = 16").set_index("configuration")
-    assert table.loc["rollout.n = 16", "pass@1 last"] == ""
-    text = comparison.table_html(table.reset_index(), "rollout.n = 16")
-    assert text.count("font-weight:bold") == len(table.columns) + 1
+    beside = ablation.beside()
+    metrics, evals = samples_of(beside)
+    assert metrics["cell"].nunique() == 2
+    assert math.isnan(comparison(beside, evals).set_index("cell").loc["rollout.n = 16", "pass@1"])
+    panel = Panel(ablation)
+    assert panel.refresh() is False  # nothing is being trained, and all of it can be drawn
 
 
-def test_the_panel_sets_changes_and_says_what_differs(ablation):
+def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
     panel = Panel(Ablation(config(), root=ablation.root))
     panel.widgets["actor.optim.lr"].value = 1e-3
     assert panel.ablation.changes == {"actor.optim.lr": 1e-3}
     assert "actor.optim.lr</code> 0.0001 → <b>0.001</b>" in panel.changed.value
+    assert "FLOPs" in panel.cost.value
     assert panel.widgets["actor.optim.lr"].description.startswith("●")
     panel.widgets["rollout.n"].value = 1
     assert panel.launch.disabled and "use rollout.n" in panel.changed.value
@@ -237,170 +227,160 @@ def test_the_panel_sets_changes_and_says_what_differs(ablation):
     assert panel.ablation.changes == {} and not panel.launch.disabled
 
 
+def test_what_a_browser_rounds_is_no_change():
+    """It sends back what it was given, rounded to whole steps from the least value."""
+    panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33})))
+    for widget in panel.widgets.values():
+        if kind(widget) in ("FloatSlider", "FloatLogSlider"):
+            rounded = on_grid(widget)
+            widget.value = widget.base**widget.max if hasattr(widget, "base") else widget.max
+            widget.value = rounded
+    assert panel.ablation.changes == {} and "nothing" in panel.changed.value
+
+
+def on_grid(widget: Any) -> float:
+    """The value of a slider as a browser rounds it."""
+    at = math.log10(widget.value) if hasattr(widget, "base") else widget.value
+    rounded = widget.min + widget.step * round((at - widget.min) / widget.step)
+    return widget.base**rounded if hasattr(widget, "base") else rounded
+
+
 def test_controls_stand_under_their_section_once(ablation):
     both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
-    panel = Panel(Ablation(both, root=ablation.root))
+    panel = Panel(Ablation(both, root=ablation.root), KEYS)
     names = [child.value[3:-4] for child in panel.box.children if getattr(child, "value", "")[:3] == "<b>"]
     assert names == ["model", "algorithm", "actor", "rollout", "data", "trainer", "run"]
-
-
-def test_drawing_never_holds_up_the_controls(monkeypatch):
-    monkeypatch.setattr("rlkit.panels.live._REST", 0.01)
-    drawn, slow = [], threading.Event()
-
-    def draw() -> bool:
-        drawn.append(time.monotonic())
-        slow.wait(0.05)
-        if len(drawn) == 1:
-            raise OSError("a file that is being replaced")
-        return False
-
-    problems: list[Exception] = []
-    worker = Worker(draw, problems.append, every=0.05, quiet=0.03)
-    began = time.monotonic()
-    worker.start()
-    for _ in range(50):
-        worker.wake()
-        time.sleep(0.005)
-    time.sleep(0.3)
-    worker.stop()
-    assert 2 <= len(drawn) < 20  # fifty changes, a few drawings
-    assert drawn[0] - began >= 0.03  # the answer to a click goes first
-    assert [str(problem) for problem in problems] == ["a file that is being replaced"]
-
-
-def test_what_is_slow_is_done_in_a_process_aside(tmp_path, monkeypatch):
-    other = aside(os.getpid)
-    assert aside(os.getppid) == os.getpid() != other == aside(os.getpid)
-    monkeypatch.chdir(tmp_path)
-    assert aside(os.getcwd) == str(tmp_path)  # paths mean the same
-    with pytest.raises(UserError, match="no run"):
-        aside(attach, "none", tmp_path)
-    os.kill(other, signal.SIGINT)  # the kernel's interrupt, which all of its group get
-    assert aside(os.getpid) == other
-    os.kill(other, signal.SIGKILL)
-    assert aside(os.getpid) not in (os.getpid(), other)
-
-
-def test_a_panel_is_shown_without_torch_in_its_kernel():
-    code = """
-import sys
-from rlkit.panels.view import panel
-shown = panel("params/ablations.yaml")
-shown.widgets["rollout.n"].value = 4
-shown.runs(), shown.differences()
-assert not {"torch", "transformers"} & set(sys.modules)
-"""
-    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
 
 
 # --- The law explorer ---------------------------------------------------------------------------------
 
 
-def exploration() -> Exploration:
+@pytest.fixture(scope="module")
+def fit():
     rng = np.random.default_rng(0)
     N, D = (grid.ravel() for grid in np.meshgrid(np.geomspace(1e7, 1e9, 5), np.geomspace(1e8, 1e11, 5)))
     loss = 1.7 + 400 * N**-0.34 + 410 * D**-0.28 + rng.normal(0, 0.005, N.size)
-    table = pd.DataFrame({"N": N, "D": D, "loss": loss})
-    fit = rlkit.fit(table, "chinchilla", y="loss", loss="ls")
-    return Exploration(fit)
+    return rlkit.fit(pd.DataFrame({"N": N, "D": D, "loss": loss}), "chinchilla", y="loss", loss="ls")
 
 
-def test_moving_a_parameter_moves_the_law_and_not_the_fit():
-    found = exploration()
-    tried, fitted = found.misfit()
-    assert tried == pytest.approx(fitted)
-    found.values["E"] *= 1.1
-    assert found.misfit()[0] > 5 * fitted and found.misfit()[1] == pytest.approx(fitted)
-    expected = sum(found.values[k] * 1e8 ** -found.values[e] for k, e in (("A", "alpha"), ("B", "beta")))
-    at = pd.DataFrame({"N": [1e8], "D": [1e8]})
-    assert found.moved.predict(at)[0] == pytest.approx(found.values["E"] + expected)
-    table = found.drawing().table
-    assert (table["tried"] > table["prediction"]).all()
+def misfit(explorer: Explorer) -> tuple[float, float]:
+    tried, fitted = explorer.words().split(" at ")[:2]
+    return float(tried.split()[-1]), float(fitted.split()[-1])
 
 
-def test_the_explorer_shows_an_error_up_to_1():
-    N = np.geomspace(1e4, 1e5, 6)
-    table = pd.DataFrame({"N": N, "error": [1.0, 0.8, 0.95, 0.6, 0.7, 0.4]})
-    fitted = rlkit.fit(table, "power", y="error", x="N", loss="ls", bootstrap=100, resample="residual")
-    drawing = Exploration(fitted).drawing()  # type: ignore[arg-type]
-    low, high = drawing.figure.axes[0].get_ylim()
-    assert drawing.table["high"].max() > 1.02 and 0 < low < high <= 1.02
+def test_moving_a_slider_moves_the_law_and_not_the_fit(fit):
+    found = Explorer(fit)
+    assert misfit(found)[0] == misfit(found)[1]
+    lines = len(found.drawing().figure.axes[0].lines)
+    found.sliders["E"].value *= 10**0.04
+    assert misfit(found)[0] > 5 * misfit(found)[1]
+    p, at = found.values, pd.DataFrame({"N": [1e8], "D": [1e8]})
+    assert p["E"] == pytest.approx(fit.params["E"] * 10**0.04)
+    expected = sum(p[k] * 1e8 ** -p[e] for k, e in (("A", "alpha"), ("B", "beta")))
+    assert found.tried.predict(at)[0] == pytest.approx(p["E"] + expected)
+    drawing = found.drawing()
+    assert (drawing.table["tried"] > fit.predict(drawing.table)).all()
+    assert len(drawing.figure.axes[0].lines) > lines  # the law that is tried, over the fit
 
 
-def test_sliders_of_the_explorer_begin_and_are_reset_exactly_at_the_fit():
-    """A browser rounds what a slider is given to whole steps from its least value, and sends that back."""
-    explorer = Explorer(exploration())
-    fitted = explorer.exploration.fit.params
+def test_sliders_of_the_explorer_begin_and_are_reset_exactly_at_the_fit(fit):
+    explorer = Explorer(fit)
     for name, slider in explorer.sliders.items():
-        at = math.log10(slider.value) if hasattr(slider, "base") else slider.value
-        rounded = slider.min + slider.step * round((at - slider.min) / slider.step)
-        slider.value = slider.max if not hasattr(slider, "base") else slider.base**slider.max
-        assert explorer.exploration.values[name] != fitted[name]
-        slider.value = slider.base**rounded if hasattr(slider, "base") else rounded
-        assert explorer.exploration.values[name] == fitted[name]
-        slider.value = slider.min if not hasattr(slider, "base") else slider.base**slider.min
+        rounded = on_grid(slider)
+        slider.value = slider.base**slider.max
+        assert explorer.values[name] != fit.params[name]
+        slider.value = rounded
+        assert explorer.values[name] == fit.params[name]
+        slider.value = slider.base**slider.min
     explorer.reset.click()
-    assert explorer.exploration.values == fitted
+    assert explorer.values == fit.params
 
 
-def test_a_budget_has_its_best_size_and_data():
-    found = exploration()
-    best = found.optimum(1e20)
+def test_sliders_stay_within_the_bounds_of_a_parameter():
+    N = np.geomspace(1e4, 1e6, 8)
+    table = pd.DataFrame({"N": N, "y": 0.9 - 0.5 * (N / 1e4) ** -0.5})
+    made = rlkit.fit(table, "saturating_power", y="y", x="N", bootstrap=0)
+    for name, slider in Explorer(made).sliders.items():
+        low, high = made.law.limits(name)
+        ends = [slider.base**end if hasattr(slider, "base") else end for end in (slider.min, slider.max)]
+        assert low <= ends[0] * (1 + 1e-9) and ends[1] <= high * (1 + 1e-9)
+
+
+def test_a_budget_has_its_best_size_and_data(fit):
+    found = Explorer(fit)
+    best, p = found.optimum(1e20), found.values
     assert best["N"] * best["D"] * 6 == pytest.approx(1e20, rel=1e-6)
-    p = found.values
     G = (p["alpha"] * p["A"] / (p["beta"] * p["B"])) ** (
         1 / (p["alpha"] + p["beta"])
     )  # Hoffmann et al., eq. 4
     assert best["N"] == pytest.approx(G * (1e20 / 6) ** (p["beta"] / (p["alpha"] + p["beta"])), rel=1e-3)
-    assert "With 1e+20 FLOPs the best is N = " in found.words(1e20)
-    for name in found.fit.law.free:
-        low, high = found.range_of(name)
-        assert low < found.fit.params[name] < high
+    assert "FLOPs the best is N = " in found.words() and "[" in found.words()
+    found.budget.value = 1e20
+    assert "With 1e+20 FLOPs" in found.words()
+
+
+def test_a_study_is_explored_by_its_law(tmp_path):
+    explorer = rlkit.law_explorer(write_study(tmp_path))
+    assert explorer.fit.law.name == "power" and explorer.budget is None and explorer.drawing().figure.axes
 
 
 # --- The sample browser -------------------------------------------------------------------------------
 
 
-def test_samples_are_filtered(tmp_path):
-    samples = Samples(write_study(tmp_path))
-    assert len(samples.table) == 8 * 3 * 160
-    wrong = samples.select(Choice(outcome="wrong", domain="logic__doors", step="20"))
+@pytest.fixture
+def browser(tmp_path) -> Browser:
+    return rlkit.sample_browser(write_study(tmp_path))
+
+
+def test_samples_are_filtered(browser):
+    assert len(browser.table) == len(browser.rows) == 8 * 3 * 160
+    for name, value in (("outcome", "wrong"), ("data_source", "logic__doors"), ("step", "20")):
+        browser.filters[name].value = value
+    wrong = browser.rows
     assert len(wrong) and not wrong["correct"].astype(bool).any()
     assert set(wrong["data_source"]) == {"logic__doors"} and set(wrong["step"]) == {20}
-    assert samples.values("finish_reason") == [ANY, "stop"]
-    assert samples.select(Choice(outcome="not graded")).empty
+    assert set(browser.filters["outcome"].options) == {"any", "correct", "wrong"}
 
 
-def test_buttons_turn_the_pages(tmp_path):
-    browser = Browser(Samples(write_study(tmp_path)))
-    browser.show()
-    last = browser.number.max
-    assert browser.previous.disabled and not browser.next.disabled and browser.of.value == f"of {last}"
+def test_buttons_turn_the_pages(browser):
+    browser.filters["run"].value, browser.filters["step"].value = browser.table["run"].iloc[0], "20"
+    assert browser.previous.disabled and not browser.next.disabled and browser.of.value == "page 1 of 8"
     browser.next.click()
-    assert browser.number.value == 2 and not browser.previous.disabled
-    browser.number.value = last
+    assert browser.of.value == "page 2 of 8" and not browser.previous.disabled
+    browser.show(7)
     assert browser.next.disabled
     browser.previous.click()
-    assert browser.number.value == last - 1
+    assert browser.number == 6
+    browser.filters["outcome"].value = "wrong"
+    assert browser.number == 0
 
 
-def test_texts_of_a_model_are_escaped(tmp_path):
-    samples = Samples(write_study(tmp_path))
-    shown = page(samples.select(Choice(outcome="correct")))
+def test_texts_of_a_model_are_escaped(browser):
+    browser.filters["outcome"].value = "correct"
+    shown = page(browser.rows).to_html()
     assert "&lt;b&gt;4&lt;/b&gt;" in shown and "<b>4</b>" not in shown
 
 
-def test_tokens_are_coloured_by_probability_and_answers_by_reward():
-    same = {"run": "r", "kind": "training", "step": 1, "task_id": "t", "data_source": "m", "prompt": "<i>1+1"}
-    right = {"response": "2!", "value": 1.0, "correct": True, "pieces": ["2", "<!"], "logprobs": [-0.1, -9.0]}
-    wrong = {"response": "3", "value": 0.0, "correct": False, "pieces": ["3"], "logprobs": [None]}
-    rows = pd.DataFrame([{**same, **row, "error": None, "finish_reason": "stop"} for row in (right, wrong)])
-    shown = page(rows)
-    assert "p = 0.905' style='background:rgba(213,94,0,0.01)'>2<" in shown
-    assert "rgba(213,94,0,0.80)'>&lt;!<" in shown and "&lt;i&gt;1+1" in shown
-    assert shown.count("&lt;i&gt;1+1") == 1  # a prompt once, its responses below
-    assert shown.index("unlikely token") < shown.index("1+1")  # what the shades mean
-    assert "rgb(1,115,178)'>✓" in shown and "rgb(222,143,5)'>✗" in shown
-    by_reward = page(rows, colour="reward")
-    assert "rgba(1,115,178,0.40)" in by_reward and "rgba(222,143,5,0.40)" in by_reward
+def test_a_prompt_stands_once_with_what_is_expected_and_answers_are_coloured(tmp_path):
+    folder = write_run(tmp_path, config(), 10_000)
+    same = {
+        "task_id": "t",
+        "data_source": "m",
+        "prompt": "<i>1+1",
+        "ground_truth": "2",
+        "finish_reason": "stop",
+    }
+    rows: list[dict] = [
+        {"response": "2!", "value": 1.0, "correct": True, "error": None},
+        {"response": "3", "value": 0.0, "correct": False, "error": None},
+        {"response": "4", "value": None, "correct": None, "error": "no judge"},
+    ]
+    lines = [f"{row}" for row in pd.DataFrame([{"step": 30, **same, **row} for row in rows]).to_json(
+        orient="records", lines=True).splitlines()]  # fmt: skip
+    (folder / "samples.jsonl").write_text("\n".join(lines) + "\n")
+    table = read_samples(folder)
+    training = table[table["kind"] == "training"]
+    assert list(training["outcome"]) == ["correct", "wrong", "not graded"] and len(table) == 480 + 3
+    shown = page(training).to_html()
+    assert shown.count("&lt;i&gt;1+1") == 1 and ">2</td>" in shown
+    assert "rgb(1,115,178)" in shown and "rgb(222,143,5)" in shown and "not graded: no judge" in shown

@@ -1,7 +1,6 @@
-"""Widgets for notebooks: the ablation panel, the law explorer and the sample browser.
+"""Widgets for notebooks: the ablation panel, the law explorer and the sample browser; runs that outlive a notebook.
 
-What they do is in plain classes that are tested without a browser; the widgets only show it. Each also leaves a
-picture or a table in the notebook, for readers without JavaScript.
+Each leaves a picture or a table in the notebook, for readers without JavaScript.
 """
 
 from rlkit.panels.law import law_explorer

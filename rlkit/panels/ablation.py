@@ -1,10 +1,10 @@
-"""What the ablation panel does, without widgets: change a configuration, price it, launch it, keep it."""
+"""What the ablation panel does, without widgets: change a configuration, price it, launch it, keep it, and the tables
+of the runs beside it."""
 
-import os
-import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import lru_cache
+import io
+import json
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,19 +13,20 @@ import yaml
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.files import write_text
+from rlkit.panels.launching import Launched, launch
 from rlkit.params import override, read_yaml, validate
-from rlkit.results.labels import NOT_COMPARED, short
-from rlkit.results.progress import process_of
-from rlkit.results.provenance import hardware, usable_cores
-from rlkit.results.read import flatten, run_folders
+from rlkit.results.labels import NOT_COMPARED, in_words, short
+from rlkit.results.progress import config_of, run_state
+from rlkit.results.provenance import usable_cores
+from rlkit.results.read import flatten, read, read_evals, run_folders
 from rlkit.results.store import read_json
+from rlkit.studies.plan import make_plan
 from rlkit.studies.report import duration
 
 if TYPE_CHECKING:
-    from rlkit.panels.launching import Launched
+    import pandas as pd
 
-_FREE = 1024  # MiB of a GPU's memory in use, below which it counts as free
-_NICE = 10  # priority of a run: below the notebook, its server and the browser
+MOST = 8  # configurations beside each other: as many as there are colours
 
 
 class Ablation:
@@ -54,9 +55,9 @@ class Ablation:
         path = Path(source)
         if not path.is_dir():
             return cls(load(path, overrides), path, root)
-        first = run_folders(path)[0]
         file = read_json(path / "study.json").get("params")
-        return cls(load(first / "config.yaml", overrides), Path(file) if file else None, path.parent)
+        first = load(run_folders(path)[0] / "config.yaml", overrides)
+        return cls(first, Path(file) if file else None, path.parent)
 
     @property
     def study(self) -> str:
@@ -69,123 +70,160 @@ class Ablation:
         content = self.base.model_dump(mode="json")
         return validate(RunConfig, override(content, {**self.changes, "study": self.study}))
 
-    def differences(self, config: RunConfig) -> dict[str, tuple[Any, Any]]:
-        """Dotted keys in which a configuration differs from the base, with both values; seeds apart."""
-        return differences(self.base, config)
+    def differences(self) -> dict[str, tuple[Any, Any]]:
+        """Dotted keys in which the changed configuration differs from the base, with both values; seeds apart.
+        Raises UserError for impossible values."""
+        return self._differences(self.config.model_dump(mode="json"))
 
-    def launch(self) -> "Launched":
-        """Train the changed configuration in a process of its own, on a free GPU where there is one; it leaves
-        a CPU core to the notebook, which also goes first where cores are short.
+    def _differences(self, content: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+        one, other = flatten(self.base.model_dump(mode="json")), flatten(content)
+        keys = [key for key in dict.fromkeys((*one, *other)) if key not in NOT_COMPARED]
+        return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
 
-        Raises:
-            UserError: impossible values; every GPU is in use.
-        """
-        import psutil
+    def cost(self) -> str:
+        """FLOPs and time of the changed configuration on this machine, in words; imports torch."""
+        from rlkit.sizing.estimate import estimate
 
-        from rlkit.panels.launching import launch
+        found = estimate(self.config)
+        if found is None:
+            return "cost unknown: the model's configuration is not on this machine"
+        return f"about {found.flops:.1e} FLOPs, {duration(found.seconds)} here"
 
-        threads = max(1, usable_cores() - 1)
-        with _on_free_gpu(self.config):
-            run = launch(self.config, {"trainer.num_threads": threads}, root=self.root)
-        if process := process_of(read_json(run.folder / "run.json")):
-            with suppress(psutil.Error):  # it has ended already, or began elsewhere
-                process.nice(max(_NICE, process.nice()))
-        return run
+    def launch(self) -> Launched:
+        """Train the changed configuration in a process of its own, which leaves a CPU core to the notebook.
+        Raises UserError for impossible values."""
+        return launch(self.config, {"trainer.num_threads": max(1, usable_cores() - 1)}, root=self.root)
 
     def save(self, path: str | Path) -> Path:
         """Write the changed configuration as a params file that holds what differs from the defaults.
 
         Raises:
-            UserError: the file exists and holds something else, or cannot be written.
+            UserError: its name is no study's; the file exists and holds something else, or cannot be written.
         """
-        path, config = Path(path), self.config
-        content = {**_sparse(config), "study": path.stem}
-        changed = ", ".join(f"{key}: {short(new)}" for key, (_, new) in self.differences(config).items())
-        text = f"# {self.base.study} with {changed or 'nothing changed'}.\n"
-        text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
+        path = Path(path)
         if path.suffix not in (".yaml", ".yml"):
             raise UserError(f"{path} is no params file: give a name that ends in .yaml.")
+        config = validate(RunConfig, {**self.config.model_dump(mode="json"), "study": path.stem})
+        content = config.model_dump(mode="json", exclude_defaults=True)
+        for source, given in zip(config.data.train, content.get("data", {}).get("train", ()), strict=False):
+            given.update({"kind": source.kind, **given})
+        for key in ("num_threads", "resume_mode", "logger"):  # which decide no number
+            content.get("trainer", {}).pop(key, None)
+        changed = ", ".join(f"{key}: {short(new)}" for key, (_, new) in self.differences().items())
+        text = f"# {self.base.study} with {changed or 'nothing changed'}.\n"
+        text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
         if path.exists() and path.read_text(encoding="utf-8") != text:
             raise UserError(f"{path} exists and holds something else: choose another name, or delete it.")
         write_text(path, text)
         return path
 
     def add_to_study(self, name: str) -> str:
-        """Add the changes to the study's file as a variant and return what that means, in words.
+        """Add the changes to the study's file as a variant, comments kept; values of the grid's keys go into the grid.
+
+        The first variant comes with one of the name `base` that changes nothing, so that the cells there were stay.
+        What was written before is restored when the study would not be valid.
+
+        Returns:
+            How many runs the study has now, and had.
 
         Raises:
-            UserError: there is no study file, nothing is changed, or the variant exists.
+            UserError: there is no study file, nothing is changed, the name is taken, or the study would not be valid.
         """
-        from rlkit.panels.study_file import add_variant
+        from ruamel.yaml import YAML
 
         if self.file is None or "run" not in read_yaml(self.file):
             raise UserError(
                 f"{self.file or 'This panel'} is no study's file: open the panel with one (a file with run:)."
             )
-        changed = {key: new for key, (_, new) in self.differences(self.config).items()}
-        return add_variant(self.file, name, changed)
+        changes = {key: new for key, (_, new) in self.differences().items()}
+        if not changes:
+            raise UserError("Nothing is changed, so there is nothing to add: move a control first.")
+        before, had = self.file.read_text(encoding="utf-8"), len(make_plan(self.file).runs)
+        editor = YAML()
+        editor.preserve_quotes, editor.width = True, 110
+        editor.indent(mapping=2, sequence=4, offset=2)
+        content = editor.load(before)
+        grid = content.get("grid") or {}
+        for key in [key for key in changes if key in grid]:
+            value = changes.pop(key)
+            if value not in grid[key]:
+                grid[key].append(value)
+        if changes:
+            variants = content.get("variants") or {"base": {}}
+            if name in variants:
+                raise UserError(f"{self.file} has a variant {name!r} already: give this one another name.")
+            variants[name] = changes
+            content["variants"] = variants
+        buffer = io.StringIO()
+        editor.dump(content, buffer)
+        write_text(self.file, buffer.getvalue())
+        try:
+            now = len(make_plan(self.file).runs)
+        except UserError:
+            write_text(self.file, before)
+            raise
+        return f"{self.file} has {now} runs now ({had} before): rlkit study {self.file} trains the new ones."
+
+    def beside(self) -> dict[str, list[Path]]:
+        """The folders of the runs of the base's study and of the panel's by what they change, in words ("base" for
+        nothing): those like the changed configuration first, then the nearest to the base; at most eight kinds."""
+        found: dict[str, list[Path]] = {}
+        near: dict[str, tuple[bool, int, str]] = {}
+        current = ""
+        with suppress(UserError):  # an impossible configuration has no runs
+            current = in_words(self.differences())
+        for study in dict.fromkeys((self.base.study, self.study)):
+            for folder in sorted((self.root / study).glob("runs/*")):
+                if content := config_of(folder):
+                    changed = self._differences(content)
+                    label = in_words(changed)
+                    found.setdefault(label, []).append(folder)
+                    near[label] = label != current, len(changed), label
+        return {label: found[label] for label in sorted(found, key=lambda label: near[label])[:MOST]}
 
 
-def cost(config: RunConfig) -> str:
-    """FLOPs and time of a configuration on this machine, in words; imports torch."""
-    from rlkit.sizing.estimate import estimate
+def samples_of(beside: Mapping[str, Iterable[Path]]) -> "tuple[pd.DataFrame, pd.DataFrame]":
+    """What `rlkit.read` and `rlkit.read_evals` give of the runs of `Ablation.beside`; `cell` is what they change, and
+    "base" is the baseline of differences."""
+    import pandas as pd
 
-    found = estimate(config)
-    if found is None:
-        return "cost unknown: the model's configuration is not on this machine"
-    return f"about {found.flops:.1e} FLOPs, {duration(found.seconds)} here"
-
-
-def _sparse(config: RunConfig) -> dict[str, Any]:
-    """What differs from the defaults, and decides a number; sources keep their kind."""
-    content = config.model_dump(mode="json", exclude_defaults=True)
-    sources = content.get("data", {}).get("train", [])
-    for source, given in zip(config.data.train, sources, strict=bool(sources)):
-        given.update({"kind": source.kind, **given})
-    for key in ("num_threads", "resume_mode", "logger"):
-        content.get("trainer", {}).pop(key, None)
-    return content
+    tables = []
+    for reader in (read, read_evals):
+        parts = [
+            reader(folder).assign(cell=label, factors=json.dumps({"variant": [label, "base"]}))
+            for label, folders in beside.items()
+            for folder in folders
+        ]
+        known = [part for part in parts if len(part)]
+        table = pd.concat(known, ignore_index=True) if known else pd.DataFrame()
+        tables.append(table.drop(columns=["variant", "variant_place"], errors="ignore"))
+    return tables[0], tables[1]
 
 
-def differences(base: RunConfig, config: RunConfig) -> dict[str, tuple[Any, Any]]:
-    """Dotted keys in which two configurations differ, with both values; seeds and what decides no number
-    apart."""
-    one, other = (flatten(c.model_dump(mode="json")) for c in (base, config))
-    keys = [key for key in dict.fromkeys((*one, *other)) if key not in NOT_COMPARED]
-    return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "pd.DataFrame":
+    """A row a configuration: seeds, state, step, pass@1 at the end with low and high, and its difference from the base
+    with its interval, paired by problem (`rlkit.measures`)."""
+    import pandas as pd
 
+    from rlkit.measures.comparisons import differences
+    from rlkit.measures.summary import before_after
 
-@contextmanager
-def _on_free_gpu(config: RunConfig) -> Iterator[None]:
-    """Let processes started inside see one GPU that nobody uses; does nothing on a machine without."""
-    if not hardware()["gpus"] or config.trainer.device == "cpu" or config.trainer.backend != "local":
-        yield
-        return
-    name, before = "CUDA_VISIBLE_DEVICES", os.environ.get("CUDA_VISIBLE_DEVICES")
-    os.environ[name] = free_gpu(before)
-    try:
-        yield
-    finally:
-        os.environ.pop(name) if before is None else os.environ.update({name: before})
-
-
-def free_gpu(allowed: str | None = None) -> str:
-    """The number of the GPU with the least memory in use, among those allowed ("0,2").
-
-    Raises:
-        UserError: none is free.
-    """
-    query = ["nvidia-smi", "--query-gpu=index,memory.used", "--format=csv,noheader,nounits"]
-    lines = subprocess.run(query, capture_output=True, text=True, check=True, timeout=10).stdout.splitlines()
-    used = {index.strip(): float(memory) for index, memory in (line.split(",") for line in lines)}
-    known = {i: m for i, m in used.items() if allowed is None or i in allowed.split(",")}
-    best = min(known, key=lambda i: known[i], default=None)
-    if best is None or known[best] > _FREE:
-        raise UserError("Every GPU is in use: wait for one, or set trainer.device to cpu.")
-    return best
-
-
-@lru_cache(256)
-def config_of(folder: Path, _: int) -> RunConfig:
-    """The configuration of a run; the second argument is when its file was written."""
-    return load(folder / "config.yaml")
+    rows = []
+    for label, folders in beside.items():
+        states = [run_state(folder) for folder in folders]
+        rows.append(
+            {"cell": label, "seeds": ", ".join(str(config_of(folder).get("seed")) for folder in folders),
+             "state": ", ".join(dict.fromkeys(state.status for state in states)),
+             "step": max((state.step for state in states if state.step is not None), default=None)}
+        )  # fmt: skip
+    table = pd.DataFrame(rows)
+    with suppress(UserError):  # nothing is graded yet
+        change = before_after(evals)
+        after = change.loc[change["when"] == "after", ["cell", "pass@1", "low", "high"]]
+        table = table.merge(after, how="left", on="cell")
+        found = {
+            row["cell"]: f"{row['difference']:+.3f} [{row['low']:+.3f}, {row['high']:+.3f}]"
+            for row in differences(evals).to_dict("records")
+        }
+        table["against base"] = table["cell"].map(found).fillna("")
+    return table

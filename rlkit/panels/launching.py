@@ -29,13 +29,10 @@ from rlkit.results.progress import LOG, START, RunState, last_lines, process_of,
 from rlkit.studies.file import load_one
 
 if TYPE_CHECKING:
-    from rlkit.panels.watching import NotebookView
+    from rlkit.panels.watching import RunView
 
 _AT_ONCE = 1.0  # seconds that a run which is stopped without waiting may still take
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
-_children: dict[
-    int, subprocess.Popen[bytes]
-] = {}  # started here: asked for their end, so that none stays a zombie
 
 
 class RunFailed(RuntimeError):
@@ -65,11 +62,10 @@ def launch(
     """
     dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
     if isinstance(source, RunConfig):
-        config = validate(RunConfig, override(source.model_dump(mode="json"), dotted)) if dotted else source
+        config = validate(RunConfig, override(source.model_dump(mode="json"), dotted))
     else:
         config = load_one(source, dotted)
-    folder = Path(root) / config.study / "runs" / config.id
-    return Launched(folder)._start(config)
+    return Launched(Path(root) / config.study / "runs" / config.id)._start(config)
 
 
 def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
@@ -97,11 +93,12 @@ class Launched:
     Attributes:
         folder: outputs/<study>/runs/<id>.
         id: the config's id.
+        log: what its process printed.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.id = Path(folder), Path(folder).name
-        self._view: NotebookView | None = None
+        self.folder, self.id, self.log = folder, folder.name, folder / LOG
+        self._view: RunView | None = None
 
     def __repr__(self) -> str:
         state = self.state
@@ -111,9 +108,6 @@ class Launched:
     @property
     def state(self) -> RunState:
         """How far it is, and whether its process lives."""
-        for pid, child in list(_children.items()):
-            if child.poll() is not None:
-                del _children[pid]
         return run_state(self.folder)
 
     @property
@@ -127,11 +121,6 @@ class Launched:
         ends."""
         return store.read_json(self.folder / "run.json").get("summary", {})
 
-    @property
-    def log(self) -> Path:
-        """What its process printed."""
-        return self.folder / LOG
-
     def stop(self, wait: bool = True) -> "Launched":
         """End it at its next step border, with a checkpoint; a run that is not being trained stays as it is.
 
@@ -141,9 +130,9 @@ class Launched:
         Raises:
             UserError: it is trained on another machine.
         """
-        info = store.read_json(self.folder / "run.json")
         import psutil
 
+        info = store.read_json(self.folder / "run.json")
         process = process_of(info)
         if process is None:
             if self.state.active:
@@ -186,10 +175,19 @@ class Launched:
         Raises:
             as `wait`, outside a notebook.
         """
-        from rlkit.panels.watching import watch
+        from rlkit.panels import watching
 
-        self._view = watch(self, every)
-        return self if self._view else self.ended()
+        if watching.in_notebook():
+            self._view = watching.RunView(self, every)
+            self._view.show()
+            return self
+        try:
+            watching.follow(self, every)
+        except KeyboardInterrupt:
+            print("stopping at the next step border …")
+            self.stop()
+        print(f"{self.id}: {watching.sentence(self.state)}")
+        return self.ended()
 
     def __await__(self) -> Generator[Any, None, "Launched"]:
         """As `wait`, in a notebook's cell whose buttons work meanwhile; interrupting the cell stops the run at a
@@ -197,16 +195,15 @@ class Launched:
         return self._until_end().__await__()
 
     async def _until_end(self) -> "Launched":
-        view = self._view
         try:
-            while self.state.active if view is None else not view.settled.is_set():
+            while self.state.active:
                 await asyncio.sleep(_LOOK)
         except asyncio.CancelledError:  # what an interrupt is for a coroutine
-            if view is not None:
-                view.stopping()
+            if self._view is not None:
+                self._view.say("stopping at the next step border …")
             await asyncio.to_thread(self.stop)
-            if view is not None:
-                await asyncio.to_thread(view.settled.wait)
+        if self._view is not None:
+            self._view.refresh()
         return self.ended()
 
     def ended(self) -> "Launched":
@@ -226,8 +223,7 @@ class Launched:
             state = self.state
             if state.active or state.status == "finished":
                 return self
-            root = self.folder.parent.parent.parent
-            file = self.folder / "config.yaml"
+            root, file = self.folder.parent.parent.parent, self.folder / "config.yaml"
             command = [sys.executable, "-m", "rlkit", "run", str(file), "--root", str(root)]
             store.prepare(self.folder, config)
             with open(self.log, "ab") as log:
@@ -241,6 +237,5 @@ class Launched:
                     env={**os.environ, "TQDM_MININTERVAL": "60"},  # a bar in a log is a line a redraw
                     start_new_session=True,  # a kernel's interrupt and end reach the kernel alone
                 )
-            _children[child.pid] = child
             store.announce(self.folder, pid=child.pid, status="starting")
         return self

@@ -1,20 +1,31 @@
-"""The ablation panel's widgets: they show what rlkit.panels.ablation does."""
+"""The ablation panel's widgets: controls made from RunConfig's schema, over what rlkit.panels.ablation does."""
 
 import html
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rlkit.errors import UserError
-from rlkit.panels import comparison
-from rlkit.panels.ablation import Ablation, cost
-from rlkit.panels.aside import aside
-from rlkit.panels.controls import KEYS, Control, controls
-from rlkit.panels.live import Output, Worker
-from rlkit.results.labels import in_words
+from rlkit.config import RunConfig
+from rlkit.errors import UserError, did_you_mean
+from rlkit.panels.ablation import Ablation, comparison, samples_of
+from rlkit.panels.launching import attach
+from rlkit.panels.watching import Live, button
+from rlkit.params import parse_yaml
+from rlkit.results.labels import in_words, name_of, short
+from rlkit.results.progress import run_state
+from rlkit.results.read import flatten
+
+KEYS = (
+    "model.path", "model.lora_rank", "algorithm.adv_estimator", "actor.policy_loss.loss_mode", "actor.optim.lr",
+    "actor.clip_ratio", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.entropy_coeff", "rollout.n",
+    "rollout.temperature", "data.train_batch_size", "trainer.total_training_steps", "seed",
+)  # fmt: skip
+"""What the panel shows unless told otherwise; the weights of several sources come on top."""
+METRICS = (
+    "critic/score/mean", "actor/entropy", "actor/grad_norm", "response_length/mean", "actor/pg_clipfrac",
+    "actor/kl_loss",
+)  # fmt: skip
 
 
 def panel(
@@ -38,7 +49,7 @@ def panel(
     return Panel(Ablation.of(source, overrides, root), keys)
 
 
-class Panel:
+class Panel(Live):
     """Controls, buttons, curves and a table. Shown by a notebook as the value of a cell.
 
     Attributes:
@@ -47,177 +58,150 @@ class Panel:
     """
 
     def __init__(self, ablation: Ablation, keys: Sequence[str] = KEYS) -> None:
-        self.ablation = ablation
-        self.controls = {c.key: c for c in controls(ablation.base, keys)}
-        self.widgets = {key: _widget(control) for key, control in self.controls.items()}
-        self._picture, self._table = Output(), Output()
-        self._worker = Worker(self._refresh, self._failed, quiet=0.2)
-        self._drawn: Any = None  # what the picture shows
-        self._priced = ""  # the configuration that the cost is of
-        self._build()
-        for key, widget in self.widgets.items():
-            widget.observe(self._on_change(key), "value")
-        self._say_changes()
-
-    def _build(self) -> None:
         import ipywidgets as w
+        from IPython.display import DisplayHandle
 
-        self.metric: Any = w.Dropdown(options=comparison.METRICS, description="curve")
-        self.changed, self.cost, self.message = w.HTML(), w.HTML("estimating the cost …"), w.HTML()
+        self.ablation, self.widgets = ablation, controls(ablation.base, keys)
+        self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
+        self._values = _flat(ablation.base)
+        self._picture, self._table, self._drawn = DisplayHandle(), DisplayHandle(), None
+        self.metric: Any = w.Dropdown(options=METRICS, description="curve")
+        self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
         self.changed.add_class("rlkit-changed")
-        self.launch = _button("Launch", "play", "primary", "Train this configuration in a process of its own")
-        self.stop = _button("Stop", "stop", "", "End it at its next step border, with a checkpoint")
-        self.reset = _button("Reset", "undo", "", "Back to the base")
-        self.path = w.Text(f"params/{self.ablation.study}.yaml", layout=w.Layout(width="18em"))
-        self.save = _button("Save as params", "save", "", "Write the configuration as a params file")
+        self.launch = button(
+            "Launch", "play", self._reporting(self._launch), "Train or continue this configuration", "primary"
+        )
+        self.stop = button("Stop", "stop", self._reporting(self._stop), "End it at its next step border")
+        self.reset = button("Reset", "undo", self._reset, "Back to the base")
+        self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
+        self.save = button("Save as params", "save", self._reporting(self._save), "Write a params file")
         self.variant = w.Text(placeholder="name of the variant", layout=w.Layout(width="12em"))
-        self.add = _button("Add to study", "plus", "", "Add the changes to the study's file as a variant")
-        self.metric.observe(lambda _: self._worker.wake(), "value")
-        for button, action in (
-            (self.launch, self._launch), (self.stop, self._stop), (self.reset, self._reset),
-            (self.save, self._save), (self.add, self._add),
-        ):  # fmt: skip
-            button.on_click(self._reporting(action))
-        sections: dict[str, list[Any]] = {}
-        for key, control in self.controls.items():
-            sections.setdefault(control.section, []).append(self.widgets[key])
-        columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
-        grids = [
-            part
-            for name, own in sections.items()
-            for part in (w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns))
-        ]
-        rows = [
-            *grids,
+        self.add = button("Add to study", "plus", self._reporting(self._add), "As a variant of its file")
+        for widget in self.widgets.values():
+            widget.observe(self._change, "value")
+        self.metric.observe(lambda _: self.follow(), "value")
+        self.box = w.VBox([
+            *self._groups(),
             self.changed,
             w.HBox([self.launch, self.stop, self.reset, self.cost]),
             w.HBox([self.path, self.save, self.variant, self.add], layout=w.Layout(flex_flow="row wrap")),
             self.message,
             self.metric,
-        ]
-        self.box = w.VBox(rows)
+        ])  # fmt: skip
         self.box.add_class("rlkit-panel")
+        self._change()
+
+    def _groups(self) -> list[Any]:
+        """The controls of each section of the configuration under its name."""
+        import ipywidgets as w
+
+        sections: dict[str, list[Any]] = {}
+        for key, widget in self.widgets.items():
+            sections.setdefault(key.partition(".")[0] if "." in key else "run", []).append(widget)
+        columns = w.Layout(grid_template_columns="repeat(auto-fill, 30em)")
+        return [
+            part
+            for name, own in sections.items()
+            for part in (w.HTML(f"<b>{name}</b>"), w.GridBox(own, layout=columns))
+        ]
 
     def _ipython_display_(self) -> None:
-        from IPython.display import display
+        from IPython.display import Pretty, display
 
         display(self.box)
-        self._picture.show()
-        self._table.show()
-        # here, so that a notebook that is executed and saved has both
-        self._show(self.runs(), comparison.drawn)
-        self._worker.start()
+        self._picture.display(Pretty(""))
+        self._table.display(Pretty(""))
+        self._drawn = None
+        self.begin()
 
     def __repr__(self) -> str:
-        return f"<panel of {self.ablation.base.study}: {in_words(self.differences())}>"
+        return f"<panel of {self.ablation.base.study}: {in_words(self.ablation.differences())}>"
 
-    def differences(self) -> dict[str, tuple[Any, Any]]:
-        return self.ablation.differences(self.ablation.config)
+    def refresh(self) -> bool:
+        """Draw curves and table where something is new; true while a run is being trained."""
+        from IPython.display import Pretty
 
-    def _on_change(self, key: str) -> Callable[[Any], None]:
-        def changed(event: Any) -> None:
-            control, value = self.controls[key], event["new"]
-            if control.kind == "log":
-                value = float(f"{value:.3g}")
-            same = (
-                math.isclose(value, control.value)
-                if control.kind in ("log", "number")
-                else value == control.value
-            )
-            if same:
-                self.ablation.changes.pop(key, None)
+        from rlkit import figures
+
+        beside = self.ablation.beside()
+        states = [(label, run_state(f)) for label, folders in beside.items() for f in folders]
+        now = self.metric.value, [(label, s.status, s.step, s.now) for label, s in states]
+        if now != self._drawn:
+            self._drawn = now
+            metrics, evals = samples_of(beside)
+            if len(metrics):
+                shown = (self.metric.value, "eval/pass@1")
+                self._picture.update(figures.metric_panels(metrics, shown, by="cell", venue="tmlr"))
             else:
-                self.ablation.changes[key] = value
-            self.widgets[key].description = control.label if same else f"● {control.label}"
-            self._say_changes()
-            self._worker.wake()
+                self._picture.update(Pretty("No run has logged anything yet."))
+            if beside:
+                self._table.update(figures.table(comparison(beside, evals)))
+        return any(state.active for _, state in states)
 
-        return changed
+    def say(self, line: str) -> None:
+        """A line below the buttons."""
+        self.message.value = html.escape(line)
 
-    def _say_changes(self) -> None:
-        """Differences from the base, or why the configuration is impossible; at once, before any drawing."""
+    def _change(self, _: Any = None) -> None:
+        """Take over what the controls say: differences from the base and the cost, or why it is impossible."""
         try:
-            found = self.differences()
+            changes = {key: self._value(key) for key in self.widgets}
+            self.ablation.changes = {k: new for k, new in changes.items() if new != self._values[k]}
+            for key, widget in self.widgets.items():
+                widget.description = "● " * (key in self.ablation.changes) + self._start[key][1]
+            found, self.cost.value = self.ablation.differences(), html.escape(self.ablation.cost())
         except UserError as problem:
             self.launch.disabled = True
             self.changed.value = f"<span style='color:#b00020'>{html.escape(str(problem))}</span>"
             return
         self.launch.disabled = False
-        words = [
-            f"<code>{html.escape(k)}</code> {_text(a)} → <b>{_text(b)}</b>" for k, (a, b) in found.items()
-        ]
+        words = [f"<code>{k}</code> {_short(old)} → <b>{_short(new)}</b>" for k, (old, new) in found.items()]
         self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
+        self.follow()
 
-    def runs(self) -> list[comparison.Entry]:
-        return comparison.entries(self.ablation)
+    def _value(self, key: str) -> Any:
+        """What a control says, in the type of the configuration."""
+        widget, base = self.widgets[key], self._values[key]
+        if widget.value == self._start[key][0]:
+            return base
+        if type(widget).__name__ == "Text":
+            return parse_yaml(widget.value)
+        if not isinstance(widget.value, float):
+            return widget.value
+        same = isinstance(base, int | float) and math.isclose(widget.value, base)  # a browser adds steps up
+        return base if same else float(f"{widget.value:.3g}")
 
-    def _refresh(self) -> bool:
-        """Update curves, table and cost where something is new; true while a run is being trained."""
-        runs = self.runs()
-        self._show(runs, partial(aside, comparison.drawn))
-        with suppress(UserError):  # an impossible configuration has no cost
-            config = self.ablation.config
-            if config.id != self._priced:
-                self.cost.value = html.escape(aside(cost, config))
-                self._priced = config.id
-        return any(entry.state.active for entry in runs)
-
-    def _show(self, runs: list[comparison.Entry], draw: Callable[..., tuple[bytes, str, str]]) -> None:
-        """Draw the runs, unless what is drawn shows them already."""
-        try:
-            current = in_words(self.differences())
-        except UserError:
-            current = ""
-        states = [(e.folder, e.state.status, e.state.step, e.state.now) for e in runs]
-        if (now := (current, self.metric.value, states)) == self._drawn:
-            return
-        try:
-            png, table, text = draw(runs, current, self.metric.value)
-        except UserError as problem:
-            self._picture.html(f"<i>{html.escape(str(problem))}</i>", str(problem))
-        else:
-            names = ", ".join(dict.fromkeys(entry.label for entry in comparison.chosen(runs, current)))
-            self._picture.picture(png, f"curves of {names}")
-            self._table.html(table, text)
-        self._drawn = now
-
-    def _reporting(self, action: Callable[[], str]) -> Callable[[Any], None]:
+    def _reporting(self, action: Callable[[], str]) -> Callable[[], None]:
         """A button's action whose sentence, or error, appears in the panel."""
 
-        def clicked(_: Any) -> None:
+        def clicked() -> None:
             try:
-                self.message.value = html.escape(action())
+                self.say(action())
             except UserError as problem:
-                self.message.value = f"<span style='color:#b00020'>{html.escape(str(problem))}</span>"
-            self._worker.wake()
+                self.say(str(problem))
+            self.follow()
 
         return clicked
-
-    def _failed(self, problem: Exception) -> None:
-        self.message.value = f"not drawn: {html.escape(f'{type(problem).__name__}: {problem}')}"
 
     def _launch(self) -> str:
         run = self.ablation.launch()
         return f"{run.status}: {run.folder}"
 
     def _stop(self) -> str:
-        from rlkit.panels.launching import attach
-
-        current = in_words(self.differences())
-        active = [e for e in comparison.entries(self.ablation) if e.label == current and e.state.active]
-        for entry in active:
-            attach(entry.folder).stop(wait=False)
-        names = ", ".join(entry.folder.name for entry in active)
+        current = in_words(self.ablation.differences())
+        active = [f for f in self.ablation.beside().get(current, ()) if run_state(f).active]
+        for folder in active:
+            attach(folder).stop(wait=False)
+        names = ", ".join(folder.name for folder in active)
         return (
             f"{names} ends at its next step border"
             if names
             else "No run of this configuration is being trained."
         )
 
-    def _reset(self) -> str:
+    def _reset(self) -> None:
         for key, widget in self.widgets.items():
-            widget.value = self.controls[key].value
-        return ""
+            widget.value = self._start[key][0]
 
     def _save(self) -> str:
         path = self.ablation.save(self.path.value)
@@ -227,36 +211,93 @@ class Panel:
         return self.ablation.add_to_study(self.variant.value.strip() or "ablation")
 
 
-def _widget(control: Control) -> Any:
-    """The widget of a control, with its description as tooltip."""
-    import ipywidgets as w
+def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
+    """The widget of each key, in their order, and for a mixture one for the weight of each source: a choice, a switch,
+    a slider over the schema's bounds (or around the value), or a text that is read as YAML, empty for what is unset.
 
-    look: dict[str, Any] = {
-        "description": control.label, "tooltip": control.help, "value": control.value,
-        "style": {"description_width": "11em"}, "layout": w.Layout(width="29em"),
-    }  # fmt: skip
-    if control.kind == "choice":
-        return w.Dropdown(options=control.options, **look)
-    if control.kind == "suggestion":
-        return w.Combobox(options=[str(o) for o in control.options], ensure_option=False, **look)
-    if control.kind == "switch":
-        return w.Checkbox(indent=True, **look)
-    if control.kind == "text":
-        return w.Text(**{**look, "value": str(control.value)})
-    low, high = control.low or 0.0, control.high or 1.0
-    if control.kind == "integer":
-        return w.IntSlider(min=int(low), max=int(high), **look)
-    if control.kind == "log":
-        ends = {"min": math.log10(low), "max": math.log10(high)}
-        return w.FloatLogSlider(base=10, step=0.05, readout_format=".3g", **ends, **look)
-    return w.FloatSlider(min=low, max=high, step=control.step, readout_format=".3g", **look)
+    Raises:
+        UserError: a key that RunConfig lacks, or that holds a section.
+    """
+    made, flat = {key: _control(key, _flat(config)) for key in keys}, _flat(config)
+    weights = {k: flat[k] for k in flat if k.startswith("data.train.") and k.endswith(".weight")}
+    for key, weight in weights.items() if len(weights) > 1 else ():
+        look = _look(
+            f"weight of {flat[key.replace('weight', 'kind')]}", "Share of this source in the mixture."
+        )
+        made[key] = slider(weight, 0.0, 2.0 * max(weights.values()), 0.05, **look)
+    return made
 
 
-def _button(text: str, icon: str, style: str, tooltip: str) -> Any:
+def slider(value: float, low: float, high: float, step: float, log: bool = False, **look: Any) -> Any:
+    """A slider between `low` and `high`, ends moved inwards so that whole steps lead to `value`: a browser rounds to
+    those. With `log`, `step` is in decades."""
     import ipywidgets
 
-    return ipywidgets.Button(description=text, icon=icon, button_style=style, tooltip=tooltip)
+    place = math.log10 if log else float
+    down, up = (math.floor((place(b) - place(a)) / step + 1e-9) for a, b in ((low, value), (value, high)))
+    ends = {"min": place(value) - step * down, "max": place(value) + step * up, "step": step}
+    kind = ipywidgets.FloatLogSlider if log else ipywidgets.FloatSlider
+    return kind(value=value, **ends, **look)
 
 
-def _text(value: Any) -> str:
-    return html.escape(f"{value:.4g}" if isinstance(value, float) else str(value))
+def _control(key: str, flat: Mapping[str, Any]) -> Any:
+    import ipywidgets as w
+
+    if key not in flat:
+        if any(known.startswith(f"{key}.") for known in flat):
+            raise UserError(f"{key!r} holds no single value: name the keys inside it.")
+        known = did_you_mean(key, flat)
+        raise UserError(f"{key!r} is no key of a run's configuration.{known} See rlkit config --schema.")
+    schema, value = _schema(key), flat[key]
+    look = _look(name_of(key), str(schema.get("description", "")))
+    if options := schema.get("enum") or schema.get("examples"):
+        if key == "model.path":  # any folder or hub id
+            return w.Combobox(value=value, options=[str(option) for option in options], **look)
+        return w.Dropdown(value=value, options=tuple(dict.fromkeys((value, *options))), **look)
+    if isinstance(value, bool):
+        return w.Checkbox(value=value, indent=True, **look)
+    low, high = schema.get("minimum"), schema.get("maximum", schema.get("exclusiveMaximum"))
+    if isinstance(value, int):
+        least = schema.get("exclusiveMinimum", min(0, value) - 1) + 1 if low is None else low
+        return w.IntSlider(value=value, min=least, max=max(4 * value, 16) if high is None else high, **look)
+    if not isinstance(value, float):
+        return w.Text(value="" if value is None else str(value), **look)
+    look["readout_format"] = ".3g"
+    if high is not None or value == 0:
+        return slider(
+            value, low if low is not None else 0.01, high if high is not None else 1.0, 0.01, **look
+        )
+    if value >= 0.1:  # of the order of one, such as a temperature
+        return slider(value, 0.05 if low is None else low, max(2.0, 4 * value), 0.05, **look)
+    return slider(value, value / 100, value * 100, 0.05, log=True, **look)
+
+
+def _look(name: str, tooltip: str) -> dict[str, Any]:
+    return {
+        "description": name,
+        "tooltip": tooltip,
+        "style": {"description_width": "11em"},
+        "layout": {"width": "29em"},
+    }
+
+
+def _schema(key: str) -> dict[str, Any]:
+    """The JSON schema of one value, of alternatives that of the one that is not null; empty in a list of sections."""
+    whole = RunConfig.model_json_schema()
+    node: dict[str, Any] = whole
+    for part in key.split("."):
+        node = _resolved(node, whole).get("properties", {}).get(part, {})
+    return {**_resolved(node, whole), **{k: v for k, v in node.items() if k in ("description", "examples")}}
+
+
+def _resolved(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
+    node = next((one for one in node.get("anyOf", ()) if one.get("type") != "null"), node)
+    return whole["$defs"][node["$ref"].rsplit("/", 1)[-1]] if "$ref" in node else node
+
+
+def _flat(config: RunConfig) -> dict[str, Any]:
+    return flatten(config.model_dump(mode="json"))
+
+
+def _short(value: Any) -> str:
+    return html.escape(short(value))

@@ -48,7 +48,7 @@ def test_explorers(page):
     page.wait_for_selector(".jp-OutputArea img")
     shot(page, "11-law")
     before, drawn = words(page), pictures(page)
-    move(page, "alpha", 30)
+    move(page, "alpha", 10)
     page.wait_for_function("old => !document.body.innerText.includes(old)", arg=before)
     page.wait_for_function(
         "old => [...document.querySelectorAll('.jp-OutputArea img')].some(i => !old.includes(i.src))",
@@ -64,14 +64,12 @@ def test_explorers(page):
     assert "the best is N" in words(page)
     shot(page, "13-budget")
 
-    page.wait_for_selector("span[title^='p = ']")
-    choose(page, "outcome", "not graded")
-    page.wait_for_selector("text=No sample is like this.")
+    page.wait_for_selector("td:text-is('wrong')")
+    choose(page, "outcome", "correct")
+    page.wait_for_selector("td:text-is('correct')")
+    assert not page.locator("td:text-is('wrong')").count()
     choose(page, "outcome", "wrong")
-    page.wait_for_selector("b:text-is('✗')")
-    assert not page.locator("b:text-is('✓')").count()
-    choose(page, "colour", "reward")
-    page.wait_for_selector("span[title^='p = ']", state="detached")
+    page.wait_for_selector("td:text-is('correct')", state="detached")
     shown = page.locator("text=/samples of/").first
     onward, first = page.get_by_role("button", name="›"), page.locator(".jp-OutputArea").all_inner_texts()
     onward.click()
