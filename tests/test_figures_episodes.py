@@ -6,7 +6,6 @@ from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
 from rlkit.errors import UserError
 from rlkit.figures import episodes as figures
-from rlkit.panels import episodes as views
 
 ENV = Mathematics(families=("linear",))
 
@@ -37,27 +36,6 @@ def test_the_transition_map_keeps_the_counts_it_draws(groups):
     counts = drawing.table.set_index("action")
     assert counts.loc["start", "identify_operation"] == 5 and counts.loc["state_answer", "end"] == 5
     assert drawing._repr_png_().startswith(b"\x89PNG")
-
-
-def test_the_widget_steps_through_the_same_problem_in_every_group(groups):
-    box = views.compare_episodes(groups)
-    (problem, step), page = box.children[0].children, box.children[1]
-    assert "expert</b>: return 8.5" in page.value
-    problem.value, step.value = 2, 1
-    assert page.value == views.page_of(groups, 2, 1) and page.value.count("<tr>") == 2
-    bundle = box._repr_mimebundle_()  # what a viewer without widgets falls back to
-    assert bundle["text/html"] == views.page_of(groups, 0, 9) and len(bundle) == 3
-    with pytest.raises(UserError, match="same problems"):
-        views.compare_episodes({"a": groups["expert"], "b": groups["expert"][:3]})
-
-
-def test_texts_of_a_model_are_escaped(groups):
-    class Html(ExpertAgent):
-        def select_action(self, state, valid_actions):
-            return "<script>alert(1)</script>", {}
-
-    (episode,) = run_episodes(Html(), ENV, ["3x + 7 = 16"])
-    assert "<script>" not in views.page_of({"a": [episode]}, 0, 3)
 
 
 def test_the_distribution_of_returns_keeps_each_of_them(groups):
