@@ -215,10 +215,8 @@ def test_suites_are_evaluated_apart(folder, tmp_path):
         rlkit.read_evals(alone.folder).filter(["step", "task_id", "sample", "response"]),
     )
     metrics = rlkit.read(run.folder, "eval/*")
-    counts = metrics[(metrics["metric"] == "eval/pass@1") & (metrics["step"] == 1)].set_index("data_source")[
-        "tasks"
-    ]
-    assert counts.to_dict() == {"all": 6, "math__arithmetic": 6, "gsm8k": 6, "math_500": 2}
+    last = metrics[(metrics["metric"] == "eval/pass@1") & (metrics["step"] == 1)]
+    assert set(last["data_source"]) == {"all", "math__arithmetic", "gsm8k", "math_500"}
     assert rlkit.read_evals(alone.folder, suite="gsm8k").empty
     assert (
         config(folder, suites=()).id

@@ -157,11 +157,7 @@ def test_the_summary_says_what_each_interval_is_over(seeds, tmp_path):
     points = pd.DataFrame({"parameters_non_embedding": [1e4], "seed": [0], "cell": ["a"]})
     text = summary.write(tmp_path, summary.before_after(table), points, differences=found)
     assert "final pass@1 less that of GRPO, paired by problem" in text
-    assert (
-        ("hold the truth in some 85 % of studies" in text)
-        == (seeds == 2)
-        == ("spread between seeds" in text or "ask more" in text)
-    )
+    assert ("hold the truth in some 85 % of studies" in text) == (seeds == 2)
     (line,) = [line for line in text.splitlines() if line.startswith("  PPO, small  +")]
     row = found.iloc[0]
     assert line.startswith(

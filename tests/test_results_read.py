@@ -64,18 +64,6 @@ def test_evaluations_without_a_column_are_left_out_with_a_warning(study, column)
         assert set(read_evals(study)["run"]) == {"good"}
 
 
-def test_evaluations_are_counted(study):
-    found = read(study, "eval/*").query("run == 'good'")
-    assert found[["tasks", "samples"]].to_numpy().tolist() == [[1.0, 1.0]]
-
-
-def test_the_samples_are_read_where_a_metric_of_them_is_asked_for(study, recwarn):
-    (study / "runs" / "bad" / "evals.parquet").write_text("not parquet")
-    assert read(study, "loss")["value"].tolist() == [1.0, 1.0] and not recwarn.list
-    with pytest.warns(UserWarning, match="bad/evals.parquet cannot be read"):
-        read(study, "eval/*")
-
-
 def test_the_state_of_a_long_run_needs_its_first_last_and_evaluated_steps(study):
     rows = [{"step": k, "time": 100.0 + 2 * k, "critic/score/mean": k / 1000} for k in range(501)]
     for step, passed in ((0, 0.25), (250, 0.5)):

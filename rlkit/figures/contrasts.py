@@ -110,7 +110,7 @@ def differences(table: "pd.DataFrame", venue: str = "neurips") -> dict[str, Draw
 
 
 def _differences(table: "pd.DataFrame", venue: str) -> Drawing:
-    from rlkit.measures.summary import few_seeds, seeds_to_show, unequal_steps
+    from rlkit.measures.summary import few_seeds, unequal_steps
 
     styles = _looks(table, "cell")
     baseline = table["baseline"].iloc[0]
@@ -123,7 +123,6 @@ def _differences(table: "pd.DataFrame", venue: str) -> Drawing:
         if few_seeds(table)
         else "",
         "" if several else "One seed says nothing about others, so that there is no second interval.",
-        *seeds_to_show(table),
         unequal_steps(table.assign(when="after")),
     ]
     with styled():

@@ -2,8 +2,7 @@
 or at equal compute, and before training with after.
 
 Tables from `rlkit.read_evals` (`evals`) and `rlkit.read` (`df`). Intervals are 95 % percentile intervals that resample
-held-out problems, each with all its samples of all seeds of its cell; what differs between seeds is shown by a second
-interval (`differences`). Figures of these tables are in `rlkit.figures.contrasts`.
+held-out problems, each with all its samples of all seeds of its cell.
 """
 
 import itertools
@@ -42,24 +41,26 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
         for a, b in itertools.pairwise(sorted(set(part[x]))):
             change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
-            doublings = np.log2(b / a)
-            rows.append(
-                {**({by: name} if by else {}), "from": a, "to": b, "change": mean.value,
-                 "per_doubling": mean.value / doublings, "low": mean.low / doublings,
-                 "high": mean.high / doublings, "problems": mean.prompts}
-            )  # fmt: skip
+            per = np.array([mean.value, mean.low, mean.high]) / np.log2(b / a)
+            row = {
+                "from": a,
+                "to": b,
+                "change": mean.value,
+                "per_doubling": per[0],
+                "low": per[1],
+                "high": per[2],
+            }
+            rows.append(({by: name} if by else {}) | row | {"problems": mean.prompts})
     if not rows:
-        raise UserError(
-            f"{x} has one value in these runs: add values to the grid, or there is nothing to compare."
-        )
+        told = "add values to the grid, or there is nothing to compare"
+        raise UserError(f"{x} has one value in these runs: {told}.")
     return remember(pd.DataFrame(rows), evals, by or "cell")
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
     """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent.
 
-    The budget is a model's own: a larger one has hardly begun when a small one has spent all of its compute. How sizes
-    compare at equal compute is what `rlkit.figures.efficiency.frontier` shows.
+    The budget is a model's own: a larger one has hardly begun when a small one has spent all of its compute.
 
     Args:
         compute: a metric that grows along training, e.g. "compute/total_flops".
@@ -87,11 +88,9 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
     words = {name: str(a) if a == b else f"{a}–{b}" for name, a, b in steps.itertuples()}
     order = list(in_order(df)["model.path"])
     table = found.assign(
-        budget=found["model.path"].map(budget),
-        step=found[by].map(words),
-        steps=found[by].map(spent.groupby(by)["step"].max()),
-        size=found["model.path"].map(order.index),
-    ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)
+        budget=found["model.path"].map(budget), step=found[by].map(words),
+        steps=found[by].map(spent.groupby(by)["step"].max()), size=found["model.path"].map(order.index),
+    ).sort_values(["size", "pass@1"], ascending=[True, False], ignore_index=True)  # fmt: skip
     columns = [by, "model.path", "pass@1", "low", "high", "budget", "step", "steps", "tasks", "runs"]
     return remember(table[columns], evals, by)
 
@@ -132,19 +131,15 @@ def differences(evals: pd.DataFrame) -> pd.DataFrame:
         if beside is None or value == base:
             continue
         one, other = cells[name], cells[beside]
-        steps = pd.concat([one["step"], other["step"]])
+        steps, pair = pd.concat([one["step"], other["step"]]), {"value": value, "baseline": base}
+        told = {k: str(v) if key == "variant" else value_of(key, v) for k, v in pair.items()}
         rows.append(
-            {"factor": key, "cell": name, "value": _words(key, value), "baseline": _words(key, base),
-             "model.path": one["model.path"].iloc[0], **_difference(one, other),
-             "steps_least": steps.min(), "steps": steps.max()}
+            {"factor": key, "cell": name, **told, "model.path": one["model.path"].iloc[0],
+             **_difference(one, other), "steps_least": steps.min(), "steps": steps.max()}
         )  # fmt: skip
     if not rows:
         raise UserError(f"No cell was evaluated beside its baseline of {', '.join(compared)}.")
     return remember(pd.DataFrame(rows), evals, "cell")
-
-
-def _words(key: str, value: Any) -> str:
-    return str(value) if key == "variant" else value_of(key, value)
 
 
 def _factors(part: pd.DataFrame) -> dict[str, list[Any]]:
@@ -206,11 +201,10 @@ def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         gain = after - before
         draws = resample_sums(gain, generator("crossing", str(name)), DRAWS) / len(gain)
         crossings = np.array([_crossing(ks, draw) for draw in draws])
-        found = crossings[np.isfinite(crossings)]
-        low, high = np.quantile(found, [0.025, 0.975]) if len(found) else (np.nan, np.nan)
-        mean = gain.mean(axis=0)
+        known, mean = crossings[np.isfinite(crossings)], gain.mean(axis=0)
+        low, high = np.quantile(known, [0.025, 0.975]) if len(known) else (np.nan, np.nan)
         rows.append(
-            {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(found) / DRAWS,
+            {by: name, "k": _crossing(ks, mean), "low": low, "high": high, "crosses": len(known) / DRAWS,
              "largest_k": int(ks[-1]), "gain_at_1": mean[0], "gain_at_largest_k": mean[-1]}
         )  # fmt: skip
     return pd.DataFrame(rows)
@@ -228,9 +222,11 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     for name in in_order(evals, by)[by]:
         for when, part in both.items():
             problems = part[part[by] == name].groupby(["run", "task_id"])
-            share = problems["response"].nunique() / problems.size()
+            share, rng = (
+                problems["response"].nunique() / problems.size(),
+                generator("diversity", str(name), when),
+            )
             tasks = share.index.get_level_values("task_id").to_numpy()
-            rng = generator("diversity", str(name), when)
             mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
             rows.append(
                 {by: name, "when": when, "distinct": mean.value, "low": mean.low, "high": mean.high,
@@ -248,15 +244,12 @@ def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.n
     """
     found, parts = {}, graded_ends(evals).values()
     for name in in_order(evals, by)[by]:
-        counted = [
-            part[part[by] == name].groupby(["run", "task_id"])["correct"].agg(["size", "sum"])
-            for part in parts
-        ]
-        before, after = (
-            table.loc[table.index.isin(other.index)] for table, other in itertools.permutations(counted)
-        )
-        if before.empty:
+        keyed = (part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts)
+        before, after = (table.agg(["size", "sum"]) for table in keyed)
+        both = before.index.intersection(after.index)
+        if both.empty:
             continue
+        before, after = before.loc[both], after.loc[both]
         samples = np.minimum(before["size"], after["size"]).to_numpy()
         ks = 2 ** np.arange(int(np.log2(np.sort(samples)[len(samples) // 10])) + 1)
         enough = samples >= ks[-1]

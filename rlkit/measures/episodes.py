@@ -21,8 +21,7 @@ BINS = 10  # of the calibration error
 
 
 def structure(trajectory: Trajectory) -> float:
-    """The share of turns in the form Action, Result: the turn is one action as the environment writes it, and nothing
-    else, so that its result follows."""
+    """The share of turns in the form Action, Result: one action as the environment writes it, and nothing else."""
     return float(np.mean([step.formatted for step in trajectory.transitions]))
 
 
@@ -47,7 +46,7 @@ def calibration_error(confidences: Sequence[float], successes: Sequence[bool], b
     """Expected calibration error (Guo et al. 2017, arXiv 1706.04599) over equal-width bins."""
     p, y = np.asarray(confidences, float), np.asarray(successes, float)
     place = np.minimum((p * bins).astype(int), bins - 1)
-    return float(sum(abs(p[place == b].sum() - y[place == b].sum()) for b in range(bins)) / len(p))
+    return float(np.abs(np.bincount(place, p - y)).sum() / len(p))
 
 
 _MEASURES: dict[str, Callable[[Trajectory], float]] = {
@@ -70,11 +69,10 @@ def episode_metrics(
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure,
     completed (the environment ended it, no limit did), calibration_error of the last action's probability in
     completed episodes of a model (no interval), and, given the expert's episodes on the same problems in the same
-    order, expert_order, and optimality_gap where the expert always earns something positive. Episodes without a step
-    are refused.
+    order, expert_order, and optimality_gap where the expert always earns something positive.
 
     Raises:
-        UserError: an empty group, or experts that do not belong to the same problems.
+        UserError: an empty group, an episode without a step, or experts that do not belong to the same problems.
     """
     import pandas as pd
 
@@ -85,9 +83,8 @@ def episode_metrics(
         values = {metric: [measure(t) for t in episodes] for metric, measure in _MEASURES.items()}
         if experts is not None:
             if [dict(t.problem) for t in episodes] != [dict(t.problem) for t in experts]:
-                raise UserError(
-                    f"The experts' problems are not those of {name!r}: play both on the same list."
-                )
+                told = "play both on the same list"
+                raise UserError(f"The experts' problems are not those of {name!r}: {told}.")
             pairs = list(zip(episodes, experts, strict=True))
             values["expert_order"] = [expert_order(t, e) for t, e in pairs]
             if all(e.total_reward > 0 for e in experts):
@@ -109,14 +106,11 @@ def episode_metrics(
 
 def action_table(trajectories: Sequence[Trajectory]) -> "pd.DataFrame":
     """One row an action: how often it was taken, and validly, and its mean, least and largest reward."""
-    steps = steps_frame(trajectories)
-    table = steps.groupby("action").agg(
-        count=("reward", "size"),
-        valid=("valid", "mean"),
-        reward_mean=("reward", "mean"),
-        reward_min=("reward", "min"),
-        reward_max=("reward", "max"),
-    )
+    steps = steps_frame(trajectories).groupby("action")
+    table = steps.agg(
+        count=("reward", "size"), valid=("valid", "mean"), reward_mean=("reward", "mean"),
+        reward_min=("reward", "min"), reward_max=("reward", "max"),
+    )  # fmt: skip
     return table.sort_values("count", ascending=False)
 
 
@@ -124,25 +118,20 @@ def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) 
     """How often each valid action (rows, and "start") is followed by each action (columns, and "end")."""
     import pandas as pd
 
-    known = set(names)
     counts: Counter[tuple[str, str]] = Counter()
     for trajectory in trajectories:
-        path = ["start", *(t.action for t in trajectory.transitions if t.action in known), "end"]
-        for before, after in pairwise(path):
-            counts[before, after] += 1
+        counts.update(
+            pairwise(["start", *(t.action for t in trajectory.transitions if t.action in names), "end"])
+        )
     table = [[counts[b, a] for a in [*names, "end"]] for b in ["start", *names]]
     return pd.DataFrame(table, index=["start", *names], columns=[*names, "end"])
 
 
 def metrics_text(table: "pd.DataFrame") -> "pd.DataFrame":
     """`episode_metrics` for reading: one row a metric, one column a group, `value [low, high]`."""
-
-    bare = np.isnan(table["low"])
     texts = [
-        f"{v:.3f}" if alone else f"{v:.3f} [{a:.3f}, {b:.3f}]"
-        for v, a, b, alone in zip(table["value"], table["low"], table["high"], bare, strict=True)
+        f"{v:.3f}" if np.isnan(a) else f"{v:.3f} [{a:.3f}, {b:.3f}]"
+        for v, a, b in zip(table["value"], table["low"], table["high"], strict=True)
     ]
-    shown = table.assign(text=texts)
-    return shown.pivot(index="metric", columns="group", values="text")[
-        list(dict.fromkeys(table["group"]))
-    ].fillna("")
+    wide = table.assign(text=texts).pivot(index="metric", columns="group", values="text")
+    return wide[list(dict.fromkeys(table["group"]))].fillna("")

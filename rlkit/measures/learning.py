@@ -27,12 +27,16 @@ def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         over first entropy a token.
     """
     curves = curve_table(df, "step", METRIC, by).sort_values("step")
-    best = curves.groupby("run")[METRIC].cummax()
-    runs = curves.assign(fall=best - curves[METRIC]).groupby([by, "run"])
-    table = runs.agg(end=(METRIC, "last"), fall=("fall", "max")).reset_index()
-    table = table.join(_spikes(df), on="run").join(_kept(df), on="run")
+    fall = curves.groupby("run")[METRIC].cummax() - curves[METRIC]
+    runs = curves.assign(fall=fall).groupby([by, "run"]).agg(end=(METRIC, "last"), fall=("fall", "max"))
+    norms = df[df["metric"] == "actor/grad_norm"].groupby("run")["value"]
+    entropy = df[df["metric"] == "actor/entropy"].sort_values("step").groupby("run")["value"]
+    table = runs.reset_index().set_index("run")
+    table = table.assign(
+        spikes=norms.agg(lambda v: (v > 5 * v.median()).mean()), entropy_kept=entropy.last() / entropy.first()
+    )
     found = table.groupby(by).agg(
-        runs=("run", "size"),
+        runs=("end", "size"),
         **{METRIC.removeprefix("eval/"): ("end", "mean")},
         spread=("end", "std"),
         largest_fall=("fall", "mean"),
@@ -40,17 +44,6 @@ def stability(df: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
         entropy_kept=("entropy_kept", "mean"),
     )
     return found.loc[in_order(df, by)[by]].reset_index()
-
-
-def _spikes(df: pd.DataFrame) -> pd.Series:
-    norms = df[df["metric"] == "actor/grad_norm"]
-    median = norms.groupby("run")["value"].transform("median")
-    return (norms["value"] > 5 * median).groupby(norms["run"]).mean().rename("spikes")
-
-
-def _kept(df: pd.DataFrame) -> pd.Series:
-    runs = df[df["metric"] == "actor/entropy"].sort_values("step").groupby("run")["value"]
-    return (runs.last() / runs.first()).rename("entropy_kept")
 
 
 def needed(
@@ -78,36 +71,36 @@ def needed(
     rows = []
     for name in in_order(df, by)[by]:
         own = table[table[by] == name]
-        runs = [run for _, run in own.groupby("run")]
-        same = table[table["run"].map(models).isin(own["run"].map(models))]
-        for level in _levels(same, levels) if isinstance(levels, int) else levels:
-            need = np.array([first_at(run[x].to_numpy(), run[METRIC].to_numpy(), level) for run in runs])
-            found = need[np.isfinite(need)]
+        same = table[table["run"].map(models).isin(own["run"].map(models))].groupby("run")[METRIC]
+        wanted = levels
+        if isinstance(levels, int):
+            start, best = same.first().max(), same.max().max()
+            wanted = np.linspace(start, best, levels + 2)[1:-1].tolist() if best > start else []
+        for level in wanted:
+            need = [
+                first_at(run[x].to_numpy(), run[METRIC].to_numpy(), level) for _, run in own.groupby("run")
+            ]
+            found = np.array(need)[np.isfinite(need)]
             ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
-            rows.append(
-                {by: name, "level": level, **dict(zip((x, "low", "high"), ends, strict=True)),
-                 "reached": len(found), "runs": len(runs)}
-            )  # fmt: skip
+            told = dict(zip((x, "low", "high"), ends, strict=True))
+            rows.append({by: name, "level": level, **told, "reached": len(found), "runs": len(need)})
     if not rows:
         raise UserError(f"No run rises above where its model starts in {METRIC} of {data_source!r}.")
     return remember(pd.DataFrame(rows), df, by)
 
 
-def _levels(curves: pd.DataFrame, count: int) -> list[float]:
-    """`count` levels between the highest start of some runs and the best that one of them gets to; none where that is
-    the start."""
-    runs = curves.groupby("run")[METRIC]
-    start, best = runs.first().max(), runs.max().max()
-    return np.linspace(start, best, count + 2)[1:-1].tolist() if best > start else []
-
-
-def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") -> pd.DataFrame:
+def needed_per_domain(
+    df: pd.DataFrame, evals: pd.DataFrame, share: float = 0.5, by: str = "cell"
+) -> pd.DataFrame:
     """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain
     that any run made in it: the minimum data of a domain, alone and in mixtures.
 
     It is missing where no run gained more than twice the standard error that its held-out problems leave: such a level
     is reached by chance. Domains are those of sources that make one data_source each; tasks of files have no counter of
     their own.
+
+    Args:
+        evals: from `rlkit.read_evals`, which counts the problems.
 
     Returns:
         The columns of `needed` with data_source and tasks.
@@ -125,9 +118,8 @@ def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") ->
         curves = _along(df, "step", by, source).groupby("run")[METRIC]
         start, best = curves.first().mean(), curves.max().max()
         found = needed(df, label, [start + share * (best - start)], by, source)
-        rate, rows = (start + best) / 2, df[(df["metric"] == METRIC) & (df["data_source"] == source)]
-        problems = rows["tasks"].min() if "tasks" in rows else np.inf
-        if best - start <= 2 * np.sqrt(2 * rate * (1 - rate) / problems):
+        rate, problems = (start + best) / 2, evals.loc[evals["data_source"] == source, "task_id"].nunique()
+        if best - start <= 2 * np.sqrt(2 * rate * (1 - rate) / max(problems, 1)):
             found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
         tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
     if not tables:
@@ -137,9 +129,8 @@ def needed_per_domain(df: pd.DataFrame, share: float = 0.5, by: str = "cell") ->
 
 def _along(df: pd.DataFrame, x: str, by: str, data_source: str) -> pd.DataFrame:
     """One row a run and evaluation: `by`, run, step, x (0 at step 0), pass@1 on `data_source`."""
-    keys = [by, "run", "step"]
     rate = df[(df["metric"] == METRIC) & (df["data_source"] == data_source)]
-    table = rate[keys].assign(**{METRIC: rate["value"]}).dropna()
+    table = rate[[by, "run", "step"]].assign(**{METRIC: rate["value"]}).dropna()
     if table.empty:
         raise UserError(f"{METRIC} of {data_source!r} was not measured in any of these runs.")
     if x != "step":

@@ -2,7 +2,6 @@
 summary as text."""
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ import pandas as pd
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import pass_rate
 from rlkit.files import write_text
-from rlkit.measures.tables import ends, equal_cells, equal_cells_sentence, in_order, runs_behind
+from rlkit.measures.tables import ends, equal_cells_sentence, in_order, runs_behind
 from rlkit.results.read import read_evals, run_facts, run_folders, suite_names
 from rlkit.results.store import plain, read_json
 
@@ -63,22 +62,15 @@ def ungraded(evals: pd.DataFrame) -> list[str]:
 
 
 def unequal_steps(change: pd.DataFrame) -> str:
-    """A caution for who compares the cells of `before_after`, in words; empty where all runs ended at the same step.
-
-    Runs end at different steps where they were asked for different ones, or are not finished.
-    """
+    """A caution, in words, where runs of `before_after` ended at different steps; empty where all ended at the same."""
     after = change[change["when"] == "after"]
     least, most = after["steps_least"].min(), after["steps"].max()
     return "" if least == most else f"Caution: runs of unequal length side by side, {least} to {most} steps."
 
 
 def pass_rates(evals: pd.DataFrame, by: str = "cell", level: float = 0.95) -> pd.DataFrame:
-    """pass@1 of every value of `by` at every evaluated step with a graded sample, as `before_after` pools and
-    resamples.
-
-    Returns:
-        One row a value of `by` and step: pass@1, low, high and the counts of `before_after`.
-    """
+    """One row a value of `by` and evaluated step with a graded sample: pass@1, low, high and the counts of
+    `before_after`, which pools and resamples alike."""
     return pd.DataFrame(
         {by: name, "step": step, **_pass_rate(part, level)}
         for (name, step), part in evals.groupby([by, "step"])
@@ -95,8 +87,8 @@ def _pass_rate(part: pd.DataFrame, level: float) -> dict[str, Any]:
 
 
 def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
-    """`before_after` of each of `evaluation.suites`, by its name. Without those of which no cell has a graded sample
-    both before and after training; empty where no run is in the folder."""
+    """`before_after` of each of `evaluation.suites` with a graded sample before and after training, by its name; empty
+    where no run is in the folder."""
     found, names = {}, []
     with suppress(UserError):
         names = suite_names(folder)
@@ -110,8 +102,8 @@ def final(df: pd.DataFrame) -> pd.DataFrame:
     """One row a run: its metrics at the last step with an evaluation, and its configuration.
 
     Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
-    in its file have no row: they were made with other settings, and what their file held out, no fit would know. Nor
-    have runs without a graded sample at their last evaluation.
+    in its file have no row: they were made with other settings. Nor have runs without a graded sample at their last
+    evaluation.
 
     Args:
         df: from `rlkit.read` of a study.
@@ -145,13 +137,13 @@ def made_with(path: str | Path) -> pd.DataFrame:
     rows, folders = [], run_folders(path)
     for folder, facts in zip(folders, run_facts(folders), strict=True):
         info = read_json(folder / "run.json")
-        git, versions = info.get("git") or {}, info.get("versions", {})
-        rows.append(
-            {"run": folder.name, "cell": facts["cell"], "status": facts["status"],
-             "steps": info.get("summary", {}).get("steps"),
-             "commit": git.get("commit", "")[:10] + ("+" if git.get("dirty") else ""),
-             **{name: versions.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}}
-        )  # fmt: skip
+        commit = str(facts.get("commit", ""))[:10] + ("+" if facts.get("dirty") else "")
+        versions = {
+            n: info.get("versions", {}).get(n) for n in ("python", "torch", "transformers", "verl", "vllm")
+        }
+        steps = info.get("summary", {}).get("steps")
+        rows.append({"run": folder.name, "cell": facts["cell"], "status": facts["status"], "steps": steps,
+                     "commit": commit, **versions})  # fmt: skip
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
@@ -192,25 +184,6 @@ def few_seeds(differences: pd.DataFrame) -> str:
     return f", which with {least} seeds hold the truth in some {held} of studies" if held else ""
 
 
-def seeds_to_show(differences: pd.DataFrame, least: float = 0.02) -> list[str]:
-    """How many seeds a cell would show a difference of `least` in four studies of five, in a sentence, from the spread
-    between seeds and the interval over problems that were measured (both taken as normal); none of one seed a cell."""
-    if differences["spread"].isna().all():
-        return []
-    spread = float((differences["spread"] ** 2).mean() ** 0.5)
-    error = float(((differences["high"] - differences["low"]) / (2 * 1.96)).mean())
-    room = (least / (1.96 + 0.84)) ** 2 - error**2  # variance that is left for seeds
-    if room <= 0:
-        return [f"More seeds alone would not show a difference of {least}: ask more problems."]
-    need = max(2, math.ceil(2 * spread**2 / room))
-    return [
-        f"About {need} seeds a cell would show a difference of {least} (spread between seeds {spread:.3f})."
-    ]
-
-
-# --- the summary as text ----------------------------------------------------------------------------------
-
-
 def write(
     folder: str | Path,
     change: pd.DataFrame,
@@ -228,26 +201,22 @@ def write(
     folder, held = Path(folder), "held out" if fit is None else "held out of the fit"
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
     runs = change.groupby("cell")["runs"].max().sum()
-    lines = [
-        f"Study {folder.name}: {runs} runs trained",
-        "",
-        "held-out pass@1, before → after (95 % intervals)",
-    ]
-    lines += _cells(change, held)
-    if caution := unequal_steps(change):
-        lines.append(f"  {caution}")
+    title = "held-out pass@1, before → after (95 % intervals)"
+    lines = [f"Study {folder.name}: {runs} runs trained", "", title, *_cells(change, held)]
+    lines += [f"  {caution}" for caution in [unequal_steps(change)] if caution]
     if count := change["ungraded"].sum():
         lines.append(f"  {count} samples could not be graded and are left out")
     if cells := change.attrs.get("ungraded"):
         lines.append(f"  left out, without a graded sample before or after training: {', '.join(cells)}")
-    lines += [*([equal_cells_sentence(points)] if equal_cells(points) else []), ""]
+    lines += [*filter(None, [equal_cells_sentence(points)]), ""]
     for name, suite in suite_changes(folder).items():  # which are in no number of the held-out tasks
         title = f"suite {name}, {suite['tasks'].max():,} problems: pass@1, before → after (95 % intervals)"
         lines += [title, *_cells(suite, held), ""]
     if differences is not None:
         lines += [*_differences(differences), ""]
     if fit is None:
-        lines.append(f"no law: {no_law or _no_law(folder, points)}")
+        told = f"none was asked for; rlkit figures {folder} --law power draws one over the model sizes"
+        lines.append(f"no law: {no_law or told}")
     else:
         missed = held_out_error(fit, points)
         record = {"fit": json.loads(fit.to_json()), "held_out": plain(missed.to_dict("records"))}
@@ -278,7 +247,6 @@ def _differences(table: pd.DataFrame) -> Iterator[str]:
             known = min(row["seeds"], row["baseline_seeds"]) > 1
             seeds = over[1] if known else "none over seeds, of which a cell has one"
             yield f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}"
-        yield from (f"  {sentence}" for sentence in seeds_to_show(rows))
 
 
 def _law_columns(fit: "LawFit") -> list[str]:
@@ -297,10 +265,3 @@ def _law(fit: "LawFit", missed: pd.DataFrame) -> Iterator[str]:
         yield f"  held out {row['cell']}: predicted {predicted}, {seen}"
         yield from (f"  caution: {sentence}" for sentence in outside([row]))
     yield from (f"  caution: {warning}" for warning in fit.warnings)
-
-
-def _no_law(folder: Path, points: pd.DataFrame) -> str:
-    sizes = points["parameters_non_embedding"].nunique()
-    if sizes < 3:
-        return f"one over model sizes needs three of them, and the study has {sizes}"
-    return f"none was asked for; rlkit figures {folder} --law power draws one over the {sizes} model sizes"

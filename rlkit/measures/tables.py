@@ -23,16 +23,12 @@ def in_order(df: pd.DataFrame, by: str = "model.path") -> pd.DataFrame:
     known = pd.DataFrame(df.attrs.get("order", []))
     if by in known and set(df[by]) <= set(known[by]):
         return known
-    size, variant = (
-        "parameters_non_embedding",
-        ("variant", "variant_place") if by in ("variant", "cell") else (),
-    )
+    size, variant = "parameters_non_embedding", ["variant", "variant_place"] * (by in ("variant", "cell"))
     wanted = dict.fromkeys((by, "model.path", size, *variant))
     rows = df[[c for c in wanted if c in df]].dropna(subset=by).drop_duplicates(by)
     sized = by != "variant" and size in rows and rows[size].notna().any()
-    return rows.sort_values(
-        [k for k in (size if sized else "", "variant_place", by) if k in rows], key=_natural
-    )
+    keys = [k for k in (size if sized else "", "variant_place", by) if k in rows]
+    return rows.sort_values(keys, key=_natural)
 
 
 def _natural(values: pd.Series) -> pd.Series:
@@ -46,10 +42,8 @@ def _natural(values: pd.Series) -> pd.Series:
 def runs_behind(df: pd.DataFrame) -> list[dict[str, Any]]:
     """Of each run in a table its seed, commit, hashes of its data and of its held-out tasks and its scorer's version,
     as JSON values; of a table of measures those that it remembers."""
-    if "sources" in df.attrs:
-        return df.attrs["sources"]
-    if "run" not in df:
-        return []
+    if "sources" in df.attrs or "run" not in df:
+        return df.attrs.get("sources", [])
     facts = df[["run", *(name for name in FACTS if name in df)]]
     rows = facts.drop_duplicates("run").sort_values("run").astype(object)
     return [plain(row[row.notna()].to_dict()) for _, row in rows.iterrows()]
@@ -64,11 +58,8 @@ def remember(table: pd.DataFrame, df: pd.DataFrame, by: str) -> pd.DataFrame:
 
 def ends(evals: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The samples of each run's first evaluation ("before") and last ("after")."""
-    steps = evals.groupby("run")["step"].agg(["min", "max"])
-    return {
-        when: evals[evals["step"] == evals["run"].map(steps[end])]
-        for when, end in (("before", "min"), ("after", "max"))
-    }
+    steps = evals.groupby("run")["step"].agg(before="min", after="max")
+    return {when: evals[evals["step"] == evals["run"].map(steps[when])] for when in steps}
 
 
 def graded_ends(evals: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -109,13 +100,11 @@ def equal_cells(points: "pd.DataFrame") -> list[list[str]]:
     Args:
         points: from `rlkit.measures.summary.final`.
     """
-    told = [c for c in ENDING if c in points]
-    if "actor/grad_norm" not in told or "seed" not in points:
+    if not {"actor/grad_norm", "seed"} <= set(points):
         return []
-    found: dict[tuple[Any, ...], list[str]] = {}
+    told, found = ["seed", *(c for c in ENDING if c in points)], {}
     for cell, part in points.sort_values("seed").groupby("cell", sort=False, observed=True):
-        content = tuple(part[["seed", *told]].itertuples(index=False, name=None))
-        found.setdefault(content, []).append(str(cell))
+        found.setdefault(tuple(part[told].itertuples(index=False, name=None)), []).append(str(cell))
     return [sorted(cells) for cells in found.values() if len(cells) > 1]
 
 

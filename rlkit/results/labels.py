@@ -1,6 +1,6 @@
 """What tells runs apart, in words: the keys in which their configurations differ."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
@@ -19,17 +19,18 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     Args:
         configs: of each run, its configuration under dotted keys (`rlkit.results.read.flatten`).
     """
-    keys = [
-        key for key in dict.fromkeys((*_CLEAR, *(k for c in configs for k in c))) if key not in NOT_COMPARED
-    ]
+
+    def groups(keys: Sequence[str]) -> int:
+        return len({tuple(config.get(key) for key in keys) for config in configs})
+
+    known = dict.fromkeys((*_CLEAR, *(key for config in configs for key in config)))
     chosen: list[str] = []
-    for key in keys:
-        if _groups(configs, [*chosen, key]) > _groups(configs, chosen):
+    for key in (key for key in known if key not in NOT_COMPARED):
+        if groups([*chosen, key]) > groups(chosen):
             chosen.append(key)
     for key in chosen[:-1]:  # one that later keys have made superfluous
         others = [other for other in chosen if other != key]
-        if _groups(configs, others) == _groups(configs, chosen):
-            chosen = others
+        chosen = others if groups(others) == groups(chosen) else chosen
     chosen = chosen or ["model.path"]
     names = [name_of(key) for key in chosen]
     columns = [
@@ -63,11 +64,6 @@ def value_of(key: str, value: Any) -> str:
 def short(value: Any) -> str:
     """A value of a configuration in few letters."""
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _groups(configs: Iterable[Mapping[str, Any]], keys: Sequence[str]) -> int:
-    """How many groups of runs the keys tell apart."""
-    return len({tuple(config.get(key) for key in keys) for config in configs})
 
 
 def _texts(key: str, name: str, values: Sequence[Any]) -> list[str]:

@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,9 +68,8 @@ class RunState:
 
     def passed(self) -> str:
         """pass@1 before and now, in words; empty before the first evaluation."""
-        if self.before is None or self.now is None:
-            return ""
-        return f"pass@1 {self.before:.2f} → {self.now:.2f}"
+        known = self.before is not None and self.now is not None
+        return f"pass@1 {self.before:.2f} → {self.now:.2f}" if known else ""
 
 
 def run_state(folder: Path) -> RunState:
@@ -81,14 +79,16 @@ def run_state(folder: Path) -> RunState:
     # of thousands of runs of hundreds of steps each, only these lines are parsed
     rows = list(parse_lines([*lines[:1], *lines[1:][-_RECENT - 1 :]]))
     evaluated = list(parse_lines(line for line in lines if '"eval/pass@1":' in line))
-    trainer = config_of(folder).get("trainer") or {}
-    updated = _updated(folder)
-    status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
-    step = max((row["step"] for row in rows), default=None)
-    total = trainer.get("total_training_steps")
     passed = [row["eval/pass@1"] for row in evaluated if row.get("eval/pass@1") is not None]
-    pace = _pace(rows)
-    running = status == "running" and None not in (pace, step, total)
+    trainer = config_of(folder).get("trainer") or {}
+    written = [file.stat().st_mtime for file in (log, folder / "run.json") if file.exists()]
+    updated = max(written, default=None)
+    status = _status(info, updated, float(trainer.get("stall_timeout", 1800)))
+    step, total = max((row["step"] for row in rows), default=None), trainer.get("total_training_steps")
+    pace, left = _pace(rows), None
+    if status == "running" and pace is not None and step is not None and total is not None:
+        left = pace * (total - step)
+    last = {name: [row[name] for row in rows if row.get(name) is not None][-1:] for name in ENDING}
     return RunState(
         status=status,
         step=step,
@@ -97,12 +97,12 @@ def run_state(folder: Path) -> RunState:
         before=passed[0] if passed else None,
         now=passed[-1] if passed else None,
         seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0,
-        left=pace * (total - step) if running else None,  # type: ignore[operator]
+        left=left,
         updated=updated,
         device=_device(info, trainer),
         reason=_reason(info, status, folder),
         phase=str(info.get("phase") or "") if status == "running" else "",
-        ending=_ending(rows),
+        ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
     )
 
 
@@ -159,16 +159,17 @@ def last_lines(log: Path, count: int = 5) -> str:
 
 def config_of(folder: Path) -> dict[str, Any]:
     """The configuration of the run in `folder` as its file holds it; empty where there is none or it is broken."""
-    path = folder / "config.yaml"
-    return _content(path, path.stat().st_mtime_ns) if path.exists() else {}
+    try:
+        return read_config(folder)
+    except UserError:
+        return {}
 
 
 def _status(info: Mapping[str, Any], updated: float | None, patience: float) -> str:
     stored = str(info.get("status", "waiting"))
     if stored not in ACTIVE or process_of(info) is not None:
         return stored
-    here = (info.get("process") or {}).get("host") == socket.gethostname()
-    if here:
+    if (info.get("process") or {}).get("host") == socket.gethostname():
         return "failed" if stored == "starting" else "lost"
     return stored if updated is not None and time.time() - updated < patience else "lost"
 
@@ -181,11 +182,6 @@ def _reason(info: Mapping[str, Any], status: str, folder: Path) -> str:
     return str(info.get("reason") or "") if status in ("stopped", "failed") else ""
 
 
-def _ending(rows: list[dict[str, Any]]) -> tuple[float, ...]:
-    last = [next((row[k] for row in rows[::-1] if row.get(k) is not None), None) for k in ENDING]
-    return () if None in last else tuple(value for value in last if value is not None)
-
-
 def _pace(rows: list[dict[str, Any]]) -> float | None:
     """Seconds a step, the median of recent ones: an evaluation or a pause does not count."""
     recent = rows[-_RECENT - 1 :]
@@ -193,23 +189,10 @@ def _pace(rows: list[dict[str, Any]]) -> float | None:
     return statistics.median(gaps) if gaps else None
 
 
-def _updated(folder: Path) -> float | None:
-    files = [folder / name for name in ("metrics.jsonl", "run.json")]
-    return max((file.stat().st_mtime for file in files if file.exists()), default=None)
-
-
 def _device(info: Mapping[str, Any], trainer: Mapping[str, Any]) -> str:
     machine = info.get("hardware") or {}
     gpus = machine.get("gpus") or []
-    if not machine or not gpus or trainer.get("device") == "cpu":
+    if not gpus or trainer.get("device") == "cpu":
         return "cpu" if machine else ""
     count = int(trainer.get("nnodes", 1)) * int(trainer.get("n_gpus_per_node", 1))
     return (f"{count} × " if count > 1 else "") + str(gpus[0]).partition(",")[0]
-
-
-@lru_cache(1000)
-def _content(path: Path, _: int) -> dict[str, Any]:
-    try:
-        return read_config(path.parent)
-    except UserError:
-        return {}

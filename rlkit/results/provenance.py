@@ -3,6 +3,7 @@
 import functools
 import os
 import platform
+import re
 import shutil
 import subprocess
 from importlib import metadata
@@ -26,14 +27,11 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def git_state() -> dict[str, Any]:
-    """`commit` and `dirty` (uncommitted changes) of rlkit's checkout; empty when it is installed
-    without one."""
+    """`commit` and `dirty` (uncommitted changes) of rlkit's checkout; empty when it is installed without one."""
     root = Path(__file__).parents[2]
-    if not (root / ".git").exists():
-        return {}
-    commit = output_of("git", "-C", root, "rev-parse", "HEAD")
-    changes = output_of("git", "-C", root, "status", "--porcelain")
-    return {} if commit is None else {"commit": commit, "dirty": bool(changes)}
+    commit = output_of("git", "-C", root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    changes = output_of("git", "-C", root, "status", "--porcelain") if commit else None
+    return {"commit": commit, "dirty": bool(changes)} if commit else {}
 
 
 @functools.cache
@@ -42,8 +40,10 @@ def hardware() -> dict[str, Any]:
     import psutil
 
     gpus = output_of("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
+    info = Path("/proc/cpuinfo")
+    cpu = re.search(r"^model name\s*:\s*(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
     return {
-        "cpu": _cpu_name(),
+        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
         "cores": usable_cores(),
         "memory": psutil.virtual_memory().total,
         "gpus": gpus.splitlines(),
@@ -59,15 +59,6 @@ def usable_cores() -> int:
 def load() -> float:
     """Processes that compete for this machine's cores, the mean of the last minute; 0 where that is unknown."""
     return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
-def _cpu_name() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def output_of(*command: str | Path) -> str | None:

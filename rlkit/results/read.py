@@ -29,13 +29,10 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
         metrics: a pattern such as "eval/*"; only metrics that match it are read.
 
     Returns:
-        Columns run, step, data_source ("all" where the metric is not of one source), metric, value;
-        for metrics of an evaluation tasks and samples (graded ones); status and the other facts of
-        run.json (parameters_total, held_out_hash, commit, dirty …); data_hash; cell and held_out, null for a run
-        that is in the study's folder but no longer in its file, the cell of a run that was made by hand being
-        what tells it from the others (`rlkit.results.labels`); and the config under its dotted keys ("seed",
-        "model.path", "actor.optim.lr" …; lists of values as JSON text). A metric logged twice for a
-        step counts once, the later one. Missing numbers are NaN. Runs without any metric have no row.
+        Columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts of
+        `run_facts`; and the config under its dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as
+        JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. Runs without
+        any metric have no row.
 
     Raises:
         UserError: there are no runs under `path`.
@@ -43,11 +40,9 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
     tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
     configs = [_config(folder) for folder in folders]
-    facts = [
-        {**known, **_data_hash(c), **flatten(c)}
-        for known, c in zip(_facts(folders, configs), configs, strict=True)
-    ]
-    return _joined(tables, facts)
+    return _joined(
+        tables, [facts | flatten(c) for facts, c in zip(_facts(folders, configs), configs, strict=True)]
+    )
 
 
 def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
@@ -66,12 +61,8 @@ def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
         if (evals := _evals(folder)) is not None
     ]
     configs = [_config(folder) for folder in folders]
-    chosen = [
-        {**_data_hash(config), **{key: flatten(config).get(key) for key in ("study", "seed", "model.path")}}
-        for config in configs
-    ]
-    known = _facts(folders, configs)
-    return _joined(tables, [{**facts, **c} for facts, c in zip(known, chosen, strict=True)])
+    own = [{key: flatten(config).get(key) for key in ("study", "seed", "model.path")} for config in configs]
+    return _joined(tables, [facts | c for facts, c in zip(_facts(folders, configs), own, strict=True)])
 
 
 def suite_names(path: str | Path) -> list[str]:
@@ -91,10 +82,8 @@ def _of_suite(evals: "pd.DataFrame", suite: str | None) -> "pd.DataFrame":
 
 def run_folders(path: str | Path) -> list[Path]:
     """The run folders under a run, a study or an outputs folder, sorted."""
-    path = Path(path)
     for pattern in ("config.yaml", "runs/*/config.yaml", "*/runs/*/config.yaml"):
-        found = sorted(file.parent for file in path.glob(pattern))
-        if found:
+        if found := sorted(file.parent for file in Path(path).glob(pattern)):
             return found
     raise UserError(
         f"There are no runs under {path}: give the folder of a run, of a study (outputs/<study>) or outputs."
@@ -102,10 +91,10 @@ def run_folders(path: str | Path) -> list[Path]:
 
 
 def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
-    """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash …), cell
-    and held_out, and variant (with its place in the file) where its study has some: null for a run that its study's
-    file does not ask for. A run made by hand, in a folder without such a file, is in a cell of what tells it from the
-    others here, and not held out."""
+    """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash, commit …), data_hash
+    (equal for runs whose tasks come from the same place in the same order), cell and held_out, and variant (with its
+    place in the file) where its study has some: null for a run that its study's file does not ask for. A run made by
+    hand, in a folder without such a file, is in a cell of what tells it from the others here, and not held out."""
     return _facts(folders, [_config(folder) for folder in folders])
 
 
@@ -114,6 +103,9 @@ def _facts(folders: Sequence[Path], configs: Sequence[Mapping[str, Any]]) -> lis
     by_hand = [i for i, folder in enumerate(folders) if not (folder.parent.parent / "study.json").exists()]
     for i, cell in zip(by_hand, labels([flatten(configs[i]) for i in by_hand]), strict=True):
         facts[i] |= {"cell": cell, "held_out": False}
+    for found, config in zip(facts, configs, strict=True):
+        if "data" in config:
+            found["data_hash"] = content_hash(config["data"])
     return facts
 
 
@@ -129,15 +121,9 @@ def _run_json(folder: Path) -> dict[str, Any]:
         place |= {"variant": name, "variant_place": list(in_order).index(name)}
     if factors := planned.get("factors"):
         place["factors"] = json.dumps(factors)
-    found = info.get("git")
-    found = found if isinstance(found, dict) else {}
-    git = {key: found[key] for key in ("commit", "dirty") if found.get(key)}
+    git = info["git"] if isinstance(info.get("git"), dict) else {}
+    git = {key: git[key] for key in ("commit", "dirty") if git.get(key)}
     return {"run": folder.name, "status": "unknown", **single, **git, **place}
-
-
-def _data_hash(config: Mapping[str, Any]) -> dict[str, str]:
-    """data_hash: equal for runs whose tasks come from the same place in the same order."""
-    return {"data_hash": content_hash(config["data"])} if "data" in config else {}
 
 
 def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -168,52 +154,23 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
 
     numbers: dict[tuple[int, str], float | None] = {}
     for row in read_jsonl(folder / "metrics.jsonl"):
-        step = row["step"]
         for name, value in row.items():
             if name not in ("step", "time") and wanted(name):
-                numbers[step, name] = value
+                numbers[row["step"], name] = value
     if not numbers:
         return None
     steps, names = zip(*numbers, strict=True)
     split = [match.groups() if (match := _PER_SOURCE.match(name)) else (name, "all") for name in names]
-    values = pd.Series(list(numbers.values()), dtype=object)
-    table = pd.DataFrame(
-        {
-            "run": folder.name,
-            "step": steps,
-            "data_source": [source for _, source in split],
-            "metric": [metric for metric, _ in split],
-            "value": values.astype(float),
-        }
+    metric, source = zip(*split, strict=True)
+    values = pd.Series(list(numbers.values()), dtype=object).astype(float)
+    return pd.DataFrame(
+        {"run": folder.name, "step": steps, "data_source": source, "metric": metric, "value": values}
     )
-    return _with_counts(table, folder)
-
-
-def _with_counts(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
-    """Add how many tasks and graded samples stand behind each evaluation metric."""
-    import pandas as pd
-
-    if not table["metric"].str.startswith("eval/").any():
-        return table
-    evals = _evals(folder, ["step", "data_source", "task_id", "correct", "suite"])
-    if evals is None:
-        return table
-    graded = evals[evals["correct"].notna()]
-    held_out = _of_suite(graded, None)
-    parts = [held_out, held_out.assign(data_source="all")]
-    if "suite" in graded:
-        parts += [part.assign(data_source=name) for name, part in graded.groupby("suite")]
-    both = pd.concat(parts)
-    tasks = both.groupby(["step", "data_source"])["task_id"]
-    counts = tasks.agg(tasks="nunique", samples="size").astype(float).reset_index()
-    table = table.merge(counts, how="left", on=["step", "data_source"])
-    table.loc[~table["metric"].str.startswith("eval/"), ["tasks", "samples"]] = float("nan")
-    return table
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
-    """evals.parquet, or some of its columns, without the responses that fill it; None, with a warning, where it is
-    damaged or lacks a column that every evaluation has."""
+    """evals.parquet, or some of its columns; None, with a warning, where it is damaged or lacks a column that every
+    evaluation has."""
     import pandas as pd
     import pyarrow.parquet as pq
 

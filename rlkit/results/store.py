@@ -33,17 +33,10 @@ from rlkit.results.provenance import git_state, hardware, versions
 BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
 _EVAL_TYPES = {
-    "step": "int64",
-    "task_id": "string",
-    "data_source": "string",
-    "sample": "int64",
+    "step": "int64", "task_id": "string", "data_source": "string", "sample": "int64",
     "correct": "boolean",  # null where the answer could not be graded
-    "value": "Float64",
-    "error": "string",
-    "tokens": "Int64",
-    "finish_reason": "string",
-    "response": "string",
-}
+    "value": "Float64", "error": "string", "tokens": "Int64", "finish_reason": "string", "response": "string",
+}  # fmt: skip
 _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the trainer's to add
 
 
@@ -73,9 +66,7 @@ class RunStore:
     """
 
     def __init__(self, folder: Path, lock: FileLock) -> None:
-        self.folder = folder
-        self._lock = lock
-        self.info = read_json(folder / "run.json")
+        self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
 
     @classmethod
     def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
@@ -104,9 +95,14 @@ class RunStore:
             raise
 
     def _begin(self, config: RunConfig) -> None:
-        self._end_last_lines()
+        for path in (
+            self.folder / name for name in LOGS
+        ):  # end a line that a crash cut: the next one stands alone
+            if path.exists() and path.stat().st_size and not _ends_with_newline(path):
+                with open(path, "a", encoding="utf-8") as file:
+                    file.write("\n")
         write_text(self.folder / "config.yaml", config_yaml(config))
-        process = {"pid": os.getpid(), "host": socket.gethostname(), "started": _now()}
+        process = _process(os.getpid())
         attempts = [*self.info.get("attempts", []), {**process, **git_state()}]
         self.update(
             id=config.id, study=config.study, seed=config.seed, status="running", process=process,
@@ -121,7 +117,7 @@ class RunStore:
     def update(self, **fields: Any) -> None:
         """Set top-level fields of run.json; numbers of numpy or torch become plain ones."""
         self.info.update(fields, updated=_now())
-        write_text(self.folder / "run.json", json.dumps(plain(self.info), indent=1, allow_nan=False) + "\n")
+        _write_info(self.folder, self.info)
 
     def pin(self, **fields: Any) -> None:
         """`update` of fields that every attempt must have alike.
@@ -146,6 +142,11 @@ class RunStore:
         """Append training samples to samples.jsonl."""
         self._append("samples.jsonl", [{"step": step, **row} for row in rows])
 
+    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
+        lines = "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
+        with disk_errors(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
+            file.write(lines)
+
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled
         here), task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and
@@ -164,8 +165,7 @@ class RunStore:
         """Drop everything logged after `step`: a resumed run logs those steps again, once."""
         import pandas as pd
 
-        for name in LOGS:
-            path = self.folder / name
+        for path in (self.folder / name for name in LOGS):
             if path.exists():
                 kept = [row for row in read_jsonl(path) if row["step"] <= step]
                 write_text(path, "".join(json.dumps(row) + "\n" for row in kept))
@@ -185,19 +185,6 @@ class RunStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _end_last_lines(self) -> None:
-        """A crash may have cut the last line of a log: end it, so that the next line stands alone."""
-        for name in LOGS:
-            path = self.folder / name
-            if path.exists() and path.stat().st_size and not _ends_with_newline(path):
-                with open(path, "a", encoding="utf-8") as file:
-                    file.write("\n")
-
-    def _append(self, name: str, rows: list[dict[str, Any]]) -> None:
-        lines = "".join(json.dumps(plain(row), allow_nan=False) + "\n" for row in rows)
-        with disk_errors(self.folder / name), open(self.folder / name, "a", encoding="utf-8") as file:
-            file.write(lines)
-
 
 def prepare(folder: Path, config: RunConfig) -> None:
     """Make the folder of a run that another process is about to open, with its config."""
@@ -207,9 +194,8 @@ def prepare(folder: Path, config: RunConfig) -> None:
 
 def announce(folder: Path, pid: int, status: str) -> None:
     """Write which process is about to open a run, and `status`; opening it replaces both."""
-    process = {"pid": pid, "host": socket.gethostname(), "started": _now()}
-    content = {**read_json(folder / "run.json"), "status": status, "process": process, "updated": _now()}
-    write_text(folder / "run.json", json.dumps(content, indent=1) + "\n")
+    info = read_json(folder / "run.json")
+    _write_info(folder, {**info, "status": status, "process": _process(pid), "updated": _now()})
 
 
 def say_stopped(folder: Path) -> None:
@@ -268,16 +254,6 @@ def read_json(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-def _ends_with_newline(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
 def plain(value: Any) -> Any:
     """`value` in JSON's types: arrays as lists, scalars of numpy and torch as numbers, NaN as None."""
     if isinstance(value, Mapping):
@@ -289,3 +265,21 @@ def plain(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     return str(value) if isinstance(value, Path) else value
+
+
+def _write_info(folder: Path, info: Mapping[str, Any]) -> None:
+    write_text(folder / "run.json", json.dumps(plain(info), indent=1, allow_nan=False) + "\n")
+
+
+def _process(pid: int) -> dict[str, Any]:
+    return {"pid": pid, "host": socket.gethostname(), "started": _now()}
+
+
+def _ends_with_newline(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
