@@ -206,15 +206,6 @@ def figures(
 
 
 @app.command(rich_help_panel="Runs and studies")
-def sync(path: Annotated[Path, typer.Argument(help="A run's folder, outputs/<study> or outputs.")]) -> None:
-    """Upload runs to Weights & Biases: the steps that it does not have yet."""
-    from rlkit.training.tracking import sync as upload
-
-    for run, steps in upload(path).items():
-        typer.echo(f"{run}: {steps} steps uploaded")
-
-
-@app.command(rich_help_panel="Runs and studies")
 def doctor(
     overrides: Overrides = None,
     fit: Annotated[

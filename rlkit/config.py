@@ -230,7 +230,6 @@ class Needs(NamedTuple):
     groups: bool = False  # several samples per prompt
     critic: bool = False  # values of a critic
     greedy: bool = False  # the reward of a greedy response per prompt
-    sum_pi_squared: bool = False  # old log-probs, and squared probabilities summed over the vocabulary
     gamma: bool = False  # it discounts, by algorithm.gamma
     std: bool = False  # it divides by the group's deviation where algorithm.norm_adv_by_std_in_grpo says so
 
@@ -239,10 +238,8 @@ ESTIMATORS = {
     **dict.fromkeys(("gae", "turn_gae"), Needs(critic=True, gamma=True)),
     "reinforce_plus_plus": Needs(gamma=True),
     "remax": Needs(greedy=True),
-    "optimal_token_baseline": Needs(sum_pi_squared=True),
-    "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
     **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk"), Needs(groups=True, std=True)),
-    **dict.fromkeys(("turn_returns", "gigpo"), Needs(groups=True, gamma=True, std=True)),
+    "gigpo": Needs(groups=True, gamma=True, std=True),
     **dict.fromkeys(
         ("rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"), Needs(groups=True)
     ),
@@ -266,18 +263,17 @@ class Algorithm(Section):
         ],
     )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …; for
-    environments also turn_gae (GAE over turns), turn_returns (returns from each turn on, compared with the group's)
-    and gigpo (the same, compared after the same observation). verl's group estimators see the whole return only."""
+    environments also turn_gae (GAE over turns) and gigpo (returns from each turn on, compared after the same
+    observation). verl's group estimators see the whole return only."""
     gamma: Share = 1.0
-    """Discount a token; a turn for turn_gae, turn_returns and gigpo."""
+    """Discount a token; a turn for turn_gae and gigpo."""
     lam: Share = 1.0
     """GAE's lambda, a token or a turn as gamma."""
-    truncated: Literal["end", "bootstrap", "mask"] = "end"
-    """What a cut answer or episode is worth. end: what it has earned. bootstrap: the critic's value of where it was
-    cut as well (gae and turn_gae). mask: its group is compared with it, but it is not trained on (overlong filtering,
-    DAPO)."""
+    truncated: Literal["end", "mask"] = "end"
+    """What a cut answer or episode is worth. end: what it has earned. mask: its group is compared with it, but it is
+    not trained on (overlong filtering, DAPO)."""
     norm_adv_by_std_in_grpo: bool = True
-    """Divide the advantages of grpo, turn_returns and gigpo by the group's standard deviation; off is Dr. GRPO (arXiv
+    """Divide the advantages of grpo and gigpo by the group's standard deviation; off is Dr. GRPO (arXiv
     2503.20783)."""
     norm_adv_by_std_in_batch: bool = False
     """Divide by the whole batch's standard deviation, in place of each group's (ScaleRL, arXiv 2510.13786)."""
@@ -556,18 +552,10 @@ class AsyncTraining(Section):
     algorithm.rollout_correction makes up for weights that are older than the trainer's."""
 
 
-class EarlyStop(Section):
-    """The end of a run whose evaluations no longer get better. No law and no comparison reads the best evaluation."""
-
-    metric: str | None = None
-    """Metric of the evaluations that is to rise, e.g. eval/pass@1 or eval/pass@1/<data_source>; unset never stops."""
-    patience: Positive = 3
-    """Evaluations in a row without a new best after which the run is finished."""
-
-
 class Trainer(Section):
     """The loop."""
 
+    older = {"early_stop": None, "keep_best": None}
     total_training_steps: Positive = 100
     """Optimizer rounds: one batch of prompts each."""
     test_freq: Annotated[int, Field(ge=0)] = 20
@@ -576,16 +564,12 @@ class Trainer(Section):
     """Steps between checkpoints; the last step is always saved."""
     max_actor_ckpt_to_keep: Positive = 2
     """Checkpoints kept."""
-    early_stop: EarlyStop = EarlyStop()
-    keep_best: str | None = None
-    """Metric of the evaluations, e.g. eval/pass@1: the checkpoint of its highest value is kept in `best/` beside the
-    newest ones."""
     resume_mode: Literal["auto", "disable"] = "auto"
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     resume_from_path: str | None = None
     """A checkpoint of another run, outputs/<study>/runs/<id>/checkpoints/step_<k>, that this one goes on from, with
     more steps or another value of a key. Steps up to k become this run's."""
-    logger: tuple[Literal["console", "wandb", "tensorboard"], ...] = ("console",)
+    logger: tuple[Literal["console", "wandb"], ...] = ("console",)
     """Where metrics go besides the run store."""
     backend: Literal["local", "verl"] = "local"
     """local trains in this process, on one CPU or GPU. verl trains on verl over Ray, on any number of GPUs."""
@@ -635,12 +619,12 @@ class Evaluation(Section):
 UNHASHED: dict[str, Any] = {
     "study": True, "rollout": {"tensor_model_parallel_size"}, "actor": {"optimizer_offload"},
     "trainer": {"logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node",
-                "stall_timeout", "keep_best"},
+                "stall_timeout"},
 }  # fmt: skip
 """Keys that decide nothing but, by the number of threads, the last bits."""
 NAMED_LATER = (
     "data.filter_overlong_prompts", "data.drop_solved_above", "data.apply_chat_template_kwargs", "rollout.interruption",
-    "trainer.early_stop", "trainer.resume_from_path", "evaluation.suites", "algorithm.norm_adv_by_std_in_batch",
+    "trainer.resume_from_path", "evaluation.suites", "algorithm.norm_adv_by_std_in_batch",
     "algorithm.filter_groups", "reward.overlong_buffer", "async_training.trigger_parameter_sync_step",
 )  # fmt: skip
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""
@@ -742,9 +726,6 @@ class RunConfig(Section):
              f"{limit}: lower it"),
             (cut.enable and not cut.phrase,
              "rollout.interruption.phrase is empty: give the words that end an answer's reasoning"),
-            (a.truncated == "bootstrap" and not a.needs.critic,
-             f"algorithm.truncated is 'bootstrap', but {a.adv_estimator} learns no value to bootstrap from: use gae or "
-             "turn_gae, or truncated 'end'"),
             (mini and size % mini,
              f"data.train_batch_size is {size}, not a multiple of actor.ppo_mini_batch_size {mini}: use one of "
              f"{', '.join(str(k) for k in range(1, size + 1) if size % k == 0)}"),

@@ -56,9 +56,6 @@ def test_the_merged_folder_is_the_policy(rank, adapted, tmp_path):
         [{"role": "user", "content": "1+1"}], tokenize=False, add_generation_prompt=True
     )
     assert "1+1" in str(chat)
-    card = (folder / "README.md").read_text()
-    evaluations = json.loads((run / "run.json").read_text())["evaluations"]
-    assert run.name in card and f"| 2 | {evaluations['2']['pass@1']:.3f} |" in card
     assert (folder / "adapter").exists() == bool(rank)
     if not rank:
         kept = json.loads((folder / ENVIRONMENTS_FILE).read_text())

@@ -3,6 +3,7 @@
 import gc
 import json
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -138,7 +139,6 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
             "async_training__trigger_parameter_sync_step": 4,
             "data__drop_solved_above": 0.5,
             "data__train_max_samples": 24,
-            "trainer__keep_best": "eval/pass@1",
         },
         {
             "rollout__interruption": {"enable": True, "reserve": 3, "phrase": "="},
@@ -253,6 +253,7 @@ def test_a_corrupt_newest_checkpoint_costs_steps_not_the_run(tmp_path, step):
     assert checkpoint.newest(folder, pytest.fail) == 6
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments_the_run_ends_with_the_same_bits(tmp_path, monkeypatch):
     """The command that users have: three processes, one of them killed with SIGKILL."""
     monkeypatch.chdir(tmp_path)  # the processes keep their warm start here
@@ -452,17 +453,13 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
         rlkit.train(config(**few), root=tmp_path / "few", progress=False)
 
 
-@pytest.mark.parametrize(
-    "extra", [{"trainer__keep_best": "eval/pass@1"}, {"algorithm__adv_estimator": "gae"}]
-)
+@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae"}])
 def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path, extra):
     whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
     short = rlkit.train(config(trainer__total_training_steps=3, **extra), root=tmp_path, progress=False)
     given = {"trainer__resume_from_path": str(checkpoint.folder_of(short.folder / "checkpoints", 3))}
     longer = rlkit.train(config(**extra, **given), root=tmp_path, progress=False)
     assert longer.folder != short.folder and differences(whole.folder, longer.folder) == []
-    best = [{folder.name for folder in (run.folder / "best").glob("*")} for run in (whole, longer)]
-    assert best[0] == best[1] and len(best[0]) == ("trainer__keep_best" in extra)
     assert json.loads((longer.folder / "run.json").read_text())["parent"] == {"run": short.id, "step": 3}
     forked = rlkit.train(config(actor__optim__lr=1e-3, **extra, **given), root=tmp_path, progress=False)
     scores = [[row["critic/score/mean"] for row in metrics_of(run)[1:]] for run in (whole, forked)]
@@ -476,11 +473,36 @@ def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(
         rlkit.train(config(model__path="ladder-30k", **extra, **given), root=tmp_path, progress=False)
 
 
-def test_a_run_that_keeps_no_best_checkpoint_takes_over_none(tmp_path):
-    same = {"actor__optim__lr": 0.0, "evaluation__temperature": 0.0, "evaluation__n": 1}
-    c = config(trainer__keep_best="eval/pass@1", trainer__total_training_steps=3, **same)
-    first = rlkit.train(c, root=tmp_path, progress=False)
-    assert [folder.name for folder in (first.folder / "best").iterdir()] == ["step_000000"]
-    path = str(checkpoint.folder_of(first.folder / "checkpoints", 3))
-    longer = rlkit.train(config(trainer__resume_from_path=path, **same), root=tmp_path, progress=False)
-    assert longer.summary["steps"] == 6 and not (longer.folder / "best").exists()
+def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_path, monkeypatch):
+    """On a machine of another kind the same config makes other weights, and the run's own are copied there or not."""
+    c = config(model__lora_rank=4, actor__use_kl_loss=True)
+    whole = rlkit.train(c, root=tmp_path / "whole", progress=False)
+    assert _train_until(c, tmp_path / "cut", 3).status == "stopped"
+    own = warm_start.place(c)
+    assert own is not None
+    for root, key in (("cut", "goes on"), ("whole", "is forked")):
+        info = tmp_path / root / "test" / "runs" / c.id / "run.json"
+        facts = json.loads(info.read_text())
+        info.write_text(json.dumps(facts | {"warm_start": facts["warm_start"] | {"name": f"{own.name}-gpu"}}))
+        given = {"trainer__resume_from_path": str(info.parent / "checkpoints" / "step_000004")}
+        again = c if root == "cut" else config(model__lora_rank=4, actor__use_kl_loss=True, **given)
+        with monkeypatch.context() as patch:
+            patch.setattr(warm_start, "CACHE", tmp_path / key)
+            with pytest.raises(
+                UserError, match=f"warm start .*{own.name}-gpu, which is not here: copy that folder"
+            ):
+                rlkit.train(again, root=tmp_path / root, progress=False)
+            shutil.copytree(own, tmp_path / key / f"{own.name}-gpu")
+            longer = rlkit.train(again, root=tmp_path / root, progress=False)
+        named = {f"step_000006/model/{name}: the bytes differ" for name in ("README.md", "adapter_config.json")}
+        assert set(differences(whole.folder, longer.folder)) <= named  # which hold the path of the warm start
+
+
+@pytest.mark.filterwarnings("ignore:step")
+@pytest.mark.parametrize("estimator", ["gae", "turn_gae", "reinforce_plus_plus"])
+def test_a_step_of_one_token_teaches_nothing_where_advantages_are_whitened(tmp_path, estimator):
+    sizes = {"data__train_batch_size": 1, "rollout__n": 1, "data__max_response_length": 1}
+    c = config(algorithm__adv_estimator=estimator, **sizes)
+    with pytest.warns(UserWarning, match="1 tokens were left to train on; nothing was learnt"):
+        run = rlkit.train(c, root=tmp_path, progress=False)
+    assert run.status == "finished" and "actor/grad_norm" not in metrics_of(run)[-1]

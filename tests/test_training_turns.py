@@ -10,12 +10,9 @@ import torch
 
 from rlkit.backends import train
 from rlkit.config import RunConfig
-from rlkit.errors import UserError
 from rlkit.params import validate
 from rlkit.training import algorithms
-from rlkit.training.batches import collate
-from rlkit.training.turns import Turns, gigpo, situations, turn_gae, turn_returns
-from rlkit.types import FinishReason, Reward, Rollout, Task
+from rlkit.training.turns import Turns, gigpo, situations, turn_gae
 
 PLAIN = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=False)
 MASK = torch.tensor([[1.0, 1, 0, 0, 1, 0, 1, 1], [1, 0, 0, 1, 1, 1, 0, 0]])  # turns of 2, 1, 2 and of 1, 3
@@ -30,27 +27,12 @@ def test_turns_are_the_runs_of_sampled_tokens():
     assert spread.tolist() == [[5, 5, 0, 0, 6, 0, 7, 7], [8, 0, 0, 9, 9, 9, 0, 0]]
 
 
-def test_discounted_returns_beside_the_episodes_of_the_same_problem_worked_by_hand():
-    rewards = torch.zeros(2, 8)
-    rewards[0, [1, 4, 7]] = torch.tensor([1.0, -0.5, 3.0])  # returns with γ = 0.5: 1.5, 1, 3
-    rewards[1, [0, 5]] = torch.tensor([-1.0, 2.0])  # 0, 2
-    config = SimpleNamespace(gamma=0.5, norm_adv_by_std_in_grpo=False)
-    advantages, returns = turn_returns(rewards, MASK, np.array([4, 4]), config)
-    assert returns.tolist() == [[1.5, 1.5, 0, 0, 1, 0, 3, 3], [0, 0, 0, 2, 2, 2, 0, 0]]
-    assert advantages[0].tolist() == [0.75, 0.75, 0, 0, -0.5, 0, 0, 0]  # alone in its third turn
-    assert advantages[1].tolist() == [-0.75, 0, 0, 0.5, 0.5, 0.5, 0, 0]
-    config.norm_adv_by_std_in_grpo = True
-    scaled, _ = turn_returns(rewards, MASK, np.array([4, 4]), config)
-    assert scaled[0, 0] == pytest.approx(0.75 / np.std([1.5, 0], ddof=1), rel=1e-5)
-    apart, _ = turn_returns(rewards, MASK, np.array([4, 5]), config)
-    assert not apart.any()  # nobody to be compared with
-
-
 @pytest.mark.parametrize("reward", [0.1, 0.35])
 def test_equal_returns_have_no_advantage_at_all(reward):
     rewards = torch.full((7, 1), reward)
     config = SimpleNamespace(gamma=1.0, norm_adv_by_std_in_grpo=True)
-    advantages, _ = turn_returns(rewards, torch.ones(7, 1), np.zeros(7), config)
+    alone = torch.zeros(7, 1, dtype=torch.long)
+    advantages, _ = gigpo(rewards, torch.ones(7, 1), np.zeros(7), config, situations=alone)
     assert (advantages == 0).all()
 
 
@@ -98,13 +80,6 @@ def estimate(world, advantages):
     return torch.autograd.grad(torch.stack(terms).sum(), world.logits, retain_graph=True)[0]
 
 
-def test_turn_returns_give_the_exact_policy_gradient():
-    world = enumerated()
-    advantages, _ = turn_returns(world.rewards, world.mask, np.zeros(4), PLAIN)
-    assert torch.allclose(estimate(world, advantages.double()), world.gradient, atol=1e-7)
-    assert world.gradient.abs().max() > 0.1
-
-
 @pytest.mark.parametrize("lam", [0.0, 0.7, 1.0])
 def test_gae_over_turns_with_exact_values_points_along_the_exact_policy_gradient(lam):
     world = enumerated()
@@ -127,27 +102,6 @@ def test_gae_over_turns_of_one_token_is_verls_gae():
         assert torch.allclose(mine * mask, theirs * mask, atol=1e-6)
 
 
-def rollout(mask, turn_rewards, cut: bool, finish: FinishReason = "done") -> Rollout:
-    ids, task = np.arange(len(mask)), Task.ask("toy", "q", "a")
-    reward = Reward.of(False, sum(turn_rewards), truncated=cut)
-    return Rollout(
-        task, np.array([1, 2]), ids, np.array(mask), -np.ones(len(mask), np.float32), finish,
-        turn_rewards=turn_rewards, reward=reward,
-    )  # fmt: skip
-
-
-def test_a_cut_episode_earns_the_value_of_where_it_was_cut_when_bootstrapped():
-    rollouts = [rollout([1, 0, 1], [1.0, 2.0], True, "length"), rollout([1, 0, 1, 1], [1.0, 2.0], False)]
-    ended = collate(rollouts, [0, 0], 99, "cpu")
-    assert ended.attention.sum(-1).tolist() == [3, 4]
-    batch = collate(rollouts, [0, 0], 99, "cpu", cut="bootstrap")
-    assert batch.attention.sum(-1).tolist() == [4, 4] and batch.mask[0].tolist() == [1, 0, 1, 0]
-    batch.values = torch.tensor([[10.0, 20, 30, 40], [50, 60, 70, 80]]) * batch.attention
-    assert algorithms.bootstrapped(batch, 0.5).tolist() == [[1, 0, 2 + 0.5 * 40, 0], [1, 0, 0, 2]]
-    ended.values = batch.values
-    assert algorithms.bootstrapped(ended, 0.5).tolist() == ended.rewards.tolist()
-
-
 CONTENT = {
     "model": {"path": "ladder-30k", "warm_start": {"kind": "none"}},
     "data": {
@@ -161,11 +115,9 @@ CONTENT = {
 
 
 @pytest.mark.filterwarnings("ignore:step 1")
-@pytest.mark.parametrize(
-    ("estimator", "truncated"), [("turn_returns", "end"), ("turn_gae", "bootstrap"), ("gigpo", "end")]
-)
-def test_a_run_credits_turns_and_counts_them(estimator, truncated, tmp_path):
-    content = CONTENT | {"algorithm": {"adv_estimator": estimator, "truncated": truncated}}
+@pytest.mark.parametrize("estimator", ["turn_gae", "gigpo"])
+def test_a_run_credits_turns_and_counts_them(estimator, tmp_path):
+    content = CONTENT | {"algorithm": {"adv_estimator": estimator}}
     run = train(validate(RunConfig, content), root=tmp_path, progress=False)
     last = json.loads((run.folder / "metrics.jsonl").read_text().splitlines()[-1])
     assert run.status == "finished"
@@ -174,10 +126,3 @@ def test_a_run_credits_turns_and_counts_them(estimator, truncated, tmp_path):
     assert np.isfinite(
         last["actor/grad_norm"]
     )  # 0 where all earn the same: a random model's actions are invalid
-
-
-def test_what_learns_no_value_cannot_bootstrap():
-    with pytest.raises(UserError, match=r"algorithm\.truncated is 'bootstrap', but turn_returns"):
-        validate(RunConfig, {"algorithm": {"adv_estimator": "turn_returns", "truncated": "bootstrap"}})
-    with pytest.raises(UserError, match=r"rollout\.n is 1"):
-        validate(RunConfig, {"algorithm": {"adv_estimator": "turn_returns"}, "rollout": {"n": 1}})

@@ -71,7 +71,7 @@ def export_policy(
     path: Annotated[str, typer.Argument(help="A run's folder, or any model.")],
     folder: Annotated[Path, typer.Argument(help="A new folder.")],
 ) -> None:
-    """Write a policy as a Hugging Face folder (adapter merged) with a model card."""
+    """Write a policy as a Hugging Face folder (adapter merged)."""
     from rlkit.training.export import export
 
     typer.echo(f"wrote {export(path, folder)}")

@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from rlkit.types import Batch
 
 UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
+SUMS = "sums over the vocabulary of squared probabilities, which are not computed"
 NEEDS_OTHER_INPUTS = {
     "gdpo": "one reward a dimension, which the router does not return",
+    **dict.fromkeys(("optimal_token_baseline", "tir_optimal_token_baseline"), SUMS),
     "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
 }
 OTHER_NAMES = {
@@ -37,6 +39,8 @@ OTHER_NAMES = {
     "dapo": " DAPO's wider upper clip and token-level loss are 'grpo' with actor.clip_ratio_high and "
     "actor.loss_agg_mode token-mean.",
 }
+WHITENING = {"gae", "turn_gae", "reinforce_plus_plus", "reinforce_plus_plus_baseline"}
+"""Estimators that divide by the deviation over tokens, which one token has not."""
 ZERO_ADVANTAGE_IS_ZERO_GRADIENT = {"vanilla", "gspo", "cispo", "gpg", "sapo", "dppo_tv", "dppo_kl"}
 """Losses whose denominators are the mini-batch's own, so that sequences of zero advantage need not be computed."""
 
@@ -99,7 +103,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         gamma=a.gamma, lam=a.lam, adv_estimator=a.adv_estimator, norm_adv_by_std_in_grpo=by_std
     )
     inputs = {
-        "token_level_rewards": bootstrapped(batch, a.gamma) if a.needs.critic else batch.rewards,
+        "token_level_rewards": batch.rewards,
         "response_mask": mask,
         # Values behind the mask are never used: GAE would bootstrap from them at the last token.
         "values": None if batch.values is None else batch.values * mask,
@@ -109,7 +113,6 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         "config": settings,
         "norm_adv_by_std_in_grpo": by_std,
         "reward_baselines": batch.baselines,
-        "sum_pi_squared": batch.sum_pi_squared,
         "old_log_probs": batch.old_logprobs,
     }
     if "situations" in named:
@@ -137,20 +140,6 @@ def grpo(
         scores[rows] = (each - mean) / (std + 1e-6) if norm_adv_by_std_in_grpo else each - mean
     result = scores[:, None] * response_mask
     return result, result
-
-
-def bootstrapped(batch: Batch, gamma: float) -> Tensor:
-    """Token rewards (B, T) with the discounted value of where an episode was cut on its last sampled token.
-
-    A cut episode has a token that was not sampled behind its last sampled one (`collate` with
-    cut "bootstrap"), whose value is that of the state after the cut; others keep their rewards.
-    """
-    assert batch.values is not None
-    places = torch.arange(batch.mask.shape[1], device=batch.mask.device)
-    last = (batch.mask * places).argmax(-1, keepdim=True)  # (B, 1)
-    behind = (last + 1).clamp(max=len(places) - 1)
-    cut = batch.attention.gather(1, behind) * (behind > last)
-    return batch.rewards.scatter_add(1, last, gamma * batch.values.gather(1, behind) * cut)
 
 
 @lru_cache(8)

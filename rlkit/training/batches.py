@@ -14,6 +14,7 @@ from rlkit.errors import RunStopped
 from rlkit.models.layout import pad_right
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
+from rlkit.training.algorithms import WHITENING
 from rlkit.types import Batch, Reward, Rollout
 
 if TYPE_CHECKING:
@@ -35,8 +36,10 @@ def batch_of(run: "TrainingRun", rollouts: list[Rollout], baselines: list[float]
         [rollouts[i] for i in kept], [i // n for i in kept], run.policy.pad_id, run.device,
         cut=c.algorithm.truncated, baselines=baselines or None,
     )  # fmt: skip
-    if not batch.mask.any():
-        run.warn("All answers of this step were cut; nothing was learnt from it.")
+    if (tokens := int(batch.mask.sum())) < 1 + (c.algorithm.adv_estimator in WHITENING):
+        run.warn(
+            f"Of the answers of this step, {tokens} tokens were left to train on; nothing was learnt from it."
+        )
         return None
     return batch
 
@@ -93,22 +96,24 @@ def collate(
     last sampled token, or of each turn on its last one where turns were rewarded.
 
     Args:
-        cut: `algorithm.truncated`. With "bootstrap" those that a limit cut get one more token, attended to and not
-            sampled, whose value is that of where they were cut (the token's own id is never read). With "mask" they
-            keep their reward, which their group is compared with, and count as not sampled.
+        cut: `algorithm.truncated`. With "mask" those that a limit cut keep their reward, which their group is compared
+            with, and count as not sampled.
         baselines: the greedy response's reward of every group, where the estimator asks for it.
     """
-    if cut == "bootstrap":
-        rollouts = [_extended(r, pad_id) if truncated(r) else r for r in rollouts]
     prompts = dict(reversed([(g, r.prompt_ids) for g, r in zip(groups, rollouts, strict=True)]))
     first = {group: place for place, group in enumerate(dict.fromkeys(groups))}
     prompt_ids, prompt_mask = pad_right([prompts[group] for group in first], pad_id)
     response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
-    mask = _padded([r.mask for r in rollouts], present.numpy())
-    logprobs = _padded([r.logprobs for r in rollouts], present.numpy())
+    there = present.numpy()
+    mask, logprobs = np.zeros((2, *there.shape), np.float32)
+    mask[there] = np.concatenate([r.mask for r in rollouts])
+    logprobs[there] = np.concatenate([r.logprobs for r in rollouts])
     rewards = _token_rewards(rollouts, mask)
     if cut == "mask":
-        mask[[truncated(r) for r in rollouts]] = 0
+        ends = [
+            (r.reward.parts if r.reward else {}).get("truncated") for r in rollouts
+        ]  # of episodes: by their steps
+        mask[[r.finish_reason == "length" or bool(end) for r, end in zip(rollouts, ends, strict=True)]] = 0
     return Batch(
         prompt_ids=prompt_ids.to(device),
         prompt_mask=prompt_mask.to(device),
@@ -121,17 +126,6 @@ def collate(
         group=np.asarray(groups),
         baselines=None if baselines is None else torch.tensor([baselines[g] for g in groups], device=device),
     )
-
-
-def truncated(rollout: Rollout) -> bool:
-    """A limit of tokens or steps ended it."""
-    parts = rollout.reward.parts if rollout.reward else {}
-    return rollout.finish_reason == "length" or bool(parts.get("truncated"))
-
-
-def _extended(r: Rollout, pad_id: int) -> Rollout:
-    mask, logprobs = np.append(r.mask, 0), np.append(r.logprobs, np.float32(0))
-    return replace(r, response_ids=np.append(r.response_ids, pad_id), mask=mask, logprobs=logprobs)
 
 
 def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:
@@ -150,13 +144,6 @@ def _token_rewards(rollouts: Sequence[Rollout], mask: np.ndarray) -> np.ndarray:
             rewards[row] = 0
             rewards[row, ends] = rollout.turn_rewards
     return rewards
-
-
-def _padded(rows: Sequence[np.ndarray], there: np.ndarray) -> np.ndarray:
-    """The rows' numbers, in order, where `there` (B, T) is true; zero elsewhere."""
-    result = np.zeros(there.shape, np.float32)
-    result[there] = np.concatenate(rows)
-    return result
 
 
 def mini_batches(batch: Batch, config: RunConfig, step: int, epochs: int) -> Iterator[Tensor]:

@@ -30,14 +30,14 @@ def _steps(run: TrainingRun, interrupt: Interrupt) -> Run:
     interrupt.defer()
     while not run.finished:
         if interrupt.requested:
-            run.save()
+            run.checkpoints.save()
             return run.result("stopped")
         rl_step(run)
         if run.due(trainer.test_freq):
             run.evaluate()
         run.end_step()
         if run.due(trainer.save_freq):
-            run.save()
+            run.checkpoints.save()
     return run.result("finished")
 
 
@@ -65,7 +65,6 @@ def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
     batch.ref_logprobs = learning.ref_logprobs(batch)
     batch.values = critic.values(batch) if critic else None
     batch.rewards, told = learning.rewards_less_kl(batch)
-    batch.sum_pi_squared = learning.sum_pi_squared(batch)
     batch.advantages, batch.returns = algorithms.advantages(batch, c)
     told |= advantage_summary(batch)
     if critic:

@@ -72,25 +72,6 @@ def turn_gae(
     return masked_whiten(turns.by_token(advantages), response_mask), targets
 
 
-def turn_returns(
-    token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, config: Any, **_: Any
-) -> tuple[Tensor, Tensor]:
-    """Advantages and discounted returns from each turn on, both (B, T): the return less the mean of those of the same
-    problem's episodes that reach a turn of that number. A turn that one episode alone reaches has advantage 0.
-
-    Args:
-        index: (B,) group of each episode: those with the same problem.
-        config: `gamma`, and `norm_adv_by_std_in_grpo` to divide by the standard deviation (n − 1) of the
-            returns compared.
-    """
-    turns = Turns.of(response_mask)
-    returns = discounted(turns.total(token_level_rewards.double()), config.gamma)  # (B, K)
-    numbers = torch.arange(returns.shape[1], device=returns.device).expand_as(returns)
-    places = _groups(index, returns.device) * returns.shape[1] + numbers
-    advantages = compared(returns, places, turns.live, config.norm_adv_by_std_in_grpo)
-    return turns.by_token(advantages), turns.by_token(returns)
-
-
 def gigpo(
     token_level_rewards: Tensor,
     response_mask: Tensor,
@@ -105,21 +86,19 @@ def gigpo(
     group's turns in the same situation (0 for one that nobody else saw).
 
     Args:
-        index, config: as for `turn_returns`.
+        index: (B,) group of each episode: those with the same problem.
+        config: `gamma`, and `norm_adv_by_std_in_grpo` to divide by the standard deviation (n − 1) of the returns
+            compared.
         situations: (B, K) equal for turns of one group that follow the same observation.
     """
     turns = Turns.of(response_mask)
     rewards = turns.total(token_level_rewards.double())  # (B, K)
     returns, by_std = discounted(rewards, config.gamma), config.norm_adv_by_std_in_grpo
     whole = rewards.sum(-1, keepdim=True)
-    advantages = compared(whole, _groups(index, whole.device), torch.ones_like(whole), by_std)
+    group = torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(whole.device)[:, None]
+    advantages = compared(whole, group, torch.ones_like(whole), by_std)
     advantages = advantages + compared(returns, situations, turns.live, by_std)
     return turns.by_token(advantages), turns.by_token(returns)
-
-
-def _groups(index: np.ndarray, device: torch.device) -> Tensor:
-    """(B, 1) numbers of the groups."""
-    return torch.from_numpy(np.unique(index, return_inverse=True)[1]).to(device)[:, None]
 
 
 def discounted(rewards: Tensor, gamma: float) -> Tensor:
@@ -161,4 +140,4 @@ def situations(response_ids: Tensor, response_mask: Tensor, attention: Tensor, i
     return torch.from_numpy(result).to(response_ids.device)
 
 
-ESTIMATORS = {"turn_gae": turn_gae, "turn_returns": turn_returns, "gigpo": gigpo}
+ESTIMATORS = {"turn_gae": turn_gae, "gigpo": gigpo}

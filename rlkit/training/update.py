@@ -14,7 +14,6 @@ from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
-from rlkit.models.logprobs import squared_probabilities
 from rlkit.models.shapes import captures
 from rlkit.training import algorithms
 from rlkit.training.critic import Critic
@@ -26,18 +25,17 @@ SUMS = {"actor/entropy", "actor/kl_ref", "policy/logprob_gap"}  # over the token
 SHARES = {"actor/pg_loss", "actor/kl_loss"}  # of the mini-batch's losses
 
 
-def read(*numbers: Mapping[str, Any]) -> list[dict[str, float]]:
-    """Dicts of scalars as floats: those on a device are read at once, so that a GPU is waited for once."""
-    tensors = [value for each in numbers for value in each.values() if isinstance(value, Tensor)]
-    values = iter(torch.stack(tensors).tolist() if tensors else ())
-    return [{k: next(values) if isinstance(v, Tensor) else float(v) for k, v in d.items()} for d in numbers]
-
-
 def summary(
     told: Mapping[str, Any], passes: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]]
 ) -> dict[str, float]:
-    """Metrics of an update: those already `told`, losses, and means over tokens and over optimizer steps."""
-    known, *numbers = read(told, *passes, *steps)
+    """Metrics of an update: those already `told`, losses, and means over tokens and over optimizer steps. What is on a
+    device is read at once, so that a GPU is waited for once."""
+    rows = [told, *passes, *steps]
+    tensors = [value for row in rows for value in row.values() if isinstance(value, Tensor)]
+    values = iter(torch.stack(tensors).tolist() if tensors else ())
+    known, *numbers = [
+        {k: next(values) if isinstance(v, Tensor) else float(v) for k, v in r.items()} for r in rows
+    ]
     totals, weights = defaultdict[str, float](float), defaultdict[str, float](float)
     for each in numbers:
         tokens = each.pop("tokens", 1.0)  # an optimizer step counts once
@@ -93,7 +91,7 @@ class Learning:
         which is so with one optimizer step per batch."""
         c = self.config
         several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
-        if several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared:
+        if several or c.algorithm.use_kl_in_reward:
             return self._logprobs(batch, self.actor.decoder, "old_log_prob")
         return None
 
@@ -109,17 +107,6 @@ class Learning:
     def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
         temperature = self.config.rollout.temperature
         return self.actor.padded(batch, lambda part: token_logprobs(decoder, part, temperature)[0], phase)
-
-    def sum_pi_squared(self, batch: Batch) -> Tensor | None:
-        """(B, T) squared probabilities summed over the vocabulary, where the estimator asks for them."""
-        decoder, temperature = self.actor.decoder, self.config.rollout.temperature
-
-        def squares(part: Rows) -> Tensor:
-            states = part.states(decoder)
-            return part.layout.padded(squared_probabilities(states, decoder.head_weight, temperature))
-
-        wanted = self.config.algorithm.needs.sum_pi_squared
-        return self.actor.padded(batch, squares, "old_log_prob") if wanted else None
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the
@@ -177,11 +164,11 @@ class Learning:
         """
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
-        if part.counted is not None and self.actor.captured is not None:
+        bonus, captured = bool(actor.entropy_coeff), self.actor.captured
+        if part.counted is not None and captured is not None:
             mask = mask * part.counted
-            logprobs, entropy = self.actor.captured(part)
+            logprobs, entropy = captured(part)
         else:
-            bonus = bool(actor.entropy_coeff)
             logprobs, entropy = token_logprobs(self.actor.decoder, part, c.rollout.temperature, bonus)
         old = logprobs.detach() if batch.old_logprobs is None else part.cut(batch.old_logprobs)
         assert batch.advantages is not None

@@ -1,16 +1,16 @@
 """Warm starts: supervised steps on worked answers before reinforcement learning.
 
 `fixed` stands in for a ladder model's pretraining, with the same tokens for every size; `sft` trains any model. Both
-train on the run's device, are deterministic on a CPU, go on where they were interrupted, and are cached by content.
+train on the run's device, are deterministic on a CPU, and are cached by content.
 """
 
 import errno
 import json
 import math
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,6 @@ from rlkit.models.device import device_of
 from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.seeds import content_hash, derive
 from rlkit.training.forward import text_batch
-from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.learner import Passes, SupervisedTrainer
 from rlkit.types import Batch, Task
 
@@ -34,7 +33,6 @@ CACHE = Path("data/models/warm")
 FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
 LOOK_EVERY = 10  # steps between those that are shown
-KEEP_EVERY = 300.0  # seconds between states that a killed start goes on from
 
 
 def worked_answer(task: Task) -> str:
@@ -67,28 +65,46 @@ class WarmStarted:
     flops: float
     threads: int = 0
 
+    def facts(self) -> dict[str, Any]:
+        """For run.json."""
+        return {"name": self.folder.name, **{k: v for k, v in vars(self).items() if k != "folder"}}
+
 
 def warm_start(
-    config: RunConfig, progress: Callable[[int, int, float], None] | None = None
+    config: RunConfig,
+    progress: Callable[[int, int, float], None] | None = None,
+    recorded: Mapping[str, Any] = MappingProxyType({}),
 ) -> WarmStarted | None:
     """The warm-started model of a run, from the cache or trained now; None for a run without.
 
-    `progress(step, steps, loss)` is called every LOOK_EVERY steps.
+    Args:
+        progress: called with (step, steps, loss) every LOOK_EVERY steps.
+        recorded: run.json of a run that has trained weights over its warm start, which is not made anew then.
 
     Raises:
         RunStopped: the loss is no longer finite.
-        UserError: there is nothing to train on, or the cache cannot be written.
-        Interrupted: Ctrl-C came; the next call goes on from there.
+        UserError: there is nothing to train on, the cache cannot be written, or the recorded one is not there.
+        Interrupted: Ctrl-C came; the next call begins anew.
     """
     folder = place(config)
     if folder is None:
         return None
+    name = recorded.get("warm_start", {}).get("name", folder.name)
+    same_model = name.rpartition("-")[0] == folder.name.rpartition("-")[0]
+    if same_model and name != folder.name and not made(folder := folder.with_name(name)):
+        raise UserError(
+            f"The run's weights were trained over the warm start {folder}, which is not here: copy that folder from "
+            "where the run was trained, or go on there."
+        )
     if not made(folder):
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
             with FileLock(CACHE / f".{folder.name}.lock"):
                 if not made(folder):
-                    _train_into(folder, config, progress)
+                    policy, facts = _trained(config, progress)
+                    with replacing(folder) as building:
+                        save_model(policy, building)
+                        (building / FACTS).write_text(json.dumps(facts))
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
@@ -160,22 +176,10 @@ def supervised(config: RunConfig, seed: int) -> RunConfig:
     return config.model_copy(update={"data": data, "trainer": trainer, "actor": actor, "seed": seed})
 
 
-def _train_into(folder: Path, config: RunConfig, progress: Callable[[int, int, float], None] | None) -> None:
-    """Make the warm start in `folder`; a state beside it, from which a killed one goes on, is gone when it is whole."""
-    partial = CACHE / f".{folder.name}.partial.pt"
-    with Interrupt() as interrupt:
-        interrupt.defer()
-        policy, facts = _trained(config, progress, partial, interrupt)
-    with replacing(folder) as building:
-        save_model(policy, building)
-        (building / FACTS).write_text(json.dumps(facts))
-    partial.unlink(missing_ok=True)
-
-
 def _trained(
-    config: RunConfig, progress: Callable[[int, int, float], None] | None, partial: Path, interrupt: Interrupt
+    config: RunConfig, progress: Callable[[int, int, float], None] | None
 ) -> tuple[Policy, dict[str, float]]:
-    """The trained policy, from where `partial` says that an earlier call was, and the facts of what it took."""
+    """The trained policy, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
     model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
     device = device_of(config)
@@ -189,13 +193,8 @@ def _trained(
     own = supervised(config, derive("warm start", section.seed))
     stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
     limit = data.max_prompt_length + data.max_response_length if sft else 0
-    done = tokens = 0
-    if partial.exists():
-        state = torch.load(partial, map_location=policy.device, weights_only=True)
-        done, tokens = state["steps"], state["tokens"]
-        trainer.load_state_dict(state["trainer"])
-    due = time.monotonic() + KEEP_EVERY
-    for step in range(done + 1, section.steps + 1):
+    tokens = 0
+    for step in range(1, section.steps + 1):
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
             raise UserError(
@@ -214,11 +213,5 @@ def _trained(
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
             progress(step, section.steps, loss)
-        if interrupt.requested or time.monotonic() > due:
-            with replacing(partial) as building:
-                torch.save({"steps": step, "tokens": tokens, "trainer": trainer.state_dict()}, building)
-            if interrupt.requested:
-                raise Interrupted("interrupted during the warm start")
-            due = time.monotonic() + KEEP_EVERY
     threads = torch.get_num_threads()
     return policy, {"steps": section.steps, "tokens": tokens, "flops": trainer.flops, "threads": threads}

@@ -20,7 +20,7 @@ from rlkit.results.store import RunStore, read_jsonl
 from rlkit.samplers.rollouts import ENVIRONMENT
 from rlkit.training.batches import comparable, rollout_summary
 from rlkit.training.checks import problems
-from rlkit.training.tracking import Trackers
+from rlkit.training.tracking import Tracker
 from rlkit.types import Reward, Rollout, Task
 from rlkit.verl.answers import AnswerReader, Tail
 from rlkit.verl.settings import Files
@@ -46,7 +46,7 @@ class Results:
         self.config, self.store, self.shape, self.held_out = config, store, shape, held_out
         self.answers, self.ledger = AnswerReader(files.answers), Ledger()
         self.stream = TaskStream(config, held_out)
-        self.trackers = Trackers(config, store.folder)
+        self.tracker = Tracker(config, store.folder)
         self.step = 0
         self._metrics = Tail(files.attempt / "metrics.jsonl")
         self._lines: list[tuple[float, dict[str, Any]]] = []
@@ -112,7 +112,7 @@ class Results:
         metrics |= self.ledger.metrics()
         numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, int | float)}
         self.store.log(step, numbers)
-        self.trackers.log(step, {k: v for k, v in numbers.items() if math.isfinite(v)})
+        self.tracker.log(step, {k: v for k, v in numbers.items() if math.isfinite(v)})
         self.step = step
 
     def _train(self, step: int) -> dict[str, float]:
@@ -205,8 +205,8 @@ class Results:
         }
 
     def close(self) -> None:
-        """Flush the trackers."""
-        self.trackers.close()
+        """Flush the tracker."""
+        self.tracker.close()
 
 
 def _trained(data: dict[str, Any]) -> bool:
