@@ -94,10 +94,12 @@ def test_an_adapter_is_opened_over_the_warm_start_that_it_was_trained_over(adapt
     assert info["warm_start"]["name"] == started.folder.name
     run = tmp_path / "run"
     shutil.copytree(adapted, run)
-    info["warm_start"]["name"] = "of-a-gpu"
+    info["warm_start"]["name"] = "ladder-30k-gpu"
     (run / "run.json").write_text(json.dumps(info))
     monkeypatch.setattr(warm_start_module, "CACHE", tmp_path / "warm")
-    with pytest.raises(UserError, match="trained over the warm start .*of-a-gpu, which is not here: copy"):
+    with pytest.raises(
+        UserError, match="trained over the warm start .*ladder-30k-gpu, which is not here: copy"
+    ):
         open_saved(run)
-    shutil.copytree(started.folder, tmp_path / "warm" / "of-a-gpu")
+    shutil.copytree(started.folder, tmp_path / "warm" / "ladder-30k-gpu")
     assert torch.equal(logits(open_saved(run).policy.model), ours)

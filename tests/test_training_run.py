@@ -480,21 +480,22 @@ def test_an_adapter_goes_on_over_the_warm_start_that_it_was_trained_over(tmp_pat
     assert _train_until(c, tmp_path / "cut", 3).status == "stopped"
     own = warm_start.place(c)
     assert own is not None
+    other = f"{own.name.rpartition('-')[0]}-of1a2gpu3"
     for root, key in (("cut", "goes on"), ("whole", "is forked")):
         info = tmp_path / root / "test" / "runs" / c.id / "run.json"
         facts = json.loads(info.read_text())
-        info.write_text(json.dumps(facts | {"warm_start": facts["warm_start"] | {"name": f"{own.name}-gpu"}}))
+        info.write_text(json.dumps(facts | {"warm_start": facts["warm_start"] | {"name": other}}))
         given = {"trainer__resume_from_path": str(info.parent / "checkpoints" / "step_000004")}
         again = c if root == "cut" else config(model__lora_rank=4, actor__use_kl_loss=True, **given)
         with monkeypatch.context() as patch:
             patch.setattr(warm_start, "CACHE", tmp_path / key)
-            with pytest.raises(
-                UserError, match=f"warm start .*{own.name}-gpu, which is not here: copy that folder"
-            ):
+            with pytest.raises(UserError, match=f"warm start .*{other}, which is not here: copy that folder"):
                 rlkit.train(again, root=tmp_path / root, progress=False)
-            shutil.copytree(own, tmp_path / key / f"{own.name}-gpu")
+            shutil.copytree(own, tmp_path / key / other)
             longer = rlkit.train(again, root=tmp_path / root, progress=False)
-        named = {f"step_000006/model/{name}: the bytes differ" for name in ("README.md", "adapter_config.json")}
+        named = {
+            f"step_000006/model/{name}: the bytes differ" for name in ("README.md", "adapter_config.json")
+        }
         assert set(differences(whole.folder, longer.folder)) <= named  # which hold the path of the warm start
 
 

@@ -47,4 +47,5 @@ def _run(config: RunConfig, folder: Path) -> Any:
     try:
         return wandb.init(mode=mode, **options)
     except (CommError, AuthenticationError):
+        wandb.teardown()  # which still holds the run's id
         return wandb.init(mode="offline", **options)
