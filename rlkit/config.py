@@ -230,6 +230,7 @@ class Needs(NamedTuple):
     groups: bool = False  # several samples per prompt
     critic: bool = False  # values of a critic
     greedy: bool = False  # the reward of a greedy response per prompt
+    sum_pi_squared: bool = False  # old log-probs, and squared probabilities summed over the vocabulary
     gamma: bool = False  # it discounts, by algorithm.gamma
     std: bool = False  # it divides by the group's deviation where algorithm.norm_adv_by_std_in_grpo says so
 
@@ -238,6 +239,8 @@ ESTIMATORS = {
     **dict.fromkeys(("gae", "turn_gae"), Needs(critic=True, gamma=True)),
     "reinforce_plus_plus": Needs(gamma=True),
     "remax": Needs(greedy=True),
+    "optimal_token_baseline": Needs(sum_pi_squared=True),
+    "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
     **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk"), Needs(groups=True, std=True)),
     "gigpo": Needs(groups=True, gamma=True, std=True),
     **dict.fromkeys(
@@ -552,10 +555,18 @@ class AsyncTraining(Section):
     algorithm.rollout_correction makes up for weights that are older than the trainer's."""
 
 
+class EarlyStop(Section):
+    """The end of a run whose evaluations no longer get better. No law and no comparison reads the best evaluation."""
+
+    metric: str | None = None
+    """Metric of the evaluations that is to rise, e.g. eval/pass@1 or eval/pass@1/<data_source>; unset never stops."""
+    patience: Positive = 3
+    """Evaluations in a row without a new best after which the run is finished."""
+
+
 class Trainer(Section):
     """The loop."""
 
-    older = {"early_stop": None, "keep_best": None}
     total_training_steps: Positive = 100
     """Optimizer rounds: one batch of prompts each."""
     test_freq: Annotated[int, Field(ge=0)] = 20
@@ -564,6 +575,10 @@ class Trainer(Section):
     """Steps between checkpoints; the last step is always saved."""
     max_actor_ckpt_to_keep: Positive = 2
     """Checkpoints kept."""
+    early_stop: EarlyStop = EarlyStop()
+    keep_best: str | None = None
+    """Metric of the evaluations, e.g. eval/pass@1: the checkpoint of its highest value is kept in `best/` beside the
+    newest ones."""
     resume_mode: Literal["auto", "disable"] = "auto"
     """auto continues from the newest whole checkpoint; disable refuses a folder that has one."""
     resume_from_path: str | None = None
@@ -619,12 +634,12 @@ class Evaluation(Section):
 UNHASHED: dict[str, Any] = {
     "study": True, "rollout": {"tensor_model_parallel_size"}, "actor": {"optimizer_offload"},
     "trainer": {"logger", "num_threads", "resume_mode", "max_actor_ckpt_to_keep", "nnodes", "n_gpus_per_node",
-                "stall_timeout"},
+                "stall_timeout", "keep_best"},
 }  # fmt: skip
 """Keys that decide nothing but, by the number of threads, the last bits."""
 NAMED_LATER = (
     "data.filter_overlong_prompts", "data.drop_solved_above", "data.apply_chat_template_kwargs", "rollout.interruption",
-    "trainer.resume_from_path", "evaluation.suites", "algorithm.norm_adv_by_std_in_batch",
+    "trainer.early_stop", "trainer.resume_from_path", "evaluation.suites", "algorithm.norm_adv_by_std_in_batch",
     "algorithm.filter_groups", "reward.overlong_buffer", "async_training.trigger_parameter_sync_step",
 )  # fmt: skip
 """Keys that are hashed where they are set, so that runs made before there were such keys have the same id."""

@@ -202,6 +202,7 @@ class Batch:
         rewards: (B, T) token-level rewards.
         sampler_logprobs, old_logprobs, ref_logprobs, values, advantages, returns: (B, T) float.
         baselines: (B,) reward of the greedy response to each sequence's prompt (remax).
+        sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).
         group: (B,) numpy integers; sequences with equal numbers are compared with each other.
     """
 
@@ -220,6 +221,7 @@ class Batch:
     advantages: torch.Tensor | None = None
     returns: torch.Tensor | None = None
     baselines: torch.Tensor | None = None
+    sum_pi_squared: torch.Tensor | None = None
 
     def __len__(self) -> int:
         return self.response_ids.shape[0]

@@ -122,7 +122,7 @@ class CountedLedger(Ledger):
 
 @pytest.mark.parametrize("changes", [
     {"adv_estimator": "grpo"}, {"adv_estimator": "rloo"}, {"adv_estimator": "reinforce_plus_plus"},
-    {"adv_estimator": "remax"}, {"adv_estimator": "gae"},
+    {"adv_estimator": "remax"}, {"adv_estimator": "optimal_token_baseline"}, {"adv_estimator": "gae"},
     {"adv_estimator": "turn_gae"}, {"entropy_coeff": 0.01}, {"use_kl_loss": True}, {"use_kl_in_reward": True},
     {"ppo_mini_batch_size": 2, "ppo_epochs": 2}, {"lora_rank": 4}, {"adv_estimator": "gae", "lora_rank": 4},
     {"enable_gradient_checkpointing": True}, {"enable_gradient_checkpointing": True, "lora_rank": 4},

@@ -38,6 +38,7 @@ def made(**sections) -> RunConfig:
         ("algorithm.filter_groups.metric", {}, {"algorithm": {"filter_groups": {"enable": True}}}),
         ("rollout.interruption.phrase", {}, {"rollout": {"interruption": {"enable": True, "reserve": 4}}}),
         ("reward.overlong_buffer.len", {}, {"reward": {"overlong_buffer": {"enable": True, "len": 4}}}),
+        ("trainer.early_stop.patience", {}, {"trainer": {"early_stop": {"metric": "eval/pass@1"}}}),
         ("model.warm_start.lr", {"model": {"warm_start": {"kind": "none"}}},
          {"model": {"path": "Qwen/Qwen2.5-0.5B", "warm_start": {"kind": "sft"}}}),
         ("model.warm_start.steps", {"model": {"path": "Qwen/Qwen2.5-0.5B"}}, {"model": {"path": "ladder-30k"}}),

@@ -139,6 +139,7 @@ def test_the_same_config_gives_the_same_bits_and_another_seed_others(tmp_path):
             "async_training__trigger_parameter_sync_step": 4,
             "data__drop_solved_above": 0.5,
             "data__train_max_samples": 24,
+            "trainer__keep_best": "eval/pass@1",
         },
         {
             "rollout__interruption": {"enable": True, "reserve": 3, "phrase": "="},
@@ -453,13 +454,17 @@ def test_groups_of_equal_rewards_are_replaced_until_there_are_enough(tmp_path):
         rlkit.train(config(**few), root=tmp_path / "few", progress=False)
 
 
-@pytest.mark.parametrize("extra", [{}, {"algorithm__adv_estimator": "gae"}])
+@pytest.mark.parametrize(
+    "extra", [{"trainer__keep_best": "eval/pass@1"}, {"algorithm__adv_estimator": "gae"}]
+)
 def test_a_run_goes_on_from_another_s_checkpoint_with_more_steps_or_another_key(tmp_path, extra):
     whole = rlkit.train(config(**extra), root=tmp_path / "whole", progress=False)
     short = rlkit.train(config(trainer__total_training_steps=3, **extra), root=tmp_path, progress=False)
     given = {"trainer__resume_from_path": str(checkpoint.folder_of(short.folder / "checkpoints", 3))}
     longer = rlkit.train(config(**extra, **given), root=tmp_path, progress=False)
     assert longer.folder != short.folder and differences(whole.folder, longer.folder) == []
+    best = [{folder.name for folder in (run.folder / "best").glob("*")} for run in (whole, longer)]
+    assert best[0] == best[1] and len(best[0]) == ("trainer__keep_best" in extra)
     assert json.loads((longer.folder / "run.json").read_text())["parent"] == {"run": short.id, "step": 3}
     forked = rlkit.train(config(actor__optim__lr=1e-3, **extra, **given), root=tmp_path, progress=False)
     scores = [[row["critic/score/mean"] for row in metrics_of(run)[1:]] for run in (whole, forked)]
@@ -507,3 +512,13 @@ def test_a_step_of_one_token_teaches_nothing_where_advantages_are_whitened(tmp_p
     with pytest.warns(UserWarning, match="1 tokens were left to train on; nothing was learnt"):
         run = rlkit.train(c, root=tmp_path, progress=False)
     assert run.status == "finished" and "actor/grad_norm" not in metrics_of(run)[-1]
+
+
+def test_a_run_that_keeps_no_best_checkpoint_takes_over_none(tmp_path):
+    same = {"actor__optim__lr": 0.0, "evaluation__temperature": 0.0, "evaluation__n": 1}
+    c = config(trainer__keep_best="eval/pass@1", trainer__total_training_steps=3, **same)
+    first = rlkit.train(c, root=tmp_path, progress=False)
+    assert [folder.name for folder in (first.folder / "best").iterdir()] == ["step_000000"]
+    path = str(checkpoint.folder_of(first.folder / "checkpoints", 3))
+    longer = rlkit.train(config(trainer__resume_from_path=path, **same), root=tmp_path, progress=False)
+    assert longer.summary["steps"] == 6 and not (longer.folder / "best").exists()

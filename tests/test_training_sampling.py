@@ -1,5 +1,6 @@
 """What is sampled for a step: solved problems, responses of several steps at once, answers that are interrupted."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -187,6 +188,8 @@ def test_a_run_learns_from_interrupted_answers_at_the_sampler_s_own_log_probs(tm
         ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": ""}}, "interruption.phrase is empty"),
         ({"data__drop_solved_above": 0}, "data.drop_solved_above"),
         ({"async_training__trigger_parameter_sync_step": 0}, "async_training.trigger_parameter_sync_step"),
+        ({"trainer__early_stop__metric": "eval/pass@2"}, "early_stop.metric is 'eval/pass@2', which no evaluation"),
+        ({"trainer__keep_best": "eval/pass@1/logic"}, "keep_best is .* There are eval/pass@1, eval/pass@1/math"),
         ({"rollout__interruption": {"enable": True, "reserve": 3, "phrase": "too long"}}, "its phrase alone has 8"),
     ],
 )  # fmt: skip
@@ -197,8 +200,41 @@ def test_what_cannot_work_is_refused_by_name(tmp_path, changes, message):
 
 def test_runs_without_the_new_keys_have_the_names_that_they_had():
     names = {config(**{key: value}).id for key, value in {
-        "data__drop_solved_above": None, "trainer__keep_best": None, "trainer__early_stop": None,
+        "data__drop_solved_above": None, "trainer__keep_best": "eval/pass@1", "trainer__early_stop__metric": None,
         "async_training__trigger_parameter_sync_step": 1, "rollout__interruption__enable": False,
     }.items()}  # fmt: skip
     assert names == {config().id}
     assert len({config(**LAG).id, config(**CUT).id, config(data__drop_solved_above=0.9).id} | names) == 4
+
+
+def test_an_evaluation_without_the_metric_says_nothing_about_progress(tmp_path):
+    name = "eval/pass@1"
+    c = config(trainer__early_stop={"metric": name, "patience": 3})
+    with TrainingRun.open(c, tmp_path, progress=False) as run:
+        run.evaluated = {0: {name: 0.2}, 1: {name: 0.1}, 2: {}, 3: {name: 0.1}}
+        assert run.stopped_early is None
+        run.evaluated[4] = {name: 0.2}
+        assert "has not risen for 3 evaluations since step 0" in run.stopped_early
+
+
+def test_a_run_without_progress_ends_early_and_its_best_checkpoint_is_kept(tmp_path):
+    stop = {
+        "trainer__early_stop": {"metric": "eval/pass@1", "patience": 3},
+        "trainer__keep_best": "eval/pass@1",
+    }
+    c = config(**stop, trainer__total_training_steps=40, trainer__test_freq=1, actor__optim__lr=0.0)
+    run = rlkit.train(c, root=tmp_path, progress=False)
+    passed = {row["step"]: row["eval/pass@1"] for row in metrics_of(run)}
+    best = max(passed, key=lambda step: (passed[step], -step))
+    assert run.status == "finished" and run.summary["steps"] == max(passed) == best + 3 < 40
+    info = json.loads((run.folder / "run.json").read_text())
+    assert (
+        info["reason"]
+        == f"eval/pass@1 has not risen for 3 evaluations since step {best} ({passed[best]:.3f})."
+    )
+    assert [f.name for f in (run.folder / "best").iterdir()] == [f"step_{best:06d}"]
+    before = (run.folder / "metrics.jsonl").read_bytes()
+    assert rlkit.train(c, root=tmp_path, progress=False).summary["steps"] == max(passed)
+    assert (run.folder / "metrics.jsonl").read_bytes() == before
+    tasks = held_out(c)[:4]
+    assert len(rlkit.evaluate(str(run.folder / "best"), tasks, n=2, max_tokens=6).rows) == 8

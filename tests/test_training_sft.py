@@ -51,21 +51,40 @@ def equal(one, other) -> bool:
     return all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_a_start_that_was_ended_leaves_nothing_and_begins_anew_to_the_same_bits(cache, monkeypatch, tmp_path):
-    whole, seen = weights(warm_start.warm_start(config())), []
+def test_a_start_that_was_ended_goes_on_to_the_same_bits(cache, monkeypatch, tmp_path):
+    whole, steps, step = weights(warm_start.warm_start(config())), [], SupervisedTrainer.step
     monkeypatch.setattr(warm_start, "CACHE", tmp_path / "other")
+    monkeypatch.setattr(warm_start, "KEEP_EVERY", 0.0)
+
+    def ends_at_seven(self, batch):
+        steps.append(1)
+        if len(steps) == 7:
+            raise KeyboardInterrupt
+        return step(self, batch)
+
+    monkeypatch.setattr(SupervisedTrainer, "step", ends_at_seven)
+    with pytest.raises(KeyboardInterrupt):
+        warm_start.warm_start(config())
+    started = warm_start.warm_start(config())
+    assert started is not None and equal(whole, weights(started)) and len(steps) == started.steps + 1
+    assert not list((tmp_path / "other").glob(".*partial*"))
+
+
+def test_ctrl_c_ends_a_start_at_its_next_step_and_the_same_call_goes_on(tmp_path, monkeypatch):
     monkeypatch.setattr(warm_start, "LOOK_EVERY", 4)
+    seen = []
 
     def presses_at_eight(step, *_):
         seen.append(step)
         if step == 8:
             os.kill(os.getpid(), signal.SIGINT)
 
+    c = config()
     with pytest.raises(KeyboardInterrupt):
-        warm_start.warm_start(config(), presses_at_eight)
-    assert warm_start.to_make(config()) is not None and not list((tmp_path / "other").glob("[!.]*"))
-    started = warm_start.warm_start(config(), lambda step, *_: seen.append(step))
-    assert seen == [4, 8, 4, 8, 12, 16, 20, 24] and equal(whole, weights(started))
+        warm_start.warm_start(c, presses_at_eight)
+    assert warm_start.to_make(c) is not None
+    warm_start.warm_start(c, lambda step, *_: seen.append(step))
+    assert seen == [4, 8, 12, 16, 20, 24] and warm_start.to_make(c) is None
 
 
 @pytest.mark.parametrize("rank", [0, 4])
@@ -176,7 +195,8 @@ def test_moments_on_the_host_change_nothing_and_are_on_the_device_for_the_step_a
         again = [s["exp_avg"] for s in stepper.optimizer.state.values()]
         if offload:  # the same buffers of the host, step after step
             assert all(a.data_ptr() == b.data_ptr() for a, b in zip(kept, again, strict=True))
-        stepper.load_state_dict(stepper.state_dict())
+        saved = trainer.state_dict()
+        trainer.load_state_dict(saved)
         return losses, policy.model.state_dict()
 
     (losses, there), (others, here) = run(False), run(True)

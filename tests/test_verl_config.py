@@ -201,6 +201,8 @@ REFUSED = [
     ({"data": {"drop_solved_above": 0.9}}, r"data\.drop_solved_above is 0\.9"),
     ({"rollout": {"interruption": {"enable": True, "reserve": 2}}}, r"rollout\.interruption\.enable is True"),
     ({"async_training": {"trigger_parameter_sync_step": 2}}, r"trigger_parameter_sync_step is 2"),
+    ({"trainer": {"early_stop": {"metric": "eval/pass@1"}}}, r"trainer\.early_stop\.metric is 'eval/pass@1'"),
+    ({"trainer": {"keep_best": "eval/pass@1"}}, r"trainer\.keep_best is 'eval/pass@1'"),
     ({"trainer": {"device": "cpu"}}, r"trainer\.device is 'cpu'"),
     ({"trainer": {"tf32": True}}, r"trainer\.tf32 is True"),
     ({"trainer": {"n_gpus_per_node": 3}}, "which 3 GPUs cannot share evenly"),

@@ -30,6 +30,13 @@ def rows_at_once(weight: Tensor) -> int:
     return max(1, CHUNK // len(weight))
 
 
+@torch.no_grad()
+def squared_probabilities(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
+    """(N,) the sum over the vocabulary of squared probabilities, for states (N, d)."""
+    parts = hidden.split(rows_at_once(weight))
+    return torch.cat([logits_of(h, weight, temperature).softmax(-1).square().sum(-1) for h in parts])
+
+
 class SelectedLogProbs(torch.autograd.Function):
     """Log-probs (N,) of `targets` (N,) under softmax(hidden · weightᵀ / temperature), and entropies (N,).
 

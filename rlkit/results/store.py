@@ -30,6 +30,7 @@ from rlkit.errors import UserError
 from rlkit.files import disk_errors, replacing, require_space, write_text
 from rlkit.results.provenance import git_state, hardware, versions
 
+BEST = "best"  # folder of the checkpoint that trainer.keep_best keeps
 LOGS = ("metrics.jsonl", "samples.jsonl")
 _EVAL_TYPES = {
     "step": "int64", "task_id": "string", "data_source": "string", "sample": "int64",

@@ -118,10 +118,7 @@ def estimate_warm_start(config: RunConfig, device: str = "here") -> tuple[float,
     }  # fmt: skip
     sections = {name: getattr(config, name).model_copy(update=values) for name, values in changes.items()}
     found = estimate(config.model_copy(update=sections), device)
-    return found and (
-        w.steps * found.update_flops,
-        w.steps * (found.phases["update"] + HOST * w.batch_size),
-    )
+    return found and (w.steps * found.update_flops, w.steps * (found.phases["update"] + HOST * w.batch_size))
 
 
 def trained_on(config: RunConfig, device: str) -> str:

@@ -129,6 +129,11 @@ RULES = (
         "long answers lose no reward: set reward.overlong_buffer.enable",
     ),
     Rule(
+        ("trainer.early_stop.patience",),
+        lambda c: c.trainer.early_stop.metric is None,
+        "no metric ends the run: set trainer.early_stop.metric",
+    ),
+    Rule(
         ("data.difficulty_field",),
         lambda c: c.data.order != "curriculum",
         "only data.order curriculum sorts by it",

@@ -26,10 +26,8 @@ if TYPE_CHECKING:
     from rlkit.types import Batch
 
 UNSPLITTABLE = {"geo_mean", "kl_cov", "clip_cov"}
-SUMS = "sums over the vocabulary of squared probabilities, which are not computed"
 NEEDS_OTHER_INPUTS = {
     "gdpo": "one reward a dimension, which the router does not return",
-    **dict.fromkeys(("optimal_token_baseline", "tir_optimal_token_baseline"), SUMS),
     "bypass_mode": "verl's rollout-correction section; use algorithm.rollout_correction instead",
 }
 OTHER_NAMES = {
@@ -113,6 +111,7 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         "config": settings,
         "norm_adv_by_std_in_grpo": by_std,
         "reward_baselines": batch.baselines,
+        "sum_pi_squared": batch.sum_pi_squared,
         "old_log_probs": batch.old_logprobs,
     }
     if "situations" in named:

@@ -11,7 +11,7 @@ from transformers import AutoConfig
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import countable
-from rlkit.errors import UserError
+from rlkit.errors import UserError, did_you_mean
 from rlkit.models.ladder import ladder_config
 from rlkit.models.shapes import LADDER, at_hand, is_ladder
 from rlkit.rewards import scorer_of
@@ -39,6 +39,7 @@ def preflight(config: RunConfig) -> None:
     tests = held_out(made)
     stream = TaskStream(made, tests)
     stream.batch(1)
+    check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
     if at_hand(path):
         check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
         stream.check_prompts(tests)
@@ -66,6 +67,18 @@ def phrase_of(config: RunConfig, tokenizer: Any) -> tuple[int, ...]:
             f"rollout.interruption.reserve is {cut.reserve}, but its phrase alone has {len(ids)} tokens: raise it."
         )
     return tuple(ids)
+
+
+def check_metrics(config: RunConfig, names: set[str]) -> None:
+    """Refuse metrics that no evaluation of data_sources and suites of these names has. Raises UserError."""
+    parts, t = ("", *(f"/{name}" for name in names)), config.trainer
+    known = {f"eval/pass@{k}{part}" for k in config.evaluation.pass_at for part in parts}
+    for key, metric in (("early_stop.metric", t.early_stop.metric), ("keep_best", t.keep_best)):
+        if metric is not None and metric not in known:
+            raise UserError(
+                f"trainer.{key} is {metric!r}, which no evaluation measures.{did_you_mean(metric, known)} There are "
+                f"{', '.join(sorted(known))}."
+            )
 
 
 def warn_of_defaults(config: RunConfig) -> None:

@@ -15,7 +15,7 @@ from rlkit.environments.base import BaseEnvironment, environments
 from rlkit.errors import UserError
 from rlkit.files import replacing, write_text
 from rlkit.models.loading import Policy, load_policy, save_model
-from rlkit.results.store import read_json
+from rlkit.results.store import BEST, read_json
 from rlkit.training import checkpoint
 from rlkit.training.warm_start import warm_start
 
@@ -34,19 +34,22 @@ class SavedPolicy:
 
 
 def open_saved(path: str | Path, device: str = "cpu") -> SavedPolicy:
-    """The policy of a run's folder (its newest whole checkpoint), of a checkpoint's model folder, or of another folder,
-    a ladder size or a packaged model.
+    """The policy of a run's folder (its newest whole checkpoint), of its `best` folder (`trainer.keep_best`), of a
+    checkpoint's model folder, or of another folder, a ladder size or a packaged model.
 
     Raises:
         UserError: a run without a whole checkpoint, or nothing that can be loaded.
     """
     folder = Path(path)
-    if (folder / "config.yaml").is_file():
-        if (step := checkpoint.newest(folder / "checkpoints", warnings.warn)) is None:
+    if (folder / "config.yaml").is_file() or (
+        folder.name == BEST and (folder.parent / "config.yaml").is_file()
+    ):
+        kept = folder if folder.name == BEST else folder / "checkpoints"
+        if (step := checkpoint.newest(kept, warnings.warn)) is None:
             raise UserError(
                 f"{folder} has no whole checkpoint yet: let the run reach one (trainer.save_freq)."
             )
-        folder = checkpoint.folder_of(folder / "checkpoints", step) / "model"
+        folder = checkpoint.folder_of(kept, step) / "model"
     run = next((f for f in folder.parents if (f / "config.yaml").is_file()), None)
     if run is not None and folder.name == "model" and folder.parent.name.startswith("step_"):
         return _open_run(run, folder, device)

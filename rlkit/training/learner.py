@@ -197,3 +197,16 @@ class SupervisedTrainer(Learner):
         # not of `flops`
         logprobs = self.padded(batch, lambda part: token_logprobs(self.decoder, part)[0], "ref")
         return -float((logprobs * weights).sum()) / float((weights > 0).sum())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Trainable weights, optimizer and FLOPs."""
+        trained = {n: p.detach() for n, p in self.policy.model.named_parameters() if p.requires_grad}
+        return {"weights": trained, "stepper": self.stepper.state_dict(), "flops": self.flops}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        parameters = dict(self.policy.model.named_parameters())
+        for name, value in state["weights"].items():
+            parameters[name].copy_(value)
+        self.stepper.load_state_dict(state["stepper"])
+        self.ledger.flops["sft"] = state["flops"]

@@ -65,6 +65,7 @@ def learn(learning: Learning, batch: Batch, step: int) -> dict[str, float]:
     batch.ref_logprobs = learning.ref_logprobs(batch)
     batch.values = critic.values(batch) if critic else None
     batch.rewards, told = learning.rewards_less_kl(batch)
+    batch.sum_pi_squared = learning.sum_pi_squared(batch)
     batch.advantages, batch.returns = algorithms.advantages(batch, c)
     told |= advantage_summary(batch)
     if critic:

@@ -10,7 +10,7 @@ from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import require_space
 from rlkit.results.progress import checkpoint_steps
-from rlkit.results.store import LOGS, RunStore, read_json
+from rlkit.results.store import BEST, LOGS, RunStore, read_json
 from rlkit.training import checkpoint
 from rlkit.training.warm_start import WarmStarted, warm_start
 
@@ -85,6 +85,9 @@ class Checkpoints:
         for name in (*LOGS, "evals.parquet"):
             if (parent / name).is_file():
                 shutil.copyfile(parent / name, run.store.folder / name)
+        kept = run.best(run.config.trainer.keep_best)
+        if kept is not None and (best := checkpoint.folder_of(parent / BEST, kept)).is_dir():
+            shutil.copytree(best, run.store.folder / BEST / best.name, dirs_exist_ok=True)
         evaluations = read_json(parent / "run.json").get("evaluations", {})
         evaluations = {k: v for k, v in evaluations.items() if int(k) <= step}
         run.store.update(parent={"run": parent.name, "step": step}, evaluations=evaluations)
@@ -92,7 +95,7 @@ class Checkpoints:
     def _load(self, folder: Path) -> None:
         run, saved = self.run, checkpoint.load(folder, self.run.policy)
         run.learning.load_state_dict(saved)
-        run.step, run.stale = saved["step"], True
+        run.step, run.evaluated, run.stale = saved["step"], saved["evaluated"], True
         run.ledger.load_state_dict(saved["ledger"])
         run.feed.load_state_dict(saved["feed"])
 
@@ -102,10 +105,14 @@ class Checkpoints:
         if checkpoint.problem(checkpoint.folder_of(self.root, run.step)):  # none, or one that was passed over
             checkpoint.save(self.root, run.step, self._write, keep)
 
+    def save_best(self) -> None:
+        """Write a checkpoint of this step into the run's folder of the best one."""
+        checkpoint.save(self.run.store.folder / BEST, self.run.step, self._write, keep=1)
+
     def _write(self, folder: Path) -> None:
         run = self.run
         state = {"step": run.step, "ledger": run.ledger.state_dict(), "feed": run.feed.state_dict()}
-        checkpoint.write(folder, run.policy, state | run.learning.state_dict())
+        checkpoint.write(folder, run.policy, state | {"evaluated": run.evaluated} | run.learning.state_dict())
 
     def remember(self) -> None:
         """Keep what a step changes before it moves weights."""

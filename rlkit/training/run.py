@@ -49,6 +49,7 @@ class TrainingRun:
         self.config, self.store = config, store
         self.step = 0  # begun
         self.stale = False  # the sampler's weights are older than the policy's
+        self.evaluated: dict[int, dict[str, float]] = {}  # what early_stop and keep_best look at, by step
         self.ledger, self.metrics, self._warned = Ledger(), {}, set()
         self.bar: Any = None
         self.held_out = held_out(config)
@@ -121,8 +122,24 @@ class TrainingRun:
 
     @property
     def finished(self) -> bool:
-        """All steps are done."""
-        return self.step >= self.config.trainer.total_training_steps
+        """All steps are done, or `trainer.early_stop` says so."""
+        return self.step >= self.config.trainer.total_training_steps or self.stopped_early is not None
+
+    @property
+    def stopped_early(self) -> str | None:
+        """Why the run ends before its last step, where it does."""
+        metric, patience = self.config.trainer.early_stop.metric, self.config.trainer.early_stop.patience
+        best = self.best(metric)
+        since = sum(step > (best or 0) and metric in found for step, found in self.evaluated.items())
+        if metric is None or best is None or since < patience:
+            return None
+        value = self.evaluated[best][metric]
+        return f"{metric} has not risen for {patience} evaluations since step {best} ({value:.3f})."
+
+    def best(self, metric: str | None) -> int | None:
+        """The first step at which a metric of the evaluations was highest."""
+        values = {step: found[metric] for step, found in self.evaluated.items() if metric in found}
+        return max(values, key=lambda step: (values[step], -step), default=None)
 
     def due(self, frequency: int) -> bool:
         """Whether something that happens every `frequency` steps, and after the last, is due now."""
@@ -203,6 +220,10 @@ class TrainingRun:
             value, low, high, prompts = result.pass_at_1
             known[str(self.step)] = {"pass@1": value, "low": low, "high": high, "tasks": prompts}
         self.store.update(evaluations=known)
+        watched = [m for m in (c.trainer.early_stop.metric, c.trainer.keep_best) if m in result.metrics]
+        self.evaluated[self.step] = {m: v for m in watched if not math.isnan(v := result.metrics[m])}
+        if self.best(c.trainer.keep_best) == self.step:
+            self.checkpoints.save_best()
         if self.step == 0:
             self._log()
 
@@ -237,7 +258,7 @@ class TrainingRun:
         if self.device == "cuda":  # or what it was, of a run that is only looked at again
             before = self.store.info.get("summary", {}).get("gpu_memory", 0)
             summary["gpu_memory"] = max(before, torch.cuda.max_memory_reserved())
-        self.store.update(status=status, summary=summary, reason=None)
+        self.store.update(status=status, summary=summary, reason=self.stopped_early)
         return Run(self.config.id, self.store.folder, status, summary)
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from rlkit.config import RunConfig
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, Kernels, kernels_for
 from rlkit.models.loading import Policy
+from rlkit.models.logprobs import squared_probabilities
 from rlkit.models.shapes import captures
 from rlkit.training import algorithms
 from rlkit.training.critic import Critic
@@ -91,7 +92,7 @@ class Learning:
         which is so with one optimizer step per batch."""
         c = self.config
         several = c.actor.mini_batches(c.data.train_batch_size) > 1 or c.actor.ppo_epochs > 1
-        if several or c.algorithm.use_kl_in_reward:
+        if several or c.algorithm.use_kl_in_reward or c.algorithm.needs.sum_pi_squared:
             return self._logprobs(batch, self.actor.decoder, "old_log_prob")
         return None
 
@@ -107,6 +108,17 @@ class Learning:
     def _logprobs(self, batch: Batch, decoder: Decoder, phase: str) -> Tensor:
         temperature = self.config.rollout.temperature
         return self.actor.padded(batch, lambda part: token_logprobs(decoder, part, temperature)[0], phase)
+
+    def sum_pi_squared(self, batch: Batch) -> Tensor | None:
+        """(B, T) squared probabilities summed over the vocabulary, where the estimator asks for them."""
+        decoder, temperature = self.actor.decoder, self.config.rollout.temperature
+
+        def squares(part: Rows) -> Tensor:
+            states = part.states(decoder)
+            return part.layout.padded(squared_probabilities(states, decoder.head_weight, temperature))
+
+        wanted = self.config.algorithm.needs.sum_pi_squared
+        return self.actor.padded(batch, squares, "old_log_prob") if wanted else None
 
     def rewards_less_kl(self, batch: Batch) -> tuple[Tensor, dict[str, float]]:
         """Token rewards (B, T) less the KL penalty where `algorithm.use_kl_in_reward` asks for it, and its metrics; the

@@ -1,12 +1,13 @@
 """Warm starts: supervised steps on worked answers before reinforcement learning.
 
 `fixed` stands in for a ladder model's pretraining, with the same tokens for every size; `sft` trains any model. Both
-train on the run's device, are deterministic on a CPU, and are cached by content.
+train on the run's device, are deterministic on a CPU, go on where they were ended, and are cached by content.
 """
 
 import errno
 import json
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,12 +27,14 @@ from rlkit.models.device import device_of
 from rlkit.models.loading import Policy, load_policy, save_model
 from rlkit.seeds import content_hash, derive
 from rlkit.training.forward import text_batch
+from rlkit.training.interrupt import Interrupt, Interrupted
 from rlkit.training.learner import Passes, SupervisedTrainer
 from rlkit.types import Batch, Task
 
 CACHE = Path("data/models/warm")
 FACTS = "warm_start.json"  # beside the weights, written last
 VERSION = 2  # part of the cache key: raise it when the same config would give other weights
+KEEP_EVERY = 300.0  # seconds between states that a killed start goes on from
 LOOK_EVERY = 10  # steps between those that are shown
 
 
@@ -84,7 +87,7 @@ def warm_start(
     Raises:
         RunStopped: the loss is no longer finite.
         UserError: there is nothing to train on, the cache cannot be written, or the recorded one is not there.
-        Interrupted: Ctrl-C came; the next call begins anew.
+        Interrupted: Ctrl-C came; the next call goes on from there.
     """
     folder = place(config)
     if folder is None:
@@ -99,12 +102,15 @@ def warm_start(
     if not made(folder):
         try:
             CACHE.mkdir(parents=True, exist_ok=True)
-            with FileLock(CACHE / f".{folder.name}.lock"):
+            with FileLock(CACHE / f".{folder.name}.lock"), Interrupt() as interrupt:
                 if not made(folder):
-                    policy, facts = _trained(config, progress)
+                    interrupt.defer()
+                    partial = CACHE / f".{folder.name}.partial.pt"
+                    policy, facts = _trained(config, progress, partial, interrupt)
                     with replacing(folder) as building:
                         save_model(policy, building)
                         (building / FACTS).write_text(json.dumps(facts))
+                    partial.unlink(missing_ok=True)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EROFS, errno.EPERM):
                 raise
@@ -177,9 +183,9 @@ def supervised(config: RunConfig, seed: int) -> RunConfig:
 
 
 def _trained(
-    config: RunConfig, progress: Callable[[int, int, float], None] | None
+    config: RunConfig, progress: Callable[[int, int, float], None] | None, partial: Path, interrupt: Interrupt
 ) -> tuple[Policy, dict[str, float]]:
-    """The trained policy, and the facts of what it took."""
+    """The trained policy, from the state in `partial` that an earlier call left, and the facts of what it took."""
     section, data, sft = config.model.warm_start, config.data, config.model.warm_start.kind == "sft"
     model = config.model if sft else config.model.model_copy(update={"lora_rank": 0, "dtype": "float32"})
     device = device_of(config)
@@ -193,8 +199,13 @@ def _trained(
     own = supervised(config, derive("warm start", section.seed))
     stream = TaskStream(own, held_out(config), side="sft" if sft and data.sft_ratio else "rl")
     limit = data.max_prompt_length + data.max_response_length if sft else 0
-    tokens = 0
-    for step in range(1, section.steps + 1):
+    done = tokens = 0
+    if partial.exists():
+        state = torch.load(partial, map_location=policy.device, weights_only=True)
+        done, tokens = state["steps"], state["tokens"]
+        trainer.load_state_dict(state["trainer"])
+    due = time.monotonic() + KEEP_EVERY
+    for step in range(done + 1, section.steps + 1):
         batch = worked_batch(policy, stream.batch(step), limit)
         if batch is None:
             raise UserError(
@@ -213,5 +224,11 @@ def _trained(
         tokens += int(float(batch.mask.sum()) + batch.prompt_mask.sum())
         if progress and (step % LOOK_EVERY == 0 or step == section.steps):
             progress(step, section.steps, loss)
+        if interrupt.requested or time.monotonic() > due:
+            due = time.monotonic() + KEEP_EVERY
+            with replacing(partial) as building:
+                torch.save({"steps": step, "tokens": tokens, "trainer": trainer.state_dict()}, building)
+            if interrupt.requested:
+                raise Interrupted("interrupted during the warm start")
     threads = torch.get_num_threads()
     return policy, {"steps": section.steps, "tokens": tokens, "flops": trainer.flops, "threads": threads}

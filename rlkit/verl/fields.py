@@ -66,7 +66,7 @@ EXCEPTIONS: Mapping[str, To | str] = {
     "data.train": _ROWS, "data.filter_overlong_prompts": _ROWS, "data.train_max_samples": _ROWS,
     "data.max_epochs": _ROWS, "data.order": _ROWS, "data.difficulty_field": _ROWS, "data.stages": _ROWS,
     "data.sft_ratio": _ROWS,
-    "algorithm.filter_groups": _IF_ENABLED, "rollout.interruption": _IF_ENABLED,
+    "algorithm.filter_groups": _IF_ENABLED, "rollout.interruption": _IF_ENABLED, "trainer.early_stop": _IF_ENABLED,
     "actor.ppo_mini_batch_size": To((f"{ACTOR}ppo_mini_batch_size", "critic.ppo_mini_batch_size"),
                                     lambda size, c: size or c.data.train_batch_size),
     "actor.ppo_micro_batch_size": "*_micro_batch_size_per_gpu; 0 is dynamic batches (use_dynamic_bsz)",
@@ -117,15 +117,19 @@ ONLY: Mapping[str, tuple[Any, str]] = {
     "rollout.interruption.enable": (False, "verl's rollouts force no words: set it to false"),
     "reward.overlong_buffer.enable": (False, "the router's processes see no lengths in a verl run: disable it"),
     "async_training.trigger_parameter_sync_step": (1, "verl's V1 trainer syncs weights at every step: use 1"),
+    "trainer.early_stop.metric": (None, "verl's trainer does all steps: leave it out"),
+    "trainer.keep_best": (None, "verl keeps its newest checkpoints: leave it out"),
     "trainer.resume_from_path": (None, "verl's checkpoints are of another kind: leave it out"),
     "trainer.tf32": (False, "verl has no key for it: use false, or model.dtype bfloat16"),
 }  # fmt: skip
 """The one value that verl can have, and why."""
 
 _TURNS = "needs a reward a turn, of which verl's trainer sees the sum only: use another estimator"
+_VOCABULARY = "needs sums over the vocabulary that verl's V1 trainer does not pass on: use another estimator"
 NEVER: Mapping[str, Mapping[str, str]] = {
     "algorithm.adv_estimator": {
         "remax": "needs the greedy baseline that verl's V1 trainer does not sample: use another estimator",
+        "optimal_token_baseline": _VOCABULARY, "tir_optimal_token_baseline": _VOCABULARY,
         "turn_gae": "needs a value a turn, which verl's trainer does not have: use another estimator",
         "gigpo": _TURNS,
     },
