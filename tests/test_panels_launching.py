@@ -1,5 +1,6 @@
 """Runs in processes of their own: they outlive kernels, are found again, stop in order and say why they failed."""
 
+import errno
 import itertools
 import os
 import signal
@@ -126,7 +127,14 @@ def test_a_run_that_is_stopped_before_it_begins_is_stopped_and_can_begin_again(t
     run.stop()
 
 
-def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path, config):
+def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path, config, monkeypatch):
+    def refuse(pid, flags=0):
+        """As newer kernels do for a process that is just ending."""
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    if hasattr(os, "pidfd_open"):
+        monkeypatch.setattr("psutil._psposix.can_use_pidfd_open", lambda: True)
+        monkeypatch.setattr(os, "pidfd_open", refuse)
     run = launch(config, root=tmp_path, evaluation__size=800, evaluation__n=20)
     wait_for(lambda: run.status == "running")
     assert run.stop().wait().status == "stopped"

@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +24,7 @@ from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
 from rlkit.params import override, validate
 from rlkit.results import store
-from rlkit.results.progress import LOG, START, RunState, last_lines, process_of, run_state
+from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
 
 if TYPE_CHECKING:
@@ -130,8 +129,6 @@ class Launched:
         Raises:
             UserError: it is trained on another machine.
         """
-        import psutil
-
         info = store.read_json(self.folder / "run.json")
         process = process_of(info)
         if process is None:
@@ -141,9 +138,10 @@ class Launched:
             return self
         starting = info.get("status") == "starting"  # has nothing to save, and ends at once
         (process.kill if starting else process.terminate)()
-        with suppress(psutil.TimeoutExpired):
-            process.wait(None if wait or starting else _AT_ONCE)
-        if not process.is_running() and store.read_json(self.folder / "run.json").get("status") == "starting":
+        deadline = None if wait or starting else time.monotonic() + _AT_ONCE
+        while is_alive(process) and (deadline is None or time.monotonic() < deadline):
+            time.sleep(0.05)
+        if not is_alive(process) and store.read_json(self.folder / "run.json").get("status") == "starting":
             store.announce(self.folder, pid=process.pid, status="stopped")
         return self
 

@@ -148,6 +148,16 @@ def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
     return None
 
 
+def is_alive(process: "psutil.Process") -> bool:
+    """Whether a process still runs. Asked again and again, it stands for psutil's wait, which opens a pidfd: newer
+    kernels refuse that for a process that is just ending, and psutil 7.2 passes the OSError on (its issue 2715)."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def last_lines(log: Path, count: int = 5) -> str:
     """The last lines of a log's last attempt, without what a kernel says of itself."""
     if not log.exists():

@@ -21,6 +21,7 @@ import psutil
 from filelock import FileLock, Timeout
 
 from rlkit.errors import RunStopped
+from rlkit.results.progress import is_alive
 from rlkit.verl.answers import Tail
 
 MARK = "RLKIT_VERL_RUN"
@@ -231,7 +232,7 @@ class Family:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 _signal(self._known, number)
                 deadline = time.monotonic() + TERMINATION
-                while any(map(_is_alive, self._known)) and time.monotonic() < deadline:
+                while any(map(is_alive, self._known)) and time.monotonic() < deadline:
                     time.sleep(0.05)
             self._known = set()
 
@@ -245,17 +246,9 @@ class Family:
 
 
 def _signal(processes: set[psutil.Process], number: signal.Signals) -> None:
-    for process in filter(_is_alive, processes):
+    for process in filter(is_alive, processes):
         with suppress(psutil.Error):
             process.send_signal(number)
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    """Asked by /proc: psutil's wait opens a pidfd, which newer kernels refuse for a process that is just ending, with
-    an error that psutil 7.2 passes on (giampaolo/psutil issue 2715)."""
-    with suppress(psutil.Error):
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    return False
 
 
 def _die_with_parent() -> None:
