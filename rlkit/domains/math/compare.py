@@ -9,8 +9,8 @@ from itertools import product
 
 from rlkit.domains.answers import choice_letter
 from rlkit.domains.math import sets, units, values
-from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms, time_of_day
-from rlkit.domains.math.parse import is_expression, parse, rational, start_work
+from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms
+from rlkit.domains.math.parse import is_expression, start_work
 from rlkit.domains.math.typography import normalize, squeeze
 from rlkit.domains.math.units import Amount
 
@@ -53,10 +53,7 @@ def _same(a: str, b: str) -> bool:
     left, right = sets.real_set(a), sets.real_set(b)
     if left and right and not (left.bare and right.bare):
         return sets.same_set(left, right)
-    times = ":" in a and time_of_day(a) and time_of_day(b)  # 1:10 and 3:30 are no ratios
-    return any(
-        _same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)) if not times or x == y
-    )
+    return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
 def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
@@ -67,14 +64,10 @@ def _same_form(x: Form, y: Form, a: str, b: str) -> bool:
         return _gives(x, b, truth=False)
     if isinstance(y, Relation):
         return _gives(y, a, truth=True)
-    if isinstance(x, Group) and isinstance(y, Group):
-        return _same_group(x, y, a, b)
     if isinstance(x, Group) or isinstance(y, Group):
-        group, other, text = (x, y, b) if isinstance(x, Group) else (y, x, a)
-        one = isinstance(group, Group) and group.brackets in ("", "{}") and len(group.parts) == 1
-        return one and not isinstance(other, str) and _same(group.parts[0], text)  # type: ignore[union-attr]
+        return isinstance(x, Group) and isinstance(y, Group) and _same_group(x, y)
     if isinstance(x, Amount) and isinstance(y, Amount):
-        return units.same_amount(x, y) or _same_residue(y, x)
+        return units.same_amount(x, y)
     return _spoken(x, a) == _spoken(y, b)
 
 
@@ -82,19 +75,7 @@ def _spoken(form: Form, text: str) -> str:
     return form if isinstance(form, str) else squeeze(text).casefold() if len(text) > 1 else text
 
 
-def _same_residue(a: Amount, b: Amount) -> bool:
-    """`3 mod 7` against `10 mod 7`, or against `7k+3` with a whole number k."""
-    modulus, residue, letters = (
-        re.fullmatch(r"mod ([2-9]|[1-9]\d+)", a.unit),
-        rational(a.number),
-        _letters(b.number),
-    )
-    if modulus is None or residue is None or b.unit not in ("", a.unit):
-        return False
-    if other := rational(b.number):
-        return bool(b.unit) and (residue - other) % int(modulus[1]) == 0
-    shifts = (f"{residue}+{modulus[1]}*{shift}".format(*letters) for shift in _SHIFTS if len(letters) == 1)
-    return letters <= _PARAMETERS and any(values.same_expression(shift, b.number) for shift in shifts)
+# Groups and relations.
 
 
 def _matching(a: list[str], b: list[str]) -> bool:
@@ -123,23 +104,21 @@ def _same_members(a: list[str], b: list[str]) -> bool:
     return all(any(_same(x, y) for x in a) for y in b) and all(any(_same(x, y) for y in b) for x in a)
 
 
-def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
+def _same_group(a: Group, b: Group) -> bool:
     kinds = {a.brackets, b.brackets}
-    for group, text in ((a, b_text), (b, a_text)):
-        if group.brackets == "{}" and len(group.parts) == 1 and not kinds <= {"{}", ""}:
-            return _same(group.parts[0], text)  # {(2,3)}
     if "\\ldots" in a.parts or "\\ldots" in b.parts:
-        return _same_sequence(a.parts, b.parts)
+        return len(kinds) == 1 and _pairwise(a.parts, b.parts)
     if kinds == {":"}:
-        return len(a.parts) == len(b.parts) and all(
-            values.same_expression(f"({x})/({y})", f"({a.parts[0]})/({b.parts[0]})")
-            for x, y in zip(a.parts[1:], b.parts[1:], strict=True)
+        (first, *ours), (other, *theirs) = a.parts, b.parts
+        pairs = list(zip(ours, theirs, strict=False))
+        return len(ours) == len(theirs) and all(
+            values.same_expression(f"({x})/({first})", f"({y})/({other})") for x, y in pairs
         )
     if kinds == {""}:
         x, y = _values_by_name(a.parts), _values_by_name(b.parts)
         if x and y and (x is a.parts) != (y is b.parts):
             return _pairwise(x, y)  # a=1, b=2 is 1, 2
-    if kinds <= {"cup", ""} or kinds == {"cases"}:
+    if kinds <= {"cup", ""}:
         return _matching(a.parts, b.parts)
     if kinds <= {"{}", ""}:
         return _same_members(a.parts, b.parts)
@@ -148,37 +127,15 @@ def _same_group(a: Group, b: Group, a_text: str, b_text: str) -> bool:
     return len(kinds) == 1 and _pairwise(a.parts, b.parts)
 
 
-def _same_sequence(a: list[str], b: list[str]) -> bool:
-    """`1, 2, 3, …`: the same members on both sides of the ellipsis; of whole numbers of one step one may show more."""
-    a, b = _filled(a), _filled(b)
-    if "\\ldots" not in a or "\\ldots" not in b:
-        return _pairwise(a, b)
-    i, j = a.index("\\ldots"), b.index("\\ldots")
-    longer, shown = (a[:i] if i > j else b[:j]), min(i, j)
-    if i != j and (shown < 3 or _filled([*longer[:2], "\\ldots", longer[-1]]) != longer):
-        return False
-    return _pairwise(a[:shown], b[:shown]) and _pairwise(a[i:], b[j:])
-
-
-def _filled(parts: list[str]) -> list[str]:
-    """`2, 4, …, 10` written out, where the members are whole numbers of one step."""
-    *shown, dots, last = parts
-    if dots != "\\ldots" or not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4}){2,}", ",".join([*shown, last])):
-        return parts
-    step = int(shown[1]) - int(shown[0]) or 1
-    every = list(map(str, range(int(shown[0]), int(last) + step, step)))
-    return every if every[: len(shown)] == shown and every[-1] == last else parts
-
-
 def _values_by_name(parts: list[str]) -> list[str]:
     """`y=3, x=2` as the values of x, y; a list without names as it is; nothing for a mixture of both."""
     relations = [form for part in parts for form in read_forms(part) if isinstance(form, Relation)]
     if not relations:
         return parts
-    named = all(r.operators == ["="] and is_name(r.operands[0]) for r in relations)
-    if not named or len({r.operands[0] for r in relations}) < len(parts):
-        return []
-    return [r.operands[1] for r in sorted(relations, key=lambda r: r.operands[0])]
+    named = {
+        r.operands[0]: r.operands[1] for r in relations if r.operators == ["="] and is_name(r.operands[0])
+    }
+    return [named[name] for name in sorted(named)] if len(named) == len(relations) == len(parts) else []
 
 
 def _gives(relation: Relation, other: str, truth: bool) -> bool:
@@ -190,9 +147,8 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
     name, *said = relation.operands[::-1] if turned else relation.operands
     unknown = values.number(other) is not None and values.number(name) is None
-    # \\sum_{k=1}^{9} k, but not 2x
-    unknown = unknown and (not re.search(r"\d", name) or not is_expression(name))
-    if not is_name(name) and (truth or not unknown):
+    unknown = unknown and not (re.search(r"\d", name) and is_expression(name))  # m+n, but not 2x
+    if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
     if truth:
         return all(_same(other, text) for text in said)
@@ -208,11 +164,7 @@ def _same_relation(a: Relation, b: Relation) -> bool:
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
-    try:
-        left, right = (parse(f"({r.operands[0]})-({r.operands[1]})") for r in (a, b))
-    except ValueError:
-        return False
-    sign = values.ratio_sign(left, right)
+    sign = values.ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
     operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
@@ -220,7 +172,7 @@ def _same_relation(a: Relation, b: Relation) -> bool:
 # An option's letter with its value.
 
 _OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
-    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*(?P<a>[A-J])\s*\)|(?P<b>[A-J])[).:])\s*(?P<close>\}?)\s*(?P<value>.*)",
+    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:])\s*(?P<close>\}?)\s*(?P<value>.*)",
     re.DOTALL,
 )
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
@@ -253,47 +205,30 @@ _QUALIFIER = re.compile(
     r"|(?:\\text\s*\{\s*)?(?:is |are |being )?(?:an? |any )?(?:arbitrary )?(?:integers?|constants?)\b.*)$",
     re.DOTALL,
 )
-_FAMILY = re.compile(r"\\\{(?P<body>[^:|]+)[:|]\s*(?P<rest>[a-z]\s*\\in\s*\\mathbb\s*\{Z\}[^:|]{0,20})\\\}")
-_NAMED = re.compile(r"(?:\\?[A-Za-z]+|[A-Za-z]_\{?\w\}?)\s*=")
 _BOUND = re.compile(r"[<>]|\\(?:le|ge|ne)(?![A-Za-z])|\d")
 _KIND = re.compile(r"\b(?:even|odd|prime|positive|negative)\b")
 _DOMAIN = re.compile(r"\\mathbb\s*\{?([A-Z])")
 _WHOLE = re.compile(r"\\mathbb\s*\{?[ZN]|\\in\s*[ZN]\b|integer|whole|natural")
-_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "k", "C_1", "c_1", "C_0"}
-_VARIABLES = set("xtyzu")  # of which a formula with a constant of integration has one
-_CONSTANT_WORD = re.compile(r"\\(?:text|mathrm)\s*\{\s*(?:an? )?(?:arbitrary )?const(?:ant|\.)?\s*\}")
-_SHIFTS = ("({})", "({}+1)", "({}-1)", "(-{})", "(-{}+1)", "(-{}-1)")
+_PARAMETERS, _CONSTANTS = set("nkmljtpqr"), {"C", "c", "K", "C_1", "c_1"}
 
 
 def _same_qualified(a: str, b: str) -> bool:
     """Without "for all n" and the like, and with a whole parameter or constant of integration under another letter."""
-    (x, x_condition), (y, y_condition) = (_unqualified(_CONSTANT_WORD.sub("C", text)) for text in (a, b))
-    x_name, y_name = (match[0] if (match := _NAMED.match(text)) else "" for text in (x, y))
-    angles = "\\pi" in x and "\\pi" in y
-    one_named = "" in (x_name, y_name) and "=" not in (y if x_name else x) and "," not in x + y
-    if one_named or (angles and x_name == y_name):
-        x, y = x.removeprefix(x_name), y.removeprefix(y_name)
+    (x, x_condition), (y, y_condition) = _unqualified(a), _unqualified(b)
     if x_condition and y_condition and not _agree(x_condition, y_condition):
         return False
     if (x, y) != (a, b) and _same(x, y):
         return True
     if units.split_unit(x).unit or units.split_unit(y).unit:
         return False  # 25 K is not 25 C
-    ours, theirs = _letters(x), _letters(y)
-    pair = _renamed(ours, theirs, _CONSTANTS)
-    if pair and pair[1] != "k" and (ours & _VARIABLES or "\\theta" in x):
-        renamed = _substituted(y, pair[1], pair[0])
-        sides = (x.rpartition("=")[2], renamed.rpartition("=")[2])
-        constant = pair[0] != pair[1] or "C" in pair
-        summand = constant and values.same_antiderivative(*sides, pair[0])
-        return summand or ("k" not in pair and _same(x, renamed))
-    pair = _renamed(ours, theirs, _PARAMETERS)
-    whole = _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
-    if pair is None or not (whole or (angles and ours == {pair[0]})):
-        return False
-    renamed = _substituted(y, pair[1], pair[0])
-    shifts = _SHIFTS if angles else _SHIFTS[:1]
-    return any(_same(_substituted(x, pair[0], shift), renamed) for shift in shifts)
+    ours, theirs = (_letters(text.rpartition("=")[2]) for text in (x, y))
+    angles = "\\pi" in x and "\\pi" in y and len(ours) == 1
+    whole = angles or _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
+    for letters, allowed in ((_PARAMETERS, whole), (_CONSTANTS, ours & set("xtyzu"))):
+        mine, other = ours & letters, theirs & letters
+        if allowed and len(mine) == len(other) == 1 and ours - mine == theirs - other:
+            return _same(x, _renamed(y, *other, *mine))
+    return False
 
 
 def _agree(a: str, b: str) -> bool:
@@ -308,11 +243,7 @@ def _agree(a: str, b: str) -> bool:
 
 def _unqualified(text: str) -> tuple[str, str]:
     """The answer and the qualifier behind it, "" where it has none: (`2n+1`, `n \\ge 0`) of `2n+1 for n \\ge 0`."""
-    if len(text) >= 500:
-        return text, ""
-    if family := _FAMILY.fullmatch(text):
-        return family["body"].strip(), family["rest"]
-    match = _QUALIFIER.search(text, 1)
+    match = _QUALIFIER.search(text, 1) if len(text) < 500 else None
     body = text[: match.start()].strip(" ,;") if match else ""
     mathematical = re.search(r"[\d=^+]|\\(?!text|mathrm)", body) or len(body) == 1
     balanced = body.count("{") == body.count("}") and body.count("(") == body.count(")")
@@ -327,16 +258,7 @@ def _letters(text: str) -> set[str]:
     return {re.sub("[{}]", "", name) for name in re.findall(r"[A-Za-z](?:_\{?\w\}?)?", bare)}
 
 
-def _substituted(text: str, name: str, template: str) -> str:
-    """With the letter `name` put into the template."""
-    letter = re.escape(name).replace("_", r"_\{?") + (r"\}?" if "_" in name else r"(?!_)")
-    replacement = template.format(name)
-    return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else replacement, text)
-
-
-def _renamed(ours: set[str], theirs: set[str], letters: set[str]) -> tuple[str, str] | None:
-    """The one of some letters that each formula has, if the formulas have the same letters but for it."""
-    mine, other = ours & letters, theirs & letters
-    if len(mine) != 1 or len(other) != 1 or ours - mine != theirs - other:
-        return None
-    return next(iter(mine)), next(iter(other))
+def _renamed(text: str, old: str, new: str) -> str:
+    """With a letter in place of another, commands apart."""
+    letter = re.escape(old).replace("_", r"_\{?") + (r"\}?" if "_" in old else r"(?!_)")
+    return re.sub(rf"\\[A-Za-z]+|{letter}", lambda m: m[0] if m[0].startswith("\\") else new, text)

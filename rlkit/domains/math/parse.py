@@ -7,6 +7,7 @@ Nothing is evaluated while reading, and depth and length are bounded. An express
 """
 
 import re
+from contextlib import suppress
 from contextvars import ContextVar
 from fractions import Fraction
 from functools import lru_cache
@@ -125,34 +126,26 @@ _MIXED = re.compile(
 )
 
 
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Node:
     """The expression in `text`, which has been normalised.
 
     Raises:
         Unreadable: it is no expression, or nested too deep.
     """
-    node = _parsed(text)
-    if isinstance(node, str):
-        raise Unreadable(node)
+    parser = _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text))  # 3\frac{1}{2}, 3 1/2
+    try:
+        node = parser.expression()
+    except RecursionError:
+        raise Unreadable("nested too deep") from None
+    parser.expect("")
     return node
 
 
 def is_expression(text: str) -> bool:
-    return not isinstance(_parsed(text), str)
-
-
-@lru_cache(maxsize=1024)
-def _parsed(text: str) -> Node | str:
-    """The expression, or why the text is none."""
-    parser = _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text))  # 3\frac{1}{2}, 3 1/2
-    try:
-        node = parser.expression()
-        parser.expect("")
-        return node
-    except Unreadable as error:
-        return str(error)
-    except RecursionError:
-        return "nested too deep"
+    with suppress(Unreadable):
+        return bool(parse(text))
+    return False
 
 
 def _number(text: str) -> Node:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import mpmath
 
 from rlkit.domains.math.parse import Node, Unreadable, parse, split
-from rlkit.domains.math.values import DIGITS, UNDEFINED, close, number, symbols, to_float, value
+from rlkit.domains.math.values import DIGITS, UNDEFINED, close, symbols, to_float, value
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _HOLDS = {
@@ -20,17 +20,12 @@ _VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
     r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
 )
-_MINUS = re.compile(
-    r"\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|(?:\\and|,)?\s*\\except)\s*"
-)
+_MINUS = re.compile(r"\s*(?:\\(?:setminus|smallsetminus|backslash)(?![A-Za-z])|-(?=\s*\\\{)|\\except)\s*")
 _ALL = re.compile(
-    r"(?:(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be|may be)?\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
+    r"(?:\\?[A-Za-z]\s*(?:\\in|=|is|can be)\s*)?(?:the set of )?(?:all|any|every)?\s*(?:of )?(?:the )?"
     r"(?:reals|real (?:numbers?|values?|line))(?: of \\?[A-Za-z])?"
-    r"|\\?[A-Za-z] (?:is|can be) (?:real|any(?:thing| number| value))|for all (?:real )?\\?[A-Za-z]"
-    r"|(?:for )?(?:all|any|every) (?:real (?:number )?\\?[A-Za-z]|(?:real )?\\?[A-Za-z] ?\\in ?reals))"
 )
-_EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|besides|excluding|but not|but|without)\b")
-_BOTH_SIGNS = re.compile(r"(\\?[A-Za-z]+\s*\\ne)\s*\\pm\s*([^,;<>=]+)$")
+_EXCEPT = re.compile(r"\b(?:except(?: for)?|other than|excluding|but not)\b")
 _MEMBER = "\\omicron"  # the variable of a set that names none
 _LONGEST, _MOST = 2000, 60  # characters of a set; parts of it
 
@@ -69,7 +64,6 @@ def real_set(text: str) -> RealSet | None:
 
 def _spoken(text: str) -> str:
     """Words in signs: `all real numbers except 2` as `\\mathbb{R} \\except 2`."""
-    text = text.replace("\\forall", "for all ")
     if not re.search(r"[a-z]{3}", re.sub(r"\\[A-Za-z]+", "", text)):
         return text
     plain = re.sub(r"\\(?:text|mathrm)\s*\{([^{}]*)\}", r" \1 ", text)
@@ -81,7 +75,7 @@ def _spoken(text: str) -> str:
 
 
 def _read(text: str) -> RealSet | None:
-    text = _BOTH_SIGNS.sub(r"\1 \2 \\and \1 -(\2)", text.strip(" ."))
+    text = text.strip(" .")
     if match := _BUILDER.fullmatch(text):
         found = _read(match["condition"]) if match["name"] in match["condition"] else None
         return found._replace(name="") if found else None
@@ -95,7 +89,11 @@ def _read(text: str) -> RealSet | None:
         whole = _read(text[: match.start()])
         return _combined([whole, left_out], lambda inside: next(inside) and not next(inside))
     parts, signs = split(text, {",", ";", "\\and"})
-    return _conditions([part for part in parts if part], "\\and" in signs) if signs else _single(text)
+    if not signs:
+        return _single(text)
+    found = [_read(part) for part in parts if part]
+    both = _combined([None if f is None or f.bare else f for f in found], all)
+    return both if both and any(map(both.contains, _probes(both.ends))) else None  # x < 0, x > 1 is no set
 
 
 def _combined(found: list[RealSet | None], combine: Callable[[Iterator[bool]], bool]) -> RealSet | None:
@@ -105,19 +103,6 @@ def _combined(found: list[RealSet | None], combine: Callable[[Iterator[bool]], b
         return None
     ends = tuple(x for f in sets for x in f.ends)
     return RealSet(lambda x: combine(f.contains(x) for f in sets), ends, next(iter(names), ""))
-
-
-def _conditions(parts: list[str], together: bool) -> RealSet | None:
-    """All of several conditions; `x \\ne 1, 2` leaves out both; disjoint ones, `x < 0, x > 1`, are alternatives unless
-    "and" joins them."""
-    if parts and "\\ne" in parts[0] and all(number(part) is not None for part in parts[1:]):
-        head = parts[0].partition("\\ne")[0]
-        parts = [parts[0], *(f"{head}\\ne {part}" for part in parts[1:])]
-    found = [_read(part) for part in parts]
-    both = _combined([None if f is None or f.bare else f for f in found], all)
-    if both is None or together or any(map(both.contains, _probes(both.ends))):
-        return both
-    return _combined(found, any)
 
 
 def _single(text: str) -> RealSet | None:

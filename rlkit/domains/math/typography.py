@@ -37,7 +37,6 @@ _COMMANDS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-_ROMAN = r"(?:\\(?:text|mathrm)\s*\{\s*[A-Za-z]+\s*\}(?:\s*\^\s*(?:-?\d|\{\s*-?\d\s*\}))?(?:\s|\\[,;]|\*)*)+"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
@@ -50,25 +49,14 @@ _REWRITES = [
     for pattern, replacement in (
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
         (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
-        (r"(?<=\d)\s*\\text\s*\{\s*and a half\s*\}", ".5"),
-        (r"^\s*(\\text\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*", r"\1"),
         (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
         (r"\\(?:text|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}", r" \1 "),
-        (r"\\(?:text|mathrm)\s*\{(max|min|gcd|lcm)\}", r"\\\1 "),
-        (r"\\mathrm\s*(?=-?[\d.,]+\s*\}?\s*$)", ""),
-        (r"(?<=[+-])\s*\\text\s*\{\s*([A-Z])\s*\}", r"\1"),  # a constant of integration
-        (r"(?<=\S)\s*\\text\s*\{\s*\((?:approximately|approx\.?|about)\s*([\d.]+)\)\s*\}", r" \\approx \1"),
         (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
-        (r"(?<=\S)\s*\(\s*\\approx\s*([\d.]+(?:\\?%)?)\s*\)\s*$", r" \\approx \1"),
-        (r"^\s*<([^<>]*,[^<>]*)>\s*$", r"\\langle \1\\rangle "),
-        (r"\{\s*\{([^{}]*)\}\s*\}", r"{\1}"),
         (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
+        (r"\(?\s*\\mod\s*\{?\s*([^(){}=,]+?)\s*\}?\s*\)?[\s.]*$", r" \\mod \1"),
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
-        (r"\\log\s*_\s*(\d)(\d+)\s*$", r"\\log_{\1}\2"),
-        (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
-        (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
         (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
          r"\\binom{\1\3\5}{\2\4\6}"),  # C(5,2), {}_5C_2, C_5^2

@@ -69,6 +69,8 @@ def split_unit(text: str) -> Amount:
     The unit is "%" for every percentage, and "" for words of no particular unit: "square units", a measure word of
     another language.
     """
+    if residue := re.fullmatch(r"(.+?)[\s,]*\\mod (.+)", text):
+        return Amount(residue[1], f"mod {residue[2]}")
     number, unit = _split_money(text) or _split_words(text)
     if match := _SCALE.fullmatch(unit):
         number, unit = f"({number})*{_SCALES[match['word']]}", match["money"] or match["unit"]
@@ -152,11 +154,7 @@ def _pint(unit: str) -> Any:
     """The pint unit, or None if pint does not know it. pint computes powers: only small ones are let through."""
     if len(unit) > 60:
         return None
-    text = re.sub(r"\bper\b", "/", unit.replace("**", "^"))
-    text = re.sub(r"([A-Za-z]+)\s+(squared|cubed)\b", lambda m: m[1] + "^" + "23"[m[2] == "cubed"], text)
-    text = re.sub(r"\b(?:square|sq\.?)\s+([A-Za-z]+)", r"\1^2", text)
-    text = re.sub(r"\b(?:cubic|cu\.?)\s+([A-Za-z]+)", r"\1^3", text)
-    text = re.sub(r"\bmicro\s*\*?\s+", "micro", text)
+    text = re.sub(r"\bmicro\s*\*?\s+", "micro", re.sub(r"\b(sq|cu)\.", r"\1", unit.replace("**", "^")))
     if not _UNIT_TEXT.fullmatch(text):
         return None
     text = re.sub(r"([A-Za-z])(-?[1-9])", r"\1^\2", text)
@@ -201,10 +199,7 @@ def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
     conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
     if conversion is None or (a.number.isdigit() and b.number.isdigit() and conversion == (1.0, 0.0)):
         return False
-    if _converted(a.number, conversion, b.number, tolerance):
-        return True
-    scale, offset = conversion  # of temperatures: in degrees of either scale
-    return bool(offset) and _converted(b.number, (1 / scale, -offset / scale), a.number, tolerance)
+    return _converted(a.number, conversion, b.number, tolerance)
 
 
 def _converted(a: str, conversion: tuple[float, float], b: str, tolerance: float) -> bool:
@@ -221,8 +216,6 @@ def compound(text: str) -> Amount | None:
     if len(bare) >= 100 or not re.fullmatch(rf"(?:{_PART}[ ,]*){{2,4}}", bare):
         return None
     parts = re.findall(_PART, bare)
-    if parts[0][1] in ("h", "hr", "hrs"):  # 3h 20m
-        parts = [(amount, "min" if unit == "m" else unit) for amount, unit in parts]
     total, last = Fraction(0), parts[-1][1]
     for amount, unit in parts:
         conversion = _conversion(unit, last)

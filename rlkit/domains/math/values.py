@@ -2,7 +2,7 @@
 
 Expressions with symbols are compared at fixed pseudo-random points (Schwartz 1980: two different rational functions
 agree at a random point with negligible probability), with so many digits that a small difference shows. Values whose
-digits would fill memory are never computed: such expressions are equal only if their parts are.
+digits would fill memory are never computed: they equal nothing but their own text.
 """
 
 import hashlib
@@ -27,11 +27,9 @@ _MAX_BITS = 2_000_000  # of an exact integer
 _MAX_FRACTION_BITS = 50_000  # of an exact fraction, whose sums take the square of it
 _LARGEST = 10**15  # argument of a function
 _POINTS = 4
-_WHOLE = {  # letters that stand for whole numbers by convention, and values at which floors and divisors differ
-    "n": (3, 8, 12, 1, 20, 7, 30, 49, 2, 16, 27, 60, 11, 25, 36, 101, 50, 72, 14, 125, 33, 18, 240, 91),
-    "k": (2, 5, 4, 3, 7, 6, 9, 8, 10, 13, 3, 12, 17, 5, 11, 20, 15, 24, 14, 31, 2, 26, 40, 19),
-    "m": (4, 3, 6, 9, 5, 10, 7, 2, 12, 8, 18, 11, 15, 24, 13, 21, 30, 17, 42, 5, 28, 35, 16, 54),
-}
+_WHOLE = (3, 8, 12, 1, 20, 7, 30, 49, 2, 16, 27, 60, 11, 25, 36, 101, 50, 72, 14, 125, 33, 18, 240, 91)
+"""Values of letters that stand for whole numbers by convention, at which floors and divisors differ."""
+_STARTS = {"n": 0, "k": 8, "m": 13}
 _DISCRETE = {"binom", "floor", "ceil", "gcd", "lcm", "max", "min"}
 UNDEFINED = (ArithmeticError, ValueError, TypeError, KeyError)
 
@@ -147,8 +145,8 @@ def _has_whole(node: Node) -> bool:
 
 def _coordinate(name: str, index: int, whole: bool) -> Fraction:
     """A symbol's value at a fixed sample point; all are positive at the first, later points have mixed signs."""
-    if whole and name in _WHOLE:
-        return Fraction(_WHOLE[name][index % 24] + 97 * (index // 24))
+    if whole and name in _STARTS:
+        return Fraction(_WHOLE[(index + _STARTS[name]) % 24] + 97 * (index // 24))
     digest = hashlib.sha256(f"{name}/{index}".encode()).digest()
     size = Fraction(int.from_bytes(digest[:4], "big"), 2**31) + Fraction(3, 10)
     size *= (1, 19, 1, 170)[index % 4] if whole else 1
@@ -205,7 +203,7 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
         with mpmath.workdps(_MORE_DIGITS):
             return all(map(_converge, rough, islice(_samples((a, b), extra), 2)))
     except TooBig:
-        return _same_parts(a, b)
+        return False
 
 
 def _converge(rough: list[Any], exact: list[Any]) -> bool:
@@ -214,14 +212,6 @@ def _converge(rough: list[Any], exact: list[Any]) -> bool:
     terms = before * mpmath.mpf(10) ** DIGITS if before else 1  # the size of those that cancel each other
     size = max(terms, *(abs(to_float(v)) for v in exact))
     return bool(after <= size * mpmath.mpf(10) ** (20 - _MORE_DIGITS))
-
-
-def _same_parts(a: Node, b: Node) -> bool:
-    """Equal operation by operation: for values that are too big to compute."""
-    if a[0] != b[0] or len(a) != len(b):
-        return False
-    pairs = zip(a[1:], b[1:], strict=True)
-    return all(same(x, y) if isinstance(x, tuple) and isinstance(y, tuple) else x == y for x, y in pairs)
 
 
 def number(text: str) -> Any:
@@ -250,9 +240,8 @@ def _rounded(text: str, precise: Node) -> bool:
     """A decimal with many digits for an exact value without a decimal form of that length."""
     match = re.fullmatch(r"[+-]?\d*\.(\d+)", text.strip())
     places = len(match[1]) if match else 0
-    if not _DECIMALS <= places <= 1000 or symbols(precise):
-        return False
-    if len(text.strip("+-0. ").replace(".", "").lstrip("0")) < _SIGNIFICANT:
+    significant = len(text.strip("+-0. ").replace(".", "").lstrip("0"))
+    if not _DECIMALS <= places <= 1000 or significant < _SIGNIFICANT or symbols(precise):
         return False
     try:
         with mpmath.workdps(DIGITS + places):
@@ -267,32 +256,17 @@ def _rounded(text: str, precise: Node) -> bool:
         return False
 
 
-def ratio_sign(a: Node, b: Node) -> int:
+def ratio_sign(a: str, b: str) -> int:
     """1 or -1 if a is a constant positive or negative multiple of b, else 0."""
     try:
+        left, right = parse(a), parse(b)
         with mpmath.workdps(DIGITS):
-            found = [(x, y) for x, y in islice(_samples((a, b)), _POINTS + 2) if x != 0 and y != 0]
-            if len(found) < (3 if symbols(a, b) else 1):
+            found = [(x, y) for x, y in islice(_samples((left, right)), _POINTS + 2) if x != 0 and y != 0]
+            if len(found) < (3 if symbols(left, right) else 1):
                 return 0
             first = found[0][0] / found[0][1]
             if first.imag or not all(close(x / y, first) for x, y in found):
                 return 0
             return 1 if first > 0 else -1
-    except TooBig:
-        return int(_same_parts(a, b))
-
-
-def same_antiderivative(a: str, b: str, constant: str) -> bool:
-    """Whether two formulas with `+ constant` differ by a number alone."""
-    try:
-        left, right = parse(a), parse(b)
-        if symbols(left) != symbols(right) or len(symbols(left)) < 2:
-            return False
-        with mpmath.workdps(DIGITS):
-            at = [list(islice(_samples((left, right), {constant: Fraction(c)}), 5)) for c in (0, 1)]
-            steps = [one - zero for row in zip(*at, strict=True) for zero, one in zip(*row, strict=True)]
-            apart = [to_float(x - y) for x, y in at[0]]
-            added = all(close(step, 1) for step in steps)
-            return added and len(apart) > 2 and all(abs(d - apart[0]) <= _EQUAL * (1 + abs(d)) for d in apart)
-    except (Unreadable, *UNDEFINED):
-        return False
+    except (Unreadable, TooBig):
+        return 0
