@@ -5,11 +5,10 @@ Everywhere the last answer is the one that was given: a right answer that was ch
 
 import ast
 import json
-import math
 import re
 import textwrap
 import unicodedata
-from typing import Any, NamedTuple
+from typing import Any
 
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*")
 _BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
@@ -38,18 +37,7 @@ _SENTENCE = re.compile(
     r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?=\S)", re.IGNORECASE
 )
 _CLAUSE = re.compile(
-    r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.IGNORECASE | re.DOTALL
-)
-_PROSE = re.compile(  # She makes $18 every day.
-    r"(?:[A-Z][a-z]*['’,]?\s+(?:[A-Za-z][a-z]*['’,]?\s+)+)?(?P<value>(?P<amount>(?:\\?[$€£]\s?)?-?\d[\d,]*"
-    r"(?:\.\d+)?(?:/\d+)?(?:\s?\\?(?P<percent>%))?)(?![\d^]|[A-Za-z]\w)"
-    r"(?:\s+(?:(?:square|cubic|per|each|an?)\s+[a-z]+|[A-Za-z]+(?:\s+per\s+[a-z]+)?))?)(?:\s+[A-Za-z'’,-]+)*\s*[.!]?"
-)
-_UNSURE = re.compile(
-    r"\b(?:not|or|either|neither|between|maybe|perhaps|least|most|than|cannot|negative|minus|half|third|quarter|twice|but"
-    r"|double|triple|under|over|above|below|except|never|no|none|unlike|nearly|almost|up to|fewer|more|less|plus"
-    r"|without)\b|n't",
-    re.IGNORECASE,
+    r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.I | re.DOTALL
 )
 _MOST_BOXES = 50  # of one answer
 _LINE = 200  # characters; a longer response is no bare answer
@@ -186,12 +174,8 @@ def final_answer(response: str) -> str | None:
 
 
 def _below(text: str, position: int) -> str:
-    """The next line that is not blank, or the displayed formula that begins there."""
-    rest = text[position : position + 2 * _LINE].lstrip()
-    for opening, closing in (("$$", "$$"), ("\\[", "\\]")):
-        if rest.startswith(opening) and (end := rest.find(closing, 2)) > 0:
-            return rest[2:end].strip()
-    return rest.partition("\n")[0]
+    """The next line that is not blank, in a displayed formula or not."""
+    return re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", text[position : position + 2 * _LINE]).partition("\n")[0]
 
 
 def given(response: str) -> str:
@@ -209,13 +193,9 @@ def given(response: str) -> str:
 
 
 def _sentence_value(value: str) -> str:
-    """The value in what follows `Answer:`: "The largest n is 34." gives 34, "She makes $18 every day." $18 every."""
+    """The value in what follows `Answer:`: "The largest n is 34." gives 34."""
     value = value.strip().strip("*_`").strip()
-    if len(value) > 5 * _LINE:
-        return value
-    if (match := _PROSE.fullmatch(value)) and not _UNSURE.search(value):
-        return match["amount" if match["percent"] else "value"].strip()
-    sentence = _CLAUSE.fullmatch(value)
+    sentence = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
     return _first_sentence(sentence[1]) if sentence else value
 
 
@@ -301,61 +281,8 @@ def literal(text: str, default: Any = None) -> Any:
             return default
 
 
-_ROUGHLY = r"(?:(?:[≈~]|\\approx|\\sim|(?:approximately|approx\.?|about|around|roughly|ca\.)\s)\s*)?"
-_FIGURE = re.compile(
-    _ROUGHLY + r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
-    r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d{1,3})?"
-    r"\s*(?P<scale>thousand|million|billion|trillion|k|m|mn|bn|tn)?\b\s*(?:dollars|usd|euros?)?"
-    r"\s*(?P<percent>\\?%|percent|per cent|percentage points?)?\s*(?P<close>\))?",
-    re.IGNORECASE,
-)
-_SCALES = {"thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9,
-           "trillion": 1e12, "tn": 1e12}  # fmt: skip
 TOLERANCE = 1e-3
 """Relative difference within which figures with decimals agree: 33.3 and 33.33."""
-
-
-class Figure(NamedTuple):
-    value: float
-    whole: bool
-    percent: bool
-    scale: float
-
-
-def figure(text: str, abbreviations: bool = True) -> Figure | None:
-    """The figure that a text is, or None if it is something else (a range, a word, a formula, an infinity).
-
-    Without `abbreviations`, 5 m and 5 mn are no figures: they may be metres and meganewtons.
-    """
-    match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
-    if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
-        return None
-    digits, power = match["digits"].replace(",", ""), match["power"] or ""
-    scale = (match["scale"] or "").lower()
-    value, factor = float(digits + power), _SCALES.get(scale, 1.0)
-    if not math.isfinite(value * factor) or (not abbreviations and 1 <= len(scale) <= 2):
-        return None
-    negative = match["open"] or "-" in match["sign"] + match["sign2"]
-    whole = "." not in digits and not power
-    return Figure(-value if negative else value, whole, bool(match["percent"]), factor)
-
-
-def same_figure(a: Figure, b: Figure) -> bool:
-    """Equal within TOLERANCE if either has decimals, exactly if both are whole (2018 is not 2019), and never half
-    a unit from a whole one (2018.5 is neither).
-
-    A word such as million may be missing on one side (the table's head has it), but where both are written they
-    count. A percent sign that one side has is read by `in_percent`.
-    """
-    if a.percent != b.percent and not in_percent((b if a.percent else a).value):
-        return _near(a.value / (100 if a.percent else 1), b.value / (100 if b.percent else 1))
-    if a.scale != b.scale and _near(a.value * a.scale, b.value * b.scale):
-        return True
-    if a.scale != b.scale and a.percent == b.percent and 1.0 not in (a.scale, b.scale):
-        return False
-    if a.whole and b.whole:
-        return a.value == b.value
-    return _near(a.value, b.value) and (abs(a.value - b.value) < 0.5 or not (a.whole or b.whole))
 
 
 def in_percent(bare: float) -> bool:
@@ -363,7 +290,3 @@ def in_percent(bare: float) -> bool:
     percent (20 is 20%, never 2000%), up to 1 it is a share (0.125 is 12.5%, never 0.125%), as are fractions and
     formulas. So no percentage is right for two truths. A table's truth with the sign is met by percent alone."""
     return abs(bare) > 1
-
-
-def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= TOLERANCE * max(abs(a), abs(b)) and (a < 0) == (b < 0)

@@ -8,10 +8,10 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, judge, scorer, sources
-from rlkit.domains.answers import TOLERANCE, choice_letter, figure, given, same_figure
+from rlkit.domains.answers import TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading
 from rlkit.domains.math.typography import from_unicode
-from rlkit.domains.table import clean
+from rlkit.domains.table import clean, figure
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -129,12 +129,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 
 
 def same_answer(answer: str, truth: str) -> bool:
-    """The rules: figures, mathematics, units, words."""
+    """The rules: mathematics, units, words."""
     from rlkit.domains.math.compare import approximately, equivalent
 
-    x, y = (figure(clean(text).strip("()"), abbreviations=False) for text in (answer, truth))
-    if x is not None and y is not None:
-        return same_figure(x, y)
     return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)
 
 

@@ -1,14 +1,15 @@
 """Tables: generated ones with questions, in the format of Guru's table files, and their scorer."""
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, Figure, figure, final_answer, given, in_percent, side_by_side
+from rlkit.domains.answers import TOLERANCE, final_answer, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -234,6 +235,43 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
         return True
     alike = x.scale == y.scale or 1.0 in (x.scale, y.scale)  # 1: the head may have it
     return alike and _near(x.value, y.value)
+
+
+_ROUGHLY = r"(?:(?:[≈~]|\\approx|\\sim|(?:approximately|approx\.?|about|around|roughly|ca\.)\s)\s*)?"
+_FIGURE = re.compile(
+    _ROUGHLY + r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
+    r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d{1,3})?"
+    r"\s*(?P<scale>thousand|million|billion|trillion|k|m|mn|bn|tn)?\b\s*(?:dollars|usd|euros?)?"
+    r"\s*(?P<percent>\\?%|percent|per cent|percentage points?)?\s*(?P<close>\))?",
+    re.IGNORECASE,
+)
+_SCALES = {"thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9,
+           "trillion": 1e12, "tn": 1e12}  # fmt: skip
+
+
+class Figure(NamedTuple):
+    value: float
+    whole: bool
+    percent: bool
+    scale: float
+
+
+def figure(text: str, abbreviations: bool = True) -> Figure | None:
+    """The figure that a text is, or None if it is something else (a range, a word, a formula, an infinity).
+
+    Without `abbreviations`, 5 m and 5 mn are no figures: they may be metres and meganewtons.
+    """
+    match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
+    if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
+        return None
+    digits, power = match["digits"].replace(",", ""), match["power"] or ""
+    scale = (match["scale"] or "").lower()
+    value, factor = float(digits + power), _SCALES.get(scale, 1.0)
+    if not math.isfinite(value * factor) or (not abbreviations and 1 <= len(scale) <= 2):
+        return None
+    negative = match["open"] or "-" in match["sign"] + match["sign2"]
+    whole = "." not in digits and not power
+    return Figure(-value if negative else value, whole, bool(match["percent"]), factor)
 
 
 _SHORT = 100  # characters of a figure

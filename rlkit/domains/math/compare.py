@@ -226,7 +226,8 @@ def _same_qualified(a: str, b: str) -> bool:
     whole = angles or _WHOLE.search(x_condition) or _WHOLE.search(y_condition)
     for letters, allowed in ((_PARAMETERS, whole), (_CONSTANTS, ours & set("xtyzu"))):
         mine, other = ours & letters, theirs & letters
-        if allowed and len(mine) == len(other) == 1 and ours - mine == theirs - other:
+        fresh = mine == other or not mine & _letters(y)
+        if allowed and fresh and len(mine) == len(other) == 1 and ours - mine == theirs - other:
             return _same(x, _renamed(y, *other, *mine))
     return False
 

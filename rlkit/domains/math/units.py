@@ -193,20 +193,29 @@ def _same_angle(degrees: Amount, other: Amount) -> bool:
 
 
 def approximately(a: Amount, b: Amount, tolerance: float) -> bool:
-    """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do."""
+    """Whether two amounts agree within a relative tolerance; two whole numbers of one unit never do, and no number is
+    half a unit from a whole one."""
     if (a.unit == "%") != (b.unit == "%"):
         return False
     conversion = _conversion(a.unit, b.unit) if a.unit and b.unit else (1.0, 0.0)
-    if conversion is None or (a.number.isdigit() and b.number.isdigit() and conversion == (1.0, 0.0)):
+    if conversion is None:
         return False
-    return _converted(a.number, conversion, b.number, tolerance)
+    whole = (
+        [re.fullmatch(r"-?[\d,]+", amount.number) for amount in (a, b)] if conversion == (1.0, 0.0) else []
+    )
+    return not (whole and all(whole)) and _converted(
+        a.number, conversion, b.number, tolerance, 0.5 if any(whole) else None
+    )
 
 
-def _converted(a: str, conversion: tuple[float, float], b: str, tolerance: float) -> bool:
+def _converted(
+    a: str, conversion: tuple[float, float], b: str, tolerance: float, most: float | None = None
+) -> bool:
     x, y = number(a), number(b)
     if x is None or y is None or not mpmath.isfinite(x) or not mpmath.isfinite(y):
         return False
-    return bool(abs(x * conversion[0] + conversion[1] - y) <= tolerance * abs(y))
+    apart = abs(x * conversion[0] + conversion[1] - y)
+    return bool(apart <= tolerance * abs(y) and (most is None or apart < most))
 
 
 def compound(text: str) -> Amount | None:
