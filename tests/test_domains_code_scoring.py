@@ -53,7 +53,6 @@ def grade(router, program, truth, info=None):
         ("x = 1\n```", "x = 1"),
         ("x = 1\n```\nIt sets x. Try\n```python\nprint(x)\n```", "print(x)"),
         ("[BEGIN]\nx = 1\n[DONE]", "x = 1\n"),
-        ("x = 1\n[DONE]\nprint(x)", "x = 1\n"),
         ("[BEGIN]\n" + fence("1") + "\n[DONE]", "1"),
         ("[PYTHON]\nx = 1\n[/PYTHON]", "x = 1\n"),
         ("Solution:\n```\nx = 1", "x = 1"),
@@ -86,9 +85,7 @@ START = 'Complete it.\n```python\nfrom typing import List\n\ndef add(a: int, b: 
         (ADDS + "\n```\nThis adds.", {}),
         ("[BEGIN]\n" + ADDS + "\n[DONE]", {}),
         (ADDS, {}),
-        ("    return a + b\n", {"prompt": START}),
         ("return a + b", {"prompt": START}),
-        (fence("c = a + b\n    return c"), {"prompt": [{"role": "user", "content": START}]}),
         (fence("return a + b"), {"prefix": "def add(a, b):\n    pass\n"}),
         (fence("    c = a + b\n    return c"), {"prefix": "def add(a, b):\n    \"\"\"The sum.\"\"\"\n"}),
         (fence(ADDS), {"prefix": "from typing import *\ndef add(a, b):\n    raise NotImplementedError\n"}),
@@ -101,30 +98,6 @@ def test_a_program_is_read_as_it_is_meant(router, response, info):
     for truth in truths:
         reward = router.grade_rows([("codegen__x", response, json.dumps(truth), info)])[0]
         assert reward.correct, (truth, reward)
-
-
-HELPER = "def plus(a, b):\n    return a + b"
-USES = "def add(a, b):\n    return plus(a, b)"
-
-
-@pytest.mark.parametrize(
-    ("response", "truth"),
-    [
-        (fence(HELPER) + "\nThen\n" + fence(USES), ASSERTS),
-        (fence(USES) + "\nwith the helper\n" + fence(HELPER), ASSERTS),
-        (fence(HELPER) + "\nThen\n" + fence(USES), CALLS),
-        (fence("import operator as o\nplus = o.add") + "\n" + fence(USES), CALLS),
-        (fence(HELPER.replace("+", "-")) + "\nNo:\n" + fence(HELPER) + "\n" + fence(USES), CALLS),
-        (fence(HELPER) + "\n" + fence("a, b = map(int, input().split())\nprint(plus(a, b))"), PAIRS),
-        (fence("a = b = 5\nplus = None") + "\nThen\n" + fence(HELPER + "\n" + USES), CALLS),
-        (
-            fence("def sum(x):\n    return 0") + "\nThen\n" + fence("def add(a, b):\n    return sum([a, b])"),
-            CALLS,
-        ),
-    ],
-)
-def test_definitions_that_a_program_lacks_are_taken_from_other_fences(router, response, truth):
-    assert router.grade_rows([("codegen__x", response, json.dumps(truth), {})])[0].correct
 
 
 def test_numbers_of_any_length_are_read_and_written(router):

@@ -1,5 +1,6 @@
 """Logic and grids: which answers are right, and that the generated puzzles have one solution."""
 
+import re
 from itertools import permutations, product
 
 import numpy as np
@@ -10,7 +11,7 @@ from rlkit.domains import HELD_OUT_INDICES, sources
 from rlkit.domains.arc import corpus
 from rlkit.domains.arc import score as score_grid
 from rlkit.domains.grading import Grading
-from rlkit.domains.logic import names, puzzle, score_names, score_zebra, solutions, unique
+from rlkit.domains.logic import ATTRIBUTES, names, puzzle, score_names, score_zebra, solutions
 from rlkit.errors import UserError
 from rlkit.rewards.grading import grade
 
@@ -34,13 +35,10 @@ GRIDS = [
     "First:\n```\n3 3\n3 3\n```\nand then:\n```\n1 0\n0 2\n```", r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
     "**Answer:** [[1,0],[0,2]]", tag(r"$$\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}$$"), tag(r"\[ [[1,0],[0,2]] \]"),
-    tag("Row 1: 1 0\nRow 2: 0 2"), tag("Row 0: [1, 0]\nRow 1: [0, 2]"), tag("((1, 0), (0, 2))"),
     tag("<pre>1 0\n0 2</pre>"),
     tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
-    r"\boxed{\text{[[1,0],[0,2]]}}", tag("output_grid = [[1,0],[0,2]]"), tag("The transformed grid is [[1,0],[0,2]]"),
-    tag("Here is the output grid: [[1,0],[0,2]]"), tag("Thus, the resulting grid is:\n1 0\n0 2"),
-    tag("The predicted output grid for the test input is:\n[[1,0],[0,2]]"),
+    tag("Here is the output grid: [[1,0],[0,2]]"),
     r"\boxed{\begin{array}{cc}1&0\\0&2\end{array}}", r"\boxed{\left[\begin{array}{cc}1&0\\0&2\end{array}\right]}",
 ]
 NO_GRIDS = [
@@ -225,26 +223,35 @@ def test_orders_and_paths():
 
 def test_zebra_puzzles_have_one_solution_and_no_idle_clue():
     for k in range(25):
-        houses, clues = puzzle(np.random.default_rng(k), 3, 3)
-        grids = [g for g in product(permutations(range(3)), repeat=3) if all(c.holds(list(g)) for c in clues)]
-        assert grids == [tuple(houses)] == [tuple(g) for g in solutions(clues, 3, 3)]
-        assert not any(unique([c for c in clues if c is not clue], 3, 3) for clue in clues)
+        houses, clues = puzzle(np.random.default_rng(k), 3, list(ATTRIBUTES)[:3])
+        grids = [g for g in product(permutations(range(3)), repeat=3) if all(c.holds(g) for c in clues)]
+        assert grids == [houses] == list(solutions(clues, 3, 3))
+        assert not any(len(list(solutions([c for c in clues if c is not clue], 3, 3))) == 1 for clue in clues)
 
 
 def test_zebra_clues_mean_what_they_say():
-    houses, clues = puzzle(np.random.default_rng(3), 4, 4)
-
-    def house(item):
-        return houses[item[0]][item[1]]
-
     meaning = {
-        "next": lambda c: abs(house(c.first) - house(c.second)) == 1,
-        "left": lambda c: house(c.first) < house(c.second),
-        "same": lambda c: house(c.first) == house(c.second),
-        "directly": lambda c: house(c.first) + 1 == house(c.second),
-        "at": lambda c: house(c.first) == c.second[1],
+        "lives next to": lambda x, y: abs(x - y) == 1,
+        "lives somewhere to the left of": lambda x, y: x < y,
+        "is": lambda x, y: x == y,
+        "lives directly to the left of": lambda x, y: x + 1 == y,
     }
-    assert all(meaning[c.kind](c) for c in clues) and len({c.kind for c in clues}) >= 3
+    kinds = set()
+    for k in range(4):
+        houses, clues = puzzle(np.random.default_rng(k), 4, list(ATTRIBUTES)[:4])
+        where = {
+            ATTRIBUTES[n][v]: h for n, row in zip(ATTRIBUTES, houses, strict=False) for v, h in enumerate(row)
+        }
+        for clue in clues:
+            if at := re.fullmatch(r"the person whose \w+ is (\w+) lives in house (\d)\.", clue.text):
+                assert where[at[1]] == int(at[2]) - 1
+            else:
+                said = re.fullmatch(
+                    r"the person whose \w+ is (\w+) (.+) the person whose \w+ is (\w+)\.", clue.text
+                )
+                assert meaning[said[2]](where[said[1]], where[said[3]])
+                kinds.add(said[2])
+    assert len(kinds) >= 3
 
 
 def test_no_held_out_arc_task_has_a_variant_in_training():

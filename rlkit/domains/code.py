@@ -1,11 +1,10 @@
 """Programs: the scorer that runs the program in a response against its tests in the sandbox."""
 
 import ast
-import builtins
 import json
 import re
 import textwrap
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from decimal import Decimal
 from typing import Any
 
@@ -20,12 +19,10 @@ from rlkit.types import Reward
 # --- The program in a response ------------------------------------------------------------------------
 
 _TAGS = ("python", "python3", "py", "py3", "pypy", "pypy3", "python2", "cpython")
-_MARKED = re.compile(r"\[(?:BEGIN|PYTHON)\]\n?(.*?)(?:\[DONE\]|\[/PYTHON\]|\[END\]|\Z)", re.DOTALL)
+_MARKED = re.compile(r"\[(?:BEGIN|PYTHON)\]\n?(.*?)(?:\[DONE\]|\[/PYTHON\]|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^(?P<before>.*?)(?:`{3,}|~{3,})[ \t]*(?P<tag>\w*)", re.DOTALL)
 _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*=[^=]", re.MULTILINE)
-_BEGUN = re.compile(r"^(?:from|import|def|class|@)\b.*", re.DOTALL | re.MULTILINE)
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
-_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
 _LONGEST = 200_000  # characters of a program
 _NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
@@ -34,41 +31,29 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
     """The program in a response, outside the reasoning.
 
     It is the last fence tagged as Python, else the last one without a tag, else the whole text; but of several fences
-    the last that defines most of `wanted` (another may show an example), and without `wanted` the last that reads its
-    input, if any does. Fences of definitions that it lacks are put before it. A fence may be opened by the prompt or
-    never closed; [BEGIN] … [DONE] are one, too.
-
-    Args:
-        wanted: the names that the tests use.
-        start: the beginning of a program. A response that is the body of its last function goes on with it.
+    the last that defines most of `wanted`, the names that the tests use (another may show an example), and without
+    `wanted` the last that reads its input, if any does. A fence may be opened by the prompt or never closed. Where it
+    defines none of `wanted`, it is the body of the function with which `start` ends, if that makes a program.
 
     Returns:
         None where the response has fences, and none that may hold Python.
     """
     bodies = _bodies(after_thinking(response).replace("\r\n", "\n"))
-    if not bodies:
-        return None
     if wanted:
         scores = [len({n for pair in _DEFINED.findall(body) for n in pair} & {*wanted}) for body in bodies]
     else:
         scores = [len(_READS.findall(body)[:1]) for body in bodies]
-    score, at = max((score, index) for index, score in enumerate(scores))
-    program = bodies.pop(at).removeprefix("\ufeff")
-    if wanted and not score:
-        return _continued(start, program)
-    for body in [*bodies[:at][::-1], *bodies[at:]]:
-        if _completes(body, program, {*wanted}):
-            program = f"{body}\n{program}"
-    return program
+    if not bodies:
+        return None
+    score, _, program = max(zip(scores, range(len(bodies)), bodies, strict=True))
+    whole = f"{start.rstrip()}\n{textwrap.indent(textwrap.dedent(program), '    ')}"
+    return whole if start and wanted and not score and _is_program(whole) else program.removeprefix("\ufeff")
 
 
 def _bodies(text: str) -> list[str]:
     """The fences that may hold Python; the whole text where there is no fence."""
-    before_done, done, _ = text.partition("[DONE]")
     if marked := _MARKED.findall(text):
         text = marked[-1]
-    elif done and _is_program(before_done):  # the prompt wrote [BEGIN]
-        text = before_done
     first = _FENCE.match(text)
     if first is None:
         return [text]
@@ -97,49 +82,14 @@ def _is_program(text: str) -> bool:
     )
 
 
-def _completes(body: str, program: str, wanted: set[str]) -> bool:
-    """Whether a fence consists of definitions, of which the program uses, or the tests want, one that it lacks."""
-    nodes = [node for statement in _statements(program) for node in ast.walk(statement)]
-    used = {node.id for node in nodes if isinstance(node, ast.Name)} - {*dir(builtins)}
-    others = _statements(body)
-    kinds = {isinstance(node, _DEFINITIONS) for node in others if not isinstance(node, ast.Assign)}
-    lacking = (used | wanted) - _bound(nodes)
-    return bool(nodes) and kinds == {True} and bool(lacking & _bound(others)) and "__future__" not in program
-
-
-def _bound(nodes: Iterable[ast.AST]) -> set[str]:
-    """The names that statements, parameters and names themselves bind."""
-    found: set[Any] = set()
-    for node in nodes:
-        if isinstance(node, ast.Assign):
-            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            found |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.Name):
-            found |= {node.id} if not isinstance(node.ctx, ast.Load) else set()
-        else:
-            found.add(getattr(node, "name", None) or getattr(node, "arg", None))
-    return found
-
-
-def _continued(start: str, body: str) -> str:
-    """A function's body behind the function's beginning, if that makes a program; else the body as it is."""
-    begun = _BEGUN.search(start.partition("```\n")[0])
-    code = begun[0].rstrip().removesuffix("```").rstrip() if begun else ""
-    for indented in (textwrap.indent(textwrap.dedent(body), "    "), "    " + body.lstrip(" ")):
-        if code and _is_program(f"{code}\n{indented}"):
-            return f"{code}\n{indented}"
-    return body
-
-
 def _start(extra_info: Mapping[str, Any]) -> str:
-    """The beginning of the program that a row's prompt gives, if it does."""
-    for name in ("prefix", "starter_code", "prompt", "original_prompt", "question"):
+    """The beginning of the program that a row's prefix or prompt gives, if it does."""
+    for name in ("prefix", "prompt", "original_prompt", "question"):
         text = extra_info.get(name)
-        if isinstance(text, list) and text and isinstance(text[-1], Mapping):  # messages
-            text = text[-1].get("content")
-        if isinstance(text, str) and "def " in text:
-            return text.rpartition("```python\n")[2]
+        if isinstance(text, str) and (
+            found := re.search(r"^(?:from|import|def)\b.*", text, re.DOTALL | re.MULTILINE)
+        ):
+            return found[0].partition("\n```")[0]
     return ""
 
 

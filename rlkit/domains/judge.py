@@ -40,12 +40,11 @@ def means_the_same(grading: Grading, question: str, truth: str, answer: str) -> 
     if MARKERS.search(answer):  # no honest answer imitates the judge
         return False
     if (key := (question, truth, answer)) not in _verdicts:
-        prompt = (
+        text = _reply(
+            grading,
             f"Question:\n{question}\n\nReference answer:\n{truth}\n\n"
-            f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}"
+            f"Student's answer (a JSON string):\n{json.dumps(answer[:LONGEST])}",
         )
-        settings, end = grading.settings, time.monotonic() + grading.remaining()
-        text = reply(str(settings.judge_url), settings.judge_model, _INSTRUCTIONS, prompt, end)
         verdict = VERDICT.fullmatch(text.strip().rpartition("\n")[2].strip())
         if verdict is None:
             raise Ungradable(f"The judge gave no verdict: {text[-200:]!r}")
@@ -53,22 +52,17 @@ def means_the_same(grading: Grading, question: str, truth: str, answer: str) -> 
     return _verdicts[key]
 
 
-def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> str:
-    """The model's answer to one prompt, at temperature 0, by the time `end` (of time.monotonic). It is asked again
-    after a moment when the server is busy or away.
-
-    Raises:
-        Ungradable: the endpoint cannot be reached, or its reply has no message.
-    """
-    messages = [{"role": "system", "content": instructions}, {"role": "user", "content": prompt}]
-    body = {"model": model, "temperature": 0, "max_tokens": 1024, "messages": messages}
-    key = os.environ.get("JUDGE_API_KEY", "-")
+def _reply(grading: Grading, prompt: str) -> str:
+    """The judge's answer at temperature 0; it is asked again after a moment when the server is busy or away."""
+    messages = [{"role": "system", "content": _INSTRUCTIONS}, {"role": "user", "content": prompt}]
+    body = {"model": grading.settings.judge_model, "temperature": 0, "max_tokens": 1024, "messages": messages}
+    key, url = os.environ.get("JUDGE_API_KEY", "-"), str(grading.settings.judge_url).rstrip("/")
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
-    address, problem = f"{url.rstrip('/')}/chat/completions", "the deadline passed"
+    request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
+    problem = "the deadline passed"
     for attempt in range(_ATTEMPTS):
-        if (left := end - time.monotonic() - 0.3) <= 0:
+        if (left := grading.remaining() - 0.3) <= 0:
             break
-        request = urllib.request.Request(address, json.dumps(body).encode(), headers)
         try:
             with urllib.request.urlopen(request, timeout=left) as found:
                 return str(json.loads(found.read(1 << 20))["choices"][0]["message"]["content"])
@@ -80,5 +74,5 @@ def reply(url: str, model: str, instructions: str, prompt: str, end: float) -> s
             raise Ungradable(f"The reply of the judge at {url} has no message.") from None
         except (OSError, ValueError) as error:
             problem = str(error)
-        time.sleep(min(0.2 * 2**attempt, max(0.0, end - time.monotonic())))
+        time.sleep(min(0.2 * 2**attempt, max(0.0, grading.remaining())))
     raise Ungradable(f"The judge at {url} cannot be asked: {problem}.")
