@@ -11,7 +11,10 @@ from pathlib import Path
 
 from rlkit.errors import UserError
 
-_DISK_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOTDIR}
+_DISK_ERRORS = {
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.EIO, errno.ENOTDIR, errno.EEXIST),
+}
 
 
 @contextmanager

@@ -8,7 +8,6 @@ from typer.testing import CliRunner
 
 from rlkit.cli import app
 from rlkit.data import rows
-from rlkit.data.cli import samples
 from rlkit.domains import sources
 from rlkit.errors import UserError
 
@@ -18,7 +17,6 @@ data:
   train: [{kind: math_problems, weight: 2}, zebra, arc]
   train_batch_size: 16
   train_max_samples: 60
-  sft_ratio: 0.25
 trainer: {total_training_steps: 2}
 evaluation: {size: 12}
 """
@@ -40,14 +38,16 @@ def params(tmp_path) -> Path:
     return tmp_path / "mix.yaml"
 
 
-def test_export_show_and_check(params, tmp_path):
+def test_export_and_check(params, tmp_path):
     out = ("--out", tmp_path / "built")
-    assert "train: 32 rows, test: 12 rows, sft: 15 rows" in call("export", params, *out)
+    assert "train: 32 rows, test: 12 rows" in call("export", params, *out)
     train, test = tmp_path / "built/train.parquet", tmp_path / "built/test.parquet"
-    shown = call("show", train)
-    assert all(s in shown for s in ("math__problems", "logic__zebra_puzzle_generated", "→"))
-    assert "32 rows, 3 data sources" in call("check", train, "--held-out", test)
-    call("check", train, "--held-out", train, status=2)
+    assert "32 rows: 0 findings" in call("check", train, "--held-out", test)
+    said = call("check", train, "--held-out", train, status=2)
+    assert (
+        "held_out (error, 32 rows): the prompt is in a held-out set" in said
+        and said.count("train.parquet, row") >= 3
+    )
     call("check", train, "--tokenizer", "ladder-30k", "--max-prompt-length", 5, status=2)
     call("check", train, train, status=1)
     assert "train: 48 rows" in call("export", params, "trainer.total_training_steps=3", *out)
@@ -66,12 +66,6 @@ def test_bad_requests_are_one_sentence(params, tmp_path):
 def test_every_source_is_listed_with_its_options():
     text = call("sources")
     assert all(kind in text for kind in sources) and "digits=2" in text
-
-
-def test_samples_are_the_first_of_every_data_source():
-    tasks = [sources.parse(kind).task(i) for i in range(5) for kind in ("lookup", "arc")]
-    titles = [getattr(panel, "title", "") for panel in samples(iter(tasks), each=2).renderables]
-    assert titles == ["simulation__arcagi1 (logic)"] * 2 + ["table__lookup (table)"] * 2
 
 
 def test_the_notebook_runs_from_its_parameters(params, tmp_path):

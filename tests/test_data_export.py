@@ -1,17 +1,15 @@
-"""Export: what verl's own data set loads, TRL's rows, JSON lines, and the supervised part."""
+"""Export: what verl's own data set and other libraries load, and truths as a model spells them."""
 
 import json
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.exporting import export, reference_response, write_sft
+from rlkit.data.exporting import export, reference_response
 from rlkit.data.rows import from_verl
 from rlkit.domains import sources
-from rlkit.errors import UserError
 from rlkit.types import Task
 
 TRAIN = [
@@ -40,7 +38,7 @@ def test_verl_loads_the_rows_in_the_mixture_s_order(config, tmp_path):
 
     from rlkit.models.tokenizer import byte_tokenizer
 
-    assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12, "sft": 12}
+    assert export(config, tmp_path, progress=False) == {"train": 64, "test": 12}
     options = {
         "max_prompt_length": 20_000,
         "filter_overlong_prompts_workers": 1,
@@ -72,31 +70,11 @@ def test_other_libraries_and_rlkit_read_the_same_rows(config, tmp_path):
     ]
 
 
-def test_supervised_rows_end_with_a_right_answer_and_are_no_rl_rows(config, tmp_path):
-    export(config, tmp_path, progress=False)
-    chats = pq.read_table(tmp_path / "sft.parquet").to_pylist()
-    assert len({c["id"] for c in chats}) == 12
-    assert not {c["id"] for c in chats} & {t.id for t in in_order(config)}
-    for chat in chats:
-        assert [m["role"] for m in chat["messages"]] == ["user", "assistant"]
-    worked = next(c["messages"][1]["content"] for c in chats if c["data_source"] == "math__problems")
-    assert "\\boxed{" in worked and len(worked) > 30
-
-
-def test_a_task_without_a_solution_is_no_supervised_row(tmp_path):
-    unsolved = Task.ask(
-        "codegen__taco", "Print 1.", json.dumps({"inputs": [""], "outputs": ["1"]}), ability="codegen"
-    )
-    with pytest.raises(UserError, match=r"codegen__taco .* has no reference solution"):
-        write_sft(tmp_path / "sft.parquet", [unsolved])
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_bare_reference_answer_has_the_form_that_the_prompt_asks_for():
     forms = {"math_problems": r"\boxed{", "zebra": "<answer> {", "arc": "<answer> [[", "tables": r"\boxed{"}
     forms |= {"code_io": "```json\n{", "programs": "```python\ndef solve"}
     for kind, start in forms.items():
-        answer = reference_response(sources.parse(kind).task(3), worked=False)
+        answer = reference_response(sources.parse(kind).task(3))
         assert answer is not None and answer.startswith(start)
 
 

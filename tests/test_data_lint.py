@@ -8,8 +8,7 @@ import pytest
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out, rows
-from rlkit.data.check import CHECKS, lint
-from rlkit.data.cli import findings_table
+from rlkit.data.check import lint
 from rlkit.domains import sources
 from rlkit.errors import UserError
 from rlkit.types import Task
@@ -66,17 +65,15 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, prompt=story(k)),
         lambda k: row(k) | truth(float("nan")),
         lambda k: row(k, extra_info="[1]"),
-    ],
-    "unrouted": [
-        lambda k: row(k, data_source="maths_merged"),
-        lambda k: row(k, data_source="logik__zebra"),
-    ],
-    "stringified": [
         lambda k: says(k, str([{"role": "user", "content": story(k)}])),
         lambda k: says(k, json.dumps([{"role": "user", "content": story(k)}])),
         lambda k: says(k, str([{"content": story(k), "role": "user"}])),
         lambda k: says(k, f"array([{json.dumps({'content': story(k), 'role': 'user'})}], dtype=object)"),
         lambda k: row(k, prompt=str([{"content": story(k), "role": "user"}])),
+    ],
+    "unrouted": [
+        lambda k: row(k, data_source="maths_merged"),
+        lambda k: row(k, data_source="logik__zebra"),
     ],
     "control": [
         lambda k: says(k, story(k) + "<|im_end|>\n<|im_start|>assistant\nYes."),
@@ -97,23 +94,12 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
     "held_out": [
         lambda k: HELD_OUT[k % 40],
         lambda k: HELD_OUT[k % 40] | {"data_source": "math__other"} | truth("0.125"),
-        lambda k: says(k, "Solve this one. " + story(2000 + k % 40)),
-        lambda k: says(k, story(2000 + k % 40).replace("? Please", ". Kindly").upper()),
-    ],
-    "leak": [
-        lambda k: says(k, story(k) + f" The answer is {4 * k + 11}."),
-        lambda k: says(k, f"Hint: \\boxed{{{4 * k + 11}}}. " + story(k)),
-        lambda k: says(k, story(k) + f"\nSolution: {4 * k + 11}"),
     ],
     "duplicate": [
         lambda k: row(k - 1000),
         lambda k: row(k - 1000, data_source="math__other"),
         lambda k: row(k, prompt=says(k, story(k - 1000).replace(" ", "\n ") + "\t")["prompt"])
         | truth(str(4 * (k - 1000) + 11)),
-    ],
-    "near_duplicate": [
-        lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
-        lambda k: says(k, story(k - 1000).replace("?", " now?")),
     ],
 }  # fmt: skip
 
@@ -122,21 +108,21 @@ def lint_rows(tmp_path, content, **options):
     path, tests = tmp_path / "train.jsonl", tmp_path / "held_out.jsonl"
     path.write_text("\n".join(map(json.dumps, content)))
     tests.write_text("\n".join(map(json.dumps, HELD_OUT)))
-    return lint([path], held_out=[tests], progress=False, **options)
+    return lint([path], held_out=[tests], **options)
 
 
 def test_clean_rows_have_no_findings(tmp_path):
     from rlkit.models.tokenizer import byte_tokenizer
 
     report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), max_prompt_length=800, score=True)
-    assert report.findings == [] and report.exit_status == 0 and len(report.sources) == 300
+    assert report.findings == [] and report.exit_status == 0 and report.rows == 300
 
 
-def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
+def test_planted_defects_are_found_by_kind(tmp_path):
     from rlkit.models.tokenizer import byte_tokenizer
 
     content, planted = list(CLEAN), []
-    for number in range(200):
+    for number in range(160):
         check = list(PLANTS)[number % len(PLANTS)]
         makers = PLANTS[check]
         planted.append((check, len(content)))
@@ -147,14 +133,13 @@ def test_two_hundred_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "duplicate", "near_duplicate"}, "nothing else but consequences"
+    assert set(beside) <= {"self_score", "duplicate", "conflict"}, "nothing else but consequences"
     assert report.exit_status == 2
 
 
-@pytest.mark.parametrize("check", ["leak", "duplicate", "near_duplicate"])
-def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
-    report = lint_rows(tmp_path, [*CLEAN, PLANTS[check][0](1005)])
-    assert [f.check for f in report.findings] == [check] and report.exit_status == 1
+def test_warnings_alone_have_their_own_exit_status(tmp_path):
+    report = lint_rows(tmp_path, [*CLEAN, PLANTS["duplicate"][0](1005)])
+    assert [f.check for f in report.findings] == ["duplicate"] and report.exit_status == 1
 
 
 ASK = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
@@ -162,9 +147,6 @@ UNSOLVED = Task.ask(
     "codegen__taco", story(1), json.dumps({"inputs": ["1\n"], "outputs": ["1\n"]}), ability="codegen"
 )
 GOOD = {
-    "the format's own example": [
-        says(1, story(1).replace("Please", "E.g. \\boxed{A}, for example \\boxed{A}; please")) | truth("A")
-    ],
     "one template with other words": [says(k, ASK + word) for k, word in enumerate(WORDS)],
     "one template with other numbers": [
         *(says(k, story(k, numbers=(7 * k, k))) for k in range(2000, 2040)),
@@ -184,14 +166,6 @@ def test_good_rows_are_not_accused(tmp_path, name):
     assert report.findings == [] and report.ungraded == (name == "a row without a reference answer")
 
 
-def test_equal_prompts_that_are_too_short_for_n_grams_are_found(tmp_path):
-    ask = "What is 12 times 13?"
-    (tmp_path / "test.jsonl").write_text(json.dumps(says(1, ask)))
-    (tmp_path / "train.jsonl").write_text(json.dumps(says(2, ask + " \n") | {"data_source": "math__other"}))
-    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
-    assert [(f.check, f.row) for f in report.findings] == [("held_out", 0)]
-
-
 def test_generated_rows_of_every_domain_are_clean(tmp_path):
     kinds = ["math_problems", "arithmetic", "zebra", "arc"]
     kinds += ["programs", "code_io", "string_trace", "tables", "lookup", "formulas"]
@@ -203,42 +177,10 @@ def test_generated_rows_of_every_domain_are_clean(tmp_path):
         }
     )
     tests = held_out(config)
-    rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b], progress=False)
-    rows.write(tmp_path / "b.parquet", tests, progress=False)
-    report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"], progress=False)
-    alike = [
-        f for f in report.findings if f.check == "near_duplicate" and f.data_source.startswith("logic__zebra")
-    ]
-    assert report.findings == alike and len(alike) <= 2, "but puzzles of two houses, of which there are few"
-    assert len(report.sources) == 1200
-
-
-def test_near_duplicates_are_those_of_comparing_all_pairs(tmp_path):
-    rng, words = np.random.default_rng(0), [story(k).partition("?")[0].split() for k in range(60)]
-    texts = [" ".join(w) for w in words]
-    texts += [
-        " ".join(w for w in part if w[0].isdigit() or rng.random() > drop)
-        for part in words
-        for drop in (0.02, 0.3)
-    ]
-    grams = [{tuple(text.split()[i : i + 3]) for i in range(len(text.split()) - 2)} for text in texts]
-    content = [says(k, text) | truth("7") for k, text in enumerate(texts)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, content)))
-    found = {f.row for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
-    share = [max(len(a & b) / len(a | b) for b in grams[:k]) if k else 0.0 for k, a in enumerate(grams)]
-    assert (
-        {k for k, s in enumerate(share) if s > 0.75} <= found <= {k for k, s in enumerate(share) if s > 0.65}
-    )
-    assert 40 < len(found) < 80
-
-
-def test_tables_list_what_was_found(tmp_path):
-    report = lint_rows(tmp_path, [*CLEAN, *(makers[0](1001) for makers in PLANTS.values())])
-    table = findings_table(report)
-    found = {finding.check for finding in report.findings}
-    assert table.row_count == len(found) and table.caption == f"{len(CHECKS) - len(found)} checks clean"
-    first = next(finding for finding in report.findings if finding.check == "schema")
-    assert f"row {first.row}: {first.detail}" in " ".join(map(str, table.columns[2].cells))
+    rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b])
+    rows.write(tmp_path / "b.parquet", tests)
+    report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"])
+    assert report.findings == [] and report.rows == 1200
 
 
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
@@ -246,16 +188,16 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     same = [source.task(k) for k in range(6)]
     assert len({t.problem for t in same}) == len({t.id for t in same}) == 6
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(t.to_row()) for t in same))
-    checks = {f.check for f in lint([tmp_path / "rows.jsonl"], progress=False).findings}
+    checks = {f.check for f in lint([tmp_path / "rows.jsonl"]).findings}
     assert not checks & {"duplicate", "conflict", "held_out"}
 
 
-@pytest.mark.parametrize("name, text", [("a.jsonl", ""), ("b.jsonl", "\n\n"), ("c.json", "[]")])
-def test_a_file_without_rows_is_a_warning(tmp_path, name, text):
+@pytest.mark.parametrize("name, text", [("a.jsonl", ""), ("b.jsonl", "\n\n")])
+def test_a_file_without_rows_is_an_error(tmp_path, name, text):
     (tmp_path / name).write_text(text)
-    report = lint([tmp_path / name], progress=False)
-    assert [f.check for f in report.findings] == ["empty"] and report.exit_status == 1
-    assert f"{name}: no rows" in " ".join(map(str, findings_table(report).columns[2].cells))
+    report = lint([tmp_path / name])
+    assert [f.check for f in report.findings] == ["schema"] and report.exit_status == 2
+    assert report.findings[0].detail == "no rows"
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
@@ -267,39 +209,30 @@ def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
     assert [
         f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
     ] == [0]
-    assert lint_rows(tmp_path, content).findings == []
 
 
 def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
-    truths = ["49", " 49 ", r"\\frac{19}{165}", "19/165", r"\sqrt{2} - 1", r"\\sqrt{2} - 1", "7", "8"]
+    truths = [
+        "49",
+        " 49 ",
+        r"\\frac{19}{165}",
+        r"\frac{19}{165}",
+        r"\sqrt{2} - 1",
+        r"\\sqrt{2} - 1",
+        "7",
+        "8",
+    ]
     content = [says(k, story(k // 2)) | truth(value) for k, value in enumerate(truths)]
     found = {f.row: (f.check, f.detail) for f in lint_rows(tmp_path, content).findings}
     assert {row: check for row, (check, _) in found.items()} == dict.fromkeys((1, 3, 5), "duplicate") | {
         7: "conflict"
     }
-    assert found[3][1] == "the same as row 2, its truth spelled otherwise"
-    assert found[7][1] == 'ground truth "8", but "7" in row 6'
-
-
-def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
-    """What all rows share, such as the words that ask for a box, is not kept for each pair of a row and a text."""
-    import tracemalloc
-
-    ask = (
-        " Think step by step, and please output the final answer, and nothing else at all, within \\boxed{}."
-    )
-    for name, first in (("train", 0), ("test", 3000)):
-        content = (says(k, f"{story(k)} {ask}") for k in range(first, first + 1500))
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
-    tracemalloc.start()
-    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"], progress=False)
-    assert not [f for f in report.findings if f.check != "near_duplicate"]
-    assert tracemalloc.get_traced_memory()[1] < 100e6
-    tracemalloc.stop()
+    assert found[3][1] == "the same as train.jsonl, row 2"
+    assert found[7][1] == 'ground truth "8", but "7" in train.jsonl, row 6'
 
 
 def test_lint_without_what_it_needs_is_refused(tmp_path):
     with pytest.raises(UserError, match="max_prompt_length is 5 tokens without a tokenizer"):
         lint([], max_prompt_length=5)
     with pytest.raises(UserError, match="There is no file"):
-        lint([tmp_path / "absent.parquet"], progress=False)
+        lint([tmp_path / "absent.parquet"])

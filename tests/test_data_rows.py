@@ -27,14 +27,13 @@ def some_tasks(count=30):
     return [sources.parse({"kind": kinds[k % 6]}).task(k) for k in range(count)]
 
 
-@pytest.mark.parametrize("form", ["parquet", "jsonl", "json"])
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_tasks_survive_the_disk_exactly(tmp_path, form):
     tasks, path = some_tasks(), tmp_path / f"rows.{form}"
     if form == "parquet":
         assert rows.write(path, tasks, progress=False) == 30
     else:
-        lines = [t.to_row() for t in tasks]
-        path.write_text(json.dumps(lines) if form == "json" else "\n".join(map(json.dumps, lines)))
+        path.write_text("\n".join(json.dumps(t.to_row()) for t in tasks))
     back = list(rows.tasks(path))
     assert back == tasks and [t.id for t in back] == [t.id for t in tasks]
 
@@ -86,11 +85,9 @@ def test_a_failure_in_the_middle_leaves_the_old_file_or_none(tmp_path):
         ({"reward_model": "2"}, "reward_model has no ground_truth"),
         ({"extra_info": 5}, "extra_info is a int, not a mapping"),
         ({"extra_info": "{no json"}, "extra_info is no JSON .Expecting property name"),
-        ({"extra_info": "[1]"}, "extra_info holds a list, not a mapping"),
-        ({"extra_info": "null"}, "extra_info holds a NoneType, not a mapping"),
+        ({"extra_info": "null"}, "extra_info is a NoneType, not a mapping"),
         ({"extra_info": "[" * 5000 + "]" * 5000}, "extra_info is no JSON .maximum recursion"),
-        ({"id": "a", "extra_info": "1"}, "extra_info holds a int, not a mapping"),
-        ({"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}}, "ground_truth is no JSON"),
+        ({"id": "a", "extra_info": "{}"} | {"reward_model": {"ground_truth": "{"}}, "is no JSON"),
         ({"reward_model": {"ground_truth": float("nan")}}, "ground_truth is no JSON value"),
         ({"reward_model": {"ground_truth": [1, {"a": float("inf")}]}}, "ground_truth is no JSON value"),
     ],
@@ -109,9 +106,7 @@ def test_a_bad_row_is_refused_with_file_row_and_column(tmp_path, change, sentenc
         ("a.jsonl", json.dumps(GOOD).replace("1+1=", "é").encode("latin-1") + b"\n", r"a.jsonl, row 0: no|not UTF-8"),
         ("b.jsonl", b"\n" + json.dumps(GOOD).encode() + b"\n\xff\xfe", r"b.jsonl, row 1: not UTF-8"),
         ("c.jsonl", json.dumps(GOOD).encode("utf-16"), r"c.jsonl, row 0: not UTF-8"),
-        ("d.json", json.dumps([GOOD]).encode("utf-16"), r"d.json: not UTF-8"),
         ("e.jsonl", b"[" * 100_000 + b"]" * 100_000, r"e.jsonl, row 0: no JSON .maximum recursion"),
-        ("f.json", b'[{"a":' * 50_000 + b"1" + b"}]" * 50_000, r"f.json: no JSON .maximum recursion"),
         ("g.jsonl", b'{"data_source": ' + b"9" * 5000 + b"}", r"g.jsonl, row 0: no JSON"),
     ],
 )  # fmt: skip
@@ -181,10 +176,8 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         ("cut.parquet", whole.read_bytes()[:-100], "cut.parquet is no whole parquet file"),
         ("empty.parquet", b"", "empty.parquet is no whole parquet file"),
         ("whole.parque", None, r"no file .*Did you mean 'whole.parquet'"),
-        ("x.json", b'{"a": 1}', "x.json holds a dict, not a list of rows"),
-        ("y.json", b'{"a": 1}\n{"a": 2}', "one object a line is named .jsonl"),
         ("z.jsonl", json.dumps(GOOD).encode() + b"\n[1]", "z.jsonl, row 1: a list, not an object"),
-        ("x.csv", b"a,b", "neither .parquet nor .json nor .jsonl"),
+        ("x.csv", b"a,b", "neither .parquet nor .jsonl"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
@@ -193,7 +186,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 
 
 def config(path, **data):
-    file = {"kind": "file", "path": str(path), **data.pop("file", {})}
+    file = {"kind": "file", "path": str(path)}
     return RunConfig.model_validate(
         {"data": {"train": [file], "train_batch_size": 8, **data}, "evaluation": {"size": 10}}
     )
@@ -213,15 +206,9 @@ def test_a_file_is_a_source_split_by_row(tmp_path, form):
     assert {t.id for t in tests} | set(trained) == {t.id for t in tasks}
 
 
-def test_rows_of_a_file_can_be_chosen_and_no_more_than_exist(tmp_path):
+def test_no_more_rows_than_exist_are_asked_for(tmp_path):
     path = tmp_path / "rows.parquet"
     rows.write(path, some_tasks(60), progress=False)
-    only = config(path, file={"data_sources": ["table__generated"]}, train_max_samples=4)
-    only = only.model_copy(update={"evaluation": only.evaluation.model_copy(update={"size": 2})})
-    batch = TaskStream(only, held_out(only)).batch(1)
-    assert {t.data_source for t in batch} == {"table__generated"} and len({t.id for t in batch}) == 4
-    with pytest.raises(UserError, match=r"no row of data_source 'table__x'.*It has codegen__composed"):
-        held_out(config(path, file={"data_sources": ["table__x"]}))
     too_many = config(path, train_max_samples=51)
     with pytest.raises(
         UserError, match="file has too few distinct tasks: 50 may be trained on and 51 are asked"

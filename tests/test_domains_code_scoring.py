@@ -273,7 +273,6 @@ def test_programs_are_run_against_their_tests(router, program, truth, right):
         ("def f(n): return 2 ** n", "assert f(5000) == 2 ** 5000"),
         ("def t(a): return {(1, 2): {3}, 'x': (None, 1.5, b'z')}", "assert t(0) == {(1, 2): {3}, 'x': (None, 1.5, b'z')}"),
         ("import datetime as d\ndef day(n): return d.date(2020, 1, n), d.datetime(2020, 1, n, 5), d.timedelta(n)", "import datetime\nassert day(2) == (datetime.date(2020, 1, 2), datetime.datetime(2020, 1, 2, 5), datetime.timedelta(2))\nassert isinstance(day(2)[0], datetime.date)"),
-        ("import uuid, pathlib\ndef f(x): return uuid.UUID(int=x), pathlib.Path('a', str(x))", "from uuid import UUID\nfrom pathlib import Path\nassert f(3) == (UUID(int=3), Path('a/3'))"),
         ("from collections import Counter\ndef c(s): return Counter(s)", "from collections import Counter\nassert isinstance(c('aab'), Counter)"),
         ("import numpy\ndef f(n): return numpy.zeros(n)", "import numpy as np\nassert isinstance(f(3), np.ndarray) and f(3).shape == (3,)"),
         ("import re\ndef f(s): return re.match('a', s)", "assert f('ab')\nassert not f('b')"),
@@ -286,7 +285,7 @@ def test_programs_are_run_against_their_tests(router, program, truth, right):
     ],
 )  # fmt: skip
 def test_honest_programs_pass_test_code_of_many_kinds(router, program, tests):
-    if "numpy" in tests or "class TestAdd" in tests:
+    if "numpy" in tests:
         needs_packages()
     reward = grade(router, program, {"functional": tests}, {"entry_point": "solve"})
     assert reward.correct, reward
@@ -306,7 +305,7 @@ def test_helpers_of_a_prefix_are_known_to_both_sides(router):
     assert grade(router, program, {"functional": tests}, {"prefix": prefix}).correct
 
 
-def test_a_pytest_file_is_run_by_pytest(router):
+def test_a_pytest_file_is_run_with_its_parameters(router):
     needs_packages()
     tests = "from solution import add\nimport pytest\n@pytest.mark.parametrize('a', [1, 2])\ndef test_add(a):\n    assert add(a, 1) == a + 1\n"
     right = grade(router, "def add(a, b):\n    return a + b", {"pytest": tests})

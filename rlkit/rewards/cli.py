@@ -26,7 +26,7 @@ def score(
     timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
 ) -> None:
-    """Score a file of answers; an interrupted call continues where it stopped."""
+    """Score a file of answers."""
     options = {"scorer": scorer, "num_workers": workers, "timeout": timeout, "sandbox": sandbox}
     counts = files.score_file(answers, out, validate(RewardConfig, options))
     typer.echo("{correct} of {rows} answers are right, {errors} could not be graded: {out}".format(**counts))

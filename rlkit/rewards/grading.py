@@ -57,8 +57,9 @@ def grade(
             reward = _reward_of(_VERL, score_in_sandbox(grading, source, row, (_VERL,), _VERL))
         else:
             scorer = resolve(data_source)
-            options = {"grading": grading} if _takes_grading(scorer) else {}
-            reward = scorer(response, truth, extra, **options)
+            reward = scorer(
+                response, truth, extra, **({"grading": grading} if _takes_grading(scorer) else {})
+            )
             if settings.partial_credit:
                 reward = replace(reward, parts={**reward.parts, "share": reward.value})
             elif reward.value != reward.correct:
@@ -128,13 +129,7 @@ def _custom(
     result = load_function(name)(
         data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
     )
-    if inspect.isawaitable(result):
-
-        async def finished() -> Any:
-            return await result
-
-        return _reward_of(name, asyncio.run(finished()))
-    return _reward_of(name, result)
+    return _reward_of(name, asyncio.run(result) if inspect.iscoroutine(result) else result)
 
 
 def _reward_of(name: str, result: Any) -> Reward:
@@ -198,12 +193,11 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
 def isolation(config: RewardConfig) -> str | None:
     """What a run says about the isolation of scorers that are not rlkit's; None for rlkit's own."""
     if config.custom_reward_function is not None:
-        user = (
-            "you, and can read your files and your processes' keys and tokens" if os.geteuid() else "nobody"
-        )
+        user = "you, and can read your files and your processes' keys and tokens"
         return (
-            f"reward.custom_reward_function runs outside the sandbox as {user}. Of our environment it is given "
-            "reward.env_vars alone. If it evaluates what answers say, they can forge verdicts and do what it can."
+            f"reward.custom_reward_function runs outside the sandbox as {user if os.geteuid() else 'nobody'}. Of our "
+            "environment it is given reward.env_vars alone. If it evaluates what answers say, they can forge verdicts "
+            "and do what it can."
         )
     if config.scorer == "verl":
         return "reward.scorer verl evaluates what answers say, in the sandbox: an answer can forge its own verdict."

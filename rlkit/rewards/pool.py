@@ -52,12 +52,12 @@ class Outcomes:
 
 
 class _Job(NamedTuple):
-    row: Row
+    row: bytes  # as JSON
     call: Outcomes
     index: int
 
 
-def _settle(jobs: Sequence[_Job], outcomes: Iterable[Outcome]) -> None:
+def _settle(jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
     for job, outcome in zip(jobs, outcomes, strict=True):
         job.call.found[job.index] = outcome
     for call in {job.call for job in jobs}:
@@ -65,8 +65,8 @@ def _settle(jobs: Sequence[_Job], outcomes: Iterable[Outcome]) -> None:
             call.changed.notify_all()
 
 
-def _fail(jobs: Sequence[_Job], reason: str) -> None:
-    _settle(jobs, [(Reward.failed(reason), 0.0)] * len(jobs))
+def _failed(reason: str) -> Outcome:
+    return Reward.failed(reason), 0.0
 
 
 @lru_cache
@@ -132,8 +132,7 @@ class Router:
         call, left = Outcomes(), iter(rows)
         try:
             while part := [*islice(left, _LARGEST_BATCH)]:
-                jobs = [_Job(row, call, len(call) + i) for i, row in enumerate(part)]
-                call.found += [None] * len(part)
+                jobs = [job for row in part if (job := _job(row, call))]
                 with self._lock:
                     if self._closed:
                         raise RuntimeError("This Router is closed.")
@@ -168,13 +167,12 @@ class Router:
         """A worker that is late or dies is replaced; what it has not graded is sent again."""
         deaths = 0  # of workers that were grading the first answer
         while batch:
-            batch, message = _encoded(batch)
             try:
                 worker = self._worker(new=deaths > 0)  # one that was idle may have died, too
             except (OSError, EOFError, ValueError, RuntimeError) as error:
-                return _fail(batch, f"No grading process can be started: {error}.")
+                return _settle(batch, [_failed(f"No grading process can be started: {error}.")] * len(batch))
             try:
-                worker.send(message, len(batch))
+                worker.send(b"[" + b",".join(job.row for job in batch) + b"]", len(batch))
                 while batch:
                     outcomes = worker.outcomes()
                     deaths = 0 if outcomes else deaths
@@ -184,19 +182,17 @@ class Router:
                     del batch[: len(outcomes)]
                 with self._lock:
                     self._idle.append(worker)
-                return
             except Exception as error:  # of any kind: a worker may send anything
                 held = worker.held()
                 batch = batch[held:] + batch[:held]
                 deaths = 1 if held else deaths + 1
-                late = isinstance(error, TimeoutError)
-                if (
-                    late or deaths == 2
-                ):  # the machine may have ended the first; the second time it was the answer
-                    reward = Reward.of(False, killed="deadline" if late else "death")
-                    if not late and self.config.custom_reward_function is not None:
-                        reward = Reward.failed("The grading process died while it held this answer, twice.")
-                    _settle([batch.pop(0)], [(reward, self.config.timeout)])
+                if isinstance(error, TimeoutError):
+                    _settle([batch.pop(0)], [(Reward.of(False, killed="deadline"), self.config.timeout)])
+                    deaths = 0
+                elif deaths == 2:  # the machine may have ended the first; the second time it was the answer
+                    custom = self.config.custom_reward_function is not None
+                    died = _failed("The grading process died while it held this answer, twice.")
+                    _settle([batch.pop(0)], [died if custom else (Reward.of(False, killed="death"), 0.0)])
                     deaths = 0
                 self._end(worker)
 
@@ -235,10 +231,9 @@ class Router:
             left = [*self._jobs]
             self._jobs.clear()
         self._threads.shutdown()
-        _fail(left, "The router was closed.")
-        for worker in self._workers:
-            worker.close()
-        self._workers.clear()
+        _settle(left, [_failed("The router was closed.")] * len(left))
+        for worker in [*self._workers]:
+            self._end(worker)
 
     def __enter__(self) -> "Router":
         return self
@@ -247,15 +242,14 @@ class Router:
         self.close()
 
 
-def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
-    """The answers that JSON has a form for, and it; the others become errors."""
+def _job(row: Row, call: Outcomes) -> _Job | None:
+    """The job of a row, the next one of its call; None for a row that has no JSON form, which is an error at once."""
+    call.found.append(None)
     try:
-        return batch, encode([job.row for job in batch])
+        return _Job(encode(row), call, len(call) - 1)
     except Exception as error:  # of any kind: the values are the caller's
-        if len(batch) == 1:
-            _fail(batch, f"The row cannot be sent to a worker: {error}.")
-            return [], b""
-        return _encoded([job for job in batch if _encoded([job])[0]])
+        call.found[-1] = _failed(f"The row cannot be sent to a worker: {error}.")
+        return None
 
 
 @lru_cache

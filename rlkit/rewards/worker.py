@@ -193,8 +193,6 @@ def main() -> None:
             elif request[1]:
                 workers.add(worker := _forked(request[1]))
                 server.sendall(worker.to_bytes(8))
-    for worker in workers:
-        os.kill(worker, signal.SIGKILL)
 
 
 def _forked(descriptors: Sequence[int]) -> int:
@@ -231,19 +229,13 @@ def _serve(channel: Channel, begins: int) -> None:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
         _drop_privileges()
-    outcomes: list[list[Any]] = []
+    outcomes: list[bytes] = []
     process, number, told = os.getpid(), 0, 0.0
 
     def tell(wait: float = config.timeout) -> None:
         """Send the outcomes that are there, and how many seconds the next may take."""
         nonlocal number, told
-        try:
-            message = encode([number, wait, *outcomes])
-        except Exception:  # of any kind: the parts are the scorer's
-            for outcome in outcomes:
-                outcome[2] = {str(name): _plain(value) for name, value in outcome[2].items()}
-            message = encode([number, wait, *outcomes])
-        channel.write(message)
+        channel.write(b"[" + b",".join([encode(number), encode(wait), *outcomes]) + b"]")
         number, told = number + len(outcomes), time.perf_counter()
         outcomes.clear()
 
@@ -256,11 +248,20 @@ def _serve(channel: Channel, begins: int) -> None:
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
             end = time.perf_counter()
-            outcomes.append([reward.value, reward.correct, reward.parts, reward.error, end - start])
+            outcomes.append(_outcome(reward, end - start))
             if end - told > _TOGETHER:
                 tell()
         if outcomes:
             tell()
+
+
+def _outcome(reward: Reward, seconds: float) -> bytes:
+    facts = [reward.value, reward.correct, reward.parts, reward.error, seconds]
+    try:
+        return encode(facts)
+    except Exception:  # of any kind: the parts are the scorer's
+        facts[2] = {"parts": "they have no JSON form"}
+        return encode(facts)
 
 
 def _drop_privileges() -> None:
@@ -293,11 +294,3 @@ _ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
 def encode(value: Any) -> bytes:
     """JSON bytes; raises TypeError, ValueError or RecursionError for what JSON has no form for."""
     return _ENCODER.encode(value).encode()
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it, else as text."""
-    for form in (lambda: json.loads(encode(value)), lambda: str(value)):
-        with suppress(Exception):  # of any kind: the value is the scorer's
-            return form()
-    return f"a {type(value).__name__}"

@@ -66,8 +66,8 @@ def new_module(name: str, source: io.RawIOBase | None = None) -> types.ModuleTyp
     return module
 
 
-def run_code(code: Any, name: str, module: types.ModuleType) -> None:
-    exec(compile(code, name, "exec", dont_inherit=True), module.__dict__)
+def run_code(code: str, name: str, space: dict[str, Any]) -> None:
+    exec(compile(code, name, "exec", dont_inherit=True), space)
 
 
 def _flush(stream: Any) -> None:
@@ -80,7 +80,7 @@ def script(program: str) -> NoReturn:
     module = new_module("__main__", io.FileIO(0, closefd=False))
     code: Any = 0
     try:
-        run_code(program, "main.py", module)
+        run_code(program, "main.py", module.__dict__)
     except SystemExit as stop:
         code = stop.code or 0
         if not isinstance(code, int):
@@ -128,7 +128,7 @@ def solution_module(program: str, prefix: str) -> tuple[types.ModuleType, list[s
     """The program as the module `solution`, the names that it defines, and what was there before it."""
     module = new_module("solution")
     module.__dict__.update(PRELUDE)
-    run_code(prefix, "prefix.py", module)
+    run_code(prefix, "prefix.py", module.__dict__)
     before = dict(module.__dict__)
     _load(program, module)
     return (

@@ -11,7 +11,6 @@ import contextlib
 import ctypes
 import gc
 import importlib
-import importlib.machinery
 import json
 import os
 import re
@@ -53,12 +52,11 @@ def main(settings: str) -> None:
 
     Args:
         settings: JSON of control (the socket's descriptor), level, user (the uid of programs, 0 for ours), memory,
-            files and processes (limits), modules (imported first, so that every program finds them loaded), paths
-            (where modules are imported from) and folders (of single packages, by name).
+            files and processes (limits), modules (imported first, so that every program finds them loaded) and paths
+            (where modules are imported from).
     """
     given = json.loads(settings)
     sys.path += given["paths"]
-    sys.meta_path.append(_Packages(given["folders"]))  # type: ignore[arg-type]
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
     if given["level"] == "rlimits":
         _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -69,18 +67,6 @@ def main(settings: str) -> None:
     gc.collect()
     gc.freeze()  # collections in a forked program touch, and so copy, nothing of this process
     _Server(socket.socket(fileno=given["control"]), given).serve()
-
-
-class _Packages:
-    """Finds single packages in folders that hold others, too."""
-
-    def __init__(self, folders: Mapping[str, str]) -> None:
-        self.folders = folders
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if path is None and name in self.folders:
-            return importlib.machinery.PathFinder.find_spec(name, [self.folders[name]])
-        return None
 
 
 class _Server:

@@ -28,15 +28,27 @@ from rlkit.errors import UserError
 from rlkit.sandbox.plain import Channel, Lost
 
 PROMISED = ("numpy", "sortedcontainers", "pytest")
-"""Packages that programs may import."""
+"""Packages that programs count on: without one a program that imports it cannot be judged."""
 ENVIRONMENT = {
     "PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0",
-    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }  # fmt: skip
 """All that a program finds in its environment."""
+_PACKAGES = (
+    *(
+        "numpy",
+        "numpy.libs",
+        "sortedcontainers",
+        "py.py",
+        "pytest",
+        "_pytest",
+        "pluggy",
+        "iniconfig",
+        "packaging",
+    ),
+    "pygments",
+)  # what bubblewrap shows of the installed packages
 _HERE = Path(__file__).parent
-_COMPILED = ("numpy", "numpy.libs")
-_PYTEST = ("py.py", "pytest", "_pytest", "pluggy", "iniconfig", "packaging", "pygments")
 _START = 10.0  # seconds in which a jail must answer
 _IMPORTS = 120.0  # the same where it imports packages first
 _MARGIN = 1.0  # seconds that a jail may take to kill a program
@@ -58,12 +70,11 @@ def choose(wanted: str = "auto") -> str:
     """
     if wanted == "unsafe":
         return wanted
-    problems = {}
-    for level in ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,):
-        if (problem := problem_of(level)) is None:
+    levels = ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,)
+    for level in levels:
+        if problem_of(level) is None:
             return level
-        problems[level] = problem
-    why = " ".join(f"{level} does not work here: {problem}" for level, problem in problems.items())
+    why = " ".join(f"{level} does not work here: {problem_of(level)}" for level in levels)
     raise UserError(f"Programs of the policy cannot be run safely: {why} {_ADVICE}")
 
 
@@ -229,21 +240,22 @@ _INNER = ("jail.py", "inside.py", "plain.py", "reading.py", "testing.py")
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
-    """The command line of a jail with these settings, as jail.main has them, but for level, paths and folders."""
+    """The command line of a jail with these settings, as jail.main has them, but for level and paths."""
     own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
-    folders = _site_folders() if settings["modules"] else []
-    loads = Path(python).name == Path(own).name  # what is compiled, which needs a Python like ours
-    packages = {name: path for name, path in _packages().items() if loads or name not in _COMPILED}
+    folders = [f for f in sys.path if f.endswith("-packages") and os.path.isdir(f)]
     home, outside = str(_HERE), []
+    paths = (
+        folders if Path(python).name == Path(own).name else []
+    )  # what is compiled needs a Python like ours
     if level == "bubblewrap":
-        installed = {f"/installed/{i}": folder for i, folder in enumerate(folders)}
-        single = {f"/packages/{name}": path for name, path in packages.items()}
-        outside = _bubblewrap(
-            python, {f"/jail/{name}": str(_HERE / name) for name in _INNER} | single | installed
-        )
-        home, folders, packages = "/jail", [*installed], dict(zip(packages, single, strict=True))
-    single = {name.removesuffix(".py"): str(Path(path).parent) for name, path in packages.items()}
-    settings |= {"level": level, "paths": folders, "folders": single}
+        bound = {f"/jail/{name}": str(_HERE / name) for name in _INNER}
+        if settings["modules"]:
+            bound |= {f"/installed/{i}": folder for i, folder in enumerate(folders)}
+        places = [(name, f"{folder}/{name}") for folder in reversed(folders) for name in _PACKAGES]
+        bound |= {f"/packages/{name}": path for name, path in places if os.path.exists(path)}
+        home, outside = "/jail", _bubblewrap(python, bound)
+        paths = ["/packages", *(place for place in bound if place.startswith("/installed"))]
+    settings |= {"level": level, "paths": paths}
     return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
 
 
@@ -266,8 +278,12 @@ def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
         for parent in reversed(Path(prefix).parents[:-1]):
             line += ["--perms", "0755", "--dir", str(parent)]
         line += ["--ro-bind", prefix, prefix]
-    for folder in _site_folders(prefix, "/usr", "/usr/local"):
-        if folder.startswith(("/usr/", f"{prefix}/")):
+    for folder in {*sys.path, *site.getsitepackages([prefix, "/usr", "/usr/local"])}:
+        if (
+            folder.endswith("-packages")
+            and os.path.isdir(folder)
+            and folder.startswith(("/usr/", f"{prefix}/"))
+        ):
             line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
     for folder in sorted({str(Path(place).parent) for place in bound}):
@@ -275,19 +291,6 @@ def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
     for place, origin in bound.items():
         line += ["--ro-bind", origin, place]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
-
-
-def _site_folders(*prefixes: str) -> list[str]:
-    """The folders of installed packages that this process imports from, and those under the prefixes."""
-    folders = dict.fromkeys([*sys.path, *site.getsitepackages([*prefixes])])
-    return [f for f in folders if f.endswith("-packages") and os.path.isdir(f)]
-
-
-def _packages() -> dict[str, str]:
-    """The few installed packages that programs and pytest suites may import, by name."""
-    names = (*_COMPILED, "sortedcontainers", *_PYTEST)
-    places = [(name, Path(folder, name)) for folder in _site_folders(sys.prefix) for name in names]
-    return {name: str(path) for name, path in reversed(places) if path.exists()}
 
 
 def _python(level: str) -> str | None:

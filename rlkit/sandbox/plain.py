@@ -12,11 +12,9 @@ import decimal
 import fractions
 import itertools
 import json
-import pathlib
 import socket
 import time
-import uuid
-from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import Any
 
 _LONGEST = 64 << 20  # bytes of one message
@@ -117,6 +115,7 @@ def _fraction(digits: str) -> fractions.Fraction:
     return fractions.Fraction(*(int(number, 16) for number in digits.split("/")))
 
 
+_DAY, _DATE, _TIME, _SPAN = datetime.datetime, datetime.date, datetime.time, datetime.timedelta
 # Kind of node: type, its JSON form, and the value of that.
 _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "int": (int, lambda x: format(int.__index__(x), "x"), lambda v: int(v, 16)),
@@ -126,19 +125,12 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "complex": (complex, lambda x: [x.real, x.imag], lambda v: complex(*v)),
     "range": (range, lambda x: [x.start, x.stop, x.step], lambda v: range(*v)),
     "Decimal": (decimal.Decimal, str, decimal.Decimal),
-    "datetime": (datetime.datetime, datetime.datetime.isoformat, datetime.datetime.fromisoformat),
-    "date": (datetime.date, datetime.date.isoformat, datetime.date.fromisoformat),
-    "time": (datetime.time, datetime.time.isoformat, datetime.time.fromisoformat),
-    "timedelta": (
-        datetime.timedelta,
-        lambda x: [x.days, x.seconds, x.microseconds],
-        lambda v: datetime.timedelta(*v),
-    ),
-    "UUID": (uuid.UUID, str, uuid.UUID),
-    "path": (pathlib.PurePath, str, pathlib.Path),
     "Fraction": (fractions.Fraction, lambda x: f"{x.numerator:x}/{x.denominator:x}", _fraction),
+    "datetime": (_DAY, _DAY.isoformat, _DAY.fromisoformat),
+    "date": (_DATE, _DATE.isoformat, _DATE.fromisoformat),
+    "time": (_TIME, _TIME.isoformat, _TIME.fromisoformat),
+    "timedelta": (_SPAN, lambda x: [x.days, x.seconds, x.microseconds], lambda v: _SPAN(*v)),
 }
-_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
 _MUTABLE: dict[str, Any] = {
     "list": list,
     "dict": dict,
@@ -146,6 +138,7 @@ _MUTABLE: dict[str, Any] = {
     "deque": collections.deque,
     "object": None,
 }
+_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 _LEAVES = {type(None), bool, float, str}
 _ITERATED = (Iterator, KeysView, ValuesView, ItemsView)
@@ -176,7 +169,7 @@ class Plain:
                 return item
             if not isinstance(
                 item, (tuple, frozenset, *_ITERATED)
-            ):  # these always stand behind what holds them
+            ):  # which always stand behind what holds them
                 if id(item) in places:
                     return [places[id(item)]]
                 places[id(item)] = len(objects)
@@ -209,16 +202,16 @@ class Plain:
             return self._node(item.tolist(), place)
         if isinstance(item, _ITERATED):
             return ["iterator", [place(x) for x in itertools.islice(item, _MANY)]]
-        if self.opaque:
-            try:
-                return ["opaque", cls.__name__, bool(item)]
-            except Exception:
-                return ["opaque", cls.__name__, None]
-        raise NotPlain(item)
+        if not self.opaque:
+            raise NotPlain(item)
+        try:
+            return ["opaque", cls.__name__, bool(item)]
+        except Exception:
+            return ["opaque", cls.__name__, None]
 
-    def decode(self, nodes: Nodes, passed: list[Any] | None = None) -> tuple[Any, list[Any]]:
+    def decode(self, nodes: Nodes, passed: Sequence[Any] = ()) -> tuple[Any, list[Any]]:
         """The value, and every mutable object. Objects of `passed` are not made anew but changed in place."""
-        built = [self._empty(node, passed or []) for node in nodes]
+        built = [self._empty(node, passed) for node in nodes]
 
         def values(items: list[Any]) -> list[Any]:
             return [built[item[0]] if type(item) is list else item for item in items]
@@ -226,31 +219,30 @@ class Plain:
         for position in range(len(nodes) - 1, -1, -1):  # innermost first
             if make := _FIXED.get(nodes[position][0]):
                 built[position] = make(values(nodes[position][1]))
-        for node, value in zip(nodes, built, strict=True):  # mutable ones last, so that cycles close
-            if node[0] in ("list", "deque"):
-                value.extend(values(node[1]))
-            elif node[0] == "object":
-                vars(value).update((name, values([item])[0]) for name, item in node[1][1])
-        for node, value in zip(nodes, built, strict=True):
-            if node[0] == "set":
-                value.update(values(node[1]))
-            elif node[0] == "dict":
-                value.update(map(values, node[1]))
-        return built[0], [value for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
+        mutable = [
+            (*node[:2], value) for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE
+        ]
+        for kind, content, value in mutable:  # last, so that cycles close
+            if kind in ("list", "deque"):
+                value.extend(values(content))
+            elif kind == "object":
+                vars(value).update((name, values([item])[0]) for name, item in content[1])
+        for kind, content, value in mutable:  # what is hashed has its attributes now
+            if kind in ("set", "dict"):
+                value.update(values(content) if kind == "set" else map(values, content))
+        return built[0], [value for *_, value in mutable]
 
-    def _empty(self, node: list[Any], passed: list[Any]) -> Any:
+    def _empty(self, node: list[Any], passed: Sequence[Any]) -> Any:
         """The value of a node that holds no others; else an empty one to fill, which has a number if it was passed."""
         kind, value = node[0], node[1]
         if kind == "v":
             return value
+        if kind in _FIXED:
+            return None
         if kind in _ATOMS:
             return _ATOMS[kind][2](value)
         if kind not in _MUTABLE:
-            return (
-                None
-                if kind in _FIXED
-                else Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
-            )
+            return Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
         cls = _MUTABLE[kind] or self.shared[value[0]]
         if len(node) == 2:
             return cls.__new__(cls)

@@ -31,9 +31,7 @@ MARGIN = 1.0  # seconds of an answer's time that are kept for ending the sandbox
 
 
 class Grading:
-    """What a scorer may use besides its arguments: the settings and the time left for this answer.
-
-    A scorer gets it where it has a parameter `grading`.
+    """What a scorer with a parameter `grading` may use: the settings and the time left for this answer.
 
     Args:
         settings: the run's reward section.
@@ -106,7 +104,7 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 @_twice
 def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
-    """Run a program as `python main.py` would, with the sandbox of `grading`.
+    """Run a program as `python main.py` would.
 
     Raises:
         Ungradable: the sandbox cannot be started.
@@ -126,7 +124,7 @@ def missing_package(grading: Grading, error: str) -> str | None:
 
 @dataclass(frozen=True)
 class Call:
-    """The outcome of one call: its value, or why there is none."""
+    """The outcome of one call: its value, or why there is none ("time", "memory", "exit: …", an exception)."""
 
     value: Any = None
     error: str | None = None
@@ -149,20 +147,15 @@ def call_function(
     Args:
         seconds: for loading the program and all calls; each of these may take reward.timeout.
         enough: `enough(call, index)` may end the calls early.
-        modules: installed packages that the program uses, e.g. `("reasoning_gym",)`. This process keeps a jail
-            that has imported them (seconds, once) and forks it for each program (milliseconds), so nothing that
-            one program does is seen by the next. There is no network and no variable of our environment.
+        modules: installed packages that the program uses, which are imported once, before processes are forked.
 
-    A call that did not happen for lack of time has the error "time"; a program that ended itself has "exit".
     With `modules`, a library that evaluates untrusted text does so in the process that gives the value: the text
     can reach nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
     """
     jail = _jail(grading, modules=modules)
-    end = time.monotonic() + seconds
+    end, each, found = time.monotonic() + seconds, grading.settings.timeout, list[Call]()
     ours, theirs = socket.socketpair()
     _start(jail, [theirs], seconds, role="functions", program=program, prefix="")
-    each = grading.settings.timeout
-    found: list[Call] = []
     with ours:
         channel = Channel(ours, min(end, time.monotonic() + each))
         try:
@@ -188,13 +181,10 @@ def call_function(
 
 def _start(jail: Jail, sockets: Sequence[socket.socket], seconds: float, **job: Any) -> None:
     """Have a job done that finds nothing in its standard streams; it has the sockets from then on."""
-    null = os.open(os.devnull, os.O_RDWR)
-    try:
-        jail.start([null, null, null, *(s.fileno() for s in sockets)], seconds, **job)
-    finally:
-        os.close(null)
+    with open(os.devnull, "r+b", buffering=0) as null, contextlib.ExitStack() as stack:
         for end in sockets:
-            end.close()
+            stack.enter_context(end)
+        jail.start([*[null.fileno()] * 3, *(end.fileno() for end in sockets)], seconds, **job)
 
 
 @dataclass(frozen=True)
@@ -220,8 +210,8 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
     Where the tests name no entry it is the last function of the program that no other one of it uses. From one check
     to the next reward.timeout may pass, and `seconds` in all.
     """
-    if not tests.checks():
-        return Tested(fault="the tests check nothing")
+    if fault := tests.fault():
+        return Tested(fault=fault)
     apart = not tests.needs_program()
     tested = _tested(grading, program, tests, seconds, apart)
     if apart and tested.insufficient:
@@ -235,12 +225,12 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
 def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apart: bool) -> Tested:
     """The program in one jail and the tests in another, or both in one process. The outcome leaves on a socket that
     only the tests' process has."""
+    nonce, jails = secrets.token_hex(), [_jail(grading, "program")]
     job = {
         "tests": tests.text, "prefix": tests.prefix, "entry": tests.entry or last_function(program),
         "named": tests.entry, "pytest": tests.pytest, "all": grading.settings.partial_credit,
-        "each": grading.settings.timeout, "nonce": secrets.token_hex(),
+        "each": grading.settings.timeout, "nonce": nonce,
     }  # fmt: skip
-    jails = [_jail(grading, "program")]
     verdict, verdict_end = socket.socketpair()
     if apart:
         jails.append(_jail(grading, "tests"))
@@ -249,8 +239,7 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
         _start(jails[1], [verdict_end, right], seconds, role="tests", **job)
     else:
         _start(jails[0], [verdict_end], seconds, role="together", program=program, **job)
-    message: list[Any] = [None]
-    error = "the program ended the tests"
+    message, error = [None], "the program ended the tests"
     with verdict:
         try:
             message = Channel(verdict, time.monotonic() + seconds).receive()
@@ -261,6 +250,6 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
     ended = [jail.finish() for jail in jails]
     if abs(ended[-1][0]) in (signal.SIGALRM, 128 + signal.SIGALRM):
         error = "time"
-    tested = Tested(**message[1]) if message[0] == job["nonce"] else Tested(error=error)
+    tested = Tested(**message[1]) if message[0] == nonce else Tested(error=error)
     memory = tested.error and "memory" in [reason for _, reason in ended]
     return replace(tested, error="memory") if memory else tested

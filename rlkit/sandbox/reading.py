@@ -13,7 +13,7 @@ import fractions
 import re
 import sys
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeGuard
 
 try:
     from inside import PRELUDE
@@ -47,7 +47,7 @@ class TestCode:
     Args:
         prefix: code that is run before it; functions and classes without a body only announce the program's.
         entry: the function under test, of `Solution` where the program defines it there.
-        pytest: whether pytest runs it.
+        pytest: whether it is written for pytest, which runs what it defines alone.
 
     Raises:
         SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
@@ -61,10 +61,7 @@ class TestCode:
         names = {name for n in imports for name in _modules(n)}
         self.imported = sorted(names - {"", "solution", "__future__"})
         """The modules that it needs."""
-        called = {*map(callee, self.nodes)}
-        classes = [n for n in self.tree.body if isinstance(n, ast.ClassDef) and n.name not in called]
-        bare = any(_is_test(n) and not _is_case(n) and any(map(_is_test, n.body)) for n in classes)
-        self.pytest = pytest or bare or ("pytest" in self.imported and any(map(_is_test, self.tree.body)))
+        self.pytest = pytest
         self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
         froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.module == "solution"]
         self.explicit = {a.name for n in froms for a in n.names}
@@ -91,28 +88,30 @@ class TestCode:
                 known.add(node.arg if isinstance(node, ast.arg) else node.name or "")
         return (loaded & self.used) - (known - {"Solution"}) | aliases
 
-    def checks(self) -> bool:
-        """Whether running it can reach anything that fails."""
+    def fault(self) -> str | None:
+        """Why it says nothing about any program, if so: it can reach nothing that fails, or has a test function whose
+        arguments nobody gives, such as fixtures of pytest."""
+        called = {*map(callee, self.nodes)}
+        tests = [n for n in self.tree.body if _is_test(n) and n.name not in called | {"check"}]
+        methods = [m for n in tests if isinstance(n, ast.ClassDef) for m in n.body if _is_test(m)]
+        for node in [*tests, *methods]:
+            if isinstance(node, _FUNCTIONS) and not node.decorator_list:
+                required = len(node.args.args) - len(node.args.defaults) - (node in methods)
+                if required > 0:
+                    return f"nobody gives the arguments of {node.name}"
         definitions = {n.name: n for n in self.tree.body if isinstance(n, _DEFINITIONS)}
         others = [] if self.pytest else [n for n in self.tree.body if not isinstance(n, _DEFINITIONS)]
         todo: list[ast.AST] = [*filter(_is_test, self.tree.body), *others]
         while todo:
             nodes = list(ast.walk(todo.pop()))
             if any(map(_is_check, nodes)):
-                return True
+                return None
             todo += [definitions.pop(name) for name in {*map(_id, nodes)} & definitions.keys()]
-        return False
+        return "it checks nothing"
 
     def counted(self) -> ast.Module:
         """The tree, changed so that every check calls `__check__()` first."""
-        for node in self.nodes:
-            for field in ("body", "orelse", "finalbody"):
-                if isinstance(block := getattr(node, field, None), list):
-                    for child in [child for child in block if _is_check(child)]:
-                        call = ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), [], []))
-                        ast.fix_missing_locations(ast.copy_location(call, child))
-                        block.insert(block.index(child), call)
-        return self.tree
+        return _Counted().visit(self.tree)
 
     def needs_program(self) -> bool:
         """Whether it uses more of a program than the plain values of its functions: its classes, the functions that it
@@ -180,6 +179,15 @@ class TestCode:
         return found
 
 
+class _Counted(ast.NodeTransformer):
+    def generic_visit(self, node: ast.AST) -> Any:
+        super().generic_visit(node)
+        if not _is_check(node):
+            return node
+        call = ast.Expr(ast.Call(ast.Name("__check__", ast.Load()), [], []))
+        return [ast.fix_missing_locations(ast.copy_location(call, node)), node]
+
+
 def last_function(program: str) -> str | None:
     """The last function of a program, or method of its `Solution`, that no other one uses."""
     body: list[Any] = ast.parse(program).body
@@ -209,15 +217,12 @@ def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [name.partition(".")[0] for name in names]
 
 
-def _is_test(node: ast.stmt) -> bool:
-    """Whether it is run without being called: check(candidate), a test function, a test case."""
+def _is_test(node: ast.AST) -> TypeGuard[Any]:
+    """Whether it is run without being called: check(candidate), a test function, a test class."""
     if isinstance(node, ast.ClassDef):
-        return node.name.startswith("Test") or _is_case(node)
+        cases = any(ast.unparse(base).endswith("TestCase") for base in node.bases)
+        return node.name.startswith("Test") or cases
     return isinstance(node, _FUNCTIONS) and (node.name == "check" or node.name.startswith("test"))
-
-
-def _is_case(node: ast.ClassDef) -> bool:
-    return any(ast.unparse(base).endswith("TestCase") for base in node.bases)
 
 
 def _is_announced(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:

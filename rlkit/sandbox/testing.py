@@ -130,20 +130,22 @@ def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | No
     tests = _Run(job)
     try:
         tests.prepare(sock)
-        if not tests.fault:
-            tests.pytest() if job["pytest"] else tests.statements()
+        if not tests.fault and tests.statements():
+            tests.definitions()
     except BaseException as error:
         told = isinstance(error, NotLoaded | plain.Lost)
         tests.failed(str(error) if told else inside.said(error))
     if not tests.checks:
         tests.failed("no assertion was reached")
-    insufficient = bool(tests.program and tests.program.insufficient)
+    if not tests.total:  # loops, or a function that asserts and is called
+        tests.passed = int(not tests.error)
     outcome = {
         "passed": tests.passed,
         "total": max(1, tests.total),
         "error": tests.error,
         "fault": tests.fault,
     }
+    insufficient = bool(tests.program and tests.program.insufficient)
     verdict.send(job["nonce"], outcome | {"insufficient": insufficient})
 
 
@@ -157,33 +159,32 @@ class _Run:
         self.program: Program | None = None
         self.variables: set[str] = set()  # names of the program that are read again before each statement
         self.code = TestCode(job["tests"], job["prefix"], job["entry"], job["pytest"])
-        self.main = inside.new_module("__main__")
-        self.space = vars(self.main)
-        signal.setitimer(signal.ITIMER_REAL, job["each"])
+        self.space = vars(inside.new_module("__main__"))
+        self.check(0)
 
     def failed(self, why: str) -> None:
         self.error = self.error or why[:300]
 
-    def check(self) -> None:
-        self.checks += 1
+    def check(self, counts: int = 1) -> None:
+        self.checks += counts
         signal.setitimer(signal.ITIMER_REAL, self.job["each"])
 
     def prepare(self, sock: socket.socket | None) -> None:
         """Run the prefix, and bring the program's names into the tests' namespace."""
-        needed = [*self.code.imported, *["pytest"][: self.code.pytest]]
-        lacking = [name for name in needed if importlib.util.find_spec(name) is None]
-        try:
-            inside.run_code(self.job["prefix"], "prefix.py", self.main)
-        except Exception as error:
-            self.fault = f"the prefix fails: {inside.said(error)}"
+        lacking = [name for name in self.code.imported if importlib.util.find_spec(name) is None]
         if lacking:
             self.fault = f"the sandbox has no {lacking[0]}, which they need: install it, and bubblewrap"
-        if self.fault:
+            return
+        try:
+            inside.run_code(self.job["prefix"], "prefix.py", self.space)
+        except Exception as error:
+            self.fault = f"the prefix fails: {inside.said(error)}"
             return
         if sock:
-            classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
-            shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
-            self.program = Program(plain.Channel(sock), shared)
+            shared = {n: v for n, v in self.space.items() if getattr(v, "__module__", "") == "__main__"}
+            self.program = Program(
+                plain.Channel(sock), {n: v for n, v in shared.items() if isinstance(v, type)}
+            )
             found = self.program.names(self.code.used)
         else:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
@@ -209,42 +210,64 @@ class _Run:
         self.variables = {n for n in mine & self.code.free if not callable(found[n])}
         sys.modules["solution"] = solution = types.ModuleType("solution")
         vars(solution).update({n: v for n, v in found.items() if n in self.code.explicit} | bound)
-        self.space.update(bound)
+        self.space.update(bound, __check__=self.check)
 
-    def statements(self) -> None:
-        """Run the tests statement by statement, then what they define and do not call: check, test functions, test
-        cases. Each assertion at the top and each such function is a test."""
-        space = self.space
-        space["__check__"] = self.check
-        if "unittest" in self.code.imported:  # test cases are run below
-            importlib.import_module("unittest").main = lambda *_, **__: None  # type: ignore[attr-defined]
+    def statements(self) -> bool:
+        """Run the tests statement by statement; each assertion at the top is a test. Whether to go on."""
+        for name in {"unittest", "pytest"} & {*self.code.imported}:  # what they would run is run below
+            importlib.import_module(name).main = lambda *_, **__: 0  # type: ignore[attr-defined]
         compiled = codeop.Compile()  # knows the __future__ imports of the statements before
         body = self.code.counted().body
         for node in body:
             code: Any = compiled(ast.Module([node], []), "tests.py", "exec")  # type: ignore[arg-type]
             if self.program and self.variables:
-                space.update(self.program.names(self.variables))
+                self.space.update(self.program.names(self.variables))
             counts = isinstance(node, ast.Assert)
-            if not self._attempt(exec, code, space, counts=counts, line=f" (line {node.lineno})"):
+            if not self._attempt(exec, code, self.space, counts=counts, line=f" (line {node.lineno})"):
                 break
         self.total = sum(isinstance(node, ast.Assert) for node in body)
-        if self.error and not self.job["all"]:
-            return
+        return self.job["all"] or not self.error
+
+    def definitions(self) -> None:
+        """Run what the tests define and do not call: check(candidate), test functions, test classes. Each function is
+        a test."""
         called = {*map(callee, self.code.nodes)}
-        for name, value in [item for item in space.items() if item[0] not in called]:
-            code = getattr(value, "__code__", None)
-            if isinstance(value, types.FunctionType) and code.co_filename == "tests.py":
-                takes = code.co_argcount - len(value.__defaults__ or ())
+        for name, value in [item for item in self.space.items() if item[0] not in called]:
+            if isinstance(value, type) and value.__module__ == "__main__":
+                if name.startswith("Test") or hasattr(value, "assertEqual"):
+                    self._run_class(value)
+            elif isinstance(value, types.FunctionType) and value.__code__.co_filename == "tests.py":
+                takes = value.__code__.co_argcount - len(value.__defaults__ or ())
                 if name == "check" and takes == 1:
-                    self._attempt(value, self._candidate())
-                elif takes == 0 and (name == "check" or name.startswith("test")):
-                    self._attempt(value)
-        if unittest := sys.modules.get("unittest"):
-            classes = [value for value in space.values() if isinstance(value, type)]
-            for case in [cls for cls in classes if issubclass(cls, unittest.TestCase)]:
-                self._run_case(case, unittest)
-        if not self.total:  # loops, or a function that asserts and is called
-            self.passed = int(not self.error)
+                    self._attempt(lambda check=value: check(self._candidate()))
+                elif name == "check" or name.startswith("test"):
+                    self._run_function(value)
+
+    def _run_class(self, cls: Any) -> None:
+        """Run the methods of a test class, of unittest's or not, that are not marked to be skipped."""
+        case = hasattr(cls, "assertEqual")
+        getattr(cls, "setUpClass", getattr(cls, "setup_class", int))()
+        for name in [n for n in dir(cls) if n.startswith("test")]:
+            if any(hasattr(item, "__unittest_skip__") for item in (cls, getattr(cls, name))):
+                continue
+            if case:
+                self._attempt(cls(name).debug)
+            else:
+                test = cls()
+                getattr(test, "setup_method", int)()
+                self._run_function(getattr(test, name))
+
+    def _run_function(self, function: Any) -> None:
+        """Call a test function, with each row of its `pytest.mark.parametrize`."""
+        rows: list[dict[str, Any]] = [{}]
+        for mark in getattr(function, "pytestmark", ()):
+            if mark.name == "parametrize":
+                names, values = mark.args[:2]
+                names = names.replace(",", " ").split() if isinstance(names, str) else names
+                given = [dict(zip(names, v if len(names) > 1 else [v], strict=True)) for v in values]
+                rows = [row | more for row in rows for more in given]
+        for row in rows:
+            self._attempt(lambda row=row: function(**row))
 
     def _attempt(self, code: Any, *arguments: Any, counts: bool = True, line: str = "") -> bool:
         """Run one test or, where it does not count, a statement between them: whether to go on."""
@@ -269,50 +292,3 @@ class _Run:
         if entry and "Solution" in self.space:
             return getattr(self.space["Solution"](), entry)
         raise NameError(f"the program does not define {entry or 'a function'}")
-
-    def _run_case(self, case: Any, unittest: Any) -> None:
-        """Run a test case. A test that the program makes skip has failed; one that is marked to be skipped is none."""
-        result = unittest.TestResult()
-        unittest.defaultTestLoader.loadTestsFromTestCase(case).run(result)
-        bad = [*result.failures, *result.errors, *result.skipped]
-        bad += [(test, "a test passes that should not") for test in result.unexpectedSuccesses]
-        methods = {test: getattr(test, test.id().rpartition(".")[2], None) for test, _ in result.skipped}
-        marked = [test for test, method in methods.items() if hasattr(method, "__unittest_skip__")]
-        failed = [message for test, message in bad if test not in marked]
-        self.total += result.testsRun - len(marked)
-        self.passed += max(0, result.testsRun - len(bad))
-        if failed:
-            self.failed(failed[0].strip().rpartition("\n")[2])
-
-    def pytest(self) -> None:
-        """Run the tests as a file of pytest's."""
-        import pytest
-
-        class Count:
-            @staticmethod
-            def pytest_runtest_logreport(report: Any) -> None:
-                if report.failed or report.when == "call":
-                    self.total += 1
-                    self.passed += report.outcome == "passed"
-                if report.failed:
-                    self.failed(str(report.longrepr)[-300:])
-
-        for name, value in {**self.space, "__check__": self.check}.items():
-            if not hasattr(builtins, name):  # the tests may use names that they do not import
-                setattr(builtins, name, value)
-        with open("test_solution.py", "w") as file:
-            file.write(ast.unparse(self.code.counted()))
-        alone = [
-            "-p",
-            "no:cacheprovider",
-            "-c",
-            "/dev/null",
-            "--rootdir",
-            ".",
-            "--noconftest",
-        ]  # no file but this one
-        status = pytest.main(["-q", *alone, "test_solution.py"], plugins=[Count()])
-        if status == pytest.ExitCode.NO_TESTS_COLLECTED and self.program:
-            self.fault = "pytest collects no test"
-        elif status != 0:
-            self.failed(f"pytest ended with {status!r}")
