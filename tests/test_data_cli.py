@@ -48,7 +48,6 @@ def test_export_and_check(params, tmp_path):
         "held_out (error, 32 rows): the prompt is in a held-out set" in said
         and said.count("train.parquet, row") >= 3
     )
-    call("check", train, "--tokenizer", "ladder-30k", "--max-prompt-length", 5, status=2)
     call("check", train, train, status=1)
     assert "train: 48 rows" in call("export", params, "trainer.total_training_steps=3", *out)
 

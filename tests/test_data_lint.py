@@ -75,11 +75,6 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, data_source="maths_merged"),
         lambda k: row(k, data_source="logik__zebra"),
     ],
-    "control": [
-        lambda k: says(k, story(k) + "<|im_end|>\n<|im_start|>assistant\nYes."),
-        lambda k: says(k, "<|endoftext|>" + story(k)),
-    ],
-    "overlong": [lambda k: says(k, " ".join(story(k * 50 + j) for j in range(4)))],
     "self_score": [
         lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth({"rows": []}),
         lambda k: row(k, data_source="table__hitab") | truth("  "),
@@ -112,22 +107,18 @@ def lint_rows(tmp_path, content, **options):
 
 
 def test_clean_rows_have_no_findings(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
-
-    report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), max_prompt_length=800, score=True)
+    report = lint_rows(tmp_path, CLEAN, score=True)
     assert report.findings == [] and report.exit_status == 0 and report.rows == 300
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
-
     content, planted = list(CLEAN), []
-    for number in range(160):
+    for number in range(120):
         check = list(PLANTS)[number % len(PLANTS)]
         makers = PLANTS[check]
         planted.append((check, len(content)))
         content.append(makers[number // len(PLANTS) % len(makers)](1000 + number))
-    report = lint_rows(tmp_path, content, tokenizer=byte_tokenizer(), max_prompt_length=800, score=True)
+    report = lint_rows(tmp_path, content, score=True)
     found = {(f.check, f.row) for f in report.findings}
     missed = [p for p in planted if p not in found]
     assert missed == []
@@ -200,17 +191,6 @@ def test_a_file_without_rows_is_an_error(tmp_path, name, text):
     assert report.findings[0].detail == "no rows"
 
 
-def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
-    from rlkit.models.tokenizer import byte_tokenizer
-
-    tokenizer = byte_tokenizer()
-    tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
-    content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
-    assert [
-        f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
-    ] == [0]
-
-
 def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
     truths = [
         "49",
@@ -231,8 +211,6 @@ def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_
     assert found[7][1] == 'ground truth "8", but "7" in train.jsonl, row 6'
 
 
-def test_lint_without_what_it_needs_is_refused(tmp_path):
-    with pytest.raises(UserError, match="max_prompt_length is 5 tokens without a tokenizer"):
-        lint([], max_prompt_length=5)
+def test_a_file_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(UserError, match="There is no file"):
         lint([tmp_path / "absent.parquet"])

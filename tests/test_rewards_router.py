@@ -119,11 +119,7 @@ def test_rewards_come_back_in_the_order_of_the_answers(router):
     answers = [str(i if i % 3 else i + 1) for i in range(700)]
     rewards = router.grade(list(zip(tasks, answers, strict=True)))
     assert [r.correct for r in rewards] == [bool(i % 3) for i in range(700)]
-    assert [r.value for r in rewards] == [float(bool(i % 3)) for i in range(700)]
-
-
-def test_no_answers_give_no_rewards(router):
-    assert router.grade([]) == []
+    assert [r.value for r in rewards] == [float(bool(i % 3)) for i in range(700)] and router.grade([]) == []
 
 
 MEDDLING = [
@@ -323,14 +319,6 @@ def test_a_script_without_a_main_guard_is_run_once_wherever_temporary_files_are(
         assert done.stdout.split() == ["begun", "True"], done.stderr
 
 
-def test_a_notebook_grades(tmp_path):
-    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SCRIPT)])
-    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=str(tmp_path))
-    text = "".join(o.get("text", "") for o in notebook.cells[0].outputs if o.get("name") == "stdout")
-    assert text.split() == ["begun", "True"]
-
-
 def test_a_custom_function_has_no_variable_that_was_not_named_and_is_nobody(custom_file, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "hush")
     monkeypatch.setenv("HTTPS_PROXY", "http://me:hush@proxy:80")
@@ -369,18 +357,6 @@ def test_all_call_contexts_give_the_same(router):
     assert [r.correct for r in here] == [True, False, True]
 
 
-def test_an_event_loop_goes_on_while_answers_are_graded(custom):
-    async def run():
-        ticks = 0
-        job = asyncio.create_task(asyncio.to_thread(custom.grade, [(Task.ask("any", "q", "right"), "slow")]))
-        while not job.done():
-            await asyncio.sleep(0.02)
-            ticks += 1
-        return ticks
-
-    assert asyncio.run(run()) >= 10
-
-
 def test_several_threads_share_a_router(router):
     batches = [[("math__x", str(i), str(k), None) for i in range(50)] for k in range(6)]
     results: list[list[Reward]] = [[] for _ in batches]
@@ -400,11 +376,6 @@ def test_a_hundred_power_towers_neither_hang_nor_exhaust_the_pool(router):
     rewards = router.grade_rows([TOWER] * 100)
     assert all(r.correct is False for r in rewards)
     assert router.grade_rows([("math__x", r"\boxed{7}", "7", None)])[0].correct
-
-
-def test_progress_is_shown_for_a_batch(router, capsys):
-    router.grade([(Task.ask("math__arithmetic", "q", "1"), "1")] * 300, progress=True)
-    assert "300/300" in capsys.readouterr().err
 
 
 def test_an_unknown_data_source_names_the_nearest_and_how_to_add_one(router):

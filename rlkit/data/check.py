@@ -12,14 +12,11 @@ from rlkit.data import rows
 from rlkit.data.exporting import as_spelled, reference_response
 from rlkit.domains import resolve
 from rlkit.errors import UserError
-from rlkit.models.prompts import control_tokens, encode_chats
 from rlkit.types import Task
 
 CHECKS = {
     "schema": ("error", "no rows, or a column is missing, empty or of the wrong type"),
     "unrouted": ("error", "no scorer is registered for the data_source"),
-    "control": ("warning", "the text has a control token of the tokenizer, which is read as text"),
-    "overlong": ("error", "the prompt is longer than the window"),
     "self_score": ("error", "the ground truth, as a model spells it, does not score 1"),
     "conflict": ("error", "the same prompt has different ground truths"),
     "held_out": ("error", "the prompt is in a held-out set"),
@@ -70,28 +67,17 @@ class _Row(NamedTuple):
         return Finding(check, self.file, self.number, self.task.data_source, detail)
 
 
-def lint(
-    files: Sequence[str | Path],
-    *,
-    held_out: Sequence[str | Path] = (),
-    tokenizer: Any = None,
-    max_prompt_length: int | None = None,
-    score: bool = False,
-) -> Report:
+def lint(files: Sequence[str | Path], *, held_out: Sequence[str | Path] = (), score: bool = False) -> Report:
     """Check the rows of files.
 
     Args:
         files: parquet or JSON-lines files in verl's columns.
         held_out: files that training rows must not repeat.
-        tokenizer: of transformers; it has the control tokens that are looked for.
-        max_prompt_length: the window in tokens, under the tokenizer's chat template; needs a tokenizer.
         score: whether to grade every ground truth against itself (slower).
 
     Raises:
         UserError: a file that cannot be read at all.
     """
-    if max_prompt_length and tokenizer is None:
-        raise UserError(f"max_prompt_length is {max_prompt_length} tokens without a tokenizer: give one too.")
     held = {
         task.problem: f"{Path(path).name}, row {k}"
         for path in held_out
@@ -100,13 +86,15 @@ def lint(
     report = Report()
     checked = [row for file in files for row in _readable(str(file), report.findings)]
     report.rows = len(checked)
-    control = control_tokens(tokenizer) if tokenizer else []
     first: dict[str, _Row] = {}  # row of each problem
     for row in checked:
-        report.findings += _alone(row, tokenizer, control, max_prompt_length)
-        earlier = first.setdefault(row.task.problem, row)
+        try:
+            resolve(row.task.data_source)
+        except UserError as error:
+            report.findings.append(row.finding("unrouted", str(error).split(" Known:")[0]))
         if place := held.get(row.task.problem):
             report.findings.append(row.finding("held_out", f"the prompt of {place}"))
+        earlier = first.setdefault(row.task.problem, row)
         if _spelled(row.task) != _spelled(earlier.task):
             ours, theirs = (json.dumps(r.task.ground_truth)[:60] for r in (row, earlier))
             said = f"ground truth {ours}, but {theirs} in {earlier.place}"
@@ -130,26 +118,6 @@ def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
             findings.append(Finding("schema", file, number, str(row.get("data_source")), said))
     if number < 0:
         findings.append(Finding("schema", file, -1, "", "no rows"))
-
-
-def _alone(row: _Row, tokenizer: Any, control: Sequence[str], window: int | None) -> Iterator[Finding]:
-    """What is wrong with one row by itself."""
-    try:
-        resolve(row.task.data_source)
-    except UserError as error:
-        yield row.finding("unrouted", str(error).split(" Known:")[0])
-    if tokenizer is None:
-        return
-    text = "\n".join(message["content"] for message in row.task.prompt)
-    if names := [name for name in control if name in text]:
-        yield row.finding("control", f"the prompt has {', '.join(names)}")
-    try:
-        size = len(encode_chats(tokenizer, [row.task.prompt])[0])
-    except UserError as error:  # of the chat template
-        yield row.finding("schema", str(error))
-    else:
-        if window and size > window:
-            yield row.finding("overlong", f"{size} tokens, the window has {window}")
 
 
 def _spelled(task: Task) -> Any:

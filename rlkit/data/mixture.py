@@ -36,11 +36,7 @@ def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
-    """(sources,) tasks of each source in steps 1 … step, by `data.order`.
-
-    Args:
-        weights: (sources,) shares of the mixture.
-    """
+    """(sources,) tasks of each source in steps 1 … step, by `data.order` and (sources,) weights."""
     data, total = config.data, step * config.data.train_batch_size
     if data.order == "stages":
         starts = [stage.start for stage in data.stages]

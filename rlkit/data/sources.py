@@ -8,7 +8,7 @@ in Guru's words.
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
@@ -20,14 +20,12 @@ from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
 
-Version = tuple[int, int]
-"""Time of a file's last change (ns) and its size: another one is another content."""
-_versions: dict[str, Version] = {}
+_versions: dict[str, tuple[int, int]] = {}
 """Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows."""
 
 
-def version(path: str) -> Version:
-    """The version of a file that is there now."""
+def version(path: str) -> tuple[int, int]:
+    """Time of a file's last change (ns) and its size: another one is another content."""
     from rlkit.data import rows
 
     found = rows.existing(path).stat()
@@ -49,38 +47,21 @@ class File(Source):
         return count
 
     def task(self, index: int) -> Task:
-        return self.tasks([index])[0]
-
-    def tasks(self, indices: Sequence[int]) -> list[Task]:
         from rlkit.data.rows import to_task
 
-        stored = _stored(self.path, _versions.setdefault(self.path, version(self.path)))
-        if isinstance(stored, list):
-            found = [stored[k] for k in indices]
-        else:
-            found = stored[list(indices)].to_pylist() if len(indices) else []
-        return [to_task(row, f"{self.path}, row {k}") for k, row in zip(indices, found, strict=True)]
+        if self.path not in _versions:
+            self.total()
+        return to_task(_stored(self.path, _versions[self.path])[index], f"{self.path}, row {index}")
 
     def suite(self) -> str:
         return Path(self.path).stem
 
 
 @lru_cache(16)
-def _stored(path: str, _: Version) -> Any:
-    """The rows of a file: memory-mapped Arrow of a parquet file, a list of a JSON file."""
+def _stored(path: str, _: tuple[int, int]) -> list[dict[str, Any]]:
     from rlkit.data import rows
 
-    if Path(path).suffix != ".parquet":
-        return list(rows.read(path))
-    import datasets
-    import pyarrow.parquet as pq
-
-    try:
-        if not pq.read_metadata(path).num_rows:  # datasets cannot read it
-            return []
-        return datasets.Dataset.from_parquet(path).with_format("arrow")  # type: ignore[union-attr]
-    except Exception as error:  # of pyarrow and of datasets, which have no class in common
-        raise rows.broken(path, error.__cause__ or error) from None
+    return list(rows.read(path))
 
 
 BOX = " Please output the final answer within \\boxed{}."
@@ -182,7 +163,7 @@ class Benchmark(Source):
 
 
 @lru_cache(16)
-def published(name: str, path: str = "", _: Version = (0, 0)) -> tuple[Task, ...]:
+def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[Task, ...]:
     """The tasks of a benchmark, in their order: from this file, else from the hub."""
     from rlkit.data import rows
 

@@ -108,7 +108,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         {"inputs", "outputs"}             standard input and output of each test
         {"fn_name", "inputs", "outputs"}  arguments and value of a function or of a method of `Solution`
         {"functional": code}              test code with assertions, or HumanEval's check(candidate)
-        {"pytest": code}                  a pytest file that imports from `solution`
+        {"pytest": code}                  a pytest file without fixtures that imports from `solution`
         {"solution_file": code}           a test script that imports from `solution`
     An optional "checker" (code that sets `ok` from `inp`, `out`, `expected`) judges tests with several right outputs.
 

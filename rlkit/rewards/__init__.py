@@ -1,7 +1,4 @@
-"""Rewards: a router over worker processes, the sandbox for untrusted programs, and the audit.
-
-Scoring never runs in the trainer's process. Scorers live beside their tasks in rlkit/domains/.
-"""
+"""Rewards: a router over worker processes, and the audit. Scorers live beside their tasks in rlkit/domains/."""
 
 from rlkit.rewards.files import audit, score_file
 from rlkit.rewards.grading import SCORER_VERSION, grading_metrics, isolation, scorer_of

@@ -1,11 +1,6 @@
-"""The router: answers in, rewards out, graded in worker processes.
-
-    with Router(config.reward) as router:
-        rewards = router.grade([(task, response), ...])
-
-Works the same from any thread; from an event loop, `await asyncio.to_thread(router.grade, answers)`. Each worker has a
-thread here that sends it batches of answers and kills it when an answer is late.
-"""
+"""The router: `with Router(config.reward) as router: rewards = router.grade([(task, response), ...])`, from any thread;
+from an event loop `await asyncio.to_thread(router.grade, answers)`. Each worker process has a thread here that sends it
+batches of answers and kills it when an answer is late."""
 
 import os
 import sys
@@ -209,7 +204,7 @@ class Router:
             if self._closed:
                 worker.kill()
         try:
-            worker.wait_until_ready()
+            worker.outcomes()
         except BaseException:
             self._end(worker)
             raise

@@ -68,12 +68,7 @@ def environment(config: RewardConfig) -> dict[str, str]:
 
 
 class ForkServer:
-    """The process that forks workers; another one is started where it has died.
-
-    Args:
-        path: `sys.path` of the workers.
-        variables: their environment.
-    """
+    """The process that forks workers, with these `sys.path` and variables; another one is started if it dies."""
 
     def __init__(self, path: Sequence[str], variables: Mapping[str, str]) -> None:
         code = "import sys; sys.path[:] = sys.argv[1:]; from rlkit.rewards.worker import main; main()"
@@ -92,16 +87,13 @@ class ForkServer:
     def fork(self, *descriptors: int) -> int:
         """The id of a new worker that has these descriptors (see `_serve`). Raises OSError."""
         with self._lock:
-            with suppress(ConnectionError):
-                return self._forked(descriptors)
-            self._start()
-            return self._forked(descriptors)
-
-    def _forked(self, descriptors: Sequence[int]) -> int:
-        socket.send_fds(self._socket, [bytes(8)], descriptors)
-        if not (answer := self._socket.recv(8)):
-            raise ConnectionResetError("the fork server ended")
-        return int.from_bytes(answer)
+            for _ in range(2):
+                with suppress(ConnectionError):
+                    socket.send_fds(self._socket, [bytes(8)], descriptors)
+                    if answer := self._socket.recv(8):
+                        return int.from_bytes(answer)
+                self._start()
+        raise ConnectionResetError("the process that forks them ended")
 
     def kill(self, worker: int) -> None:
         """Have a worker ended, unless it has ended by itself (and its id may be another process's)."""
@@ -110,7 +102,8 @@ class ForkServer:
 
 
 class Worker:
-    """A worker as the router sees it. Methods raise OSError, Lost or ValueError where it dies or sends nonsense."""
+    """A worker as the router sees it; its first outcomes, of no answers, say that it is ready. Methods raise OSError,
+    Lost or ValueError where it dies or sends nonsense."""
 
     def __init__(self, server: ForkServer, config: RewardConfig) -> None:
         ours, theirs = socket.socketpair()
@@ -126,13 +119,9 @@ class Worker:
         self._sent = self._begun = self._graded = 0
         self._channel.write(config.model_dump_json().encode())
 
-    def wait_until_ready(self) -> None:
-        """Until it has loaded the reward function."""
-        self.outcomes()
-
     def send(self, rows: bytes, count: int) -> None:
         """Have rows graded: the JSON of a list of `grade`'s arguments."""
-        self._count_begun()
+        self.held()  # empties the pipe, which the worker would wait for
         self._channel.end = time.monotonic() + self._timeout + _GRACE
         self._channel.write(rows)
         self._sent += count
@@ -153,12 +142,10 @@ class Worker:
 
     def held(self) -> int:
         """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
-        self._count_begun()
-        return max(0, self._begun - self._graded - 1)
-
-    def _count_begun(self) -> None:
         with suppress(BlockingIOError):
-            self._begun += len(os.read(self._begins, 1 << 16))
+            while begun := len(os.read(self._begins, 1 << 16)):
+                self._begun += begun
+        return max(0, self._begun - self._graded - 1)
 
     def kill(self) -> None:
         """End it at once; from any thread."""

@@ -1,6 +1,2 @@
-"""The sandbox: where programs, and scorers that evaluate text, run without reaching anything of ours.
-
-Outside: programs.py is what is asked for, levels.py chooses the isolation and starts it. Inside, standard library only:
-jail.py forks, inside.py runs programs, testing.py their tests. reading.py and plain.py
-are in both.
-"""
+"""The sandbox for programs and for scorers that evaluate text: programs.py and levels.py are outside; jail.py,
+inside.py and testing.py inside; reading.py and plain.py in both."""

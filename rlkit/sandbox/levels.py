@@ -236,7 +236,6 @@ def _user() -> tuple[int, socket.socket]:
 # --- The command that starts a jail -------------------------------------------------------------------
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import jail; jail.main(sys.argv[2])"
-_INNER = ("jail.py", "inside.py", "plain.py", "reading.py", "testing.py")
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
@@ -244,17 +243,13 @@ def _command(level: str, settings: dict[str, Any]) -> list[str]:
     own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
     folders = [f for f in sys.path if f.endswith("-packages") and os.path.isdir(f)]
     home, outside = str(_HERE), []
-    paths = (
-        folders if Path(python).name == Path(own).name else []
-    )  # what is compiled needs a Python like ours
+    paths = folders if Path(python).name == Path(own).name else []  # compiled code needs a Python like ours
     if level == "bubblewrap":
-        bound = {f"/jail/{name}": str(_HERE / name) for name in _INNER}
-        if settings["modules"]:
-            bound |= {f"/installed/{i}": folder for i, folder in enumerate(folders)}
+        installed = {f"/installed/{i}": f for i, f in enumerate(folders) if settings["modules"]}
         places = [(name, f"{folder}/{name}") for folder in reversed(folders) for name in _PACKAGES]
-        bound |= {f"/packages/{name}": path for name, path in places if os.path.exists(path)}
-        home, outside = "/jail", _bubblewrap(python, bound)
-        paths = ["/packages", *(place for place in bound if place.startswith("/installed"))]
+        packages = {f"/packages/{name}": path for name, path in places if os.path.exists(path)}
+        home, outside = "/jail", _bubblewrap(python, {"/jail": home} | packages | installed)
+        paths = ["/packages", *installed]
     settings |= {"level": level, "paths": paths}
     return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
 
@@ -286,7 +281,7 @@ def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
         ):
             line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for folder in sorted({str(Path(place).parent) for place in bound}):
+    for folder in ("/packages", "/installed"):
         line += ["--perms", "0755", "--dir", folder]
     for place, origin in bound.items():
         line += ["--ro-bind", origin, place]

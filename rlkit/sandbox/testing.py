@@ -1,9 +1,6 @@
-"""Running test code in the sandbox.
-
-Standard library only. Tests run in a process of their own, which calls the program's functions by name and gets plain
-values; no object of the program is ever asked whether it is equal, smaller or inside. Tests that need such objects run
-in the program's process instead; nothing they say can be trusted.
-"""
+"""Test code in the sandbox, standard library only. It runs in a process of its own, which calls the program's functions
+by name and gets plain values; no object of the program is ever asked whether it is equal, smaller or inside. Tests
+that need such objects run in the program's process instead; nothing they say can be trusted."""
 
 from __future__ import annotations
 
@@ -32,15 +29,8 @@ except ImportError:  # outside a sandbox
 
 
 class Program:
-    """A program in another process, whose functions can be called.
-
-    Args:
-        channel: leads to inside.functions.
-        shared: classes that both sides have from the same prefix, by name.
-
-    Raises:
-        NotLoaded: the program fails to load; the message says why.
-    """
+    """A program in another process, at the other end of `channel`, whose functions can be called; both sides have the
+    `shared` classes, by name, from the same prefix. Raises NotLoaded where it fails to load."""
 
     def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
         self.insufficient = False
@@ -53,12 +43,9 @@ class Program:
         self._callable = {str(name): bool(called) for name, called in content}
 
     def ask(self, name: str, number: int | None, arguments: Any, keywords: Any) -> tuple[Any, list[Any]]:
-        """The plain value of a call, or of a name that is no function; and what the program raised, if anything:
-        the nearest built-in class, its own class's name, and the arguments.
-
-        Args:
-            number: of the instance of `Solution` whose method it is; None for a function, or a new instance.
-        """
+        """The plain value of a call, or of a name that is no function; and what the program raised, if anything: the
+        nearest built-in class, its own class's name, and the arguments. `number` is that of the instance of `Solution`
+        whose method it is; None for a function, or a new instance."""
         try:
             nodes, passed = self._plain.encode([name, number, list(arguments), dict(keywords)])
         except plain.NotPlain as error:
