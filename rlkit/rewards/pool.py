@@ -8,6 +8,7 @@ import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
@@ -72,7 +73,7 @@ def _fork_server(
     return ForkServer(path, dict(variables))
 
 
-class Router:
+class Router(AbstractContextManager["Router"]):
     """Grades answers in worker processes; a context manager. It belongs to the process that made it: a forked one has
     none of its threads.
 
@@ -229,9 +230,6 @@ class Router:
         _settle(left, [_failed("The router was closed.")] * len(left))
         for worker in [*self._workers]:
             self._end(worker)
-
-    def __enter__(self) -> "Router":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -135,8 +135,8 @@ class Outcome:
         return self.status == 0 and self.reason is None
 
 
-class Jail:
-    """A sandbox with a warm interpreter, which forks for every program. A context manager; a broken one is closed.
+class Jail(contextlib.AbstractContextManager["Jail"]):
+    """A sandbox with a warm interpreter, which forks for every program. A broken one is closed.
 
     Args:
         level: bubblewrap, rlimits or unsafe.
@@ -213,9 +213,6 @@ class Jail:
         self._process.kill()
         self._process.wait()
         self._log.close()
-
-    def __enter__(self) -> "Jail":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
