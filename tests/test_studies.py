@@ -21,7 +21,8 @@ import rlkit
 from rlkit.errors import UserError
 from rlkit.studies.executors import Job
 from rlkit.studies.plan import make_plan
-from rlkit.studies.study import StudyFailed, study
+from rlkit.studies.report import Board
+from rlkit.studies.study import StudyFailed, end, in_turn, study
 
 TRAIN = """
 import os, time
@@ -226,7 +227,7 @@ def test_the_plan_says_how_far_each_run_is_and_prices_what_is_left(project, caps
             if step:
                 (store.checkpoints / f"step_{step}").mkdir(parents=True)
     nbformat.write(nbformat.v4.new_notebook(), _made(plan.notebook(plan.runs[0])))
-    monkeypatch.setattr("rlkit.studies.terminal.load", lambda: 0.1)
+    monkeypatch.setattr("rlkit.studies.report.load", lambda: 0.1)
     study("params/tiny.yaml", dry_run=True, workers=1)
     shown = capsys.readouterr().out
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if "seed" in line]
@@ -275,9 +276,9 @@ def _made(path: Path) -> Path:
 
 
 def test_a_busy_machine_takes_longer(monkeypatch):
-    from rlkit.studies.terminal import left_words
+    from rlkit.studies.report import left_words
 
-    monkeypatch.setattr("rlkit.studies.terminal.usable_cores", lambda: 2)
+    monkeypatch.setattr("rlkit.studies.report.usable_cores", lambda: 2)
     costs = [{"flops": 1e9, "seconds": seconds} for seconds in (600, 300, 240)]
     assert left_words(costs, 2, 0.2).endswith("about 10 min with 2 at a time on an idle machine")
     assert left_words(costs, 2, 3.0).endswith("This one is busy (load 3.0 on 2 cores), so rather 25 min")
@@ -378,9 +379,6 @@ def test_ctrl_c_ends_runs_in_order_with_status_130(project):
 
 
 def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatch):
-    from rlkit.studies.schedule import Scheduler
-    from rlkit.studies.terminal import Board
-
     class Deaf:
         """A run that goes on stepping until it is interrupted a second time; the other ends after its step."""
 
@@ -398,16 +396,15 @@ def test_a_run_that_did_not_hear_the_interrupt_is_told_again(project, monkeypatc
 
     plan = make_plan("params/tiny.yaml")
     deaf, obedient = Deaf(), Obedient()
-    scheduler = Scheduler(plan)
-    scheduler.running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
+    running = {plan.runs[0]: cast(Job, deaf), plan.runs[1]: cast(Job, obedient)}
 
     def state(folder: Path) -> SimpleNamespace:
         deaf.step += 3 if folder.name == plan.runs[0].id else 0
         return SimpleNamespace(step=deaf.step if folder.name == plan.runs[0].id else 7)
 
-    monkeypatch.setattr("rlkit.studies.schedule.run_state", state)
-    monkeypatch.setattr("rlkit.studies.schedule._HEARD", 0.01)
-    scheduler.end(Board(plan))
+    monkeypatch.setattr("rlkit.studies.study.run_state", state)
+    monkeypatch.setattr("rlkit.studies.study.HEARD", 0.01)
+    end(plan, running, Board(plan))
     assert (deaf.told, obedient.told) == (2, 1)
 
 
@@ -423,14 +420,12 @@ def test_workers_end_when_the_study_is_killed(project):
 
 def test_runs_of_one_model_do_not_wait_for_each_others_warm_start(project):
     from rlkit.results.store import RunStore
-    from rlkit.studies.schedule import Scheduler
 
     plan = make_plan("params/tiny.yaml")
     small0, small1, big0, big1 = plan.runs
-    scheduler = Scheduler(plan)
-    scheduler.running = {big0: cast(Job, None)}
-    assert scheduler.order([big1, small0, small1]) == [small0, small1, big1]
-    assert scheduler.order([big1]) == [big1]  # better to wait than to do nothing
+    running = {big0: cast(Job, None)}
+    assert in_turn(plan, [big1, small0, small1], running)[0] == small0
+    assert in_turn(plan, [big1], running) == [big1]  # better to wait than to do nothing
     with RunStore.open(big0.config) as store:
         store.log(0, {"eval/pass@1": 0.5})  # its warm start is over
-    assert scheduler.order([big1, small0, small1]) == [big1, small0, small1]
+    assert in_turn(plan, [big1, small0, small1], running)[:2] == [big1, small0]

@@ -1,4 +1,4 @@
-"""Studies on other machines: Ray and Slurm (submitit's local one), workers that die, nothing lost."""
+"""Studies on other machines: Ray and Slurm (a stand-in), workers that die, nothing lost."""
 
 import logging
 import os
@@ -14,9 +14,9 @@ import pytest
 import rlkit
 from rlkit.errors import UserError
 from rlkit.studies import study as studies
-from rlkit.studies.executors import LocalExecutor
+from rlkit.studies.executors import LocalExecutor, make_executor
 from rlkit.studies.plan import make_plan
-from rlkit.studies.schedule import Scheduler, make_executor
+from rlkit.studies.report import Board
 
 STUDY = """
 study: spread
@@ -104,13 +104,12 @@ def kill_worker_of_a_run_at_step(step: int, killed: list[str]):
 
 @pytest.mark.timeout(420)
 def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monkeypatch):
-    from rlkit.studies.terminal import Board
-
     killed: list[str] = []
     look = kill_worker_of_a_run_at_step(3, killed)
     monkeypatch.setattr(Board, "refresh", lambda self: look())
     lost: list[str] = []
-    monkeypatch.setattr(Board, "lost", lambda self, run, problem: lost.append(run.id) or self._of.pop(run.id))
+    told = Board.lost
+    monkeypatch.setattr(Board, "lost", lambda self, run, why: lost.append(run.id) or told(self, run, why))
     result = studies.study(study_file, executor="ray")
     assert result.failed == {} and len(result.runs) == 8
     assert killed and lost == killed
@@ -133,25 +132,70 @@ def test_a_run_that_is_lost_again_and_again_is_given_up(study_file, monkeypatch)
     class Nowhere:
         workers, threads, started = 8, 1, 0
 
-        def start(self, work):
+        def start(self, command, log, need=0.0):
             self.started += 1
             return Doomed()
 
     executor = Nowhere()
     plan = make_plan(study_file)
-    failed = Scheduler(plan, executor).train()  # pyright: ignore[reportArgumentType]  # jobs that are never interrupted
+    failed = studies.train_all(plan, executor)  # pyright: ignore[reportArgumentType]  # jobs that are never interrupted
     assert set(failed) == {run.id for run in plan.runs} and executor.started == 8 * 4
 
 
+SBATCH = """#!{python}
+import os, pathlib, subprocess, sys
+if sys.argv[1] == "--version":
+    sys.exit(print("slurm 24.05"))
+if "--partition=none" in sys.argv:
+    sys.exit("sbatch: error: invalid partition specified: none")
+options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
+numbers = pathlib.Path(__file__).with_name("jobs")
+number = len(list(numbers.iterdir())) + 1
+(numbers / str(number)).write_text("NODE_FAIL" if number == 1 and os.path.exists("fail") else "RUNNING")
+if number > 1 or not os.path.exists("fail"):
+    exports = dict(word.split("=") for word in options["export"].split(",") if "=" in word)
+    with open(options["output"], "wb") as log:
+        ended = subprocess.run(options["wrap"], shell=True, stdout=log, stderr=log, env=os.environ | exports)
+    (numbers / str(number)).write_text("FAILED" if ended.returncode else "COMPLETED")
+print(f"{{number}};cluster")
+"""
+SQUEUE = """#!/bin/sh
+cd "$(dirname "$0")/jobs" && for job in *; do echo "$job $(cat "$job")"; done
+"""
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch):
+    """A Slurm that runs a job as it is submitted; the first one's node fails while there is a file `fail`."""
+    from rlkit.studies import cluster
+
+    (tmp_path / "bin" / "jobs").mkdir(parents=True)
+    for name, text in (("sbatch", SBATCH.format(python=sys.executable)), ("squeue", SQUEUE)):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(cluster, "EVERY", 0.0)
+
+
 @pytest.mark.timeout(300)
-def test_a_run_through_slurm_s_local_stand_in(study_file):
-    pytest.importorskip("submitit")
+def test_a_run_through_slurm_goes_on_after_its_node_failed(study_file, slurm, capsys):
+    Path("fail").touch()
     changes = {"grid.actor.optim.lr": [1e-4], "seeds": [0]}
-    result = studies.study(
-        study_file, changes, executor="slurm", options={"cluster": "local", "timeout_min": 5}
-    )
+    result = studies.study(study_file, changes, executor="slurm", options={"partition": "cpu"})
     assert result.failed == {}
+    assert "lost (NODE_FAIL); it continues from its last checkpoint" in capsys.readouterr().out
     assert rlkit.read("outputs/spread", "train/accuracy").step.max() == 6
+    assert not list(Path("outputs/spread/notebooks").glob("*.log"))
+
+
+def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
+    executor = make_executor("slurm", 0, 3, {"partition": "none", "cpus_per_task": 2})
+    assert (executor.workers, executor.threads) == (3, 2)
+    with pytest.raises(UserError, match="invalid partition specified: none"):
+        executor.start(["true"], tmp_path / "a.log")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="there is no sbatch here"):
+        make_executor("slurm", 1, 1, {})
 
 
 @pytest.mark.parametrize(
@@ -160,7 +204,6 @@ def test_a_run_through_slurm_s_local_stand_in(study_file):
         ("rey", {}, "Did you mean 'ray'"),
         ("local", {"num_gpus": 1}, "--option num_gpus is for ray and slurm"),
         ("ray", {"adress": "auto"}, "adress"),
-        ("slurm", {"cluster": "local", "partitoin": "x"}, "partitoin"),
     ],
 )
 def test_wrong_executors_are_one_sentence(name, options, message):

@@ -14,10 +14,9 @@ from rlkit.params import validate
 from rlkit.sizing.devices import Gpu
 from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
-from rlkit.studies import packed_executor as packing
-from rlkit.studies.executors import LocalExecutor, Work
-from rlkit.studies.packed_executor import MARGIN, Card, PackedExecutor, usable_cards
-from rlkit.studies.schedule import Scheduler, make_executor
+from rlkit.studies import executors as packing
+from rlkit.studies.executors import MARGIN, Card, LocalExecutor, make_executor, usable_cards
+from rlkit.studies.study import train_all
 
 GB = 1e9
 
@@ -25,37 +24,37 @@ GB = 1e9
 class FakeJob:
     """A process that ends when the test says so."""
 
-    def __init__(self, work: Work, environment) -> None:
-        self.work, self.environment, self.ended = work, dict(environment), False
+    def __init__(self, command, log, environment) -> None:
+        self.environment, self.ended = dict(environment), False
 
     def done(self) -> bool:
         return self.ended
 
 
 @pytest.fixture
-def executor(monkeypatch) -> PackedExecutor:
+def executor(monkeypatch) -> LocalExecutor:
     """Two cards with room for 40 and 20 GB on a machine of 16 cores."""
-    monkeypatch.setattr(packing, "LocalJob", FakeJob)
+    monkeypatch.setattr(packing, "Job", FakeJob)
     monkeypatch.setattr(packing, "usable_cores", lambda: 16)
-    return PackedExecutor(runs=100, cards=[Card("0", 40 * GB), Card("3", 20 * GB)])
+    return LocalExecutor("auto", 100, [Card("0", 40 * GB), Card("3", 20 * GB)])
 
 
-def work(gigabytes: float) -> Work:
-    return Work("train.ipynb", Path("out.ipynb"), {}, (gigabytes * GB - CONTEXT) / MARGIN)
+def work(gigabytes: float) -> tuple[list[str], Path, float]:
+    return ["train"], Path("out.log"), (gigabytes * GB - CONTEXT) / MARGIN
 
 
 def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
-    jobs = [executor.start(work(9)) for _ in range(6)]
+    jobs = [executor.start(*work(9)) for _ in range(6)]
     assert [job.environment["CUDA_VISIBLE_DEVICES"] for job in jobs] == ["0", "0", "0", "3", "0", "3"]
-    assert executor.start(work(9)) is None and executor.start(work(3)) is not None  # a smaller one still fits
+    assert executor.start(*work(9)) is None and executor.start(*work(3)) is not None  # a smaller one still fits
     jobs[3].ended = True
-    again = executor.start(work(9))
+    again = executor.start(*work(9))
     assert again is not None and again.environment["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
     jobs = []
-    while (job := executor.start(work(7))) is not None:
+    while (job := executor.start(*work(7))) is not None:
         jobs.append(job)
     assert len(jobs) == 5 + 2
     for name, room in (("0", 40), ("3", 20)):
@@ -67,19 +66,19 @@ def test_a_run_is_told_its_share_and_shares_never_exceed_a_card(executor):
 
 
 def test_a_run_that_no_card_holds_is_tried_alone(executor):
-    small = executor.start(work(1))
-    assert small is not None and executor.start(work(100)) is None
+    small = executor.start(*work(1))
+    assert small is not None and executor.start(*work(100)) is None
     small.ended = True
-    large = executor.start(work(100))
+    large = executor.start(*work(100))
     assert large is not None and int(large.environment[device.SHARE]) == int(40 * GB - CONTEXT)
-    second = executor.start(work(1))
+    second = executor.start(*work(1))
     assert second is not None and second.environment["CUDA_VISIBLE_DEVICES"] == "3"
 
 
 def test_cpu_cores_are_a_limit_too(monkeypatch):
     monkeypatch.setattr(packing, "usable_cores", lambda: 6)
-    assert PackedExecutor(runs=100, cards=[Card("0", 1e12)]).workers == 6
-    assert PackedExecutor(runs=2, cards=[Card("0", 1e12)]).threads == 3
+    assert LocalExecutor("auto", 100, [Card("0", 1e12)]).workers == 6
+    assert LocalExecutor("auto", 2, [Card("0", 1e12)]).threads == 3
 
 
 def config(path: str = "ladder-3m") -> RunConfig:
@@ -109,13 +108,13 @@ def test_cards_have_what_is_free_of_those_that_are_visible():
 def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = make_executor("local", "auto", 100)
-    assert isinstance(found, LocalExecutor) and found.workers == packing.usable_cores()
+    assert not found.shares and found.workers == packing.usable_cores()
     with pytest.raises(UserError, match="--workers auto is for the local executor"):
         make_executor("slurm", "auto", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(packing, "gpus", lambda: [Gpu("H100", 80_000, 0, "1")] * 2)
     found = make_executor("local", "auto", 100)
-    assert isinstance(found, PackedExecutor) and len(found.cards) == 2
+    assert found.shares and len(found.cards) == 2
 
 
 def test_the_share_is_what_torch_may_allocate(monkeypatch):
@@ -178,10 +177,9 @@ def test_runs_of_a_packed_study_are_told_their_card_and_share(tmp_path, monkeypa
     (tmp_path / "packed.yaml").write_text(STUDY)
     monkeypatch.chdir(tmp_path)
     plan = make_plan("packed.yaml")
-    executor = PackedExecutor(3, [Card("5", 80 * GB)])
+    executor = LocalExecutor("auto", 3, [Card("5", 80 * GB)])
     executor.workers = 3
-    scheduler = Scheduler(plan, executor)
-    assert scheduler.train() == {}
+    assert train_all(plan, executor) == {}
     infos = [json.loads((plan.run_folder(run) / "run.json").read_text()) for run in plan.runs]
     assert {info["CUDA_VISIBLE_DEVICES"] for info in infos} == {"5"}
     assert all(0 < int(info["RLKIT_GPU_MEMORY"]) < 20 * GB for info in infos)

@@ -86,24 +86,20 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
         UserError: it is a run's file; unknown keys; a grid, variants and held-out cells that do not go together.
     """
     content = {"study": path.stem, **read_yaml(path)}
-    if "run" not in content and (
-        sections := [k for k in content if k in RunConfig.model_fields and k != "study"]
-    ):
+    sections = [key for key in content if key in RunConfig.model_fields and key != "study"]
+    if "run" not in content and sections:
         raise UserError(
             f"{path} holds the keys of a run ({', '.join(sections)}): use rlkit run {path}, or put them under 'run:'."
         )
     dotted = {}
     for key, value in overrides.items():
         section, _, rest = key.partition(".")
+        name, _, changed = rest.partition(".")
         if section in ("grid", "holdout") and rest:  # their own keys are dotted
             content[section] = {**(content.get(section) or {}), rest: value}
-        elif section == "variants" and rest:
-            name, _, changed = rest.partition(".")
+        elif section == "variants" and changed:
             variants = content.get(section) or {}
-            content[section] = {
-                **variants,
-                name: {**variants.get(name, {}), changed: value} if changed else value,
-            }
+            content[section] = {**variants, name: {**variants.get(name, {}), changed: value}}
         else:
             dotted[key] = value
     config: StudyConfig = validate(StudyConfig, override(content, dotted), where=str(path))
@@ -114,14 +110,13 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
             raise UserError(
                 f"{path}: variants.{name} sets {both}, which the grid or the seeds set too: drop one."
             )
-    own = {"seed": config.seeds, "variant": list(config.variants)}
+    axes = {"seed": config.seeds, "variant": list(config.variants), **config.grid}
     named = [("holdout", key, values) for key, values in config.holdout.items()]
     named += [("baselines", key, [value]) for key, value in config.baselines.items()]
     for section, key, values in named:
-        known = own.get(key, config.grid.get(key, []))
-        if missing := [value for value in values if value not in known]:
+        if missing := [value for value in values if value not in axes.get(key, [])]:
             raise UserError(
-                f"{path}: {section}.{key} has {missing}, which the grid does not: it has {known}."
+                f"{path}: {section}.{key} has {missing}, which the grid does not: it has {axes.get(key, [])}."
             )
     return config
 
@@ -159,11 +154,11 @@ def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
             own runs do, say where the run belongs.
     """
     config, content, given = load(path, overrides), read_yaml(path), overrides or {}
-    axes = {}
-    if "run" in content and "study" not in given:
-        variants = content.get("variants") or {}
-        named = bool(variants) and all(variants.values())
-        axes = {**({"variant": list(variants)} if named else {}), **(content.get("grid") or {})}
+    if "run" not in content or "study" in given:
+        return config
+    variants = content.get("variants") or {}
+    axes = {"variant": list(variants)} if variants and all(variants.values()) else {}
+    axes |= content.get("grid") or {}
     if any(key not in given for key in axes):
         cell = {key: given.get(key, values[0]) for key, values in axes.items()}
         words = " ".join(shlex.quote(f"{key}={value}") for key, value in cell.items())

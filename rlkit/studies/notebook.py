@@ -1,12 +1,12 @@
 """Strict execution of parameterized notebooks: papermill without its silent ways to go wrong.
 
-papermill only warns of an unknown parameter, runs a notebook without a `parameters` cell with its
-defaults, takes any type, and marks every cell completed when the kernel dies. Here each of these is an
-error: names and types are compared with the tagged cell before anything starts, and a notebook has
-succeeded only when a last cell, added for the purpose, has answered.
+papermill only warns of an unknown parameter, runs a notebook without a `parameters` cell with its defaults, takes any
+type, and marks every cell completed when the kernel dies. Here each of these is an error: names and types are compared
+with the tagged cell before anything starts, and a notebook has succeeded only when a last cell, added for the purpose,
+has answered.
 
-`python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does the same in a process of its own, which
-ends when its parent does.
+`python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does the same in a process of its own, which ends
+when its parent does.
 """
 
 import ast
@@ -18,16 +18,13 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class NotebookFailed(RuntimeError):
@@ -37,27 +34,30 @@ class NotebookFailed(RuntimeError):
 def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any] | None = None) -> Path:
     """Run a notebook with parameters and keep the executed copy.
 
-    The kernel is this interpreter's, its working directory this process's. The copy appears at `target`
-    when all cells ran; a failed one is kept beside it as <name>.failed.ipynb.
+    The kernel is this interpreter's, its working directory this process's. The copy appears at `target` when all cells
+    ran; a failed one is kept beside it as <name>.failed.ipynb.
 
     Raises:
-        UserError: no such notebook, no tagged cell, an unknown parameter, a value of the wrong type; or a
-            cell raised a UserError.
+        UserError: no such notebook, no tagged cell, an unknown parameter, a value of the wrong type; or a cell raised
+            a UserError.
         NotebookFailed: a cell raised, or the kernel died.
         KeyboardInterrupt: the kernel was interrupted.
     """
-    import nbformat
-
-    source, target = Path(source), Path(target)
-    notebook = _read(source, partial(nbformat.reads, as_version=4))
     values = check_parameters(source, parameters or {})
+    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # a kernel of the user's own may be another Python
+    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else each kernel warns of frozen modules
+    import nbformat
+    import papermill
+
+    target = Path(target)
+    notebook, failed = nbformat.read(source, as_version=4), target.with_suffix(".failed.ipynb")
     token = f"all cells ran {uuid.uuid4().hex}"
     notebook.cells.append(nbformat.v4.new_code_cell(f"print({token!r})"))
-    failed = target.with_suffix(".failed.ipynb")
+    options = {"kernel_name": "python3", "language": "python", "progress_bar": False, "start_timeout": 180}
     with replacing(target) as temporary:
-        error = None
+        error: BaseException | None = None
         try:
-            executed = _papermill(notebook, temporary, values)
+            executed = papermill.execute_notebook(notebook, temporary, values, **options)
         except (Exception, KeyboardInterrupt) as problem:
             error = problem
             executed = nbformat.read(temporary, as_version=4) if temporary.exists() else notebook
@@ -76,11 +76,8 @@ def execute(source: str | Path, target: str | Path, parameters: Mapping[str, Any
 
 def results(executed: str | Path) -> list[str]:
     """What the cells tagged `result` of an executed notebook show, as text."""
-    import nbformat
-
-    notebook = _read(Path(executed), partial(nbformat.reads, as_version=4))
-    cells = [c for c in notebook.cells if "result" in c.metadata.get("tags", [])]
-    return [out["data"]["text/plain"] for cell in cells for out in cell.outputs if "data" in out]
+    outputs = [output for cell in _tagged(Path(executed), "result") for output in cell["outputs"]]
+    return ["".join(output["data"]["text/plain"]) for output in outputs if "data" in output]
 
 
 def parameters_of(source: str | Path) -> dict[str, Any]:
@@ -89,45 +86,49 @@ def parameters_of(source: str | Path) -> dict[str, Any]:
     Raises:
         UserError: there is no such notebook, or no single cell is tagged `parameters`.
     """
-    stored = _read(Path(source), lambda text: json.loads(text)["cells"])  # nbformat takes seconds to import
-    cells = [c for c in stored if "parameters" in c["metadata"].get("tags", [])]
+    cells = _tagged(Path(source), "parameters")
     if len(cells) != 1:
         raise UserError(f"{source} has {len(cells)} cells tagged 'parameters' and needs one: tag the cell.")
     defaults: dict[str, Any] = {}
     for node in ast.parse("".join(cells[0]["source"])).body:
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        for name in (t.id for t in targets if isinstance(t, ast.Name)):
+        target = node.targets[0] if isinstance(node, ast.Assign) else getattr(node, "target", None)
+        if isinstance(target, ast.Name):
             try:
-                defaults[name] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
+                defaults[target.id] = ast.literal_eval(node.value)  # type: ignore[attr-defined]
             except ValueError:
-                defaults[name] = ...
+                defaults[target.id] = ...
     return defaults
 
 
 def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """`values` in types that a notebook can hold, or a UserError for an unknown name or a wrong type."""
-    defaults = parameters_of(source)
+    defaults, plain = parameters_of(source), {}
     for name, value in values.items():
         if name not in defaults:
             known = ", ".join(defaults)
             raise UserError(
                 f"{source} has no parameter {name!r}.{did_you_mean(name, defaults)} It has: {known}."
             )
-        default = defaults[name]
-        plain = _plain(name, value)
-        if not _fits(plain, default):
+        try:  # papermill would write a tuple as text and refuse numpy and paths
+            plain[name] = json.loads(json.dumps(value, default=_as_json))
+        except TypeError:
+            kind = type(value).__name__
             raise UserError(
-                f"The parameter {name!r} of {source} is {value!r}: give a {type(default).__name__} "
-                f"(its default is {default!r})."
+                f"The parameter {name!r} is a {kind}: give a number, text, list or mapping."
+            ) from None
+        if not _fits(plain[name], defaults[name]):
+            raise UserError(
+                f"The parameter {name!r} of {source} is {value!r}: give a {type(defaults[name]).__name__} "
+                f"(its default is {defaults[name]!r})."
             )
-    return {name: _plain(name, value) for name, value in values.items()}
+    return plain
 
 
 def at_project_root() -> Path:
     """Change to the project's folder, the nearest parent with `params/`, and return it.
 
-    JupyterLab starts a kernel in its notebook's folder, papermill in the caller's: after this, paths mean
-    the same in both.
+    JupyterLab starts a kernel in its notebook's folder, papermill in the caller's: after this, paths mean the same in
+    both.
     """
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "params").is_dir():
@@ -136,30 +137,16 @@ def at_project_root() -> Path:
     return Path.cwd()
 
 
-def _read(source: Path, parse: Callable[[str], Any]) -> Any:
+def _tagged(source: Path, tag: str) -> list[dict[str, Any]]:
+    """The cells of a notebook that have a tag; nbformat, which would read them, takes seconds to import."""
     try:
-        return parse(source.read_text(encoding="utf-8"))
+        cells = json.loads(source.read_text(encoding="utf-8"))["cells"]
     except FileNotFoundError:
         near = did_you_mean(source.name, [p.name for p in source.parent.glob("*.ipynb")])
         raise UserError(f"There is no notebook {source}.{near}") from None
-    except Exception as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{source} is not a notebook: {error}") from None
-
-
-def _papermill(notebook: Any, target: Path, values: dict[str, Any]) -> Any:
-    os.environ.setdefault("JUPYTER_PREFER_ENV_PATH", "1")  # a kernel of the user's own may be another Python
-    os.environ.setdefault("PYDEVD_DISABLE_FILE_VALIDATION", "1")  # else each kernel warns of frozen modules
-    import papermill
-
-    return papermill.execute_notebook(
-        notebook,
-        target,
-        values,
-        kernel_name="python3",
-        language="python",
-        progress_bar=False,
-        start_timeout=180,
-    )
+    return [cell for cell in cells if tag in cell["metadata"].get("tags", [])]
 
 
 def _explained(error: BaseException, failed: Path) -> BaseException:
@@ -171,27 +158,14 @@ def _explained(error: BaseException, failed: Path) -> BaseException:
         return UserError(text)
     if "Kernel died" in text or "died" in type(error).__name__.lower():
         text = "the kernel died (out of memory, or killed)"
-    kind = f"{name}: " if name else ""
-    return NotebookFailed(f"{kind}{_ANSI.sub('', text).strip()} (see {failed})")
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text).strip()  # without colours
+    return NotebookFailed(f"{name}: {plain} (see {failed})" if name else f"{plain} (see {failed})")
 
 
-def _plain(name: str, value: Any) -> Any:
-    """`value` in JSON's types; papermill would write a tuple as text and refuse numpy and paths."""
-    if isinstance(value, Mapping):
-        if not all(isinstance(key, str) for key in value):
-            raise UserError(f"The parameter {name!r} is {value!r}: keys of a mapping must be text.")
-        return {key: _plain(name, item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(name, item) for item in value]
+def _as_json(value: Any) -> Any:
     if hasattr(value, "tolist"):
-        return _plain(name, value.tolist())
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    raise UserError(
-        f"The parameter {name!r} is a {type(value).__name__}: give a number, text, list or mapping."
-    )
+        return value.tolist()
+    return os.fspath(value)
 
 
 def _fits(value: Any, default: Any) -> bool:
@@ -199,8 +173,7 @@ def _fits(value: Any, default: Any) -> bool:
         return True
     if isinstance(default, float):
         return isinstance(value, float | int) and not isinstance(value, bool)
-    wanted = list if isinstance(default, tuple) else type(default)
-    return type(value) is wanted
+    return type(value) is (list if isinstance(default, tuple) else type(default))
 
 
 def end_with_parent() -> None:
@@ -215,12 +188,9 @@ def _main(source: str, target: str, parameters: str) -> int:
     threading.Thread(target=end_with_parent, daemon=True).start()
     try:
         execute(source, target, json.loads(parameters))
-    except UserError as error:
+    except (UserError, NotebookFailed) as error:
         print(error, file=sys.stderr)
-        return 2
-    except NotebookFailed as error:
-        print(error, file=sys.stderr)
-        return 1
+        return 2 if isinstance(error, UserError) else 1
     except KeyboardInterrupt:
         return 130
     return 0

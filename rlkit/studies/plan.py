@@ -3,13 +3,14 @@
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from rlkit.config import RunConfig, load
+from rlkit.domains import Source
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.models.shapes import LADDER, at_hand
@@ -18,6 +19,9 @@ from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, read_study
 from rlkit.studies.notebook import check_parameters, parameters_of
+from rlkit.types import Task
+
+Cost = dict[str, float]  # `flops` and `seconds`
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,15 +79,10 @@ class Plan:
     def analysis(self) -> dict[str, Any]:
         """What the analysis notebook is executed with: the study's folder, or what `rlkit.study` was called
         with where the notebook calls it too, and the parameters of the study's file."""
-        section = self.config.analysis
-        given = {
-            "study": str(self.folder),
-            "params": str(self.params),
-            "overrides": dict(self.overrides),
-            "root": str(self.root),
-        }
+        section, overrides = self.config.analysis, dict(self.overrides)
+        given = {"study": str(self.folder), "params": str(self.params), "root": str(self.root)}
         known = parameters_of(section.notebook)
-        chosen = {name: value for name, value in given.items() if name in known}
+        chosen = {name: value for name, value in (given | {"overrides": overrides}).items() if name in known}
         return check_parameters(section.notebook, {**chosen, **(section.model_extra or {})})
 
     def run_folder(self, run: PlannedRun) -> Path:
@@ -104,42 +103,42 @@ class Plan:
         return sorted(unfinished, key=lambda run: -self.costs[run.name]["flops"])
 
     @cached_property
-    def costs(self) -> dict[str, dict[str, float]]:
-        """The predicted `flops` and `seconds` of a whole run of each cell that has unfinished ones, NaN where its model
-        is not known here."""
+    def costs(self) -> dict[str, Cost]:
+        """What a whole run of each cell that has unfinished ones is predicted to take, NaN where its model is not known
+        here."""
         from rlkit.sizing.estimate import estimate
 
-        threads = {"trainer.num_threads": self.threads}
         cells = {run.name: run for run in self.runs if not self.is_finished(run)}
-        found = {
-            name: estimate(load(self.params, {**threads, **run.overrides})) for name, run in cells.items()
-        }
+        found = {name: estimate(self._priced(run)) for name, run in cells.items()}
         unknown = {"flops": math.nan, "seconds": math.nan}
         return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
 
     @cached_property
-    def warm_starts(self) -> dict[str, dict[str, float]]:
-        """The predicted `flops` and `seconds` of the warm starts that are to be made, by the first cell of those that
-        share them: those of all seeds together, where each has its own."""
+    def warm_starts(self) -> dict[str, Cost]:
+        """What the warm starts that are to be made are predicted to take, by the first cell of those that share them:
+        those of all seeds together, where each has its own."""
         from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make
 
-        threads = {"trainer.num_threads": self.threads}
-        starts = {
-            (run.name, run.config.model.warm_start.seed): run
-            for run in self.runs
-            if not self.is_finished(run)
-        }
+        unfinished = [run for run in self.runs if not self.is_finished(run)]
+        starts = {(run.name, run.config.model.warm_start.seed): run for run in unfinished}
         first: dict[Path, PlannedRun] = {}
         for run in starts.values():
             if folder := to_make(run.config):
                 first.setdefault(folder, run)
-        found: dict[str, dict[str, float]] = {}
+        found: dict[str, Cost] = {}
         for run in first.values():
-            if cost := estimate_warm_start(load(self.params, {**threads, **run.overrides})):
+            if cost := estimate_warm_start(self._priced(run)):
                 own = found.setdefault(run.name, {"flops": 0.0, "seconds": 0.0})
                 own["flops"], own["seconds"] = own["flops"] + cost[0], own["seconds"] + cost[1]
         return found
+
+    def _priced(self, run: PlannedRun) -> RunConfig:
+        """The run's configuration with the threads that it will have."""
+        if "trainer.num_threads" in run.overrides:
+            return run.config
+        trainer = run.config.trainer.model_copy(update={"num_threads": self.threads})
+        return run.config.model_copy(update={"trainer": trainer})
 
     def record(self) -> None:
         """Write study.json: the held-out cells, frozen by the first call, and the runs.
@@ -147,22 +146,18 @@ class Plan:
         Raises:
             UserError: the study has begun with other held-out cells.
         """
-        path = self.folder / "study.json"
-        frozen = read_json(path).get("holdout", self.config.holdout)
-        if frozen != self.config.holdout:
+        path, config = self.folder / "study.json", self.config
+        frozen = read_json(path).get("holdout", config.holdout)
+        if frozen != config.holdout:
             raise UserError(
-                f"holdout is {self.config.holdout}, but the study {self.config.study!r} began with {frozen}: "
-                "what is held out cannot change once runs exist; restore it, or give the study another name."
+                f"holdout is {config.holdout}, but the study {config.study!r} began with {frozen}: what is held out "
+                "cannot change once runs exist; restore it, or give the study another name."
             )
-        runs = {run.id: run.record for run in self.runs}
         content = {
-            "study": self.config.study,
+            "study": config.study,
             "params": str(self.params),
-            "holdout": self.config.holdout,
-            "variants": self.config.variants,
-            "grid": self.config.grid,
-            "seeds": self.config.seeds,
-            "runs": runs,
+            **config.model_dump(include={"holdout", "variants", "grid", "seeds"}),
+            "runs": {run.id: run.record for run in self.runs},
         }
         write_text(path, json.dumps(content, indent=1) + "\n")
 
@@ -179,20 +174,19 @@ def make_plan(
         UserError: anything wrong in the file, in any run's configuration or in a notebook's parameters; a file of tasks
             or a law that there is not.
     """
-    from rlkit.laws.law import resolve  # seconds, which other commands do without
-
     path = Path(path)
     config = read_study(path, overrides or {})
     shared = {key[4:]: value for key, value in (overrides or {}).items() if key.startswith("run.")}
-    runs = []
     variants = config.variants or {"": {}}
     levels = {"variant": list(config.variants), **config.grid}
     baselines = {k: v[0] for k, v in levels.items() if len(v) > 1 and k != "model.path"} | config.baselines
+    runs, makers = [], {}
     for name, cell, seed in itertools.product(variants, config.cells(), config.seeds):
         changes = {"study": config.study, **shared, **variants[name], **cell, "seed": seed}
         place = {**cell, "seed": seed, "variant": name}
         held_out = bool(config.holdout) and all(place[k] in v for k, v in config.holdout.items())
-        runs.append(PlannedRun(load(path, changes), cell, changes, held_out, name, baselines))
+        run = _with_tasks_made_once(load(path, changes), makers)
+        runs.append(PlannedRun(run, cell, changes, held_out, name, baselines))
     if len({run.id for run in runs}) < len(runs):
         raise UserError(f"{path}: two runs would be the same: a value of the grid or a seed is listed twice.")
     if all(run.held_out for run in runs) and config.holdout:
@@ -200,18 +194,47 @@ def make_plan(
     _check_first_steps(path, runs)
     check_parameters(config.notebook, {"config": "", "overrides": {}, "root": ""})
     plan = Plan(config, path, runs, Path(root), overrides or {})
-    laws = plan.analysis  # a wrong parameter is an error before the first run
-    for law in (laws.get("law"), laws.get("training_law"), *laws.get("forms", [])):
+    _check_laws(plan)
+    return plan
+
+
+def _check_laws(plan: Plan) -> None:
+    """Refuse wrong parameters of the analysis before the first run."""
+    from rlkit.laws.law import resolve  # seconds, which other commands do without
+
+    chosen = plan.analysis
+    for law in (chosen.get("law"), chosen.get("training_law"), *chosen.get("forms", [])):
         if law:
             resolve(law)
-    sizes = {run.config.model.path for run in runs if not run.held_out}
-    of_size = {**parameters_of(config.analysis.notebook), **laws}.get("x") == "parameters_non_embedding"
-    if (law := laws.get("law")) and of_size and len(sizes) < 2:
+    sizes = {run.config.model.path for run in plan.runs if not run.held_out}
+    column = {**parameters_of(plan.config.analysis.notebook), **chosen}.get("x")
+    if (law := chosen.get("law")) and column == "parameters_non_embedding" and len(sizes) < 2:
         raise UserError(
-            f"{path}: analysis.law is {law!r} of model size, but the fit has one size, {sizes.pop()}: add values of "
-            "model.path to the grid, hold less out, or name no law."
+            f"{plan.params}: analysis.law is {law!r} of model size, but the fit has one size, {sizes.pop()}: add "
+            "values of model.path to the grid, hold less out, or name no law."
         )
-    return plan
+
+
+def _with_tasks_made_once(
+    config: RunConfig, makers: dict[tuple[type, str], Callable[[int], Task]]
+) -> RunConfig:
+    """The configuration with sources that make each of their tasks once for all runs of a plan.
+
+    Args:
+        makers: what makes and keeps the tasks of each source's options, filled here.
+    """
+
+    def shared(source: Source) -> Source:
+        key = type(source), source.model_dump_json(exclude={"weight", "count"})
+        copy = source.model_copy()
+        vars(copy)["task"] = makers.setdefault(key, cache(source.task))
+        return copy
+
+    data, evaluation = config.data, config.evaluation
+    data = data.model_copy(update={"train": tuple(map(shared, data.train))})
+    if evaluation.sources:
+        evaluation = evaluation.model_copy(update={"sources": tuple(map(shared, evaluation.sources))})
+    return config.model_copy(update={"data": data, "evaluation": evaluation})
 
 
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:

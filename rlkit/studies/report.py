@@ -1,12 +1,13 @@
-"""What the terminal shows of runs: a live table of how far each is, and how one ended."""
+"""What the terminal shows of runs and studies: a plan with its cost, how far each run is, and how it ended."""
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -17,9 +18,13 @@ from rich.text import Text
 from rlkit.config import RunConfig
 from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, RunState, config_of, kept_step, pace_of, run_state
+from rlkit.results.provenance import hardware, load, usable_cores
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
-from rlkit.studies.inert import inert_keys, inert_sentences, set_keys
+from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_keys
+
+if TYPE_CHECKING:
+    from rlkit.studies.plan import Plan, PlannedRun
 
 _COLOURS = {
     "running": "green",
@@ -30,25 +35,29 @@ _COLOURS = {
     "waiting": "dim",
 }
 _REASON = 160  # characters of why a run failed or stopped; run.json has all
+_LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
 
 
-def status_table(path: str | Path) -> Table:
+def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Table:
     """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left (where one is
     running), device and how long ago each wrote. Runs that a study's file asks for and that have not begun are
-    waiting."""
-    states = {folder: run_state(folder) for folder in _folders(Path(path))}
+    waiting.
+
+    Args:
+        folders: of these runs only.
+    """
+    states = {folder: run_state(folder) for folder in folders or _folders(Path(path))}
     names = _names(list(states))
     devices = {state.device for state in states.values() if state.device}
+    shown = {"left": any(state.left is not None for state in states.values()), "device": len(devices) > 1}
     between = 1 if console.width > 90 else 0  # beside the box's own
     table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0))
-    running = any(state.left is not None for state in states.values())
-    for name in ("run", "state", "step", "reward", "pass@1", *["left"] * running, "ago"):
+    columns = ("run", "state", "step", "reward", "pass@1", "left", "ago", "device")
+    for name in (name for name in columns if shown.get(name, True)):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
     table.columns[0].min_width = max(words, default=0)  # an id is there to copy
-    if len(devices) > 1:
-        table.add_column("device")
     several, study = len({folder.parent.parent for folder in states}) > 1, None
     for name, (folder, state) in zip(names, states.items(), strict=True):
         if several and folder.parent.parent != study:
@@ -56,14 +65,17 @@ def status_table(path: str | Path) -> Table:
             table.add_row(Text(study.name, style="bold"))
         if about := state.phase or shorten(state.reason, _REASON, placeholder=" …"):
             name.append(f"\n{about}", style="dim")
-        step = "" if state.step is None else f"{state.step}/{state.total}"
-        reward = "" if state.reward is None else f"{state.reward:.3f}"
-        left = ["" if state.left is None else duration(state.left)] * running
-        ago = "" if state.updated is None else duration(max(0.0, time.time() - state.updated))
-        status = Text(state.status, style=_COLOURS.get(state.status, ""))
-        passed = state.passed().removeprefix("pass@1 ")
-        device = [state.device] if len(devices) > 1 else []
-        table.add_row(name, status, step, reward, passed, *left, ago, *device)
+        cells = {
+            "run": name,
+            "state": Text(state.status, style=_COLOURS.get(state.status, "")),
+            "step": "" if state.step is None else f"{state.step}/{state.total}",
+            "reward": "" if state.reward is None else f"{state.reward:.3f}",
+            "pass@1": state.passed().removeprefix("pass@1 "),
+            "left": "" if state.left is None else duration(state.left),
+            "ago": "" if state.updated is None else duration(max(0.0, time.time() - state.updated)),
+            "device": state.device,
+        }
+        table.add_row(*(cell for column, cell in cells.items() if shown.get(column, True)))
     counts = Counter(state.status for state in states.values())
     where = f" on {devices.pop()}" if len(devices) == 1 else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
@@ -174,6 +186,161 @@ def _names(folders: Sequence[Path]) -> list[Text]:
             run = plans[folder.parent.parent][folder.name]
             names.append(Text(f"{run['cell']}, seed {run['seed']}"))
     return names
+
+
+def show_plan(plan: "Plan", workers: int, here: bool = True) -> None:
+    """Print the runs of a study with their estimated cost.
+
+    Args:
+        here: they run on this machine, whose load then counts.
+    """
+    if not plan.to_do:
+        console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
+        return
+    table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
+    left: list[Mapping[str, float]] = list(plan.warm_starts.values())
+    for name, cost in plan.warm_starts.items():
+        table.add_row(f"warm start of {name}", "", *_cost_words(cost), "made once")
+    for run in plan.runs:
+        status, share = _standing(plan, run)
+        cost = {key: share * value for key, value in plan.costs.get(run.name, {}).items()}
+        table.add_row(run.label, "yes" if run.held_out else "", *_cost_words(cost), status)
+        left += [cost] if share > 0 else []
+    console.print(table)
+    about = left_words(left, workers, load() if here and not hardware()["gpus"] else 0.0)
+    console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {about}.")
+    for caution in inert_sentences(inert_factors(plan.runs)):
+        console.print(caution, style="yellow", markup=False)
+
+
+def _cost_words(cost: Mapping[str, float]) -> tuple[str, str]:
+    """FLOPs and time in words; empty where there is nothing to do or its cost is not known."""
+    flops = cost.get("flops", math.nan)
+    return (f"{flops:.1e}", duration(cost["seconds"])) if flops > 0 else ("", "")
+
+
+def _standing(plan: "Plan", run: "PlannedRun") -> tuple[str, float]:
+    """How far a run of a study is, in words, and the share of it that is left to do."""
+    if plan.is_finished(run):
+        return "done", 0.0
+    folder = plan.run_folder(run)
+    if read_json(folder / "run.json").get("status") == "finished":
+        return "trained, without its notebook", 0.0
+    step, total = kept_step(folder), run.config.trainer.total_training_steps
+    return continuation(step, total), 1 - step / total
+
+
+def left_words(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> str:
+    """What runs will cost together, in words.
+
+    Args:
+        busy: processes that already compete for the cores.
+    """
+    if not left:
+        return "trained, only their notebooks are missing"
+    flops = sum(cost["flops"] for cost in left)
+    if not math.isfinite(flops):
+        return "the cost is unknown where the model is not on this machine yet"
+    ends = [0.0] * workers
+    for cost in left:  # each on the worker that is free first
+        ends[ends.index(min(ends))] += cost["seconds"]
+    idle = f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
+    cores = usable_cores()
+    if busy < cores / 4:
+        return idle
+    rather = duration(max(ends) * (1 + busy / cores))
+    return f"{idle}.\nThis one is busy (load {busy:.1f} on {cores} cores), so rather {rather}"
+
+
+def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:
+    """Print how a study ended: failures with their last lines, or the analysis's summary.
+
+    Args:
+        reading: say how to go on from the results, too.
+    """
+    for name, lines in failed.items():
+        console.print(f"\n{name} failed:", style="bold red")
+        console.print(lines, markup=False)
+    if failed:
+        console.print(
+            f"\nFailed: {', '.join(failed)}. Logs and partial notebooks are in {plan.folder / 'notebooks'}; "
+            "the same command tries again, runs from their last checkpoints.",
+            markup=False,
+        )
+        return
+    folder = plan.folder
+    if (summary := folder / "analysis" / "summary.txt").exists():
+        console.print("\n" + summary.read_text(encoding="utf-8").rstrip(), markup=False)
+    if reading:
+        console.print(f'\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")', markup=False)
+        console.print(f"for a paper   rlkit figures {folder} --venue icml", markup=False)
+
+
+class Board:
+    """Progress of a study: the states of its running runs where the output is a terminal, lines as runs begin and end,
+    and what they warn of."""
+
+    def __init__(self, plan: "Plan") -> None:
+        self.plan = plan
+        self._live = Live(console=console, auto_refresh=False, transient=True)
+        self._began: dict[PlannedRun, float] = {}
+        self._warned: set[tuple[str, str]] = set()
+        self._next_look = 0.0
+
+    def __enter__(self) -> "Board":
+        if self.plan.to_do:
+            self.say(f"Each run's state, from any terminal: rlkit status {self.plan.folder} --watch")
+        if console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.stop()
+
+    def say(self, line: str) -> None:
+        console.print(line, markup=False)
+
+    def started(self, run: "PlannedRun") -> None:
+        self.say(f"{run.label}: started")
+        self._warned |= set(self._warnings(run))  # of an earlier attempt
+        self._began[run] = time.monotonic()
+
+    def refresh(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK
+        for run in self._began:
+            self._warn(run)
+        if console.is_terminal and self._began:
+            folders = [self.plan.run_folder(run) for run in self._began]
+            self._live.update(status_table(self.plan.folder, folders), refresh=True)
+
+    def _warn(self, run: "PlannedRun") -> None:
+        """Print what the run has warned of since the last look."""
+        for of, sentence in self._warnings(run):
+            if (of, sentence) not in self._warned:
+                self._warned.add((of, sentence))
+                self.say(f"{run.label}: {sentence}")
+
+    def _warnings(self, run: "PlannedRun") -> list[tuple[str, str]]:
+        found = read_json(self.plan.run_folder(run) / "run.json").get("warnings", {})
+        return [(run.id, sentence) for sentence in found.values()]
+
+    def lost(self, run: "PlannedRun", problem: str) -> None:
+        """Print that a run was lost with its machine and waits for another try."""
+        del self._began[run]
+        self.say(f"{run.label}: {problem}; it continues from its last checkpoint")
+
+    def ended(self, run: "PlannedRun", problem: str | None) -> None:
+        """Print how the run ended; `problem` holds its last lines when it failed."""
+        took = duration(time.monotonic() - self._began.pop(run))
+        self._warn(run)
+        if problem is None:
+            self.say(
+                f"{run.label}: {run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}"
+            )
+        else:
+            self.say(f"{run.label}: failed: {problem.splitlines()[-1]}")
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,198 @@
+"""Studies on other machines: every run is a task of Ray with its share of CPUs and GPUs, or a job of Slurm.
+
+The project's folder and the outputs folder have to be the same on all machines (a shared or synced file system): a run
+that is lost with its machine continues elsewhere from its last checkpoint there.
+"""
+
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field
+
+from rlkit.config import Section
+from rlkit.errors import UserError
+from rlkit.params import validate
+from rlkit.results.progress import last_lines
+from rlkit.studies.executors import Job, thread_limits
+from rlkit.verl.ray_cluster import connect
+
+MANY = 64  # runs that Slurm queues at a time unless --workers says otherwise
+EVERY = 10.0  # seconds between two looks at Slurm's queue
+LOST = ("NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "REVOKED", "OUT_OF_MEMORY")
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "DEADLINE", *LOST)
+
+
+class RayOptions(Section):
+    """Options of `--executor ray`."""
+
+    address: str = "auto"
+    """`auto` (the cluster of this machine, or of RAY_ADDRESS), host:port, or ray://host:10001."""
+    num_cpus: float = Field(1.0, gt=0)
+    """CPUs of one run."""
+    num_gpus: float = Field(0.0, ge=0)
+    """GPUs of one run; a fraction lets small runs share one."""
+
+
+class RayExecutor:
+    """Ray tasks on an existing cluster.
+
+    Raises:
+        UserError: no cluster answers at the address, or an unknown option.
+    """
+
+    def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
+        chosen: RayOptions = validate(RayOptions, options, where="--executor ray")
+        ray, share = connect(chosen.address), {"CPU": chosen.num_cpus, "GPU": chosen.num_gpus}
+        room = ray.cluster_resources()
+        fit = min(room.get(kind, 0) / need for kind, need in share.items() if need)
+        if fit < 1:
+            raise UserError(
+                f"A run asks for {chosen.num_cpus:g} CPUs and {chosen.num_gpus:g} GPUs, but the cluster has "
+                f"{room.get('CPU', 0):g} and {room.get('GPU', 0):g}: lower num_cpus or num_gpus."
+            )
+        self.workers = max(1, min(workers or int(fit), runs))
+        self.threads = max(1, int(chosen.num_cpus))
+        resources = {"num_cpus": chosen.num_cpus, "num_gpus": chosen.num_gpus}
+        self._task = ray.remote(_execute).options(**resources, max_retries=0)
+
+    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
+        return RayJob(self._task.remote(command, log, os.getcwd(), thread_limits(self.threads)))
+
+
+class RayJob(Job):
+    """A command as a Ray task; lost once its worker or machine has died."""
+
+    def __init__(self, reference: Any) -> None:
+        self._reference = reference
+        self._problem: str | None = None
+        self._ended = False
+
+    def done(self) -> bool:
+        import ray
+        from ray.exceptions import RayError, RayTaskError, TaskCancelledError
+
+        if self._ended or not ray.wait([self._reference], timeout=0)[0]:
+            return self._ended
+        self._ended = True
+        try:
+            self._problem = ray.get(self._reference)
+        except TaskCancelledError:
+            self._problem = "the run was interrupted"
+        except RayTaskError as error:
+            self._problem = str(error).strip().splitlines()[-1]
+        except RayError as error:  # the worker or its node died
+            self.lost, self._problem = True, f"lost with its worker: {str(error).strip().splitlines()[0]}"
+        return True
+
+    def problem(self) -> str | None:
+        return self._problem
+
+    def interrupt(self, force: bool = False) -> None:
+        import ray
+        from ray.exceptions import RayError
+
+        with suppress(RayError):
+            ray.cancel(self._reference, force=force)  # KeyboardInterrupt in the task, which passes it on
+
+    def kill(self) -> None:
+        self.interrupt(force=True)
+
+
+def _execute(command: Sequence[str], log: Path, folder: str, environment: Mapping[str, str]) -> str | None:
+    """On a worker: run a command in `folder`; its last lines when it failed."""
+    os.chdir(folder)
+    job = Job(command, log, environment)
+    try:
+        while not job.done():
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        job.interrupt()
+        with suppress(KeyboardInterrupt):
+            while not job.done():
+                time.sleep(0.2)
+        job.kill()
+        raise
+    return job.problem()
+
+
+class SlurmExecutor:
+    """Slurm jobs, by sbatch.
+
+    Args:
+        options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00"}.
+
+    Raises:
+        UserError: there is no sbatch.
+    """
+
+    def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
+        chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
+        self.workers, self.threads = max(1, min(workers or MANY, runs)), int(chosen["cpus-per-task"])
+        self._options = [f"--{key}={value}" for key, value in chosen.items()]
+        self._states: dict[str, str] = {}
+        self._looked = 0.0
+        _slurm("sbatch", "--version")
+
+    def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
+        """Submit it. Raises UserError where sbatch refuses, with what it says."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        exports = ",".join(["ALL", *(f"{key}={value}" for key, value in thread_limits(self.threads).items())])
+        words = ["--parsable", f"--output={log}", f"--export={exports}", f"--wrap={shlex.join(command)}"]
+        return SlurmJob(self, _slurm("sbatch", *self._options, *words).partition(";")[0], log)
+
+    def state(self, number: str) -> str:
+        """Slurm's word for the state of a job, of at most EVERY seconds ago; what the queue has forgotten is asked of
+        the accounting, and a Slurm that does not answer is asked again."""
+        if time.monotonic() > self._looked + EVERY:
+            self._looked = time.monotonic()
+            with suppress(UserError):
+                lines = _slurm("squeue", "--me", "--noheader", "--states=all", "--format=%A %T").splitlines()
+                self._states = dict(line.split(maxsplit=1) for line in lines)
+                if number not in self._states:
+                    said = _slurm("sacct", "-nXP", "--format=State", f"--jobs={number}").split()
+                    self._states[number] = said[0] if said else "PENDING"
+        return self._states.get(number, "PENDING")
+
+
+class SlurmJob(Job):
+    """A submitted command; lost once its node failed, it was preempted or its time was over."""
+
+    def __init__(self, queue: SlurmExecutor, number: str, log: Path) -> None:
+        self._queue, self._number, self.log = queue, number, log
+        self._state = ""
+
+    def done(self) -> bool:
+        if not self._state.startswith(ENDED):
+            self._state = self._queue.state(self._number)
+            self.lost = self._state.startswith(LOST)
+        return self._state.startswith(ENDED)
+
+    def problem(self) -> str | None:
+        if self._state == "COMPLETED":
+            self.log.unlink(missing_ok=True)
+            return None
+        return f"lost ({self._state})" if self.lost else last_lines(self.log) or f"Slurm says {self._state}"
+
+    def interrupt(self) -> None:
+        """End it: it continues from its last checkpoint when it is started again."""
+        _slurm("scancel", self._number)
+
+    kill = interrupt
+
+
+def _slurm(*command: str) -> str:
+    """What a command of Slurm prints. Raises UserError where it is not there or fails."""
+    try:
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        raise UserError(
+            f"--executor slurm: there is no {command[0]} here: call it where Slurm's commands are."
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise UserError(f"--executor slurm: {(error.stderr or error.stdout).strip()}") from None
