@@ -107,9 +107,7 @@ def study(
     executor: Annotated[str, typer.Option(help="Where runs are executed: local, ray or slurm.")] = "local",
     option: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KEY=VALUE", help="Of ray (address, num_gpus) or slurm (submitit's); repeatable."
-        ),
+        typer.Option(metavar="KEY=VALUE", help="Of ray (address, num_gpus) or slurm (sbatch's); repeatable."),
     ] = None,
 ) -> None:
     """Train every run of a study, then analyse it; what is finished is not repeated."""
@@ -150,16 +148,13 @@ def config(
     from rlkit.config import RunConfig, load
     from rlkit.params import parse_overrides
     from rlkit.results.store import config_yaml
-    from rlkit.studies.file import open_values
 
     if schema:
         typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
     elif params is None:
         raise UserError("Give a YAML file to show, or --schema.")
     else:
-        given = parse_overrides(overrides or [])
-        found = load(params, given)
-        typer.echo(open_values(params, given, found) + config_yaml(found), nl=False)
+        typer.echo(config_yaml(load(params, parse_overrides(overrides or []))), nl=False)
 
 
 @app.command(rich_help_panel="Runs and studies")

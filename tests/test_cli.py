@@ -189,37 +189,6 @@ def test_warnings_of_ours_are_their_sentence_alone(tmp_path):
     assert second == "<string>:7: UserWarning: of others"
 
 
-def test_the_config_of_a_study_says_what_its_runs_do_not_share(params):
-    text = "study: s\nrun: {rollout: {n: 4}}\ngrid: {model.path: [ladder-10k, ladder-30k]}\nseeds: [3]\n"
-    path = params(text + "variants: {a: {actor.clip_ratio: 0.1}, b: {actor.clip_ratio: 0.3}}")
-
-    def shown(*overrides: str) -> tuple[list[str], dict]:
-        done = rlkit_command("config", path, *overrides)
-        assert done.returncode == 0, done.stderr
-        return [line for line in done.stdout.splitlines() if line.startswith("#")], yaml.safe_load(
-            done.stdout
-        )
-
-    words, content = shown()
-    assert words[0].startswith("# Shared by the runs of a study.") and content["rollout"]["n"] == 4
-    assert words[1:] == [
-        "# variants:",
-        "#   a: {actor.clip_ratio: 0.1}",
-        "#   b: {actor.clip_ratio: 0.3}",
-        "# grid:",
-        "#   model.path: [ladder-10k, ladder-30k]",
-        "# seeds: [3]",  # what is shown has seed 0, as no run of the study
-    ]
-    assert [line.split(":")[0] for line in shown("variant=b", "seed=3")[0][1:]] == [
-        "# grid",
-        "#   model.path",
-    ]
-    words, content = shown("variant=b", "seed=3", "model.path=ladder-30k")
-    assert not words and content["seed"] == 3 and content["actor"]["clip_ratio"] == 0.3
-    path.write_text("study: s\nrun: {}\n")
-    assert not shown()[0]
-
-
 def test_a_dry_run_of_one_run_says_what_it_would_do_and_does_nothing(params, tmp_path):
     unmade = "model.warm_start.steps=77"  # by whatever ran here before
     done = rlkit_command(

@@ -189,7 +189,7 @@ def test_a_study_shows_its_suites_apart(folder, tmp_path):
     _, missing, _ = render(study, only=("domains",))
     assert not missing
     drawn = pd.read_csv(study / "figures" / "domains.csv")
-    assert set(drawn["data_source"]) == {"math__arithmetic", "gsm8k", "math_500"}
+    assert set(drawn["metric"]) == {"math__arithmetic", "gsm8k", "math_500"}
     table = tables(StudyData(study))["suites"]
     assert [name in table for name in ("gsm8k", r"math\_500", "arithmetic")] == [True, True, False]
 

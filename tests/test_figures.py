@@ -69,7 +69,7 @@ def test_the_csv_holds_what_was_drawn(tmp_path):
 
 def test_a_model_has_one_colour_and_they_are_ordered_by_size():
     df = metrics()
-    palette = figures.colours(df)
+    palette = {name: style["color"] for name, style in figures.looks(df).items()}
     assert list(palette) == ["small", "medium", "large"]
     (ax,) = figures.learning_curves(df).figure.axes
     named = {line.get_label(): to_hex(line.get_color()) for line in ax.lines if line.get_label() in SIZES}
@@ -170,7 +170,7 @@ def test_a_metric_that_was_not_logged_is_one_sentence():
 
 
 def test_an_unknown_venue_is_one_sentence():
-    with pytest.raises(UserError, match="venue is 'nature': use one of"):
+    with pytest.raises(UserError, match="venue is 'nature'. Use one of"):
         figures.learning_curves(metrics(), venue="nature")
 
 

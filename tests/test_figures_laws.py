@@ -1,7 +1,7 @@
 """The analysis figures draw what their tables say."""
 
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import pandas as pd
@@ -11,12 +11,11 @@ from laws_data import curve
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import efficiency, looks, varied
+from rlkit.figures import catalogue, contrasts, looks
 from rlkit.figures import laws as drawings
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
 from rlkit.laws import compare
-from rlkit.laws.report import symbol
 from rlkit.measures.tables import first_at
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -58,32 +57,8 @@ def evals() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_curves_of_one_shape_collapse():
-    table = efficiency.collapse(metrics(), "compute/total_flops").table
-    spread = table.groupby("step")["progress"].std()
-    assert len(table) == 36 and spread.max() < 1e-9
-    assert table["progress"].max() == pytest.approx(1.0) and table["share"].max() == 1.0
-
-
-def test_a_run_that_hardly_changes_is_left_out_of_the_collapse_and_counted():
-    data = metrics()
-    [one, *others] = data["run"].unique()
-    mine = (data["run"] == one) & (data["metric"] == "eval/pass@1")
-    data.loc[mine, "value"] = 0.5 + 0.003 * (np.arange(mine.sum()) % 2 == 0)  # noise alone
-    drawing = efficiency.collapse(data, "compute/total_flops")
-    assert set(drawing.table["run"]) == set(others)
-    assert drawing.caption == f"1 of {len(others) + 1} runs, which hardly change, are left out."
-
-
-def test_flat_curves_cannot_collapse():
-    flat = metrics()
-    flat.loc[flat["metric"] == "eval/pass@1", "value"] = 0.5
-    with pytest.raises(UserError, match="No run changes"):
-        efficiency.collapse(flat, "compute/total_flops")
-
-
 def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
-    found = efficiency.frontier(metrics(), "compute/total_flops").table
+    found = contrasts.frontier(metrics(), "compute/total_flops").table
     assert len(found) >= 4
     assert found.groupby("eval/pass@1").size().min() >= 2  # a level that one size rises to shows nothing
     row = found.iloc[0]
@@ -93,7 +68,7 @@ def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
     assert steps / (steps + 10) == pytest.approx(progress, rel=0.15)  # interpolated between evaluations
     with pytest.raises(UserError, match="two sizes or more"):
         one = metrics()
-        efficiency.frontier(one[one["model.path"] == "small"], "compute/total_flops")
+        contrasts.frontier(one[one["model.path"] == "small"], "compute/total_flops")
 
 
 def test_a_plateau_is_reached_where_it_begins():
@@ -104,7 +79,7 @@ def test_a_plateau_is_reached_where_it_begins():
 
 def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():
     df = metrics()
-    (ax,) = efficiency.frontier(df, "compute/total_flops").figure.axes
+    (ax,) = contrasts.frontier(df, "compute/total_flops").figure.axes
     known = {value["color"] for value in looks(df, "parameters_non_embedding").values()}
     assert {bars.lines[0].get_color() for bars in ax.containers} == known  # type: ignore[attr-defined]
     levels = [line for line in ax.lines if str(line.get_label()).startswith("held-out pass@1")]
@@ -116,7 +91,7 @@ def test_no_frontier_where_each_size_begins_where_the_one_before_ends():
     shift = df["model.path"].map({"small": 0.0, "medium": 2.0, "large": 4.0})
     df.loc[df["metric"] == "eval/pass@1", "value"] += shift
     with pytest.raises(UserError, match="No level of eval/pass@1 is one that two sizes rise to"):
-        efficiency.frontier(df, "compute/total_flops")
+        contrasts.frontier(df, "compute/total_flops")
 
 
 def test_the_transfer_matrix_is_the_change_in_each_domain():
@@ -135,11 +110,8 @@ def points() -> pd.DataFrame:
     return pd.DataFrame({"N": N, "seed": [0, 1] * 8, "error": 3 * N**-0.25 * np.exp(noise)})
 
 
-def test_residuals_and_forms_draw_the_points_that_were_fitted_and_held_out():
+def test_forms_draw_the_points_that_were_fitted_and_held_out():
     df = points()
-    fit = rlkit.fit(df, "power", y="error", x="N", loss="ls", holdout="N > 3e6")
-    table = drawings.residuals(fit).table
-    np.testing.assert_allclose(table["residual"], fit.residuals)
     (ax,) = drawings.forms(
         compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6")
     ).figure.axes
@@ -150,63 +122,16 @@ def test_residuals_and_forms_draw_the_points_that_were_fitted_and_held_out():
 
 
 @pytest.mark.parametrize(("least", "bend", "collapsed"), [(0.2, 0.0, False), (0.0, 0.03, True)])
-def test_forms_name_their_band_and_say_when_an_asymptote_is_zero(least, bend, collapsed):
+def test_forms_say_when_an_asymptote_is_zero(least, bend, collapsed):
     df = points()
     df["error"] = least + df["error"] * np.exp(-bend * np.log(df["N"] / 1e4) ** 2)
     drawing = drawings.forms(
         compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6", loss="ls")
     )
     shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
-    assert "95 % band of the curve" in shown
     assert any(label.startswith("saturating power (E = 0), tail error") for label in shown) == collapsed
     said = "The saturating power law has the asymptote E = 0, and is the law without one."
     assert drawing.caption == (said if collapsed else "")
-
-
-def test_open_intervals_leave_the_panel_and_not_the_table():
-    seen = {"well": 2000, "hardly": 1200}
-    fits = {
-        n: rlkit.fit(curve(n, 1), "sigmoid", y="rate", loss="ls", exclude=f"C > {most}")
-        for n, most in seen.items()
-    }
-    drawing = drawings.intervals(fits)
-    assert len(drawing.table) == 8
-    for ax in drawing.figure.axes:
-        low, high = ax.get_xlim()
-        values = drawing.table.loc[drawing.table["parameter"].map(symbol) == ax.get_title(), "value"]
-        assert low < values.min() and values.max() < high <= 40 * values.max()
-    assert {ax.get_title(): ax.get_xscale() for ax in drawing.figure.axes}[
-        symbol("C_mid")
-    ] == "log"  # open, far and positive
-
-
-def drawn_bar(ax: Any) -> list[float]:
-    """The two ends of the panel's only error bar."""
-    (bar,) = ax.collections[0].get_segments()
-    return bar[:, 0].tolist()
-
-
-@pytest.mark.parametrize("low", [0.01, -9.0])
-def test_an_interval_that_is_open_at_both_ends_fills_its_panel(monkeypatch, low):
-    fit = rlkit.fit(points(), "power", y="error", x="N", loss="ls")
-    wide = {name: (low * value, 100 * value) for name, value in fit.params.items()}
-    monkeypatch.setattr(type(fit), "interval", lambda self, level: wide)
-    for ax in drawings.intervals({"all": fit}).figure.axes:
-        (least, most), value = ax.get_xlim(), fit.params[ax.get_title().strip("$").removeprefix(chr(92))]
-        assert ax.get_xscale() == "log" and least < value / 10 < 10 * value < most
-        assert [t for t in ax.get_xticks() if least < t < most]
-        assert drawn_bar(ax) == pytest.approx([value / 10, 10 * value])
-        drawn = [str(line.get_marker()) for line in ax.lines if np.size(line.get_xdata())]
-        assert [marker for marker in drawn if marker in ("<", ">")] == ["<", ">"]
-
-
-def test_an_interval_that_is_open_at_one_end_has_its_bar_on_the_other(monkeypatch):
-    fit = rlkit.fit(points(), "power", y="error", x="N", loss="ls")
-    wide = {name: (-9 * value, 1.5 * value) for name, value in fit.params.items()}
-    monkeypatch.setattr(type(fit), "interval", lambda self, level: wide)
-    for ax in drawings.intervals({"all": fit}).figure.axes:
-        value = fit.params[ax.get_title().strip("$").removeprefix(chr(92))]
-        assert drawn_bar(ax) == pytest.approx([-3 * value, 1.5 * value])
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():
@@ -223,18 +148,17 @@ def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out(
                 rows.append({**same, "step": step, "metric": "eval/pass@1", "value": value})
                 rows.append({**same, "step": step, "metric": "compute/total_flops", "value": flops})
     study = cast(StudyData, SimpleNamespace(metrics=pd.DataFrame(rows)))
-    drawing = varied.training_law(study, "icml")
-    table: Any = drawing.table.set_index(["fit", "parameter"])
-    assert set(table.index.get_level_values(0)) == {"small", "medium"}
-    assert (
-        {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == {"small", "medium"}
-    )
+    found = catalogue.along(study)
+    assert list(found) == ["small", "medium"]  # the largest is held out
+    low, high = found["small"].interval()["C_mid"]
+    assert low < 4e9 < high and found["small"].params["C_mid"] == pytest.approx(4e9, rel=0.2)
+    drawing = catalogue.law_along(study, found, "icml")
+    assert set(drawing.table["group"]) == {"small", "medium"}
+    assert {run["cell"] for run in drawing.sources["runs"]} == set(drawing.sources["law"]) == set(found)
     assert "The intervals rest on 2 clusters" in cautions(drawing.sources)  # runs are resampled whole
-    middle = table.loc[("small", "C_mid")]
-    assert middle["low"] < 4e9 < middle["high"] and middle["value"] == pytest.approx(4e9, rel=0.2)
     few = study.metrics[study.metrics["step"] < 4]
     with pytest.raises(UserError, match="needs 5 evaluations after the start, and a run has 3: set a lower"):
-        varied.training_law(cast(StudyData, SimpleNamespace(metrics=few)), "icml")
+        catalogue.along(cast(StudyData, SimpleNamespace(metrics=few)))
 
 
 def test_an_optional_part_says_why_it_is_left_out(capsys):

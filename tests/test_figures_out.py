@@ -46,7 +46,7 @@ def test_a_table_has_values_with_their_intervals_in_one_cell():
 def test_the_main_figure_has_lettered_panels_at_the_text_width_and_is_wide_in_a_column(tmp_path):
     study = write_study(tmp_path / "outputs")
     data = figures_of_study.StudyData(study)
-    drawing = figures_of_study.drawn(data, "main", "icml")["main"]
+    drawing = dict(figures_of_study.draw(data, "icml", ["main"]))["main"]
     titles = [ax.get_title(loc="left") for ax in drawing.figure.axes]
     assert [t for t in titles if t] == [
         f"({letter})" for letter in "abcdef"[: drawing.table["panel"].nunique()]

@@ -80,7 +80,7 @@ def test_equal_compute_has_a_budget_for_each_model_and_says_the_step():
     assert table["pass@1"].tolist() == [1.0, 0.0, 1.0, 0.0]
     drawing = contrasts.ranked(table)
     labels = [text.get_text() for text in drawing.figure.axes[0].get_yticklabels()]
-    assert labels[:2] == ["GRPO, small\nstep 30 of 30", "PPO, small\nstep 10 of 30"]
+    assert labels[:2] == ["GRPO, small: step 30 of 30", "PPO, small: step 10 of 30"]
     assert drawing.caption == "The budget is 300k for small, 3M for large."
     df.loc[flops & (df["cell"] == "PPO, small") & (df["seed"] == 1), "value"] *= 0.5
     table = comparisons.at_compute(by_variant(evals(rows)), df, "compute/total_flops").set_index("cell")

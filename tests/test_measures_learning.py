@@ -9,7 +9,7 @@ import pytest
 from metric_rows import metrics
 
 from rlkit.errors import UserError
-from rlkit.figures import contrasts
+from rlkit.figures import contrasts, runs
 from rlkit.measures import learning
 
 
@@ -81,7 +81,7 @@ def test_long_names_of_domains_stay_within_the_figure():
     df = pd.concat(
         [one.assign(data_source=one["data_source"].replace("math__arithmetic", name)) for name in names]
     )
-    figure = contrasts.domain_curves(df).figure
+    figure = runs.domain_curves(df).figure
     figure.canvas.draw()
     titles = [ax.title for ax in figure.axes]
     assert {t.get_text().replace("\n", " ") for t in titles} >= {"simulation: codeio generated"}
@@ -95,11 +95,11 @@ def test_figures_keep_what_they_draw_and_the_looks_of_their_runs():
     need = learning.needed(df, "tokens/response", [0.15, 0.3])
     drawing = contrasts.against(need, "level", "tokens/response", by="cell")
     assert len(drawing.table) == 4 and {r["run"] for r in drawing.sources["runs"]} == {"small-0", "large-0"}
-    curves = contrasts.domain_curves(df)
+    curves = runs.domain_curves(df)
     (ax,) = curves.figure.axes
     assert ax.get_title() == "math: arithmetic" and len(curves.table) == 8
     drawn = drawing.figure.axes[0].containers
     thick = {line.get_label(): line.get_color() for line in ax.lines if not line.get_label().startswith("_")}
     assert {c.get_label(): c.lines[0].get_color() for c in drawn} == thick
     with pytest.raises(UserError, match="nothing to draw"):
-        contrasts.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response")
+        contrasts.against(need.assign(**{"tokens/response": np.nan}), "level", "tokens/response", by="cell")

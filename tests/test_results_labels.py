@@ -9,7 +9,7 @@ from rich.console import Console
 from study_folder import config, write_run, write_study
 
 import rlkit
-from rlkit.figures.study import StudyData, drawn
+from rlkit.figures.study import StudyData, draw
 from rlkit.results.labels import labels
 from rlkit.results.read import flatten
 from rlkit.results.store import RunStore
@@ -68,7 +68,7 @@ def test_tables_and_figures_of_runs_made_by_hand_have_words(by_hand):
     assert cells.to_dict() == {"optim.lr = 0.0001": 2, "optim.lr = 0.001": 1}
     evals = rlkit.read_evals(by_hand)
     assert set(evals["cell"]) == set(cells.index) and not evals["held_out"].any()
-    drawing = drawn(StudyData(by_hand), "learning_curves", "neurips")["learning_curves"]
+    drawing = dict(draw(StudyData(by_hand), "neurips", ["learning_curves"]))["learning_curves"]
     shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
     assert shown == ["optim.lr = 0.0001", "optim.lr = 0.001"]
 
@@ -144,18 +144,3 @@ def test_the_status_of_several_studies_groups_them(by_hand):
     write_run(by_hand.parent, config(study="other"), 10_000)
     names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]
     assert names[0] == "other" and names[2] == "sizes" and len(names) == 6
-
-
-def test_the_status_names_runs_that_are_one_training(tmp_path):
-    for rate, size in (
-        (1e-3, 10_000),
-        (1e-4, 10_000),
-        (1e-5, 30_000),
-    ):  # the size decides the made-up numbers
-        write_run(tmp_path, lr(rate), size)
-    caption = str(status_table(tmp_path / "sizes").caption)
-    assert (
-        "these runs are identical, step for step: optim.lr = 0.0001, seed 0, optim.lr = 0.001, seed 0"
-        in caption
-    )
-    assert "1e-05" not in caption

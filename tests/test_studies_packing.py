@@ -46,7 +46,9 @@ def work(gigabytes: float) -> tuple[list[str], Path, float]:
 def test_as_many_runs_as_fit_and_the_emptiest_card_first(executor):
     jobs = [executor.start(*work(9)) for _ in range(6)]
     assert [job.environment["CUDA_VISIBLE_DEVICES"] for job in jobs] == ["0", "0", "0", "3", "0", "3"]
-    assert executor.start(*work(9)) is None and executor.start(*work(3)) is not None  # a smaller one still fits
+    assert (
+        executor.start(*work(9)) is None and executor.start(*work(3)) is not None
+    )  # a smaller one still fits
     jobs[3].ended = True
     again = executor.start(*work(9))
     assert again is not None and again.environment["CUDA_VISIBLE_DEVICES"] == "3"

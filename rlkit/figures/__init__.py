@@ -5,21 +5,19 @@ notebook shows and `save` writes, the same bytes for the same input. Figures of 
 `rlkit.figures.laws`, all figures of a study in `rlkit.figures.study`.
 """
 
-from rlkit.figures.axes import NARROW, label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.axes import label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.laws import law, log_axes
 from rlkit.figures.runs import before_after, learning_curves, metric_panels
 from rlkit.figures.tables import latex_table, table
-from rlkit.figures.theme import LABELS, WIDTHS, colours, look, looks, short, styled, theme
+from rlkit.figures.theme import LABELS, WIDTHS, look, looks, short, styled, theme
 from rlkit.measures.tables import curve_table
 
 __all__ = [
     "LABELS",
-    "NARROW",
     "WIDTHS",
     "Drawing",
     "before_after",
-    "colours",
     "curve_table",
     "label_axes",
     "latex_table",
@@ -27,11 +25,9 @@ __all__ = [
     "learning_curves",
     "legend",
     "log_axes",
-    "log_ticks",
     "look",
     "looks",
     "metric_panels",
-    "name_rows",
     "new_axes",
     "short",
     "sources",

@@ -1,149 +1,272 @@
-"""The catalogue of a study's figures: what each shows, and how it is drawn. Add yours to `FIGURES`."""
+"""The figures of a study: each a function of the study's data and a venue, by its name, whose docstring is the caption.
+
+Add yours with `@figure`. A function raises a UserError where the study has no data for its figure.
+"""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from rlkit.figures import contrasts, efficiency, laws, runs, varied
-from rlkit.figures.drawing import Drawing
-from rlkit.figures.main import main
-from rlkit.measures import comparisons
+from rlkit.errors import UserError
+from rlkit.figures import contrasts, laws, runs
+from rlkit.figures.drawing import Drawing, sources
+from rlkit.figures.theme import looks
+from rlkit.laws import LawFit, compare, fit
+from rlkit.measures import comparisons, learning
+from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from rlkit.figures.study import StudyData
 
+SIZE, UNIQUE, SHARE = "parameters_non_embedding", "data.train_max_samples", "data.sft_ratio"
 COMPUTE = "compute/total_flops"
 TRAINING = ("critic/score/mean", "actor/grad_norm", "actor/entropy", "response_length/mean")
+FOR_TRAINING_LAW = 5  # evaluations after the start, for the four parameters of a sigmoid
+FOR_LAW = 3  # values of its column that a law of one needs at least
+
+Draw = Callable[["StudyData", str], Drawing | dict[str, Drawing]]
+FIGURES: dict[str, Draw] = {}
+"""Every figure of a study by its file's name. Several drawings are by what distinguishes them, which is added to the
+file's name."""
 
 
-class Figure(NamedTuple):
-    """A figure of a study.
-
-    Attributes:
-        caption: what a reader has to know to read it.
-        draw: from a study and a venue; several by what distinguishes them, which is added to the file's name.
-            Raises a UserError where the study has no data for it.
-    """
-
-    caption: str
-    draw: Callable[["StudyData", str], Drawing | dict[str, Drawing]]
+def figure(draw: Draw) -> Draw:
+    """Add a function to the figures under its name."""
+    FIGURES[draw.__name__] = draw
+    return draw
 
 
-def _curves(study: "StudyData", venue: str, x: str) -> Drawing:
-    return runs.learning_curves(study.metrics, x, by="cell", venue=venue, evals=study.evals)
+def caption(name: str) -> str:
+    """What a reader has to know to read the figure of a name."""
+    return " ".join((FIGURES[name].__doc__ or "").split())
 
 
-def _law(study: "StudyData", venue: str) -> Drawing:
+@figure
+def before_after(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems."""
+    return runs.before_after(study.change, venue)
+
+
+@figure
+def learning_curves(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): thick the mean over
+    seeds with its 95 % interval over problems, thin the runs."""
+    return runs.learning_curves(study.metrics, COMPUTE, by="cell", venue=venue, evals=study.evals)
+
+
+@figure
+def learning_curves_by_step(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs."""
+    return runs.learning_curves(study.metrics, "step", by="cell", venue=venue, evals=study.evals)
+
+
+@figure
+def training(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are
+    few, the runs."""
+    parts, by = _by_model(study.metrics)
+    return {name: runs.metric_panels(part, TRAINING, by=by, venue=venue) for name, part in parts.items()}
+
+
+@figure
+def domains(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs."""
+    measured = study.metrics.loc[study.metrics["metric"] == "eval/pass@1", "data_source"]
+    if len(set(measured) - {"all"}) < 2:
+        raise UserError("The study has one domain and no suite.")
+    parts, by = _by_model(study.metrics)
+    return {name: runs.domain_curves(part, by, venue) for name, part in parts.items()}
+
+
+@figure
+def transfer(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals."""
+    parts, by = _by_model(study.evals)
+    return {name: laws.transfer(part.assign(cell=part[by]), venue=venue) for name, part in parts.items()}
+
+
+@figure
+def differences(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """Final held-out pass@1 less that of the baseline, paired by problem: thick the 95 % interval over problems, for
+    these very runs; thin, where a cell has several seeds, that over seeds and problems."""
+    return contrasts.differences(comparisons.differences(study.evals), venue)
+
+
+@figure
+def equal_compute(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of the model
+    has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage unless a critic, a
+    KL or an entropy term needs it, so that algorithms with more of those get further."""
+    return contrasts.ranked(comparisons.at_compute(study.evals, study.metrics, COMPUTE), venue)
+
+
+@figure
+def frontier(study: "StudyData", venue: str) -> Drawing:
+    """Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to
+    one level, its lowest point is the best size for it, and each size has its model's colour and marker. Bars span the
+    runs."""
+    return contrasts.frontier(study.metrics, COMPUTE, venue=venue)
+
+
+@figure
+def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
+    """Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that reach
+    it (hollow: not all of them do); bars span those."""
+    need = learning.needed(study.metrics, "tokens/response", levels=5)
+    return contrasts.against(need, "level", "tokens/response", by="cell", venue=venue)
+
+
+@figure
+def scaling_law(study: "StudyData", venue: str) -> Drawing:
+    """The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for
+    others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it
+    predicts for a run that was held out, with its interval. A band ends where what is possible does."""
     return laws.law(study.fit, study.points, by="cell", venue=venue)
 
 
-FIGURES: dict[str, Figure] = {
-    "main": Figure("What the study found, at text width.", main),
-    "before_after": Figure(
-        "Held-out pass@1 before (hollow) and after training (filled), with 95 % intervals over problems.",
-        lambda s, venue: runs.before_after(s.change, venue),
-    ),
-    "learning_curves": Figure(
-        "Held-out pass@1 against the compute of reinforcement learning (a warm start not counted): "
-        "thick the mean over seeds with its 95 % interval over "
-        "problems, thin the runs.",
-        lambda s, venue: _curves(s, venue, COMPUTE),
-    ),
-    "learning_curves_by_step": Figure(
-        "Held-out pass@1 along training: thick the mean over seeds with its 95 % interval over problems, thin runs.",
-        lambda s, venue: _curves(s, venue, "step"),
-    ),
-    "training": Figure(
-        "Metrics of training: thick the mean over runs, smoothed over a twentieth of the steps; faint, where they are "
-        "few, the runs.",
-        lambda s, venue: varied.training(s, TRAINING, venue),
-    ),
-    "domains": Figure(
-        "pass@1 of each held-out domain and of each suite along training: thick the mean over seeds, thin the runs.",
-        varied.domains,
-    ),
-    "transfer": Figure(
-        "Change of held-out pass@1 in each domain (columns) by each training (rows), with 95 % intervals.",
-        varied.transfer,
-    ),
-    "differences": Figure(
-        "Final held-out pass@1 less that of the baseline, paired by problem: thick the 95 % interval "
-        "over problems, for these very runs; thin, where a cell has several seeds, that over seeds and problems.",
-        lambda s, venue: contrasts.differences(comparisons.differences(s.evals), venue),
-    ),
-    "equal_compute": Figure(
-        "Held-out pass@1 at the last evaluation within the FLOPs of training (no warm start) that every run of "
-        "the model has spent, with 95 % intervals over problems. The update computes no sequence of zero advantage "
-        "unless a critic, a KL or an entropy term needs it, so that algorithms with more of those get further.",
-        lambda s, venue: contrasts.ranked(comparisons.at_compute(s.evals, s.metrics, COMPUTE), venue=venue),
-    ),
-    "frontier": Figure(
-        "Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to "
-        "one level, its lowest point is the best size for it, and each size has its model's colour and marker. Bars "
-        "span the runs.",
-        lambda s, venue: efficiency.frontier(s.metrics, COMPUTE, venue=venue),
-    ),
-    "collapse": Figure(
-        "Learning curves as shares of their own compute and of their own gain: those of one shape fall on one curve.",
-        lambda s, venue: efficiency.collapse(s.metrics, COMPUTE, venue=venue),
-    ),
-    "sample_efficiency": Figure(
-        "Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that "
-        "reach it (hollow: not all of them do); bars span those.",
-        varied.sample_efficiency,
-    ),
-    "scaling_law": Figure(
-        "The law through the filled points, with a 95 % band: of a new run for a law of one column, of the curve for "
-        "others. Hollow points were held out of the fit. On the grey ground the law is extrapolated: a star is what it "
-        "predicts for a run that was held out, with its interval. A band ends where what is possible does.",
-        _law,
-    ),
-    "residuals": Figure(
-        "Residuals of the law against what it predicts: a trend is what it does not describe.",
-        lambda s, venue: laws.residuals(s.fit, venue),
-    ),
-    "law_parameters": Figure(
-        "Estimates of the law's parameters with 95 % intervals, an arrow where an end is beyond the panel.",
-        lambda s, venue: laws.intervals({s.fit.law.name.replace("_", " "): s.fit}, venue=venue),
-    ),
-    "forms": Figure(
-        "Rival laws fitted to the filled points, with 95 % bands of the curves, outside of which new runs may lie; the "
-        "tail error is the root of their mean squared error on the hollow points, which they did not see.",
-        varied.forms,
-    ),
-    "law_of_size_and_steps": Figure(
-        "One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands.",
-        varied.law_of_size_and_steps,
-    ),
-    "training_law": Figure(
-        "The law of held-out pass@1 in the compute of training of each cell that is not held out: estimates with 95 % "
-        "intervals, an arrow where an end is beyond the panel.",
-        varied.training_law,
-    ),
-    "data": Figure(
-        "Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems.",
-        varied.data,
-    ),
-    "marginal_returns": Figure(
-        "What a doubling of unique training tasks adds to held-out pass@1, with 95 % intervals over problems.",
-        varied.marginal_returns,
-    ),
-    "law_of_data": Figure(
-        "Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run.",
-        varied.law_of_data,
-    ),
-    "sft_ratio": Figure(
-        "Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked "
-        "answers, with 95 % intervals over problems.",
-        varied.sft_ratio,
-    ),
-    "pass_at_k": Figure(
-        "pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems.",
-        lambda s, venue: contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(s.evals), venue=venue),
-    ),
-    "diversity": Figure(
-        "Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with "
-        "95 % intervals over problems.",
-        lambda s, venue: runs.before_after(comparisons.diversity(s.evals), venue, "distinct"),
-    ),
-}
-"""Every figure of a study by its file's name; one that a study has no data for is left out with the reason."""
+@figure
+def forms(study: "StudyData", venue: str) -> Drawing:
+    """Rival laws fitted to the filled points, with 95 % bands of the curves, outside of which new runs may lie; the
+    tail error is the root of their mean squared error on the hollow points, which they did not see."""
+    _needs(study, SIZE, FOR_LAW + 1)
+    rivals = compare(study.points, ["power", "saturating_power"], x=SIZE, y="error", loss="ls")
+    return laws.forms(rivals, venue)
+
+
+@figure
+def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
+    """One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands."""
+    _needs(study, SIZE, FOR_LAW)
+    curves = curve_table(study.metrics, "step", "eval/pass@1", "cell")
+    facts = study.points[["run", SIZE, "held_out"]]
+    curves = curves[curves["step"] > 0].merge(facts, on="run").assign(error=lambda t: 1 - t["eval/pass@1"])
+    if curves["step"].nunique() < FOR_LAW:
+        raise UserError(f"The study was evaluated at fewer than {FOR_LAW} steps after the start.")
+    found = fit(
+        curves, "tan", x={"N": SIZE, "X": "step"}, y="error", loss="ls", cluster="run", bootstrap=200,
+        holdout={"held_out": [True]},
+    )  # fmt: skip
+    return laws.law(found, curves, venue=venue)
+
+
+@figure
+def training_law(study: "StudyData", venue: str) -> Drawing:
+    """The law of held-out pass@1 in the compute of training of each cell that is not held out, with 95 % bands of the
+    curves."""
+    return law_along(study, along(study), venue)
+
+
+@figure
+def data(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems."""
+    ends = _with_column(study, UNIQUE).query("when == 'after'")
+    return contrasts.against(ends, UNIQUE, "pass@1", by="model.path", venue=venue, log=True)
+
+
+@figure
+def marginal_returns(study: "StudyData", venue: str) -> Drawing:
+    """What a doubling of unique training tasks adds to held-out pass@1, with 95 % intervals over problems."""
+    _needs(study, UNIQUE)
+    returns = comparisons.marginal_returns(study.evals, study.metrics, UNIQUE, by="model.path")
+    return contrasts.against(returns, "to", "per_doubling", by="model.path", venue=venue, log=True)
+
+
+@figure
+def law_of_data(study: "StudyData", venue: str) -> dict[str, Drawing]:
+    """Held-out error at the end as a power of unique training tasks, with the 95 % band of a new run."""
+    _needs(study, UNIQUE, FOR_LAW)
+    points, found = study.points, {}
+    if points.groupby(["model.path", UNIQUE])["cell"].nunique().max() > 1:
+        raise UserError(
+            f"The study varies more than model.path and {UNIQUE}, of which this law would know nothing."
+        )
+    most = points[~points["held_out"].astype(bool)].groupby("model.path")[UNIQUE].nunique()
+    for name in looks(points):  # a figure a model: one line through two sizes would be of neither
+        if most.get(name, 0) >= FOR_LAW:
+            part = points[points["model.path"] == name]
+            law = fit(part, "power", x=UNIQUE, y="error", loss="ls", bootstrap=500, resample="residual")
+            short = str(name).rsplit("/", 1)[-1] if points["model.path"].nunique() > 1 else ""
+            found[short] = laws.law(law, part, by="cell", venue=venue)
+    if not found:
+        raise UserError(
+            f"This needs {FOR_LAW} values of {UNIQUE} of a model that are not held out, not {most.max()}."
+        )
+    return found
+
+
+@figure
+def sft_ratio(study: "StudyData", venue: str) -> Drawing:
+    """Held-out pass@1 after the supervised part (before RL) and at the end, against the share of tasks with worked
+    answers, with 95 % intervals over problems."""
+    change = _with_column(study, SHARE).sort_values([SHARE, "when"])
+    part = change["when"].map({"before": "after the supervised part", "after": "at the end"})
+    return contrasts.against(change.assign(part=part), SHARE, "pass@1", by="part", venue=venue)
+
+
+@figure
+def pass_at_k(study: "StudyData", venue: str) -> Drawing:
+    """pass@k before (dashed, hollow) and after training (solid), with 95 % intervals over problems."""
+    return contrasts.pass_at_k_ends(comparisons.pass_at_k_ends(study.evals), venue)
+
+
+@figure
+def diversity(study: "StudyData", venue: str) -> Drawing:
+    """Distinct responses to a problem, as a share of its samples, before (hollow) and after training (filled), with
+    95 % intervals over problems."""
+    return runs.before_after(comparisons.diversity(study.evals), venue, "distinct")
+
+
+def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> dict[str, LawFit]:
+    """A law along training, of pass@1 after the start against compute, for each cell that is not held out; the sigmoid
+    (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B. The evaluations of a run
+    belong together: runs are resampled whole, and the noise of a cell of one run is correlated in time.
+
+    Raises:
+        UserError: fewer evaluations after the start than a law needs.
+    """
+    seen = study.metrics[~study.metrics["held_out"].astype(bool)]
+    curves = curve_table(seen, compute, "eval/pass@1", "cell").query("step > 0")
+    if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:
+        raise UserError(
+            f"This needs {FOR_TRAINING_LAW} evaluations after the start, and a run has {found}: set a lower "
+            "trainer.test_freq."
+        )
+    made, parts = {}, dict(list(curves.groupby("cell")))
+    for cell in (cell for cell in looks(study.metrics, "cell") if cell in parts):
+        together = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
+        made[cell] = fit(parts[cell], law, x=compute, y="eval/pass@1", bootstrap=500, **together)
+    return made
+
+
+def law_along(study: "StudyData", found: dict[str, LawFit], venue: str) -> Drawing:
+    """The laws that `along` fitted, through the evaluations of their cells."""
+    drawing, form = laws.law(found, venue=venue), next(iter(found.values())).law
+    drawn = study.metrics[study.metrics["cell"].isin(list(found))]
+    return replace(drawing, sources=sources(drawn) | drawing.sources, caption=f"The law: {form.source}.")
+
+
+def _by_model(table: "pd.DataFrame") -> "tuple[dict[str, pd.DataFrame], str]":
+    """The rows of each model by its name, the smallest first, and the column to tell apart within; one part where no
+    model has variants of its own: a mean over sizes would be of none."""
+    if "variant" not in table or table["variant"].nunique() < 2 or table["model.path"].nunique() < 2:
+        return {"": table}, "cell"
+    parts = dict(list(table.groupby("model.path")))
+    return {str(path).rsplit("/", 1)[-1]: parts[path] for path in looks(table)}, "variant"
+
+
+def _needs(study: "StudyData", column: str, values: int = 2) -> None:
+    found = study.metrics[column].nunique() if column in study.metrics else 0
+    if found < values:
+        raise UserError(f"This needs {values} values of {column}, and the study has {found}.")
+
+
+def _with_column(study: "StudyData", column: str) -> "pd.DataFrame":
+    """pass@1 before and after with a column of the configuration."""
+    _needs(study, column)
+    table = study.change
+    facts = study.metrics.groupby("cell", as_index=False)[[column, "model.path"]].first()
+    merged = table.merge(facts[[c for c in facts if c == "cell" or c not in table]], on="cell")
+    merged.attrs = table.attrs
+    return merged

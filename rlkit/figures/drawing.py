@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.figures.theme import LABELS, styled
 from rlkit.files import replacing, write_text
+from rlkit.laws.diagnose import findings, in_words
 from rlkit.laws.report import escaped
+from rlkit.measures.summary import held_out_error, outside
 from rlkit.measures.tables import runs_behind
 from rlkit.results.provenance import git_state
 from rlkit.results.store import plain
@@ -24,10 +26,9 @@ if TYPE_CHECKING:
 
 # Dates and the like would make each file differ from the one before.
 _METADATA: dict[str, dict[str, Any]] = {
-    "pdf": {"CreationDate": None},
-    "svg": {"Date": None},
-    "png": {"Software": None},
-}
+    "pdf": {"CreationDate": None}, "svg": {"Date": None}, "png": {"Software": None},
+}  # fmt: skip
+_OF_LAW = ("law", "source", "params", "interval", "loss", "bootstrap", "n", "columns", "left_out", "warnings")
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,9 @@ class Drawing:
             UserError: the folder cannot be written.
         """
         path = Path(path)
-        targets = [path.with_name(f"{path.name}.{kind}") for kind in (*_METADATA, "csv", "json")]
-        *pictures, table, record = targets
+        *pictures, table, record = (
+            path.with_name(f"{path.name}.{kind}") for kind in (*_METADATA, "csv", "json")
+        )
         with styled():
             for target, (kind, metadata) in zip(pictures, _METADATA.items(), strict=True):
                 with replacing(target) as temporary:
@@ -60,15 +62,11 @@ class Drawing:
             "caption": self.caption,
             "width_in": float(self.figure.get_size_inches()[0]),
             "table": {"rows": len(self.table), "sha256": hashlib.sha256(text.encode()).hexdigest()},
-            "drawn_with": {
-                "rlkit": version("rlkit"),
-                "matplotlib": version("matplotlib"),
-                **git_state(),
-            },
+            "drawn_with": {"rlkit": version("rlkit"), "matplotlib": version("matplotlib"), **git_state()},
             **self.sources,
         }
         write_text(record, json.dumps(plain(content), indent=1, allow_nan=False) + "\n")
-        return targets
+        return [*pictures, table, record]
 
     def to_latex(self, file: str, wide: bool = False) -> str:
         """A figure environment with the caption and the label `fig:<name>`; needs graphicx.
@@ -83,15 +81,14 @@ class Drawing:
             f"\\caption{{{escaped(self.caption)}}}\n\\label{{fig:{Path(file).stem}}}\n\\end{{{environment}}}\n"
         )
 
-    def png(self, dpi: int = 150) -> bytes:
+    def png(self) -> bytes:
         """The picture as a notebook shows it."""
         buffer = io.BytesIO()
         with styled():
-            self.figure.savefig(buffer, format="png", dpi=dpi)
+            self.figure.savefig(buffer, format="png", dpi=150)
         return buffer.getvalue()
 
-    def _repr_png_(self) -> bytes:
-        return self.png()
+    _repr_png_ = png
 
 
 def sources(
@@ -113,8 +110,6 @@ def sources(
     elif fit is not None:
         found["law"] = _law(fit)
         if df is not None and {"run", "cell", "held_out"} <= set(df) and df["run"].is_unique:
-            from rlkit.measures.summary import held_out_error
-
             found["law"]["held_out"] = plain(held_out_error(fit, df).to_dict("records"))
     return found
 
@@ -122,17 +117,12 @@ def sources(
 def cautions(sources: Mapping[str, Any]) -> str:
     """What a reader of a figure with a law must not miss, in short: held-out cells outside their interval, and what the
     law's warnings have found (of several, which of them)."""
-    from rlkit.laws.diagnose import findings, in_words
-    from rlkit.measures.summary import outside
-
     laws = sources.get("law") or {}
     several = laws if "law" not in laws else {"": laws}
     found: dict[str, list[str]] = {}
     for name, law in several.items():
-        for text in (
-            *outside(law.get("held_out", ())),
-            *(in_words(text, LABELS) for text in findings(law["warnings"])),
-        ):
+        words = (in_words(text, LABELS) for text in findings(law["warnings"]))
+        for text in (*outside(law.get("held_out", ())), *words):
             text = text if len(several) == 1 else f"{text.partition(' (')[0].rstrip('.')}."
             found.setdefault(text, []).append(name)
     sentences = [
@@ -144,16 +134,4 @@ def cautions(sources: Mapping[str, Any]) -> str:
 
 def _law(fit: "LawFit") -> dict[str, Any]:
     record = json.loads(fit.to_json())
-    wanted = (
-        "law",
-        "source",
-        "params",
-        "interval",
-        "loss",
-        "bootstrap",
-        "n",
-        "columns",
-        "left_out",
-        "warnings",
-    )
-    return {key: record[key] for key in wanted if key in record}
+    return {key: record[key] for key in _OF_LAW if key in record}

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.ticker import MaxNLocator
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
-from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, log_ticks, name_rows, new_axes
+from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, colours, domain_name, look, looks, short, styled
+from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
 from rlkit.laws.compare import Comparison
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.report import symbol
@@ -111,14 +111,18 @@ def law(
     """
     if isinstance(fit, dict):
         return _groups(fit, venue, level)
-    if points is None:
-        names = fit.table.names
-        points = pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
+    points = _fitted(fit) if points is None else points
     points = points if "held_out" in points else points.assign(held_out=False)
     if len(fit.law.columns) > 1:
         return _several(fit, points, venue, level)
     by = by if by is not None or "model.path" not in points else "model.path"
     return _single(fit, points, by, venue, level, ax)
+
+
+def _fitted(fit: LawFit) -> pd.DataFrame:
+    """The rows that a law was fitted to, under their own names."""
+    names = fit.table.names
+    return pd.DataFrame({names[c]: v for c, v in fit.table.columns.items()} | {names["y"]: fit.table.y})
 
 
 def _single(
@@ -127,90 +131,57 @@ def _single(
     """A law of one column: solid where it was fitted and dashed beyond, over a grey ground; what it foretells for each
     held-out x as a star with its interval, beside the hollow points that were observed."""
     along, grid = curves(fit, points, count=200, reach=1.5, before=1.25)
-    y, held = fit.table.names["y"], points["held_out"].astype(bool)
-    band = pd.concat([grid, fit.predict(grid, band="prediction", level=level)], axis=1)
-    unseen = points.loc[held, [along]].drop_duplicates().sort_values(along).reset_index(drop=True)
-    foretold = unseen.join(fit.predict(unseen, band="prediction", level=level)) if len(unseen) else unseen
-    fitted = fit.table.columns[fit.law.columns[0]]
+    y, held, edge = (
+        fit.table.names["y"],
+        points["held_out"].astype(bool),
+        fit.table.columns[fit.law.columns[0]].max(),
+    )
+    band = grid.join(fit.predict(grid, band="prediction", level=level))
+    told = points.loc[held, [along]].drop_duplicates().sort_values(along).reset_index(drop=True)
+    told = told.join(fit.predict(told, band="prediction", level=level)) if len(told) else told
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
-        for inside, dash in ((True, "-"), (False, "--")):
-            part = (
-                band[(band[along] <= fitted.max()) == inside] if inside else band[band[along] >= fitted.max()]
-            )
+        for part, dash in ((band[band[along] <= edge], "-"), (band[band[along] >= edge], "--")):
             ax.plot(part[along], part["prediction"], dash, color="0.2")
         ax.fill_between(band[along], band["low"], band["high"], color="0.85", lw=0)
         log_axes(ax, fit, along)
-        _limits(ax, band, points, along, y)
-        if len(unseen):
-            ax.axvspan(fitted.max() * 1.0001, ax.get_xlim()[1], color="0.96", lw=0, zorder=0)
-            error = [foretold["prediction"] - foretold["low"], foretold["high"] - foretold["prediction"]]
-            star: Any = {
-                "color": "0.2",
-                "markersize": 8,
-                "linestyle": "none",
-                "elinewidth": 0.9,
-                "capsize": 2,
-            }
-            ax.errorbar(
-                foretold[along], foretold["prediction"], yerr=error, marker="*", **star, label="predicted"
-            )
-        told = _points(ax, points, along, y, by)
+        ax.set_xlim(band[along].min(), band[along].max())
+        low, high = min(band["low"].min(), points[y].min()), max(band["high"].max(), points[y].max())
+        if (
+            y in SHARES
+        ):  # a band that leaves what is possible, or goes far below all points, leaves the picture
+            low, high = max(low, points[y].min() / 3), min(high, 1.0)
+        if 0 < low < high < np.inf:
+            ax.set_ylim(low * (low / high) ** 0.04, high * (high / low) ** 0.04)
+        if len(told):
+            ax.axvspan(edge * 1.0001, ax.get_xlim()[1], color="0.96", lw=0, zorder=0)
+            error = [told["prediction"] - told["low"], told["high"] - told["prediction"]]
+            ax.errorbar(told[along], told["prediction"], yerr=error, fmt="*", color="0.2", markersize=8, elinewidth=0.9,
+                        capsize=2, label="predicted")  # fmt: skip
+        _points(ax, points, along, y, by)
         label_axes(ax, along, y)
         _write_estimates(ax, fit, level)
-        if told > 1 or len(unseen):
+        if len(ax.get_legend_handles_labels()[1]) > 1:
             legend(ax)
-    parts = (points.assign(part="point"), band.assign(part="law"), foretold.assign(part="foretold"))
+    parts = (points.assign(part="point"), band.assign(part="law"), told.assign(part="foretold"))
     return Drawing(fig, pd.concat(parts, ignore_index=True), sources(points, fit))
 
 
-def _limits(ax: Axes, band: pd.DataFrame, points: pd.DataFrame, along: str, y: str) -> None:
-    """The axes end where the band does, and where shares do."""
-    ax.set_xlim(band[along].min(), band[along].max())
-    low, high = (pd.concat([band[end], points[y]]).agg(how) for end, how in (("low", "min"), ("high", "max")))
-    log = ax.get_yscale() == "log"
-    if y in SHARES:  # a band that leaves what is possible, or goes far below all points, leaves the picture
-        low, high = max(low, points[y].min() / 3 if log else 0.0), min(high, 1.0)
-    if not np.isfinite([low, high]).all() or low >= high or (log and low <= 0):
-        return
-    room = (high / low) ** 0.04 if log else 0.04 * (high - low)
-    ax.set_ylim(*((low / room, high * room) if log else (low - room, high + room)))
-
-
-def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) -> int:
-    """Draw the points, hollow where they were held out; return how many names the legend has to tell apart. Where each
-    name has an x of its own, the axis tells them apart, and the legend has one entry for all."""
-    styles, held_out = looks(points, by) if by is not None else {}, points["held_out"].astype(bool)
-    own_x = (
-        by is None
-        or points.groupby(by)[along].nunique().max() == 1 == points.groupby(along)[by].nunique().max()
-    )
-    drawn: list[str] = []
-    for name, part in points.sort_values(along).groupby(by or "held_out", sort=False):
-        style: Any = styles.get(name, {"marker": "o", "color": "0.2"})
-        for held, dots in part.groupby(part["held_out"].astype(bool)):
-            told = f"{name}, held out" if held else str(name)
-            face = "white" if held else style["color"]
-            marks: Any = {"color": style["color"], "markerfacecolor": face, "zorder": 3}
-            marks["label"] = None if own_x else told
-            ax.plot(dots[along], dots[y], style["marker"], **marks)
-            drawn.append(told)
-    if not own_x:
-        return len(drawn)
-    kinds = [name for name, there in (("fitted", ~held_out), ("held out", held_out)) if there.any()]
-    for kind in kinds:
-        ax.plot([], [], "o", color="0.4", markerfacecolor="0.4" if kind == "fitted" else "white", label=kind)
-    return len(kinds)
-
-
-def estimates(fit: LawFit, level: float = 0.95, plain: bool = False) -> list[str]:
-    """Each parameter of a law with its interval; its symbol as mathtext, or its `plain` name."""
-    ends = fit.interval(level)
-    return [
-        f"{name if plain else symbol(name)} = {value:.3g}"
-        + (f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else "")
-        for name, value in fit.params.items()
-    ]
+def _points(ax: Axes, points: pd.DataFrame, along: str, y: str, by: str | None) -> None:
+    """Draw the points, hollow where they were held out. Where each name has an x of its own, the axis tells them apart,
+    and the legend has one entry for all."""
+    held, names = points["held_out"].astype(bool), points[by or "held_out"]
+    styles = looks(points, by) if by else {key: {"marker": "o", "color": "0.2"} for key in names}
+    pairs = pd.DataFrame({"name": names, "x": points[along]}).drop_duplicates()
+    own_x = not by or not (pairs["name"].duplicated().any() or pairs["x"].duplicated().any())
+    for (name, out), dots in points.groupby([names.rename("name"), held.rename("held")], sort=False):
+        style, words = styles[name], f"{name}, held out" if out else str(name)
+        face = "white" if out else style["color"]
+        ax.plot(dots[along], dots[y], style["marker"], color=style["color"], markerfacecolor=face, zorder=3,
+                label=None if own_x else words)  # fmt: skip
+    for there, face, words in ((~held, "0.4", "fitted"), (held, "white", "held out")) if own_x else ():
+        if there.any():
+            ax.plot([], [], "o", color="0.4", markerfacecolor=face, label=words)
 
 
 def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
@@ -219,180 +190,107 @@ def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
         return
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
     place = {"x": 0.97, "y": 0.96, "va": "top"} if falls else {"x": 0.97, "y": 0.04, "va": "bottom"}
-    text = "\n".join([fit.law.name.replace("_", " "), *estimates(fit, level)])
-    ax.text(s=text, **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
+    lines, ends = [fit.law.name.replace("_", " ")], fit.interval(level)
+    for name, value in fit.params.items():
+        span = f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else ""
+        lines.append(f"{symbol(name)} = {value:.3g}{span}")
+    ax.text(s="\n".join(lines), **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 
 def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Drawing:
+    """A curve for each combination of the columns that do not vary along it."""
     along, grid = curves(fit, points)
-    y, others = fit.table.names["y"], [c for c in grid.columns if c != along]
-    band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (key, part) in enumerate(band.groupby(others)):
-            key = np.asarray(key, dtype=float)
-            style, label = look(i), ", ".join(map(short, key))
-            ax.plot(part[along], part["prediction"], color=style["color"], linestyle=style["linestyle"])
-            ax.fill_between(part[along], part["low"], part["high"], color=style["color"], alpha=0.15, lw=0)
-            own = points[np.isclose(points[others].to_numpy(float), key).all(axis=1)]
-            for held, dots in own.groupby(own["held_out"].astype(bool)):
-                face = {"markerfacecolor": "white" if held else style["color"]}
-                marks: Any = {"color": style["color"], "marker": style["marker"], "linestyle": "none", **face}
-                ax.plot(dots[along], dots[y], **marks, label=f"{label}, held out" if held else label)
-        log_axes(ax, fit, along)
-        label_axes(ax, along, y)
-        legend(ax, ", ".join(LABELS.get(name) or name for name in others))
-    drawn = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
-    return Drawing(fig, drawn, sources(points, fit))
+    others = [c for c in grid.columns if c != along]
+    band = grid.join(fit.predict(grid, band="confidence", level=level))
+    lines = {}
+    for key, part in band.groupby(others):
+        same = np.isclose(points[others].to_numpy(float), np.asarray(key, dtype=float)).all(axis=1)
+        lines[", ".join(map(short, key))] = part, points[same]
+    title = ", ".join(LABELS.get(name) or name for name in others)
+    return _lines(lines, along, fit.table.names["y"], fit, venue, title, points)
 
 
 def _groups(fits: dict[Any, LawFit], venue: str, level: float) -> Drawing:
-    drawn = []
+    """A curve for each group."""
+    lines = {}
+    for group, fit in fits.items():
+        if len(fit.law.columns) > 1:
+            raise UserError(
+                f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
+            )
+        along, grid = curves(fit)
+        band = grid.join(fit.predict(grid, band="confidence", level=level))
+        lines[str(group)] = band.assign(group=group), _fitted(fit).assign(held_out=False, group=group)
+    return _lines(lines, along, fit.table.names["y"], fits, venue)
+
+
+def _lines(
+    lines: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    along: str,
+    y: str,
+    fit: LawFit | dict[Any, LawFit],
+    venue: str,
+    title: str | None = None,
+    points: pd.DataFrame | None = None,
+) -> Drawing:
+    """Curves with their bands and points by name.
+
+    Args:
+        lines: of each the curve (columns along, prediction and, with a band, low and high) and its points.
+        points: all points, where some lie on no curve.
+    """
+    one = next(iter(fit.values())) if isinstance(fit, dict) else fit
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (group, fit) in enumerate(fits.items()):
-            if len(fit.law.columns) > 1:
-                raise UserError(
-                    f"Groups of the law {fit.law.name!r}, which has several columns, are drawn one by one."
-                )
-            style, (along, grid) = look(i), curves(fit)
-            y, x = fit.table.names["y"], next(iter(fit.table.columns.values()))
-            band = pd.concat([grid, fit.predict(grid, band="confidence", level=level)], axis=1)
-            ax.plot(band[along], band["prediction"], color=style["color"], linestyle=style["linestyle"])
-            ax.fill_between(band[along], band["low"], band["high"], color=style["color"], alpha=0.15, lw=0)
-            ax.plot(x, fit.table.y, style["marker"], color=style["color"], label=str(group))
-            log_axes(ax, fit, along)
-            points = pd.DataFrame({along: x, y: fit.table.y, "part": "point"})
-            drawn.append(pd.concat([points, band.assign(part="law")]).assign(group=group))
+        for i, (label, (band, own)) in enumerate(lines.items()):
+            style, colour = look(i), look(i)["color"]
+            line: Any = style | {"marker": "", "label": None if len(own) else label}
+            ax.plot(band[along], band["prediction"], **line)
+            if "low" in band:
+                ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
+            for held, part in own.groupby(own["held_out"].astype(bool)) if len(own) else ():
+                marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
+                ax.plot(part[along], part[y], **marks, label=f"{label}, held out" if held else label)
+        dots = [points] if points is not None else [own for _, own in lines.values()]
+        if points is not None and not any(len(own) for _, own in lines.values()):
+            for held, part in points.groupby("held_out"):
+                marks = {"color": "0.2", "markerfacecolor": "none" if held else "0.2"}
+                ax.plot(part[along], part[y], "o", **marks, label="held out" if held else "fitted")
+            room, ends = 0.5 * np.ptp(points[y]), ax.get_ylim()  # a band that explodes leaves the picture
+            ax.set_ylim(max(points[y].min() - room, ends[0]), min(points[y].max() + room, ends[1]))
+        log_axes(ax, one, along)
         label_axes(ax, along, y)
-        legend(ax)
-    return Drawing(
-        fig, pd.concat(drawn, ignore_index=True), sources(fit={str(k): v for k, v in fits.items()})
-    )
-
-
-def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
-    """Residuals in the fit's own space against its prediction, one colour a value of the law's first
-    column."""
-    name = fit.table.names[fit.law.columns[0]]
-    predicted = fit.predict(pd.DataFrame({fit.table.names[c]: v for c, v in fit.table.columns.items()}))
-    table = pd.DataFrame(
-        {"predicted": predicted, "residual": fit.residuals, name: fit.table.columns[fit.law.columns[0]]}
-    )
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.45)
-        few = table[name].nunique() <= 10
-        for value, style in looks(table, name).items() if few else [(np.nan, look(0))]:
-            part = table[table[name] == value] if few else table
-            dots: Any = style | {"linestyle": "none", "label": short(value) if few else None}
-            ax.plot(part["predicted"], part["residual"], **dots)
-        ax.axhline(0, color="0.4", linewidth=0.6)
-        y = fit.table.names["y"]
-        label_axes(
-            ax,
-            f"predicted {LABELS.get(y, y)}",
-            "residual" if fit.space == "linear" else "residual of the logarithm",
-        )
-        if few:
-            legend(ax, LABELS.get(name, name))
-    return Drawing(fig, table, sources(fit=fit))
+        legend(ax, title)
+    drawn = [part.assign(part="point") for part in dots if len(part)]
+    table = pd.concat([*drawn, *(band.assign(part="law") for band, _ in lines.values())], ignore_index=True)
+    return Drawing(fig, table, sources(points, fit))
 
 
 def forms(found: Comparison, venue: str = "neurips") -> Drawing:
     """Every compared law of one column, fitted without the tail and drawn through it with its 95 % confidence
     band, best first."""
-    tests = {
-        n: found.backtests[n] for n in found.table["law"] if len(found.backtests[n].fit.law.columns) == 1
-    }
+    tests = [found.backtests[name] for name in found.table["law"]]
+    tests = [test for test in tests if len(test.fit.law.columns) == 1]
     if not tests:
         raise UserError("None of the compared laws has a single column to draw along.")
-    drawn, collapsed = [], {name: _collapsed(test.fit) for name, test in tests.items()}
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for i, (name, test) in enumerate(tests.items()):
-            along, grid = curves(test.fit, reach=1.0)
-            top = max(test.held_out[along].max(), grid[along].max())
-            grid = pd.DataFrame({along: np.geomspace(grid[along].min(), top, 100)})
-            part = pd.concat([grid.assign(law=name), test.fit.predict(grid, band="confidence")], axis=1)
-            line: Any = look(i) | {
-                "marker": "",
-                "label": f"{name.replace('_', ' ')}{collapsed[name] and f' ({collapsed[name]})'}, "
-                f"tail error {test.rmse:.2g}",
-            }
-            ax.plot(part[along], part["prediction"], **line)
-            ax.fill_between(part[along], part["low"], part["high"], color=line["color"], alpha=0.12, lw=0)
-            drawn.append(part)
-        ax.fill_between([], [], [], color="0.5", alpha=0.3, lw=0, label="95 % band of the curve")
-        one = next(iter(tests.values()))
-        y, column = one.fit.table.names["y"], one.fit.law.columns[0]
-        along = one.fit.table.names[column]
-        ax.plot(one.fit.table.columns[column], one.fit.table.y, "o", color="0.2", label="fitted")
-        ax.plot(
-            one.held_out[along], one.held_out[y], "o", color="0.2", markerfacecolor="none", label="held out"
+    along, tail = tests[0].fit.table.names[tests[0].fit.law.columns[0]], tests[0].held_out
+    points = pd.concat([_fitted(tests[0].fit).assign(held_out=False), tail.assign(held_out=True)])
+    grid = pd.DataFrame({along: np.geomspace(points[along].min(), points[along].max(), 100)})
+    lines, fits, collapsed = {}, {}, []
+    for test in tests:
+        name, zero = test.fit.law.name.replace("_", " "), ""
+        if test.fit.at_bound.get(test.fit.law.asymptote or "") == 0:
+            zero = f" ({test.fit.law.asymptote} = 0)"
+            collapsed.append(f"The {name} law has the asymptote {zero[2:-1]}, and is the law without one.")
+        band = grid.join(test.fit.predict(grid, band="confidence"))
+        lines[f"{name}{zero}, tail error {test.rmse:.2g}"] = (
+            band.assign(law=test.fit.law.name),
+            pd.DataFrame(),
         )
-        ax.set_xscale("log")
-        seen = np.concatenate([one.fit.table.y, one.held_out[y].to_numpy(float)])
-        room = 0.5 * (seen.max() - seen.min())  # a band that explodes in the tail leaves the picture
-        ax.set_ylim(max(seen.min() - room, ax.get_ylim()[0]), min(seen.max() + room, ax.get_ylim()[1]))
-        label_axes(ax, along, y)
-        legend(ax)
-    caption = " ".join(
-        f"The {name.replace('_', ' ')} law has the asymptote {why}, and is the law without one."
-        for name, why in collapsed.items()
-        if why
-    )
-    fits = {name.replace("_", " "): test.fit for name, test in tests.items()}
-    return Drawing(fig, pd.concat(drawn, ignore_index=True), sources(fit=fits), caption)
-
-
-def _collapsed(fit: LawFit) -> str:
-    """That the law's asymptote went to zero, which leaves the law without one; empty where it did not."""
-    name = fit.law.asymptote
-    return f"{name} = 0" if name is not None and fit.at_bound.get(name) == 0 else ""
-
-
-def intervals(fits: Mapping[Any, LawFit], level: float = 0.95, venue: str = "neurips") -> Drawing:
-    """Estimates with their intervals, a panel a parameter and a row a fit (groups, forms, cuts).
-
-    Ends beyond three times the largest estimate, open ones among them, leave the panel with an arrow. Where positive
-    estimates or their upper ends differ by more than ten times, the panel is logarithmic and reaches ten times beyond
-    the estimates, up and down.
-    """
-    rows = []
-    for label, fit in fits.items():
-        for name, (low, high) in fit.interval(level).items():
-            rows.append(
-                {"fit": str(label), "parameter": name, "value": fit.params[name], "low": low, "high": high}
-            )
-    table = pd.DataFrame(rows)
-    names, labels = list(dict.fromkeys(table["parameter"])), list(dict.fromkeys(table["fit"]))
-    with styled():
-        fig, axes = new_axes(venue, len(names), 0.12 + 0.05 * len(labels))
-        for ax, name in zip(axes, names, strict=True):
-            part = table[table["parameter"] == name].reset_index(drop=True)
-            place = [labels.index(label) for label in part["fit"]]
-            value = part["value"]
-            least, size = value.min(), value.abs().max() or 1.0
-            if least > 0 and (size > 10 * least or part["high"].max() > 10 * size):
-                ax.set_xscale("log")
-                start, end = least / 10, 10 * size
-            else:
-                start, end = -3 * size, 3 * size
-            low, high = part["low"].clip(lower=start), part["high"].clip(upper=end)
-            error = np.maximum([value - low, high - value], 0)
-            color = ax.errorbar(value, place, xerr=error, fmt="o", elinewidth=0.8, capsize=2)[0].get_color()
-            # matplotlib's own limits leave out the bar on the other side of an arrow.
-            for ends, beyond, arrow in ((low, part["low"] < start, "<"), (high, part["high"] > end, ">")):
-                ax.plot(ends[beyond], np.array(place)[beyond], arrow, color=color, ms=4)
-            ax.margins(x=0.12)
-            grid: Any = ax.get_subplotspec()
-            name_rows(ax, labels if grid.is_first_col() else [""] * len(labels))
-            if ax.get_xscale() == "log":
-                log_ticks(ax.xaxis, 2)
-            else:
-                ax.xaxis.set_major_locator(MaxNLocator(3))
-            ax.set_title(symbol(name))
-    return Drawing(fig, table, sources(fit=fits))
+        fits[name] = test.fit
+    y = tests[0].fit.table.names["y"]
+    drawing = _lines(lines, along, y, fits, venue, points=points)
+    return replace(drawing, caption=" ".join(collapsed))
 
 
 def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
@@ -401,6 +299,8 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Draw
     Each change has its 95 % interval, from resampling held-out problems, each with its answers before and
     after.
     """
+    import seaborn
+
     graded = evals[evals["correct"].notna()].assign(correct=lambda d: d["correct"].astype(float))
     ends = evals.groupby("run")["step"].agg(["min", "max"])
     keys = ["cell", "data_source", "task_id"]
@@ -408,31 +308,28 @@ def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Draw
         graded[graded["step"] == graded["run"].map(ends[end])].groupby(keys)["correct"].mean()
         for end in ("min", "max")
     )
-    change, rows = (after - before).dropna(), []
-    for key, part in change.groupby(level=["cell", "data_source"]):
+    rows = []
+    for key, part in (after - before).dropna().groupby(level=["cell", "data_source"]):
         cell, source = key  # type: ignore[misc]
         rng = generator("drawings", "transfer", seed, str(cell), str(source))
         value, low, high, tasks = bootstrap_mean(part.to_numpy(), rng=rng)
         row = {"cell": cell, "data_source": source, "change of pass@1": value, "low": low, "high": high}
         rows.append({**row, "tasks": tasks})
     table = pd.DataFrame(rows)
-    order = [cell for cell in colours(evals, "cell") if (table["cell"] == cell).any()]
-    places = {name: i for i, name in enumerate(order)}
-    domains = {name: j for j, name in enumerate(sorted(set(table["data_source"])))}
+    texts = [f"{r['change of pass@1']:+.3f}\n[{r['low']:+.3f}, {r['high']:+.3f}]" for r in rows]
+    wide = table.assign(text=texts).pivot(index="cell", columns="data_source")
+    cells = [cell for cell in looks(evals, "cell") if cell in wide.index]
+    changes, texts = wide["change of pass@1"].loc[cells], wide["text"].loc[cells]
     limit = max(float(table["change of pass@1"].abs().max()), 1e-9)
-    matrix = np.full((len(places), len(domains)), np.nan)
     with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(places))
-        for row in rows:
-            i, j, value = places[row["cell"]], domains[row["data_source"]], row["change of pass@1"]
-            matrix[i, j] = value
-            shade = "white" if abs(value) > 0.6 * limit else "black"
-            text = f"{value:+.3f}\n[{row['low']:+.3f}, {row['high']:+.3f}]"
-            ax.text(j, i, text, ha="center", va="center", color=shade, fontsize=7)
-        image = ax.imshow(matrix, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto")
-        ax.set_xticks(range(len(domains)), [domain_name(name).replace(": ", "\n") for name in domains])
-        name_rows(ax, list(places))
-        ax.grid(visible=False)
-        if fig.get_size_inches()[0] >= NARROW:  # in a column the numbers need its room
-            fig.colorbar(image, label="change of pass@1")
+        fig, (ax,) = new_axes(venue, 1, 0.12 + 0.08 * len(cells))
+        column = fig.get_size_inches()[0] < NARROW  # where the numbers need the bar's room
+        seaborn.heatmap(
+            changes, annot=texts, fmt="", cmap="RdBu", vmin=-limit, vmax=limit, ax=ax, cbar=not column,
+            cbar_kws={"label": "change of pass@1"}, annot_kws={"size": 7},
+        )  # fmt: skip
+        names = [domain_name(name).replace(": ", "\n") for name in changes]
+        ax.set_xticks(np.arange(len(names)) + 0.5, names, rotation=0)
+        ax.set_yticks(np.arange(len(cells)) + 0.5, cells, rotation=0)
+        ax.set(xlabel="", ylabel="")
     return Drawing(fig, table, sources(evals))

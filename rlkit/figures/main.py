@@ -1,7 +1,6 @@
 """The main figure of a study: up to six lettered panels at text width, with one legend."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
@@ -9,6 +8,7 @@ import pandas as pd
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
 from rlkit.figures.axes import LETTERED, legend_below
+from rlkit.figures.catalogue import COMPUTE, figure
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import WIDTHS, looks, styled
 from rlkit.measures import comparisons, learning
@@ -18,14 +18,9 @@ if TYPE_CHECKING:
 
     from rlkit.figures.study import StudyData
 
-LEAST, MOST = 3, 6  # panels
-SMALL: Any = {
-    "axes.labelsize": 8,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "lines.markersize": 3,
-    "lines.linewidth": 1,
-}
+LEAST, LETTERS = 3, "abcdef"
+SMALL: Any = {"axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "lines.markersize": 3,
+              "lines.linewidth": 1}  # fmt: skip
 
 
 def _curves(x: str, metric: str = "eval/pass@1") -> "Callable[[StudyData, Axes], Drawing]":
@@ -35,11 +30,7 @@ def _curves(x: str, metric: str = "eval/pass@1") -> "Callable[[StudyData, Axes],
 def _law(study: "StudyData", ax: "Axes") -> Drawing:
     if len(study.fit.law.columns) > 1:
         raise UserError("A law of several columns has a figure of its own.")
-    found = laws.law(study.fit, study.points, by="cell", ax=ax)
-    return replace(
-        found,
-        caption=f"{study.fit.law.name.replace('_', ' ')}: {', '.join(laws.estimates(study.fit, plain=True))}",
-    )
+    return laws.law(study.fit, study.points, by="cell", ax=ax)
 
 
 def _efficiency(study: "StudyData", ax: "Axes") -> Drawing:
@@ -49,7 +40,7 @@ def _efficiency(study: "StudyData", ax: "Axes") -> Drawing:
 
 PANELS: "dict[str, Callable[[StudyData, Axes], Drawing]]" = {
     "held-out pass@1 along training, with 95 % intervals over problems": _curves("step"),
-    "the same against compute": _curves("compute/total_flops"),
+    "the same against compute": _curves(COMPUTE),
     "the law with its 95 % prediction band; hollow and beyond: held out": _law,
     "response tokens to reach a level, hollow where not all runs do": _efficiency,
     "pass@k before (dashed) and after training": lambda s, ax: contrasts.pass_at_k_ends(
@@ -61,31 +52,25 @@ PANELS: "dict[str, Callable[[StudyData, Axes], Drawing]]" = {
 """What a panel shows, in the order of letters; the first six that the study has data for are drawn."""
 
 
-def main(study: "StudyData", venue: str = "neurips") -> Drawing:
-    """The panels that a study has data for, at the venue's text width.
-
-    Raises:
-        UserError: the study has data for fewer than three.
-    """
+@figure
+def main(study: "StudyData", venue: str) -> Drawing:
+    """What the study found, at text width."""
     import matplotlib
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
 
-    width = WIDTHS.get(f"{venue}-text", WIDTHS[venue])
-    drawn: list[tuple[str, Drawing]] = []
+    width, drawn = WIDTHS.get(f"{venue}-text", WIDTHS[venue]), {}
     with styled(), matplotlib.rc_context(SMALL):
         fig = Figure(figsize=(width, 0.62 * width), label=LETTERED)
         axes = list(fig.subplots(2, 3).flat)
         for words, draw in PANELS.items():
-            if len(drawn) == MOST:
-                break
-            ax = axes[len(drawn)]
-            try:
-                drawn.append((words, draw(study, ax)))
-            except UserError:
-                ax.clear()
-                continue
-            ax.set_title(f"({'abcdef'[len(drawn) - 1]})", loc="left", fontweight="bold")
+            if len(drawn) < len(axes):
+                ax = axes[len(drawn)]
+                try:
+                    drawn[words] = draw(study, ax)
+                    ax.set_title(f"({LETTERS[len(drawn) - 1]})", loc="left", fontweight="bold")
+                except UserError:
+                    ax.clear()
         if len(drawn) < LEAST:
             raise UserError(f"The main figure needs data for {LEAST} panels, and the study has {len(drawn)}.")
         for ax in axes[len(drawn) :]:
@@ -93,10 +78,7 @@ def main(study: "StudyData", venue: str = "neurips") -> Drawing:
         styles = looks(study.metrics, "cell")
         if len(styles) > 1:
             legend_below(fig, [Line2D([], [], **style) for style in styles.values()], list(map(str, styles)))
-    words = ". ".join(
-        f"({'abcdef'[i]}) {text}{f' ({one.caption})' if one.caption else ''}"
-        for i, (text, one) in enumerate(drawn)
-    )
-    tables = [one.table.assign(panel="abcdef"[i]) for i, (_, one) in enumerate(drawn)]
-    found = {k: v for _, one in drawn for k, v in one.sources.items()}
+    words = ". ".join(f"({letter}) {text}" for letter, text in zip(LETTERS, drawn, strict=False))
+    tables = [one.table.assign(panel=letter) for letter, one in zip(LETTERS, drawn.values(), strict=False)]
+    found = {k: v for one in drawn.values() for k, v in one.sources.items()}
     return Drawing(fig, pd.concat(tables, ignore_index=True), found | sources(study.metrics), f"{words}.")

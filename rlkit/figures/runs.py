@@ -1,36 +1,30 @@
-"""Figures of runs: learning curves, metrics side by side, before and after, and a law through the runs."""
+"""Figures of runs: learning curves, metrics side by side, before and after."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from rlkit.errors import UserError
-from rlkit.figures.axes import (
-    label_axes,
-    label_ends,
-    legend,
-    name_rows,
-    new_axes,
-    note,
-    outer_labels,
-)
+from rlkit.figures.axes import label_axes, legend, name_rows, new_axes, outer_labels, wrapped
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import looks, styled
+from rlkit.figures.theme import domain_name, looks, styled
+from rlkit.measures.summary import pass_rates, unequal_steps
 from rlkit.measures.tables import curve_table
 
 if TYPE_CHECKING:
-    import pandas as pd
     from matplotlib.axes import Axes
 
 _FEW = 6  # runs whose own lines can be told apart behind the means
 
 
 def learning_curves(
-    df: "pd.DataFrame",
+    df: pd.DataFrame,
     x: str = "step",
     metric: str = "eval/pass@1",
     by: str = "model.path",
     venue: str = "neurips",
-    evals: "pd.DataFrame | None" = None,
+    evals: pd.DataFrame | None = None,
     ax: "Axes | None" = None,
 ) -> Drawing:
     """A metric along training: a thin line a run, a thick one for the mean over the seeds of each `by`.
@@ -43,11 +37,8 @@ def learning_curves(
     table = curve_table(df, x, metric, by)
     mean = table.groupby([by, "step"], as_index=False)[list(dict.fromkeys((x, metric)))].mean()
     if evals is not None and metric == "eval/pass@1":
-        from rlkit.measures.summary import pass_rates
-
         mean = mean.merge(pass_rates(evals, by)[[by, "step", "low", "high"]], how="left", on=[by, "step"])
-    styles = looks(df, by)
-    log = x.endswith("flops")
+    styles, log = looks(df, by), x.endswith("flops")
     shown = mean[mean[x] > 0] if log else mean  # the start has no place on a logarithmic axis
     if shown.empty:
         raise UserError(f"No run was evaluated after the start, so that there is no curve over {x}.")
@@ -55,67 +46,61 @@ def learning_curves(
         fig, (ax,) = new_axes(venue, 1, 0.5, ax)
         ax.set_xscale("log" if log else "linear")
         for name in (n for n in styles if (shown[by] == n).any()):
-            line = shown[shown[by] == name]
-            _band(ax, line, x, styles[name]["color"], len(styles))
+            line, colour = shown[shown[by] == name], styles[name]["color"]
+            if "low" in line:  # bands that lie on one another stay light
+                alpha = min(0.2, 0.6 / len(styles))
+                ax.fill_between(line[x], line["low"], line["high"], color=colour, alpha=alpha, lw=0)
             for _, run in table[(table[by] == name) & ((table[x] > 0) | (not log))].groupby("run"):
-                ax.plot(run[x], run[metric], color=styles[name]["color"], alpha=0.35, linewidth=0.6)
+                ax.plot(run[x], run[metric], color=colour, alpha=0.35, linewidth=0.6)
             ax.plot(line[x], line[metric], **styles[name], markevery=max(1, len(line) // 10), label=str(name))
         label_axes(ax, x, metric)
-        if log:
-            _starts(ax, mean[mean[x] <= 0], metric, by, styles)
-        label_ends(ax)
+        for _, row in mean[mean[x] <= 0].iterrows() if log else ():  # hollow at the left edge
+            style: dict[str, Any] = styles[row[by]] | {"linestyle": "none", "markerfacecolor": "white"}
+            ax.plot(0, row[metric], transform=ax.get_yaxis_transform(), clip_on=False, zorder=4, **style)
+        legend(ax, ends=True)
     drawn = table if "low" not in mean else table.merge(mean[[by, "step", "low", "high"]], on=[by, "step"])
     return Drawing(fig, drawn, sources(df))
 
 
-def _band(ax: "Axes", line: "pd.DataFrame", x: str, colour: str, lines: int) -> None:
-    """The interval of a curve, where there is one; bands that lie on one another stay light."""
-    if "low" in line:
-        ax.fill_between(line[x], line["low"], line["high"], color=colour, alpha=min(0.2, 0.6 / lines), lw=0)
-
-
-def _starts(ax: "Axes", starts: "pd.DataFrame", metric: str, by: str, styles: dict[Any, Any]) -> None:
-    """The value before training, hollow at the left edge: 0 has no place on a logarithmic axis."""
-    edge = ax.get_yaxis_transform()
-    for _, row in starts.iterrows():
-        style: dict[str, Any] = styles[row[by]] | {"linestyle": "none", "markerfacecolor": "white"}
-        ax.plot(0, row[metric], transform=edge, clip_on=False, zorder=4, **style)
-
-
 def metric_panels(
-    df: "pd.DataFrame",
+    df: pd.DataFrame,
     metrics: Sequence[str],
     x: str = "step",
     by: str = "model.path",
     venue: str = "neurips",
+    share: str = "",
 ) -> Drawing:
     """Several metrics side by side: thick the mean over the runs of each `by`, smoothed over a twentieth of the
-    steps, faint the runs themselves where they are few. Metrics that were not logged are left out."""
-    import pandas as pd
+    steps, faint the runs themselves where they are few. Metrics that were not logged are left out.
 
+    Args:
+        share: the y axis that all panels have; the metrics are then their titles.
+    """
     known = [m for m in metrics if (df["metric"] == m).any()]
     if not known:
         raise UserError(f"None of the metrics {', '.join(metrics)} was logged.")
-    styles = looks(df, by)
-    tables = []
+    styles, tables = looks(df, by), []
     with styled():
-        fig, axes = new_axes(venue, len(known), 0.36)
+        fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36)
         for ax, metric in zip(axes, known, strict=True):
             table = curve_table(df, x, metric, by)
-            single, few = len(table) == table["run"].nunique(), table["run"].nunique() <= _FEW
-            for name in styles:
+            runs = table["run"].nunique()
+            if share and ax is not axes[0]:  # so that heights can be compared
+                ax.sharex(axes[0])
+                ax.sharey(axes[0])
+            for name, style in styles.items():
                 part = table[table[by] == name].sort_values("step")
-                line = {k: styles[name][k] for k in ("color", "linestyle")}
-                for _, run in part.groupby("run") if few else ():
-                    ax.plot(run[x], run[metric], color=line["color"], linewidth=0.4, alpha=0.25)
-                mean = part.groupby("step")[list(dict.fromkeys((x, metric)))].mean()
+                for _, run in part.groupby("run") if runs <= _FEW or share else ():
+                    ax.plot(run[x], run[metric], color=style["color"], linewidth=0.4, alpha=0.3)
+                mean = part.groupby("step", as_index=False)[list(dict.fromkeys(("step", x, metric)))].mean()
                 smooth = mean[metric].rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
-                line["marker"] = "." if single else ""  # a line of one point is nothing to see
-                ax.plot(
-                    mean[x] if x != "step" else mean.index, smooth, **line, linewidth=1.1, label=str(name)
+                line: Any = style if len(mean) < 10 else style | {"marker": ""}
+                ax.plot(mean[x], smooth, **line, linewidth=1.1, label=str(name))
+                table.loc[part.index, "smoothed"] = part["step"].map(
+                    dict(zip(mean["step"], smooth, strict=True))
                 )
-                table.loc[part.index, "smoothed"] = part["step"].map(smooth)
-            label_axes(ax, x, metric)
+            label_axes(ax, x, share or metric)
+            ax.set_title(wrapped(domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
         outer_labels(axes)
         if len(styles) > 1:
@@ -123,32 +108,35 @@ def metric_panels(
     return Drawing(fig, pd.concat(tables, ignore_index=True), sources(df))
 
 
-def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pass@1") -> Drawing:
+def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") -> Drawing:
+    """pass@1 of each held-out domain and of each suite along training, a panel each."""
+    rows = df[(df["metric"] == "eval/pass@1") & (df["data_source"] != "all")]
+    rows = rows.assign(metric=rows["data_source"], data_source="all")
+    return metric_panels(rows, sorted(set(rows["metric"])), by=by, venue=venue, share="eval/pass@1")
+
+
+def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
     """A value before (hollow) and after training (filled) with its intervals, a row a cell.
 
     Args:
         table: from `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure then shows; or
             with its columns cell, when, low, high and another `value`.
     """
-    from rlkit.measures.summary import unequal_steps
-
     cells = list(dict.fromkeys(table["cell"]))
     caution = unequal_steps(table) if "steps" in table else ""
     styles = looks(table, "cell")
-    apart = 0.14  # of a row: the two intervals lie beside each other
+    places = {"before": -0.14, "after": 0.14}  # of a row: the two intervals lie beside each other
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.12 + 0.05 * len(cells))
         for place, cell in enumerate(cells):
-            both = table[table["cell"] == cell].set_index("when")
-            ends = [place - apart, place + apart]
-            ax.plot(both.loc[["before", "after"], value], ends, color="0.75", linewidth=0.8, zorder=1)
-            for when, end, face in zip(
-                ("before", "after"), ends, ("white", styles[cell]["color"]), strict=True
-            ):
-                row: Any = both.loc[when]
+            both = table[table["cell"] == cell].set_index("when").loc[list(places)]
+            ends, colour = [place + apart for apart in places.values()], styles[cell]["color"]
+            ax.plot(both[value], ends, color="0.75", linewidth=0.8, zorder=1)
+            for end, (when, row) in zip(ends, both.iterrows(), strict=True):
                 error = [[row[value] - row["low"]], [row["high"] - row[value]]]
+                face = colour if when == "after" else "white"
                 ax.errorbar(
-                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=styles[cell]["color"],
+                    row[value], end, xerr=error, fmt=styles[cell]["marker"], color=colour,
                     markerfacecolor=face, elinewidth=0.8, capsize=1.5,
                 )  # fmt: skip
         for when, face in (("before", "white"), ("after", "0.4")):
@@ -156,7 +144,7 @@ def before_after(table: "pd.DataFrame", venue: str = "neurips", value: str = "pa
         held = dict(zip(table["cell"], table["held_out"], strict=True)) if "held_out" in table else {}
         name_rows(ax, [f"{c} (held\N{NO-BREAK SPACE}out)" if held.get(c) else str(c) for c in cells])
         label_axes(ax, value, "")
-        ax.grid(axis="y", visible=False)
-        note(ax, caution)
+        if caution:
+            fig.suptitle(caution, x=0.01, ha="left", fontsize=7, wrap=True)
         legend(ax)
     return Drawing(fig, table, sources(table), caution)

@@ -6,34 +6,25 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.figures.catalogue import FIGURES
+from rlkit.figures import main as _main  # noqa: F401  # adds its figure
+from rlkit.figures.catalogue import FIGURES, FOR_LAW, SIZE, caption
 from rlkit.figures.drawing import Drawing, cautions, sources
 from rlkit.figures.tables import latex_table
 from rlkit.figures.theme import LABELS, WIDTHS
-from rlkit.figures.varied import FOR_LAW
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.diagnose import findings, in_words
 from rlkit.laws.report import escaped
+from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
-from rlkit.measures.summary import (
-    before_after,
-    final,
-    held_out_error,
-    outside,
-    suite_changes,
-    unequal_steps,
-    ungraded,
-)
 from rlkit.measures.tables import equal_cells_sentence
 from rlkit.results.read import read, read_evals
 from rlkit.results.store import read_json
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -50,41 +41,40 @@ class StudyData:
     law: str = ""
 
     @cached_property
-    def _samples(self) -> "pd.DataFrame":
+    def _samples(self) -> pd.DataFrame:
         return _placed(read_evals(self.folder), self.folder)
 
     @cached_property
     def ungraded(self) -> list[str]:
         """The cells that are left out everywhere, for want of a graded sample before or after training."""
-        return ungraded(self._samples)
+        return summary.ungraded(self._samples)
 
     @cached_property
-    def metrics(self) -> "pd.DataFrame":
+    def metrics(self) -> pd.DataFrame:
         table = _placed(read(self.folder), self.folder)
         return table[~table["cell"].isin(self.ungraded)]
 
     @cached_property
-    def evals(self) -> "pd.DataFrame":
+    def evals(self) -> pd.DataFrame:
         return self._samples[~self._samples["cell"].isin(self.ungraded)]
 
     @cached_property
-    def points(self) -> "pd.DataFrame":
-        return final(self.metrics)
+    def points(self) -> pd.DataFrame:
+        return summary.final(self.metrics)
 
     @cached_property
-    def change(self) -> "pd.DataFrame":
-        return before_after(self.evals)
+    def change(self) -> pd.DataFrame:
+        return summary.before_after(self.evals)
 
     @cached_property
-    def fit(self) -> "LawFit":
+    def fit(self) -> LawFit:
         """The law over the runs, with the columns, loss and bootstrap of the study's analysis."""
-        found = read_json(self.folder / "analysis" / "law.json").get("fit", {})
-        sizes = self.metrics["parameters_non_embedding"].nunique()
-        law = self.law or found.get("law") or ("power" if sizes >= FOR_LAW else "")
+        size, found = SIZE, read_json(self.folder / "analysis" / "law.json").get("fit", {})
+        law = self.law or found.get("law") or ("power" if self.metrics[size].nunique() >= FOR_LAW else "")
         if not law:
             raise UserError(f"No law was fitted in {self.folder}: choose one with --law, e.g. --law power.")
         same = found.get("law") == law
-        columns = dict(found["columns"]) if same else {"y": "error", "x": "parameters_non_embedding"}
+        columns = dict(found["columns"]) if same else {"y": "error", "x": size}
         options = _options(found) if same else {}
         return fit(self.points, law, y=columns.pop("y"), x=columns if same else columns["x"], **options)
 
@@ -97,16 +87,13 @@ class StudyData:
         """
         from IPython.display import display
 
-        _check_name(name)
-        _check_venue(venue)
-        try:
-            found = drawn(self, name, venue)
-        except UserError as problem:
-            print(f"{name}: {problem}")
-            return
-        for file, drawing in found.items():
+        _check(venue, name)
+        for file, drawing in draw(self, venue, [name]):
+            if isinstance(drawing, UserError):
+                print(f"{name}: {drawing}")
+                continue
             drawing.save(self.folder / "figures" / file)
-            if len(found) > 1:
+            if file != name:
                 print(file)
             display(drawing)
 
@@ -124,63 +111,50 @@ def draw(
     """Each figure, or each of these names, by its file's name, or why the study has none."""
     for name in names or FIGURES:
         try:
-            yield from drawn(study, name, venue).items()
+            made = FIGURES[name](study, venue)
         except UserError as problem:
             yield name, problem
-
-
-def drawn(study: StudyData, name: str, venue: str) -> dict[str, Drawing]:
-    """The figures of a name (see `FIGURES`) by their file's name.
-
-    Raises:
-        UserError: the study has no data for it.
-    """
-    made = FIGURES[name].draw(study, venue)
-    several = made if isinstance(made, dict) else {"": made}
-    return {f"{name}_{key}".strip("_"): _captioned(study, name, key, one) for key, one in several.items()}
+            continue
+        for key, one in (made if isinstance(made, dict) else {"": made}).items():
+            yield f"{name}_{key}".strip("_"), _captioned(study, name, key, one)
 
 
 def _captioned(study: StudyData, name: str, key: str, one: Drawing) -> Drawing:
     """The drawing with the runs behind it, where it does not say, and with what its caption has to say."""
-    caption = [key and f"{key}:", FIGURES[name].caption, one.caption, cautions(one.sources)]
-    if name == "before_after" and study.ungraded:
-        caption.append(_ungraded(study))
-    caption.append(equal_cells_sentence(study.points))
+    words = [key and f"{key}:", caption(name), one.caption, cautions(one.sources)]
+    if name == "before_after":
+        words.append(_ungraded(study))
+    words.append(equal_cells_sentence(study.points))
     return replace(
-        one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(filter(None, caption))
+        one, sources={**sources(study.metrics), **one.sources}, caption=" ".join(filter(None, words))
     )
 
 
 def tables(study: StudyData) -> dict[str, str]:
     """LaTeX tables by their file's name: the change of pass@1, and, where there are any, that of suites, the law and
     differences of variants."""
-    joined = _ends(study.change)
-    columns = [f"{name} {when}" for when in ("before", "after") for name in ("pass@1", "low", "high")]
-    caution = unequal_steps(study.change)
-    held = joined["held_out before"].astype(bool)
-    joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
-    law = None
+    joined, found = _ends(study.change), {}
     with suppress(UserError):
-        missed = outside(held_out_error(study.fit, study.points).to_dict("records"))
+        missed = summary.outside(summary.held_out_error(study.fit, study.points).to_dict("records"))
         notes = [*missed, *(in_words(text, LABELS) for text in findings(study.fit.warnings))]
         note = rf"\parbox{{0.9\columnwidth}}{{{escaped(' '.join(notes))}}}" if notes else ""
-        law = latex_table(_estimates(study.fit), {"value": ("low", "high")}, note=note)
-    mark = "† held out of the law's fit." if law else "† held out."
-    notes = (
-        [mark] * bool(held.any())
-        + [caution] * bool(caution)
-        + [escaped(_ungraded(study))] * bool(study.ungraded)
+        ends, fitted = study.fit.interval(), study.fit.params
+        rows = [(name, value, *ends.get(name, (value, value))) for name, value in fitted.items()]
+        estimates = pd.DataFrame(rows, columns=["parameter", "value", "low", "high"])
+        found["law"] = latex_table(estimates, {"value": ("low", "high")}, note=note)
+    held = joined["held_out before"].astype(bool)
+    joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
+    caution, mark = (
+        summary.unequal_steps(study.change),
+        "† held out of the law's fit." if found else "† held out.",
     )
-    steps = ["steps after"] if caution else []
-    shown = joined[["cell", "runs after", "tasks after", *steps, *columns]]
-    shown = shown.rename(columns={"runs after": "runs", "tasks after": "problems", "steps after": "steps"})
+    note = " ".join(filter(None, [mark if held.any() else "", caution, escaped(_ungraded(study))]))
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
-    found = {"before_after": latex_table(shown, pairs, note=" ".join(notes))}
-    if suites := suite_changes(study.folder):
-        import pandas as pd
-
+    columns = [*pairs, *itertools.chain(*pairs.values())]
+    counts = ["runs", "problems", *["steps"] * bool(caution)]
+    found["before_after"] = latex_table(joined[["cell", *counts, *columns]], pairs, note=note)
+    if suites := summary.suite_changes(study.folder):
         apart = pd.concat([_ends(change).assign(suite=name) for name, change in suites.items()])
-        apart = apart.rename(columns={"tasks after": "problems", "runs after": "runs"})
         found["suites"] = latex_table(apart[["suite", "cell", "runs", "problems", *columns]], pairs)
     with suppress(UserError):
         apart = differences(study.evals)
@@ -191,26 +165,21 @@ def tables(study: StudyData) -> dict[str, str]:
         columns = ["cell", "baseline", "problems", "seeds", *both, *itertools.chain(*both.values())]
         note = r"Final pass@1 less the baseline's, with 95 \% intervals."
         found["differences"] = latex_table(wide[columns], both, note=note)
-    return found | ({"law": law} if law else {})
+    return found
 
 
-def _estimates(fit: "LawFit") -> "pd.DataFrame":
-    """A row a parameter of a law: its value and interval."""
-    import pandas as pd
-
-    ends = fit.interval()
-    rows = [(name, value, *ends.get(name, (value, value))) for name, value in fit.params.items()]
-    return pd.DataFrame(rows, columns=["parameter", "value", "low", "high"])
-
-
-def _ends(change: "pd.DataFrame") -> "pd.DataFrame":
-    """A row a cell: the columns of `before_after`, before and after."""
+def _ends(change: pd.DataFrame) -> pd.DataFrame:
+    """A row a cell: the columns of `before_after`, before and after, and its counts."""
     before, after = (change[change["when"] == when] for when in ("before", "after"))
-    return before.merge(after, on="cell", suffixes=(" before", " after"))
+    joined = before.merge(after, on="cell", suffixes=(" before", " after"))
+    counts = {"runs after": "runs", "tasks after": "problems", "steps after": "steps"}
+    return joined.rename(columns=counts)
 
 
 def _ungraded(study: StudyData) -> str:
-    """That cells are left out, in a sentence."""
+    """That cells are left out, in a sentence; empty where none is."""
+    if not study.ungraded:
+        return ""
     return f"Left out, without a graded sample before or after training: {', '.join(study.ungraded)}."
 
 
@@ -241,9 +210,7 @@ def render(
     files: list[Path] = []
     missing: dict[str, str] = {}
     environments: list[str] = []
-    _check_venue(venue)
-    for name in only:
-        _check_name(name)
+    _check(venue, *only)
     # A study without results, or a law by a wrong name, ends here.
     _ = study.change, study.fit if law else None
     _keep_others(study, target)
@@ -253,18 +220,14 @@ def render(
         else:
             files += drawing.save(target / name)
             file = f"{target.resolve().name}/{name}.pdf"
-            environments.append(drawing.to_latex(file, wide=_wide(drawing, venue)))
+            wide = drawing.figure.get_figwidth() > WIDTHS[venue.removesuffix("-text")]
+            environments.append(drawing.to_latex(file, wide))
     if only:
         return files, missing, study.ungraded
     for name, text in {**tables(study), "figures": "\n".join(environments)}.items():
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing, study.ungraded
-
-
-def _wide(drawing: Drawing, venue: str) -> bool:
-    """Whether a figure spans both columns of the venue."""
-    return drawing.figure.get_figwidth() > WIDTHS[venue.removesuffix("-text")]
 
 
 def _keep_others(study: StudyData, target: Path) -> None:
@@ -279,16 +242,14 @@ def _keep_others(study: StudyData, target: Path) -> None:
             )
 
 
-def _check_name(name: str) -> None:
-    if name not in FIGURES:
-        raise UserError(
-            f"There is no figure {name!r}.{did_you_mean(name, FIGURES)} Known: {', '.join(FIGURES)}."
-        )
-
-
-def _check_venue(venue: str) -> None:
+def _check(venue: str, *names: str) -> None:
+    """Refuse an unknown venue or figure."""
     if venue not in WIDTHS:
         raise UserError(f"venue is {venue!r}.{did_you_mean(venue, WIDTHS)} Use one of {', '.join(WIDTHS)}.")
+    for name in names:
+        if name not in FIGURES:
+            near = did_you_mean(name, FIGURES)
+            raise UserError(f"There is no figure {name!r}.{near} Known: {', '.join(FIGURES)}.")
 
 
 def _options(record: dict[str, Any]) -> dict[str, Any]:
@@ -303,7 +264,7 @@ def _options(record: dict[str, Any]) -> dict[str, Any]:
     return options | ({"resample": drawn["kind"]} if drawn and drawn["kind"] in ("case", "residual") else {})
 
 
-def _placed(table: "pd.DataFrame", folder: Path) -> "pd.DataFrame":
+def _placed(table: pd.DataFrame, folder: Path) -> pd.DataFrame:
     """The rows of runs that the study's file asks for."""
     table = table.dropna(subset="cell")
     if table.empty or "parameters_non_embedding" not in table:

@@ -24,40 +24,20 @@ def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
             number and shown as a column `x`.
         columns: these only, in this order, without the ends; default all.
     """
-    numbers = {c for c in frame if frame[c].dtype.kind in "iuf"}
-    shown = frame.astype(object)
-    for column in numbers:
-        shown[column] = _words(frame[column], digits)
-    order = [str(column) for column in frame]
+    order, intervals = [str(column) for column in frame], {}
     for low in [column for column in order if column.startswith("low")]:
         value = order[order.index("low") - 1]
-        name, high = value if low == "low" else low.removeprefix("low_"), low.replace("low", "high", 1)
-        values, known = _words(frame[value], digits), frame[low].notna()
-        parts = zip(values, shown[low], shown[high], known, strict=True)
-        shown[name] = [f"{v} [{a}, {b}]" if k else v if name == value else "–" for v, a, b, k in parts]
-        numbers.add(name)
+        name = value if low == "low" else low.removeprefix("low_")
+        if name != value:  # the same number, where it has such an interval
+            frame = frame.assign(**{name: frame[value].where(frame[low].notna())})
+        intervals[name] = (low, low.replace("low", "high", 1))
         columns += (name,) if columns and name not in columns else ()
-    shown = shown[[c for c in columns or shown if not str(c).startswith(("low", "high"))]]
+    shown, numbers = _in_words(frame, intervals, digits)
+    shown = shown[[c for c in columns or shown]]
     style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
     left: Any = {"text-align": "left", "white-space": "pre-wrap"}
     right: Any = {"text-align": "right"}
     return style.set_properties(**left).set_properties(subset=[c for c in shown if c in numbers], **right)
-
-
-def _words(values: "pd.Series", digits: int) -> list[str]:
-    """Numbers of one column, with as many decimals each as its size asks for."""
-    known = values[np.isfinite(values.astype(float))]
-    whole = bool((known == known.round()).all())
-
-    def word(value: float) -> str:
-        if not math.isfinite(value):
-            return "–" if math.isnan(value) else "∞" if value > 0 else "−∞"
-        decimals = 0 if whole else max(0, digits - max(0, math.floor(math.log10(abs(value) or 1))))
-        if value and abs(value) < 10**-digits and not whole:
-            return f"{value:.{digits - 1}e}"
-        return f"{value:,.{decimals}f}"
-
-    return [word(float(value)) for value in values]
 
 
 def latex_table(
@@ -72,8 +52,7 @@ def latex_table(
     """A booktabs tabular, inside a table environment when there is a caption. Needs the package booktabs.
 
     Args:
-        table: a column each; text is escaped, numbers have `digits` decimals (whole ones none), missing
-            ones are a dash.
+        table: a column each; text is escaped, numbers are as in `rlkit.figures.table`, missing ones a dash.
         intervals: for a column the columns with the ends of its interval, which is set behind the value in
             small type instead of in columns of its own.
         note: LaTeX under the table, in small type.
@@ -87,17 +66,9 @@ def latex_table(
             raise UserError(
                 f"intervals names {column!r}, which is no column: the table has {', '.join(map(str, table))}."
             )
-    hidden = {end for pair in ends.values() for end in pair}
-    numbers = {c for c in table if c in ends or table[c].dtype.kind in "iuf"}
-    shown = table.astype(object).drop(columns=list(hidden))
-    for column in numbers - hidden:
-        shown[column] = [_number(value, digits) for value in table[column]]
-    for column, (low, high) in ends.items():
-        pairs = zip(shown[column], table[low], table[high], strict=True)
-        shown[column] = [v if v == "--" else f"{v} {_interval(a, b, digits)}" for v, a, b in pairs]
-    texts = [c for c in shown if c not in numbers]
+    shown, numbers = _in_words(table, ends, digits, latex=True)
     style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
-    style = style.format(subset=texts, escape="latex", na_rep="--")
+    style = style.format(subset=[c for c in shown if c not in numbers], escape="latex", na_rep="--")
     text = style.to_latex(
         hrules=True,
         column_format="".join("r" if c in numbers else "l" for c in shown),
@@ -112,15 +83,39 @@ def latex_table(
     return text.replace("\\end{tabular}", f"{line}\n\\end{{tabular}}")
 
 
-def _interval(low: float, high: float, digits: int) -> str:
-    return rf"{{\scriptsize [{_number(low, digits)}, {_number(high, digits)}]}}"
+def _in_words(
+    frame: "pd.DataFrame", intervals: Mapping[str, Ends], digits: int, latex: bool = False
+) -> "tuple[pd.DataFrame, set[str]]":
+    """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
+    numbers = {c for c in frame if c in intervals or frame[c].dtype.kind in "iuf"}
+    shown = frame.astype(object)
+    for column in numbers:
+        shown[column] = _words(frame[column], digits, latex)
+    for column, (low, high) in intervals.items():
+        values = zip(shown[column], *(_words(frame[end], digits, latex) for end in (low, high)), strict=True)
+        known = frame[column].notna() & (frame[low].notna() | frame[high].notna())
+        form = r"{0} {{\scriptsize [{1}, {2}]}}" if latex else "{0} [{1}, {2}]"
+        shown[column] = [form.format(*v) if k else v[0] for v, k in zip(values, known, strict=True)]
+    hidden = {end for pair in intervals.values() for end in pair}
+    return shown.drop(columns=list(hidden)), numbers - hidden
 
 
-def _number(value: float, digits: int) -> str:
-    if not math.isfinite(value):
-        return "--" if math.isnan(value) else r"$\infty$" if value > 0 else r"$-\infty$"
-    if float(value).is_integer() and abs(value) >= 1:
-        text = f"{int(value):,}".replace(",", r"\,")
-    else:
-        text = f"{value:.{digits}f}" if abs(value) >= 10**-digits or not value else f"{value:.{digits - 1}e}"
-    return f"${text}$" if text.startswith("-") else text
+def _words(values: "pd.Series", digits: int, latex: bool) -> list[str]:
+    """Numbers of one column, with as many decimals each as its size asks for."""
+    values = values.astype(float)
+    known = values[np.isfinite(values)]
+    whole = bool((known == known.round()).all())
+    dash, infinite, space = ("--", r"$\infty$", r"\,") if latex else ("–", "∞", ",")
+
+    def word(value: float) -> str:
+        if math.isnan(value):
+            return dash
+        decimals = 0 if whole else max(0, digits - max(0, math.floor(math.log10(abs(value) or 1))))
+        text = f"{abs(value):,.{decimals}f}".replace(",", space) if math.isfinite(value) else infinite
+        if value and abs(value) < 10**-digits and not whole:
+            text = f"{abs(value):.{digits - 1}e}"
+        if value >= 0:
+            return text
+        return f"${'-' + text.strip('$')}$" if latex else f"-{text}"
+
+    return [word(value) for value in values]

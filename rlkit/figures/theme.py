@@ -7,26 +7,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from rlkit.measures.tables import in_order
-from rlkit.seeds import derive
 
 if TYPE_CHECKING:
     import pandas as pd
 
 WIDTHS = {
-    "neurips": 5.5,
-    "iclr": 5.5,
-    "colm": 5.5,
-    "jmlr": 6.0,
-    "tmlr": 6.5,
-    "icml": 3.25,
-    "icml-text": 6.75,
-    "acl": 3.03,
-    "acl-text": 6.3,
-    "aaai": 3.3,
-    "aaai-text": 7.0,
-    "cvpr": 3.25,
-    "cvpr-text": 6.875,
-}
+    "neurips": 5.5, "iclr": 5.5, "colm": 5.5, "jmlr": 6.0, "tmlr": 6.5,
+    "icml": 3.25, "icml-text": 6.75, "acl": 3.03, "acl-text": 6.3, "aaai": 3.3, "aaai-text": 7.0,
+    "cvpr": 3.25, "cvpr-text": 6.875,
+}  # fmt: skip
 """Inches of the text width, or of a column where the venue prints two (`-text` spans both): the venues' style
 files of 2025."""
 
@@ -70,9 +59,8 @@ _SMALL = [f"{n}k" for n in (10, 30, 50, 60, 100, 150, 200, 300, 600)] + [
 _LARGE = ["135m", "360m"] + [f"{n}b" for n in ("0.5", "0.6", "1.5", "1.7", 3, 4, 7, 8, 14, 32, 72)]
 _SIZES = _SMALL + _LARGE
 
-FONT = "STIXGeneral"  # Times-like, as the venues' text; comes with matplotlib
 _STYLE = {
-    "font.family": FONT,
+    "font.family": "STIXGeneral",  # Times-like, as the venues' text; comes with matplotlib
     "mathtext.fontset": "stix",
     "font.size": 9,
     "axes.titlesize": 9,
@@ -86,12 +74,9 @@ _STYLE = {
     "axes.linewidth": 0.6,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
-    "xtick.minor.width": 0.4,
-    "ytick.minor.width": 0.4,
     "grid.linewidth": 0.4,
     "grid.color": "0.9",
     "axes.grid": True,
-    "axes.grid.which": "major",
     "axes.axisbelow": True,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
@@ -103,7 +88,6 @@ _STYLE = {
     "savefig.bbox": None,  # the exact width: nothing is cropped
     "figure.constrained_layout.use": True,
     "pdf.fonttype": 42,  # TrueType: text stays text, and venues' checks accept it
-    "ps.fonttype": 42,
     "svg.fonttype": "path",  # the same look where the font is not installed
     "svg.hashsalt": "rlkit",  # else ids are random and no two files are equal
 }
@@ -134,62 +118,64 @@ def _rc() -> Any:
 def looks(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, dict[str, Any]]:
     """`color`, `marker` and `linestyle` of each value of `by`, smallest model first.
 
-    A model has the same look in every figure of every study; the colour of one with a nominal size is that size's step
-    on a ramp from light (small) to dark (large), and its line is solid. Where a study has variants, the colour of a
-    cell is its variant's, the first of the study's file first, and marker and line are those of its size or of what
-    else the grid varies. Other values take the looks in their order (by size, then by value). In grey, marker and line
-    tell apart what colour does not.
+    The colour of a model with a nominal size is that size's step on a ramp from light (small) to dark (large), the same
+    in every figure of every study, and its line is solid. Where a study has variants, the colour of a cell is its
+    variant's, the first of the study's file first, and marker and line are those of its size or of what else the grid
+    varies. Other values take the looks in their order (by size, then by value). In grey, marker and line tell apart
+    what colour does not.
     """
-    model, size, variant, place = "model.path", "parameters_non_embedding", "variant", "variant_place"
     pairs = in_order(df, by)
-    names = list(pairs[by])
-    models = list(pairs[model]) if model in pairs else []
-    if place in pairs and pairs[variant].nunique() > 1:
-        return dict(zip(names, _of_variants(pairs, by), strict=True))
-    if by == size:
-        return dict(zip(names, _of_sizes([_nearest(name) for name in names]), strict=True))
-    if len(set(models)) == len(names):
-        return dict(zip(names, _of_models(models), strict=True))
-    return {name: look(place) for place, name in enumerate(names)}
+    names, models = list(pairs[by]), list(pairs["model.path"]) if "model.path" in pairs else []
+    if "variant_place" in pairs and pairs["variant"].nunique() > 1:
+        styles = _of_variants(pairs, by)
+    elif by == "parameters_non_embedding":
+        styles = _of_sizes([_nearest(name) for name in names])
+    elif len(set(models)) == len(names):
+        styles = _of_models(models)
+    else:
+        styles = list(map(look, range(len(names))))
+    return dict(zip(names, styles, strict=True))
 
 
 def _of_models(models: Sequence[Any]) -> list[dict[str, Any]]:
-    """The looks of models: steps of the ramp where all have a nominal size, else by their names."""
-    sizes = [_size(str(name)) for name in models]
-    known = [size for size in sizes if size is not None]
-    if len(known) == len(models):
-        return _of_sizes(known)
-    places = [
-        derive("look", str(m)) % len(PALETTE) if s is None else s for m, s in zip(models, sizes, strict=True)
+    """The looks of models: steps of the ramp where all have a nominal size, else by their order."""
+    found = [
+        re.search(r"(\d+(?:\.\d+)?[kmb])(?![a-z0-9])", str(m).rsplit("/", 1)[-1].lower()) for m in models
     ]
-    return [look(place) for place in _distinct(places)]
+    sizes = [_SIZES.index(size[1]) for size in found if size and size[1] in _SIZES]
+    return _of_sizes(sizes) if len(sizes) == len(models) else list(map(look, range(len(models))))
 
 
 def _of_sizes(sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """The looks of nominal sizes; of two models of one size, the second takes the next marker."""
+    """The looks of nominal sizes, a step of their range's ramp each; of two models of one size, the second takes the
+    next marker."""
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
     found: list[dict[str, Any]] = []
-    for place, size in enumerate(sizes):
-        style = size_look(size)
-        marker = MARKERS.index(style["marker"]) + sizes[:place].count(size)
-        found.append(style | {"marker": MARKERS[marker % len(MARKERS)]})
+    for count, place in enumerate(sizes):
+        ramp, first = (_SMALL, 0) if place < len(_SMALL) else (_LARGE, len(_SMALL))
+        share = (place - first) / (len(ramp) - 1)
+        colour = to_hex(colormaps["plasma"](0.78 * (1 - share)))  # its palest fifth fades on white paper
+        marker = MARKERS[(place + sizes[:count].count(place)) % len(MARKERS)]
+        found.append({"color": colour, "marker": marker, "linestyle": "-"})
     return found
 
 
 def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
     """The colour of each row's variant, with the marker and line of what it has beside that."""
-    first = [look(int(place)) for place in pairs["variant_place"]]
-    beside = [
-        str(name).removeprefix(variant)
-        for name, variant in zip(pairs[by], pairs["variant"].astype(str), strict=True)
-    ]
+    colours = [look(int(place))["color"] for place in pairs["variant_place"]]
+    named = zip(pairs[by], pairs["variant"].astype(str), strict=True)
+    beside = [str(name).removeprefix(variant) for name, variant in named]
     if len(set(beside)) == 1:
-        return first
+        return [look(int(place)) for place in pairs["variant_place"]]
     models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
-    if len(set(models.values())) == len(set(beside)):
-        styles = dict(zip(models, _of_models(list(models.values())), strict=True))
-    else:
-        styles = {rest: look(place) for place, rest in enumerate(dict.fromkeys(beside))}
-    return [styles[rest] | {"color": one["color"]} for one, rest in zip(first, beside, strict=True)]
+    different = list(dict.fromkeys(beside))
+    told = _of_models(
+        [models[rest] for rest in different] if len(set(models.values())) == len(different) else different
+    )
+    styles = dict(zip(different, told, strict=True))
+    return [styles[rest] | {"color": colour} for colour, rest in zip(colours, beside, strict=True)]
 
 
 def look(place: int) -> dict[str, Any]:
@@ -201,44 +187,11 @@ def look(place: int) -> dict[str, Any]:
     }
 
 
-def colours(df: "pd.DataFrame", by: str = "model.path") -> dict[Any, Any]:
-    """The colour of each value of `by` (see `looks`)."""
-    return {name: value["color"] for name, value in looks(df, by).items()}
-
-
-def size_look(place: int) -> dict[str, Any]:
-    """The look of a nominal size: a step of its range's ramp, light to dark, a marker and a solid line."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    sizes, first = (_SMALL, 0) if place < len(_SMALL) else (_LARGE, len(_SMALL))
-    share = (place - first) / (len(sizes) - 1)
-    colour = to_hex(colormaps["plasma"](0.78 * (1 - share)))  # its palest fifth fades on white paper
-    return {"color": colour, "marker": MARKERS[place % len(MARKERS)], "linestyle": "-"}
-
-
-def _size(model: str) -> int | None:
-    """The place of a model's nominal size among `_SIZES`; None where its name has none."""
-    found = re.search(r"(\d+(?:\.\d+)?[kmb])(?![a-z0-9])", model.rsplit("/", 1)[-1].lower())
-    return _SIZES.index(found[1]) if found and found[1] in _SIZES else None
-
-
 def _nearest(parameters: float) -> int:
     """The place of the nominal size nearest to a count of parameters."""
     units = {"k": 1e3, "m": 1e6, "b": 1e9}
     sizes = [math.log(float(size[:-1]) * units[size[-1]]) for size in _SIZES]
     return min(range(len(sizes)), key=lambda i: abs(sizes[i] - math.log(max(parameters, 1))))
-
-
-def _distinct(places: Sequence[int]) -> list[int]:
-    """The same places, a taken one moved on to the next whose colour is free (while there is one)."""
-    chosen: list[int] = []
-    for place in places:
-        colours_taken = {p % len(PALETTE) for p in chosen}
-        while place % len(PALETTE) in colours_taken and len(colours_taken) < len(PALETTE):
-            place += 1
-        chosen.append(place)
-    return chosen
 
 
 def domain_name(data_source: str) -> str:
@@ -250,8 +203,6 @@ def short(value: float) -> str:
     """A number for a legend: 107k, 1.5M, 0.0003; a whole one of four digits, as an axis has it: 1024."""
     from matplotlib.ticker import EngFormatter
 
-    if value == int(value) and abs(value) < 10_000:
-        return str(int(value))
-    if abs(value) < 1000:
-        return f"{value:.3g}"
+    if abs(value) < 1000 or (value == int(value) and abs(value) < 10_000):
+        return f"{value:.4g}" if value == int(value) else f"{value:.3g}"
     return EngFormatter(sep="", useMathText=False)(float(f"{value:.3g}"))

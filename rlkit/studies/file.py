@@ -22,7 +22,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import ConfigDict, Field, field_validator
 
 from rlkit.config import RunConfig, Section, load
@@ -119,29 +118,6 @@ def read_study(path: Path, overrides: Mapping[str, Any]) -> StudyConfig:
                 f"{path}: {section}.{key} has {missing}, which the grid does not: it has {axes.get(key, [])}."
             )
     return config
-
-
-def open_values(path: str | Path, overrides: Mapping[str, Any], config: RunConfig) -> str:
-    """What the runs of a study's file do not share and `overrides` do not choose, as comments above the YAML of
-    `config`, which `load` gave; empty for a run's file, and where one run is chosen.
-
-    Raises:
-        UserError: as `read_study`.
-    """
-    if "run" not in read_yaml(path):
-        return ""
-    study = read_study(Path(path), {})
-    sections = {
-        "variants": {} if "variant" in overrides else study.variants,
-        "grid": {key: values for key, values in study.grid.items() if key not in overrides},
-        "seeds": [] if "seed" in overrides or study.seeds == [config.seed] else study.seeds,
-    }
-    shown = {name: section for name, section in sections.items() if section}
-    if not shown:
-        return ""
-    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None)
-    head = "Shared by the runs of a study. Each has its own of these, to be chosen by KEY=VALUE, variant=NAME, seed=N:"
-    return "".join(f"# {line}\n" for line in (head, *text.splitlines()))
 
 
 def load_one(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunConfig:

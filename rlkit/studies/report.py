@@ -17,7 +17,7 @@ from rich.text import Text
 
 from rlkit.config import RunConfig
 from rlkit.results.labels import labels
-from rlkit.results.progress import ACTIVE, RunState, config_of, kept_step, pace_of, run_state
+from rlkit.results.progress import ACTIVE, config_of, kept_step, pace_of, run_state
 from rlkit.results.provenance import hardware, load, usable_cores
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
@@ -41,7 +41,7 @@ console = Console(soft_wrap=True, highlight=False)
 
 def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Table:
     """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left (where one is
-    running), device and how long ago each wrote. Runs that a study's file asks for and that have not begun are
+    running) and how long ago each wrote. Runs that a study's file asks for and that have not begun are
     waiting.
 
     Args:
@@ -49,12 +49,10 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     """
     states = {folder: run_state(folder) for folder in folders or _folders(Path(path))}
     names = _names(list(states))
-    devices = {state.device for state in states.values() if state.device}
-    shown = {"left": any(state.left is not None for state in states.values()), "device": len(devices) > 1}
+    left = any(state.left is not None for state in states.values())
     between = 1 if console.width > 90 else 0  # beside the box's own
     table = Table(title=str(path), box=SIMPLE_HEAD, pad_edge=False, padding=(0, between, 0, 0))
-    columns = ("run", "state", "step", "reward", "pass@1", "left", "ago", "device")
-    for name in (name for name in columns if shown.get(name, True)):
+    for name in ("run", "state", "step", "reward", "pass@1", *["left"] * left, "ago"):
         table.add_column(name, no_wrap=name != "run", overflow="fold")
     words = [len(word) for name in names for word in name.plain.split()]
     table.columns[0].min_width = max(words, default=0)  # an id is there to copy
@@ -65,39 +63,27 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
             table.add_row(Text(study.name, style="bold"))
         if about := state.phase or shorten(state.reason, _REASON, placeholder=" …"):
             name.append(f"\n{about}", style="dim")
-        cells = {
-            "run": name,
-            "state": Text(state.status, style=_COLOURS.get(state.status, "")),
-            "step": "" if state.step is None else f"{state.step}/{state.total}",
-            "reward": "" if state.reward is None else f"{state.reward:.3f}",
-            "pass@1": state.passed().removeprefix("pass@1 "),
-            "left": "" if state.left is None else duration(state.left),
-            "ago": "" if state.updated is None else duration(max(0.0, time.time() - state.updated)),
-            "device": state.device,
-        }
-        table.add_row(*(cell for column, cell in cells.items() if shown.get(column, True)))
+        table.add_row(
+            name,
+            Text(state.status, style=_COLOURS.get(state.status, "")),
+            "" if state.step is None else f"{state.step}/{state.total}",
+            "" if state.reward is None else f"{state.reward:.3f}",
+            state.passed().removeprefix("pass@1 "),
+            *["" if state.left is None else duration(state.left)] * left,
+            "" if state.updated is None else duration(max(0.0, time.time() - state.updated)),
+        )
     counts = Counter(state.status for state in states.values())
-    where = f" on {devices.pop()}" if len(devices) == 1 else ""
+    devices = sorted({state.device for state in states.values() if state.device})
+    where = f" on {', '.join(devices)}" if devices else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
-    if same := _identical(states, names):
-        table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
     return table
-
-
-def _identical(states: Mapping[Path, RunState], names: Sequence[Text]) -> list[str]:
-    """Finished runs of one study and seed that ended alike to the last bit: what tells them apart had no effect."""
-    found: dict[Any, list[str]] = {}
-    for (folder, state), name in zip(states.items(), names, strict=True):
-        if state.status == "finished" and state.ending:
-            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
-            found.setdefault(key, []).append(name.plain.partition("\n")[0])
-    return [", ".join(group) for group in found.values() if len(group) > 1]
 
 
 def run_plan(config: RunConfig, root: Path) -> str:
     """What a run would do: its folder, what is trained, how far it is, and the predicted cost of the rest, from its own
     steps where it has some."""
-    from rlkit.sizing.estimate import estimate
+    from rlkit.sizing.estimate import estimate, estimate_warm_start
+    from rlkit.training.warm_start import to_make
 
     folder, total = root / config.study / "runs" / config.id, config.trainer.total_training_steps
     step, cost, pace = kept_step(folder), estimate(config), pace_of(folder)
@@ -107,31 +93,17 @@ def run_plan(config: RunConfig, root: Path) -> str:
         if config.trainer.backend == "local":
             seconds, measured = cost.left(step, pace), " (measured)" if pace else ""
             about += f", about {duration(seconds)} here: {pace or cost.step:.2g} s per step{measured}"
+    warm = to_make(config) if step < total else None
+    if warm is not None and (made := estimate_warm_start(config)):
+        about += (
+            f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {made[0]:.1e} FLOPs, about "
+            f"{duration(made[1])} here; it is kept in {warm.parent} for the runs that share it"
+        )
     standing = continuation(step, total) if step < total else "all steps are done"
     batch = f"{config.data.train_batch_size} prompts, {config.rollout.n} responses each"
+    head = f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}"
     cautions = inert_sentences(inert_keys(config, set_keys(config)))
-    return "\n".join(
-        [
-            f"{folder}: {config.model.path} by {config.algorithm.adv_estimator}, {total} steps of {batch}",
-            f"{standing}: {about}{_warm_start(config) if step < total else ''}",
-            *cautions,
-        ]
-    )
-
-
-def _warm_start(config: RunConfig) -> str:
-    """What a run's warm start will take, in words that follow; nothing where it has none or it is made."""
-    from rlkit.sizing.estimate import estimate_warm_start
-    from rlkit.training.warm_start import to_make
-
-    folder = to_make(config)
-    cost = estimate_warm_start(config) if folder else None
-    if folder is None or cost is None:
-        return ""
-    return (
-        f"\nbefore that a warm start of {config.model.warm_start.steps} steps: {cost[0]:.1e} FLOPs, about "
-        f"{duration(cost[1])} here; it is kept in {folder.parent} for the runs that share it"
-    )
+    return "\n".join([head, f"{standing}: {about}", *cautions])
 
 
 def continuation(step: int, total: int) -> str:
@@ -336,9 +308,7 @@ class Board:
         took = duration(time.monotonic() - self._began.pop(run))
         self._warn(run)
         if problem is None:
-            self.say(
-                f"{run.label}: {run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}"
-            )
+            self.say(f"{run.label}: {run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}")
         else:
             self.say(f"{run.label}: failed: {problem.splitlines()[-1]}")
 

@@ -24,29 +24,31 @@ def differences(a: Path, b: Path) -> list[str]:
     import pandas as pd
     import torch
 
-    found = []
-    rows = [list(read_jsonl(folder / "metrics.jsonl")) for folder in (a, b)]
-    kept = [[{k: v for k, v in row.items() if not k.startswith(TIMING)} for row in r] for r in rows]
-    if [r["step"] for r in kept[0]] != [r["step"] for r in kept[1]]:
-        found.append(f"metrics.jsonl: {len(kept[0])} against {len(kept[1])} steps, or other ones")
-    for x, y in zip(*kept, strict=False):
-        if x != y:
-            names = [k for k in x.keys() | y.keys() if x.get(k) != y.get(k)]
-            found.append(f"metrics.jsonl, step {x['step']}: {', '.join(sorted(names)[:5])}")
+    rows, found = [_rows(folder) for folder in (a, b)], []
+    for step in sorted(rows[0].keys() | rows[1].keys()):
+        x, y = (table.get(step, {}) for table in rows)
+        if names := [k for k in x.keys() | y.keys() if x.get(k) != y.get(k)]:
+            found.append(f"metrics.jsonl, step {step}: {', '.join(sorted(names)[:5])}")
     evals = [pd.read_parquet(folder / "evals.parquet") for folder in (a, b)]
     if not evals[0].equals(evals[1]):
         found.append("evals.parquet: the samples differ")
     last = [checkpoint.folder_of(f / "checkpoints", checkpoint_steps(f / "checkpoints")[-1]) for f in (a, b)]
     for path in sorted(p for p in (last[0] / "model").rglob("*") if p.is_file()):
-        name = path.relative_to(last[0])
-        if not (last[1] / name).is_file() or path.read_bytes() != (last[1] / name).read_bytes():
-            found.append(f"{last[0].name}/{name}: the bytes differ")
+        other = last[1] / path.relative_to(last[0])
+        if not other.is_file() or path.read_bytes() != other.read_bytes():
+            found.append(f"{last[0].name}/{path.relative_to(last[0])}: the bytes differ")
     states = [torch.load(folder / "state.pt", weights_only=True) for folder in last]
     for state in states:
         state["ledger"].pop("seconds")
     if not _equal(*states):
         found.append(f"{last[0].name}/state.pt: optimizer, ledger or data position differ")
     return found
+
+
+def _rows(folder: Path) -> dict[int, dict]:
+    """The metrics of each step, without timings."""
+    rows = read_jsonl(folder / "metrics.jsonl")
+    return {row["step"]: {k: v for k, v in row.items() if not k.startswith(TIMING)} for row in rows}
 
 
 def _equal(a: object, b: object) -> bool:
@@ -100,14 +102,14 @@ def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> l
     moments, after, steps = random.Random(seed), [], config.trainer.total_training_steps
     for target in sorted(moments.sample(range(steps), min(kills, steps))):
         process, folder = _start(config, root)
-        while process.poll() is None and _last_step(folder) < target:
+        while process.poll() is None and max(_rows(folder), default=-1) < target:
             time.sleep(0.005)
         time.sleep(moments.uniform(0, 0.2))
         if process.poll() is not None:
             raise UserError(f"The run ended before it could be killed after step {target}: {_log(root)}")
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-        after.append(_last_step(folder))
+        after.append(max(_rows(folder), default=-1))
     return after
 
 
@@ -122,7 +124,3 @@ def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
     with (root / "log.txt").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     return process, root / config.study / "runs" / config.id
-
-
-def _last_step(folder: Path) -> int:
-    return max((row["step"] for row in read_jsonl(folder / "metrics.jsonl")), default=-1)
