@@ -15,7 +15,6 @@ from rlkit.figures import catalogue, contrasts, looks
 from rlkit.figures import laws as drawings
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
-from rlkit.laws import compare
 from rlkit.measures.tables import first_at
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -108,30 +107,6 @@ def points() -> pd.DataFrame:
     noise = np.random.default_rng(0).normal(0, 0.02, 16)
     N = np.repeat(np.geomspace(1e4, 1e7, 8), 2)
     return pd.DataFrame({"N": N, "seed": [0, 1] * 8, "error": 3 * N**-0.25 * np.exp(noise)})
-
-
-def test_forms_draw_the_points_that_were_fitted_and_held_out():
-    df = points()
-    (ax,) = drawings.forms(
-        compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6")
-    ).figure.axes
-    dots = {line.get_label(): line for line in ax.lines if line.get_marker() == "o"}
-    np.testing.assert_allclose(
-        np.asarray(dots["held out"].get_ydata(), dtype=float), df.loc[df["N"] > 3e6, "error"]
-    )
-
-
-@pytest.mark.parametrize(("least", "bend", "collapsed"), [(0.2, 0.0, False), (0.0, 0.03, True)])
-def test_forms_say_when_an_asymptote_is_zero(least, bend, collapsed):
-    df = points()
-    df["error"] = least + df["error"] * np.exp(-bend * np.log(df["N"] / 1e4) ** 2)
-    drawing = drawings.forms(
-        compare(df, ["power", "saturating_power"], y="error", x="N", holdout="N > 3e6", loss="ls")
-    )
-    shown = drawing.figure.axes[0].get_legend_handles_labels()[1]
-    assert any(label.startswith("saturating power (E = 0), tail error") for label in shown) == collapsed
-    said = "The saturating power law has the asymptote E = 0, and is the law without one."
-    assert drawing.caption == (said if collapsed else "")
 
 
 def test_the_law_along_training_is_a_sigmoid_of_every_cell_that_is_not_held_out():

@@ -144,3 +144,18 @@ def test_the_status_of_several_studies_groups_them(by_hand):
     write_run(by_hand.parent, config(study="other"), 10_000)
     names = [str(name).partition("\n")[0] for name in status_table(by_hand.parent).columns[0].cells]
     assert names[0] == "other" and names[2] == "sizes" and len(names) == 6
+
+
+def test_the_status_names_runs_that_are_one_training(tmp_path):
+    for rate, size in (
+        (1e-3, 10_000),
+        (1e-4, 10_000),
+        (1e-5, 30_000),
+    ):  # the size decides the made-up numbers
+        write_run(tmp_path, lr(rate), size)
+    caption = str(status_table(tmp_path / "sizes").caption)
+    assert (
+        "these runs are identical, step for step: optim.lr = 0.0001, seed 0, optim.lr = 0.001, seed 0"
+        in caption
+    )
+    assert "1e-05" not in caption

@@ -11,7 +11,7 @@ from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import looks
-from rlkit.laws import LawFit, compare, fit
+from rlkit.laws import LawFit, fit
 from rlkit.measures import comparisons, learning
 from rlkit.measures.tables import curve_table
 
@@ -127,15 +127,6 @@ def scaling_law(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
-def forms(study: "StudyData", venue: str) -> Drawing:
-    """Rival laws fitted to the filled points, with 95 % bands of the curves, outside of which new runs may lie; the
-    tail error is the root of their mean squared error on the hollow points, which they did not see."""
-    _needs(study, SIZE, FOR_LAW + 1)
-    rivals = compare(study.points, ["power", "saturating_power"], x=SIZE, y="error", loss="ls")
-    return laws.forms(rivals, venue)
-
-
-@figure
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     """One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands."""
     _needs(study, SIZE, FOR_LAW)
@@ -163,14 +154,6 @@ def data(study: "StudyData", venue: str) -> Drawing:
     """Held-out pass@1 at the end against unique training tasks, with 95 % intervals over problems."""
     ends = _with_column(study, UNIQUE).query("when == 'after'")
     return contrasts.against(ends, UNIQUE, "pass@1", by="model.path", venue=venue, log=True)
-
-
-@figure
-def marginal_returns(study: "StudyData", venue: str) -> Drawing:
-    """What a doubling of unique training tasks adds to held-out pass@1, with 95 % intervals over problems."""
-    _needs(study, UNIQUE)
-    returns = comparisons.marginal_returns(study.evals, study.metrics, UNIQUE, by="model.path")
-    return contrasts.against(returns, "to", "per_doubling", by="model.path", venue=venue, log=True)
 
 
 @figure

@@ -61,8 +61,6 @@ def against(
         if log:
             ax.set_xscale("log")
             ticks_at(ax, sorted(set(rows[x])))
-        if rows[y].min() < 0 < rows[y].max():
-            ax.axhline(0, color="0.4", linewidth=0.6)
         label_axes(ax, x, y)
         if len(styles) > 1 or some.any():
             legend(ax, LABELS.get(by))

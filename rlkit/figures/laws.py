@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,13 +17,13 @@ from rlkit.evaluation.passk import bootstrap_mean
 from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, new_axes
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
-from rlkit.laws.compare import Comparison
 from rlkit.laws.fitting import LawFit
 from rlkit.laws.report import symbol
 from rlkit.seeds import generator
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 MOST_LINES = 8
 
@@ -201,18 +200,18 @@ def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Dra
     """A curve for each combination of the columns that do not vary along it."""
     along, grid = curves(fit, points)
     others = [c for c in grid.columns if c != along]
-    band = grid.join(fit.predict(grid, band="confidence", level=level))
-    lines = {}
+    band, lines = grid.join(fit.predict(grid, band="confidence", level=level)), {}
     for key, part in band.groupby(others):
         same = np.isclose(points[others].to_numpy(float), np.asarray(key, dtype=float)).all(axis=1)
         lines[", ".join(map(short, key))] = part, points[same]
-    title = ", ".join(LABELS.get(name) or name for name in others)
-    return _lines(lines, along, fit.table.names["y"], fit, venue, title, points)
+    figure = _lines(lines, fit, along, venue, ", ".join(LABELS.get(name) or name for name in others))
+    table = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
+    return Drawing(figure, table, sources(points, fit))
 
 
 def _groups(fits: dict[Any, LawFit], venue: str, level: float) -> Drawing:
     """A curve for each group."""
-    lines = {}
+    lines, drawn = {}, []
     for group, fit in fits.items():
         if len(fit.law.columns) > 1:
             raise UserError(
@@ -220,77 +219,36 @@ def _groups(fits: dict[Any, LawFit], venue: str, level: float) -> Drawing:
             )
         along, grid = curves(fit)
         band = grid.join(fit.predict(grid, band="confidence", level=level))
-        lines[str(group)] = band.assign(group=group), _fitted(fit).assign(held_out=False, group=group)
-    return _lines(lines, along, fit.table.names["y"], fits, venue)
+        lines[str(group)] = band, _fitted(fit).assign(held_out=False)
+        drawn += [
+            part.assign(part=kind, group=group)
+            for part, kind in zip(lines[str(group)], ("law", "point"), strict=True)
+        ]
+    return Drawing(_lines(lines, fit, along, venue), pd.concat(drawn, ignore_index=True), sources(fit=fits))
 
 
 def _lines(
     lines: Mapping[str, tuple[pd.DataFrame, pd.DataFrame]],
+    fit: LawFit,
     along: str,
-    y: str,
-    fit: LawFit | dict[Any, LawFit],
     venue: str,
-    title: str | None = None,
-    points: pd.DataFrame | None = None,
-) -> Drawing:
-    """Curves with their bands and points by name.
-
-    Args:
-        lines: of each the curve (columns along, prediction and, with a band, low and high) and its points.
-        points: all points, where some lie on no curve.
-    """
-    one = next(iter(fit.values())) if isinstance(fit, dict) else fit
+    title: str = "",
+) -> Figure:
+    """By name a curve (columns along, prediction, low and high) and its points; `fit` gives the scales."""
+    y = fit.table.names["y"]
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
         for i, (label, (band, own)) in enumerate(lines.items()):
             style, colour = look(i), look(i)["color"]
-            line: Any = style | {"marker": "", "label": None if len(own) else label}
-            ax.plot(band[along], band["prediction"], **line)
-            if "low" in band:
-                ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
-            for held, part in own.groupby(own["held_out"].astype(bool)) if len(own) else ():
+            ax.plot(band[along], band["prediction"], color=colour, linestyle=style["linestyle"])
+            ax.fill_between(band[along], band["low"], band["high"], color=colour, alpha=0.15, lw=0)
+            for held, part in own.groupby(own["held_out"].astype(bool)):
                 marks: Any = style | {"linestyle": "none", "markerfacecolor": "white" if held else colour}
                 ax.plot(part[along], part[y], **marks, label=f"{label}, held out" if held else label)
-        dots = [points] if points is not None else [own for _, own in lines.values()]
-        if points is not None and not any(len(own) for _, own in lines.values()):
-            for held, part in points.groupby("held_out"):
-                marks = {"color": "0.2", "markerfacecolor": "none" if held else "0.2"}
-                ax.plot(part[along], part[y], "o", **marks, label="held out" if held else "fitted")
-            room, ends = 0.5 * np.ptp(points[y]), ax.get_ylim()  # a band that explodes leaves the picture
-            ax.set_ylim(max(points[y].min() - room, ends[0]), min(points[y].max() + room, ends[1]))
-        log_axes(ax, one, along)
+        log_axes(ax, fit, along)
         label_axes(ax, along, y)
-        legend(ax, title)
-    drawn = [part.assign(part="point") for part in dots if len(part)]
-    table = pd.concat([*drawn, *(band.assign(part="law") for band, _ in lines.values())], ignore_index=True)
-    return Drawing(fig, table, sources(points, fit))
-
-
-def forms(found: Comparison, venue: str = "neurips") -> Drawing:
-    """Every compared law of one column, fitted without the tail and drawn through it with its 95 % confidence
-    band, best first."""
-    tests = [found.backtests[name] for name in found.table["law"]]
-    tests = [test for test in tests if len(test.fit.law.columns) == 1]
-    if not tests:
-        raise UserError("None of the compared laws has a single column to draw along.")
-    along, tail = tests[0].fit.table.names[tests[0].fit.law.columns[0]], tests[0].held_out
-    points = pd.concat([_fitted(tests[0].fit).assign(held_out=False), tail.assign(held_out=True)])
-    grid = pd.DataFrame({along: np.geomspace(points[along].min(), points[along].max(), 100)})
-    lines, fits, collapsed = {}, {}, []
-    for test in tests:
-        name, zero = test.fit.law.name.replace("_", " "), ""
-        if test.fit.at_bound.get(test.fit.law.asymptote or "") == 0:
-            zero = f" ({test.fit.law.asymptote} = 0)"
-            collapsed.append(f"The {name} law has the asymptote {zero[2:-1]}, and is the law without one.")
-        band = grid.join(test.fit.predict(grid, band="confidence"))
-        lines[f"{name}{zero}, tail error {test.rmse:.2g}"] = (
-            band.assign(law=test.fit.law.name),
-            pd.DataFrame(),
-        )
-        fits[name] = test.fit
-    y = tests[0].fit.table.names["y"]
-    drawing = _lines(lines, along, y, fits, venue, points=points)
-    return replace(drawing, caption=" ".join(collapsed))
+        legend(ax, title or None)
+    return fig
 
 
 def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:

@@ -203,7 +203,7 @@ def render(
         The files; for each figure that was left out the reason; the cells that are in none, without a graded sample.
 
     Raises:
-        UserError: no run has been evaluated; an unknown venue, law or figure; `out` holds another study's figures.
+        UserError: no run has been evaluated; an unknown venue, law or figure.
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
@@ -213,7 +213,6 @@ def render(
     _check(venue, *only)
     # A study without results, or a law by a wrong name, ends here.
     _ = study.change, study.fit if law else None
-    _keep_others(study, target)
     for name, drawing in draw(study, venue, only):
         if isinstance(drawing, UserError):
             missing[name] = str(drawing)
@@ -228,18 +227,6 @@ def render(
         write_text(target / f"{name}.tex", text)
         files.append(target / f"{name}.tex")
     return files, missing, study.ungraded
-
-
-def _keep_others(study: StudyData, target: Path) -> None:
-    """Refuse a folder with figures of another study: they have the same names."""
-    own = set(study.metrics["study"])
-    for record in sorted(target.glob("*.json")):
-        found = {run["study"] for run in read_json(record).get("runs", []) if "study" in run}
-        if found and found.isdisjoint(own):
-            raise UserError(
-                f"{target} holds figures of another study ({record.name} is of {found.pop()}), which would be "
-                f"replaced: choose another folder, e.g. --out {target / study.folder.name}."
-            )
 
 
 def _check(venue: str, *names: str) -> None:

@@ -26,8 +26,6 @@ LABELS = {
     "level": "held-out pass@1 to reach",
     "pass@1": "held-out pass@1",
     "data.train_max_samples": "unique training tasks",
-    "to": "unique training tasks",
-    "per_doubling": "change of pass@1 a doubling",
     "data.sft_ratio": "share with worked answers",
     "distinct": "share of distinct responses",
     "group/zero_variance": "groups of equal rewards",

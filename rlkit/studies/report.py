@@ -76,6 +76,15 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     devices = sorted({state.device for state in states.values() if state.device})
     where = f" on {', '.join(devices)}" if devices else ""
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
+    alike: dict[Any, list[str]] = {}
+    for name, (folder, state) in zip(names, states.items(), strict=True):
+        if (
+            state.status == "finished" and state.ending
+        ):  # alike to the last bit: what tells them apart had no effect
+            key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
+            alike.setdefault(key, []).append(name.plain.partition("\n")[0])
+    if same := [", ".join(group) for group in alike.values() if len(group) > 1]:
+        table.caption += f"\nCaution: these runs are identical, step for step: {'; '.join(same)}."
     return table
 
 
