@@ -42,10 +42,3 @@ def test_the_distribution_of_returns_keeps_each_of_them(groups):
     table = figures.reward_distribution(groups).table
     assert table.groupby("group").size().to_dict() == {"expert": 5, "random": 5}
     assert set(table.loc[table["group"] == "expert", "return"]) == {8.5}
-
-
-@pytest.mark.parametrize("draw", [figures.reward_by_step, figures.reward_distribution])
-def test_nothing_to_draw_is_one_sentence(draw):
-    for nothing in ({}, {"a": []}):
-        with pytest.raises(UserError, match="nothing to draw"):
-            draw(nothing)

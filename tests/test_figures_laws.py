@@ -11,7 +11,7 @@ from laws_data import curve
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
-from rlkit.figures import catalogue, contrasts, looks
+from rlkit.figures import catalogue, looks
 from rlkit.figures import laws as drawings
 from rlkit.figures.drawing import cautions
 from rlkit.figures.study import StudyData
@@ -56,41 +56,10 @@ def evals() -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_the_frontier_is_the_compute_at_which_a_level_is_reached():
-    found = contrasts.frontier(metrics(), "compute/total_flops").table
-    assert len(found) >= 4
-    assert found.groupby("eval/pass@1").size().min() >= 2  # a level that one size rises to shows nothing
-    row = found.iloc[0]
-    end = 1 - 5 * row["parameters_non_embedding"] ** -0.3
-    progress = row["eval/pass@1"] / end * 2 - 1  # step / (step + 10)
-    steps = row["compute/total_flops"] / 6e3 / row["parameters_non_embedding"]
-    assert steps / (steps + 10) == pytest.approx(progress, rel=0.15)  # interpolated between evaluations
-    with pytest.raises(UserError, match="two sizes or more"):
-        one = metrics()
-        contrasts.frontier(one[one["model.path"] == "small"], "compute/total_flops")
-
-
 def test_a_plateau_is_reached_where_it_begins():
     steps, curve = np.array([0.0, 10, 20, 30, 40]), np.array([0.1, 0.1, 0.3, 0.2, 0.3])
     found = [first_at(steps, curve, level) for level in (0.05, 0.1, 0.2, 0.3)]
     assert found == pytest.approx([0, 0, 15, 20]) and np.isnan(first_at(steps, curve, 0.4))
-
-
-def test_sizes_on_the_frontier_look_like_their_models_and_levels_are_grey():
-    df = metrics()
-    (ax,) = contrasts.frontier(df, "compute/total_flops").figure.axes
-    known = {value["color"] for value in looks(df, "parameters_non_embedding").values()}
-    assert {bars.lines[0].get_color() for bars in ax.containers} == known  # type: ignore[attr-defined]
-    levels = [line for line in ax.lines if str(line.get_label()).startswith("held-out pass@1")]
-    assert levels and all(0 < float(str(line.get_color())) < 1 for line in levels)
-
-
-def test_no_frontier_where_each_size_begins_where_the_one_before_ends():
-    df = metrics()
-    shift = df["model.path"].map({"small": 0.0, "medium": 2.0, "large": 4.0})
-    df.loc[df["metric"] == "eval/pass@1", "value"] += shift
-    with pytest.raises(UserError, match="No level of eval/pass@1 is one that two sizes rise to"):
-        contrasts.frontier(df, "compute/total_flops")
 
 
 def test_the_transfer_matrix_is_the_change_in_each_domain():

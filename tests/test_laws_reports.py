@@ -65,7 +65,6 @@ def test_the_command_fits_a_file_from_anywhere(tmp_path):
         (["{file}", "--law", "power", "--y", "y", "--map", "x"], "write NAME=COLUMN"),
         (["{file}", "--law", "power", "--y", "y", "botstrap=3"], "Did you mean 'bootstrap'"),
         (["{file}", "--law", "power", "--y", "y", "--map", "x=z / 2"], "no such column"),
-        (["{file}", "--law", "chinchilla", "--y", "y"], "--map N=COLUMN. Numbers that vary are in: x, y"),
     ],
 )
 def test_the_command_refuses_in_one_sentence(tmp_path, arguments, message):

@@ -108,8 +108,13 @@ def test_a_study_on_ray_survives_the_death_of_a_worker(study_file, cluster, monk
     look = kill_worker_of_a_run_at_step(3, killed)
     monkeypatch.setattr(Board, "refresh", lambda self: look())
     lost: list[str] = []
-    told = Board.lost
-    monkeypatch.setattr(Board, "lost", lambda self, run, why: lost.append(run.id) or told(self, run, why))
+    told = Board.ended
+
+    def ended(self, run, problem, again=False):
+        lost.extend([run.id] * again)
+        told(self, run, problem, again)
+
+    monkeypatch.setattr(Board, "ended", ended)
     result = studies.study(study_file, executor="ray")
     assert result.failed == {} and len(result.runs) == 8
     assert killed and lost == killed
@@ -144,37 +149,35 @@ def test_a_run_that_is_lost_again_and_again_is_given_up(study_file, monkeypatch)
 
 SBATCH = """#!{python}
 import os, pathlib, subprocess, sys
-if sys.argv[1] == "--version":
-    sys.exit(print("slurm 24.05"))
 if "--partition=none" in sys.argv:
     sys.exit("sbatch: error: invalid partition specified: none")
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
-numbers = pathlib.Path(__file__).with_name("jobs")
-number = len(list(numbers.iterdir())) + 1
-(numbers / str(number)).write_text("NODE_FAIL" if number == 1 and os.path.exists("fail") else "RUNNING")
-if number > 1 or not os.path.exists("fail"):
-    exports = dict(word.split("=") for word in options["export"].split(",") if "=" in word)
-    with open(options["output"], "wb") as log:
-        ended = subprocess.run(options["wrap"], shell=True, stdout=log, stderr=log, env=os.environ | exports)
-    (numbers / str(number)).write_text("FAILED" if ended.returncode else "COMPLETED")
-print(f"{{number}};cluster")
+jobs = pathlib.Path(__file__).with_name("jobs")
+number = len(list(jobs.iterdir())) + 1
+print(f"{{number}};cluster", flush=True)
+if number == 1 and os.path.exists("fail"):
+    (jobs / "1").write_text("NODE_FAIL")
+    sys.exit(1)
+exports = dict(word.split("=") for word in options["export"].split(",") if "=" in word)
+with open(options["output"], "wb") as log:
+    ended = subprocess.run(options["wrap"], shell=True, stdout=log, stderr=log, env=os.environ | exports)
+(jobs / str(number)).write_text("FAILED" if ended.returncode else "COMPLETED")
+sys.exit(ended.returncode)
 """
 SQUEUE = """#!/bin/sh
-cd "$(dirname "$0")/jobs" && for job in *; do echo "$job $(cat "$job")"; done
+for number; do :; done
+cat "$(dirname "$0")/jobs/$number"
 """
 
 
 @pytest.fixture
 def slurm(tmp_path, monkeypatch):
     """A Slurm that runs a job as it is submitted; the first one's node fails while there is a file `fail`."""
-    from rlkit.studies import cluster
-
     (tmp_path / "bin" / "jobs").mkdir(parents=True)
     for name, text in (("sbatch", SBATCH.format(python=sys.executable)), ("squeue", SQUEUE)):
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(cluster, "EVERY", 0.0)
 
 
 @pytest.mark.timeout(300)
@@ -185,14 +188,14 @@ def test_a_run_through_slurm_goes_on_after_its_node_failed(study_file, slurm, ca
     assert result.failed == {}
     assert "lost (NODE_FAIL); it continues from its last checkpoint" in capsys.readouterr().out
     assert rlkit.read("outputs/spread", "train/accuracy").step.max() == 6
-    assert not list(Path("outputs/spread/notebooks").glob("*.log"))
+    assert {path.suffix for path in Path("outputs/spread/notebooks").iterdir()} == {".ipynb"}
 
 
 def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
     executor = make_executor("slurm", 0, 3, {"partition": "none", "cpus_per_task": 2})
     assert (executor.workers, executor.threads) == (3, 2)
-    with pytest.raises(UserError, match="invalid partition specified: none"):
-        executor.start(["true"], tmp_path / "a.log")
+    job = executor.start(["true"], tmp_path / "a.log")
+    assert job is not None and "invalid partition specified: none" in str(job.problem()) and not job.lost
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no sbatch here"):
         make_executor("slurm", 1, 1, {})

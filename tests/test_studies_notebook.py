@@ -56,7 +56,7 @@ def test_a_value_of_the_wrong_type_is_an_error(tmp_path, name, value):
         check_parameters(notebook(tmp_path), {name: value})
 
 
-@pytest.mark.parametrize("value", [{1: "integer key"}, {1, 2}, complex(1), b"bytes"])
+@pytest.mark.parametrize("value", [{1, 2}, complex(1), b"bytes"])
 def test_a_value_without_a_notebook_form_is_an_error(tmp_path, value):
     with pytest.raises(UserError, match="parameter 'extra'"):
         check_parameters(notebook(tmp_path), {"extra": value})

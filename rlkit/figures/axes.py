@@ -23,13 +23,11 @@ LETTERED = "lettered"  # the label of a figure whose panels share one legend, wh
 
 
 def new_axes(venue: str, panels: int, aspect: float, ax: "Axes | None" = None) -> "tuple[Figure, list[Axes]]":
-    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow.
-
-    It is not pyplot's, so nothing has to be closed.
+    """A figure of the venue's exact width with one row of panels, or more where they would be too narrow. It is not
+    pyplot's, so nothing has to be closed.
 
     Args:
-        aspect: height of a row over the figure's width; a single narrow panel is at least 0.75.
-        ax: draw on this panel of another figure instead.
+        aspect: height of a row over the figure's width. ax: draw on this panel of another figure instead.
     """
     from matplotlib.figure import Figure
 
@@ -73,11 +71,7 @@ def label_axes(ax: "Axes", x: str, y: str) -> None:
 def _log_ticks(axis: "Axis", room: int) -> None:
     """Ticks, all with labels, for what a logarithmic axis shows, however little: powers of ten where they are three,
     else 1 and 3, or 1, 2 and 5 of each, else two powers of ten or round numbers. Axes with ticks of their own keep
-    them.
-
-    Args:
-        room: for how many labels there is room.
-    """
+    them; `room` is for how many labels there is room."""
     from matplotlib.ticker import LogFormatterSciNotation, LogLocator, MaxNLocator, NullFormatter
 
     if not isinstance(axis.get_major_locator(), LogLocator) or getattr(axis.get_transform(), "base", 0) != 10:

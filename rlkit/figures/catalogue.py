@@ -103,14 +103,6 @@ def equal_compute(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
-def frontier(study: "StudyData", venue: str) -> Drawing:
-    """Compute at which each size first reaches a level of held-out pass@1: a grey line joins the sizes that rise to
-    one level, its lowest point is the best size for it, and each size has its model's colour and marker. Bars span the
-    runs."""
-    return contrasts.frontier(study.metrics, COMPUTE, venue=venue)
-
-
-@figure
 def sample_efficiency(study: "StudyData", venue: str) -> Drawing:
     """Response tokens until held-out pass@1 reaches a level above its model's start, the mean over the runs that reach
     it (hollow: not all of them do); bars span those."""

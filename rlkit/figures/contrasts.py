@@ -16,9 +16,8 @@ from rlkit.figures.axes import (
     ticks_at,
 )
 from rlkit.figures.drawing import Drawing, sources
-from rlkit.figures.theme import LABELS, look, looks, short, styled
+from rlkit.figures.theme import LABELS, looks, short, styled
 from rlkit.measures.summary import few_seeds, unequal_steps
-from rlkit.measures.tables import curve_table, first_at
 from rlkit.results.labels import name_of
 
 if TYPE_CHECKING:
@@ -161,66 +160,6 @@ def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None
             key: dict[str, Any] = {"color": "0.4", "marker": "o", **dashed}
             ax.legend(ax.plot([], [], **key), ["before training"], loc="lower right")
     return Drawing(fig, table, sources(table))
-
-
-def frontier(df: pd.DataFrame, compute: str = "compute/total_flops", venue: str = "neurips") -> Drawing:
-    """Iso-performance: a grey line joins the compute at which each size first reaches one level of pass@1, each size in
-    its model's own look; the lowest point of a line is the best size. Points are of the mean over a size's runs, bars
-    span the runs that reach the level. Five levels are evenly spaced over what at least two sizes rise to.
-
-    Args:
-        df: from `rlkit.read`.
-
-    Raises:
-        UserError: fewer than two sizes, or no level that two of them rise to.
-    """
-    size, metric, rows = "parameters_non_embedding", "eval/pass@1", []
-    df = df.dropna(subset=size)
-    table = curve_table(df, compute, metric, size)
-    table = table[table[compute] > 0].sort_values("step")
-    mean = table.groupby([size, "step"], as_index=False)[[compute, metric]].mean()
-    ends = mean.groupby(size)[metric].agg(["min", "max"])
-    if len(ends) < 2:
-        raise UserError(f"A frontier needs two sizes or more, and column {size!r} has {len(ends)}.")
-    for level in np.linspace(ends["min"].min(), ends["max"].sort_values().iloc[-2], 6)[1:]:
-        found = []
-        for value, curve in mean.groupby(size):
-            need = _compute_at(curve, compute, metric, level)
-            runs = [
-                _compute_at(run, compute, metric, level)
-                for _, run in table[table[size] == value].groupby("run")
-            ]
-            span = [one for one in (need, *runs) if one is not None]
-            if need is not None:
-                found.append({metric: level, size: value, compute: need, "low": min(span), "high": max(span)})
-        rows += found if len(found) > 1 else []
-    if not rows:
-        raise UserError(
-            f"No level of {metric} is one that two sizes rise to: each begins where the one before it ends."
-        )
-    drawn, styles = pd.DataFrame(rows), looks(df, size)
-    with styled():
-        fig, (ax,) = new_axes(venue, 1, 0.5)
-        for place, (level, part) in enumerate(drawn.groupby(metric)):
-            line = {"color": str(0.25 + 0.1 * place), "linestyle": look(place)["linestyle"], "linewidth": 0.9}
-            ax.plot(part[size], part[compute], **line, zorder=1, label=f"{LABELS[metric]} {level:.3f}")
-        for value, part in drawn.groupby(size):
-            style: Any = styles[value] | {"linestyle": "none"}
-            error = [part[compute] - part["low"], part["high"] - part[compute]]
-            ax.errorbar(part[size], part[compute], yerr=error, **style, elinewidth=0.6, capsize=1.5)
-        ax.set(xscale="log", yscale="log")
-        ticks_at(ax, sorted(set(drawn[size])))
-        label_axes(ax, size, compute)
-        legend(ax)
-    return Drawing(fig, drawn, sources(df))
-
-
-def _compute_at(curve: pd.DataFrame, compute: str, metric: str, level: float) -> float | None:
-    """The compute at which a curve first reaches a level; None when it starts above or never does."""
-    values = curve[metric].to_numpy(float)
-    if not values.max() >= level > values[0]:
-        return None
-    return float(np.exp(first_at(np.log(curve[compute].to_numpy(float)), values, level)))
 
 
 def _looks(table: pd.DataFrame, by: str) -> dict[Any, dict[str, Any]]:

@@ -7,7 +7,6 @@ import seaborn
 from matplotlib.ticker import MaxNLocator
 
 from rlkit.environments.trajectory import Trajectory, steps_frame
-from rlkit.errors import UserError
 from rlkit.figures.axes import label_axes, new_axes
 from rlkit.figures.drawing import Drawing
 from rlkit.figures.theme import styled
@@ -18,8 +17,7 @@ Groups = Mapping[str, Sequence[Trajectory]]  # the episodes of each policy
 
 def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
     """Mean reward of the k-th action, a line a group; episodes that have ended count as 0, so a line's sum is
-    its group's mean return. Raises UserError where there are no groups."""
-    _require(groups)
+    its group's mean return."""
     tables = []
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.5)
@@ -36,8 +34,7 @@ def reward_by_step(groups: Groups, venue: str = "neurips") -> Drawing:
 
 
 def reward_distribution(groups: Groups, venue: str = "neurips") -> Drawing:
-    """The share of episodes whose return is at most x, a line a group. Raises UserError where there are no groups."""
-    _require(groups)
+    """The share of episodes whose return is at most x, a line a group."""
     rows = [(name, episode.total_reward) for name, episodes in groups.items() for episode in episodes]
     table = pd.DataFrame(rows, columns=["group", "return"])
     with styled():
@@ -60,8 +57,3 @@ def transition_map(episodes: Sequence[Trajectory], names: Sequence[str], venue: 
         ax.set_xlabel("next action")
         ax.set_ylabel("action")
     return Drawing(fig, counts.rename_axis("action").reset_index())
-
-
-def _require(groups: Groups) -> None:
-    if not groups or not all(groups.values()):
-        raise UserError("There is nothing to draw: give at least one group, and episodes in each.")

@@ -75,13 +75,9 @@ def _logged(fit: LawFit, column: str) -> bool:
     return column not in fit.law.unlogged and bool((fit.table.columns[column] > 0).all())
 
 
-def log_axes(ax: Axes, fit: LawFit, along: str | None = None) -> None:
-    """Logarithmic axes where the law's columns and residuals are; `label_axes` then gives them ticks.
-
-    Args:
-        along: the table's column on the x axis; default that of the law's first column.
-    """
-    column = next((c for c, name in fit.table.names.items() if name == along), fit.law.columns[0])
+def log_axes(ax: Axes, fit: LawFit, along: str) -> None:
+    """Logarithmic axes where the law's column of the x axis, the table's `along`, and its residuals are."""
+    column = next(c for c in fit.law.columns if fit.table.names[c] == along)
     if _logged(fit, column):
         ax.set_xscale("log")
     if fit.space == "log":
@@ -102,11 +98,9 @@ def law(
     confidence band for each combination of the others; several groups a curve with its confidence band each.
 
     Args:
-        points: rows with the law's columns and y; default those that were fitted. Rows with a
-            true `held_out` are hollow.
+        points: rows with the law's columns and y; default those that were fitted.
         by: of a law of one column, the column of points that is told apart by colour.
-        level: of the band.
-        ax: a panel to draw on, for a law of one column.
+        level: of the band. ax: a panel to draw on, for a law of one column.
     """
     if isinstance(fit, dict):
         return _groups(fit, venue, level)
@@ -252,11 +246,8 @@ def _lines(
 
 
 def transfer(evals: pd.DataFrame, venue: str = "neurips", seed: int = 0) -> Drawing:
-    """How much training in each cell changed pass@1 in each domain: the transfer matrix of a mixture study.
-
-    Each change has its 95 % interval, from resampling held-out problems, each with its answers before and
-    after.
-    """
+    """How much training in each cell changed pass@1 in each domain, with 95 % intervals that resample held-out
+    problems, each with its answers before and after."""
     import seaborn
 
     graded = evals[evals["correct"].notna()].assign(correct=lambda d: d["correct"].astype(float))

@@ -194,9 +194,7 @@ def render(
     paste into a paper; equal results give equal bytes.
 
     Args:
-        folder: outputs/<study>. venue: one of `rlkit.figures.WIDTHS`.
-        out: default: the study's own figures/ folder.
-        law: see `StudyData`.
+        out: default: the study's own figures/ folder. law: see `StudyData`.
         only: names of `FIGURES`; these alone are written, without tables and figures.tex.
 
     Returns:
@@ -207,9 +205,7 @@ def render(
     """
     study = StudyData(Path(folder), law)
     target = Path(out) if out else study.folder / "figures"
-    files: list[Path] = []
-    missing: dict[str, str] = {}
-    environments: list[str] = []
+    files, missing, environments = list[Path](), dict[str, str](), list[str]()
     _check(venue, *only)
     # A study without results, or a law by a wrong name, ends here.
     _ = study.change, study.fit if law else None
@@ -218,9 +214,8 @@ def render(
             missing[name] = str(drawing)
         else:
             files += drawing.save(target / name)
-            file = f"{target.resolve().name}/{name}.pdf"
             wide = drawing.figure.get_figwidth() > WIDTHS[venue.removesuffix("-text")]
-            environments.append(drawing.to_latex(file, wide))
+            environments.append(drawing.to_latex(f"{target.resolve().name}/{name}.pdf", wide))
     if only:
         return files, missing, study.ungraded
     for name, text in {**tables(study), "figures": "\n".join(environments)}.items():

@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 Ends = tuple[str, str]
 
 
-def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
+def table(frame: "pd.DataFrame", *columns: str) -> "Styler":
     """A table as a notebook shows it: a value with its interval in one cell, `0.099 [0.081, 0.117]`, no index, numbers
-    below 10 to `digits` decimals (columns of whole ones to none), missing ones a dash.
+    below 10 to three decimals (columns of whole ones to none), missing ones a dash.
 
     Args:
         frame: low and high are the ends of the interval of the column left of them; low_x and high_x are of the same
@@ -32,7 +32,7 @@ def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
             frame = frame.assign(**{name: frame[value].where(frame[low].notna())})
         intervals[name] = (low, low.replace("low", "high", 1))
         columns += (name,) if columns and name not in columns else ()
-    shown, numbers = _in_words(frame, intervals, digits)
+    shown, numbers = _in_words(frame, intervals)
     shown = shown[[c for c in columns or shown]]
     style = shown.style.hide(axis="index").format(escape="html", na_rep="–")
     left: Any = {"text-align": "left", "white-space": "pre-wrap"}
@@ -40,16 +40,8 @@ def table(frame: "pd.DataFrame", *columns: str, digits: int = 3) -> "Styler":
     return style.set_properties(**left).set_properties(subset=[c for c in shown if c in numbers], **right)
 
 
-def latex_table(
-    table: "pd.DataFrame",
-    intervals: Mapping[str, Ends] | None = None,
-    *,
-    digits: int = 3,
-    caption: str | None = None,
-    label: str | None = None,
-    note: str = "",
-) -> str:
-    """A booktabs tabular, inside a table environment when there is a caption. Needs the package booktabs.
+def latex_table(table: "pd.DataFrame", intervals: Mapping[str, Ends] | None = None, note: str = "") -> str:
+    """A booktabs tabular. Needs the package booktabs.
 
     Args:
         table: a column each; text is escaped, numbers are as in `rlkit.figures.table`, missing ones a dash.
@@ -66,17 +58,11 @@ def latex_table(
             raise UserError(
                 f"intervals names {column!r}, which is no column: the table has {', '.join(map(str, table))}."
             )
-    shown, numbers = _in_words(table, ends, digits, latex=True)
+    shown, numbers = _in_words(table, ends, latex=True)
     style = shown.style.hide(axis="index").format_index(escape="latex", axis="columns")
     style = style.format(subset=[c for c in shown if c not in numbers], escape="latex", na_rep="--")
-    text = style.to_latex(
-        hrules=True,
-        column_format="".join("r" if c in numbers else "l" for c in shown),
-        caption=caption,
-        label=label,
-        position="t" if caption else None,
-        position_float="centering" if caption else None,
-    )
+    sides = "".join("r" if c in numbers else "l" for c in shown)
+    text = style.to_latex(hrules=True, column_format=sides)
     if not note:
         return text
     line = rf"\multicolumn{{{len(shown.columns)}}}{{l}}{{\scriptsize {note}}} \\"
@@ -84,15 +70,15 @@ def latex_table(
 
 
 def _in_words(
-    frame: "pd.DataFrame", intervals: Mapping[str, Ends], digits: int, latex: bool = False
+    frame: "pd.DataFrame", intervals: Mapping[str, Ends], latex: bool = False
 ) -> "tuple[pd.DataFrame, set[str]]":
     """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
     numbers = {c for c in frame if c in intervals or frame[c].dtype.kind in "iuf"}
     shown = frame.astype(object)
     for column in numbers:
-        shown[column] = _words(frame[column], digits, latex)
+        shown[column] = _words(frame[column], latex)
     for column, (low, high) in intervals.items():
-        values = zip(shown[column], *(_words(frame[end], digits, latex) for end in (low, high)), strict=True)
+        values = zip(shown[column], *(_words(frame[end], latex) for end in (low, high)), strict=True)
         known = frame[column].notna() & (frame[low].notna() | frame[high].notna())
         form = r"{0} {{\scriptsize [{1}, {2}]}}" if latex else "{0} [{1}, {2}]"
         shown[column] = [form.format(*v) if k else v[0] for v, k in zip(values, known, strict=True)]
@@ -100,7 +86,7 @@ def _in_words(
     return shown.drop(columns=list(hidden)), numbers - hidden
 
 
-def _words(values: "pd.Series", digits: int, latex: bool) -> list[str]:
+def _words(values: "pd.Series", latex: bool) -> list[str]:
     """Numbers of one column, with as many decimals each as its size asks for."""
     values = values.astype(float)
     known = values[np.isfinite(values)]
@@ -110,10 +96,10 @@ def _words(values: "pd.Series", digits: int, latex: bool) -> list[str]:
     def word(value: float) -> str:
         if math.isnan(value):
             return dash
-        decimals = 0 if whole else max(0, digits - max(0, math.floor(math.log10(abs(value) or 1))))
+        decimals = 0 if whole else max(0, 3 - max(0, math.floor(math.log10(abs(value) or 1))))
         text = f"{abs(value):,.{decimals}f}".replace(",", space) if math.isfinite(value) else infinite
-        if value and abs(value) < 10**-digits and not whole:
-            text = f"{abs(value):.{digits - 1}e}"
+        if value and abs(value) < 0.001 and not whole:
+            text = f"{abs(value):.2e}"
         if value >= 0:
             return text
         return f"${'-' + text.strip('$')}$" if latex else f"-{text}"

@@ -1,7 +1,6 @@
 """What training shows along its curves: how steadily runs learn, and how much of something a level of pass@1 needs.
 
-Tables from `rlkit.read` (`df`). Ranges are over runs. The compute that each size needs to reach a level is drawn by
-`rlkit.figures.efficiency.frontier`.
+Tables from `rlkit.read` (`df`). Ranges are over runs.
 """
 
 from collections.abc import Sequence

@@ -6,6 +6,7 @@ that is lost with its machine continues elsewhere from its last checkpoint there
 
 import os
 import shlex
+import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,7 @@ from rlkit.studies.executors import Job, thread_limits
 from rlkit.verl.ray_cluster import connect
 
 MANY = 64  # runs that Slurm queues at a time unless --workers says otherwise
-EVERY = 10.0  # seconds between two looks at Slurm's queue
 LOST = ("NODE_FAIL", "PREEMPTED", "TIMEOUT", "BOOT_FAIL", "REVOKED", "OUT_OF_MEMORY")
-ENDED = ("COMPLETED", "FAILED", "CANCELLED", "DEADLINE", *LOST)
 
 
 class RayOptions(Section):
@@ -58,8 +57,9 @@ class RayExecutor:
             )
         self.workers = max(1, min(workers or int(fit), runs))
         self.threads = max(1, int(chosen.num_cpus))
-        resources = {"num_cpus": chosen.num_cpus, "num_gpus": chosen.num_gpus}
-        self._task = ray.remote(_execute).options(**resources, max_retries=0)
+        self._task = ray.remote(_execute).options(
+            num_cpus=chosen.num_cpus, num_gpus=chosen.num_gpus, max_retries=0
+        )
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
         return RayJob(self._task.remote(command, log, os.getcwd(), thread_limits(self.threads)))
@@ -122,7 +122,7 @@ def _execute(command: Sequence[str], log: Path, folder: str, environment: Mappin
 
 
 class SlurmExecutor:
-    """Slurm jobs, by sbatch.
+    """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job.
 
     Args:
         options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00"}.
@@ -132,67 +132,42 @@ class SlurmExecutor:
     """
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
+        if shutil.which("sbatch") is None:
+            raise UserError(
+                "--executor slurm: there is no sbatch here: call it on a machine that submits to Slurm."
+            )
         chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
         self.workers, self.threads = max(1, min(workers or MANY, runs)), int(chosen["cpus-per-task"])
-        self._options = [f"--{key}={value}" for key, value in chosen.items()]
-        self._states: dict[str, str] = {}
-        self._looked = 0.0
-        _slurm("sbatch", "--version")
+        limits = ",".join(f"{key}={value}" for key, value in thread_limits(self.threads).items())
+        self._submit = ["sbatch", "--wait", "--parsable", f"--export=ALL,{limits}"]
+        self._submit += [f"--{key}={value}" for key, value in chosen.items()]
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
-        """Submit it. Raises UserError where sbatch refuses, with what it says."""
-        log.parent.mkdir(parents=True, exist_ok=True)
-        exports = ",".join(["ALL", *(f"{key}={value}" for key, value in thread_limits(self.threads).items())])
-        words = ["--parsable", f"--output={log}", f"--export={exports}", f"--wrap={shlex.join(command)}"]
-        return SlurmJob(self, _slurm("sbatch", *self._options, *words).partition(";")[0], log)
-
-    def state(self, number: str) -> str:
-        """Slurm's word for the state of a job, of at most EVERY seconds ago; what the queue has forgotten is asked of
-        the accounting, and a Slurm that does not answer is asked again."""
-        if time.monotonic() > self._looked + EVERY:
-            self._looked = time.monotonic()
-            with suppress(UserError):
-                lines = _slurm("squeue", "--me", "--noheader", "--states=all", "--format=%A %T").splitlines()
-                self._states = dict(line.split(maxsplit=1) for line in lines)
-                if number not in self._states:
-                    said = _slurm("sacct", "-nXP", "--format=State", f"--jobs={number}").split()
-                    self._states[number] = said[0] if said else "PENDING"
-        return self._states.get(number, "PENDING")
+        return SlurmJob([*self._submit, f"--output={log}", f"--wrap={shlex.join(command)}"], log)
 
 
 class SlurmJob(Job):
     """A submitted command; lost once its node failed, it was preempted or its time was over."""
 
-    def __init__(self, queue: SlurmExecutor, number: str, log: Path) -> None:
-        self._queue, self._number, self.log = queue, number, log
-        self._state = ""
-
-    def done(self) -> bool:
-        if not self._state.startswith(ENDED):
-            self._state = self._queue.state(self._number)
-            self.lost = self._state.startswith(LOST)
-        return self._state.startswith(ENDED)
+    def __init__(self, submit: Sequence[str], output: Path) -> None:
+        super().__init__(submit, output.with_suffix(".sbatch"), {})
+        self._output = output
 
     def problem(self) -> str | None:
-        if self._state == "COMPLETED":
-            self.log.unlink(missing_ok=True)
+        if (refused := super().problem()) is None:
+            self._output.unlink(missing_ok=True)
             return None
-        return f"lost ({self._state})" if self.lost else last_lines(self.log) or f"Slurm says {self._state}"
+        state = self._ask("squeue", "--noheader", "--states=all", "--format=%T", "--jobs")
+        self.lost = state.startswith(LOST)
+        return f"lost ({state})" if self.lost else last_lines(self._output) or refused
 
     def interrupt(self) -> None:
         """End it: it continues from its last checkpoint when it is started again."""
-        _slurm("scancel", self._number)
+        self._ask("scancel")
 
     kill = interrupt
 
-
-def _slurm(*command: str) -> str:
-    """What a command of Slurm prints. Raises UserError where it is not there or fails."""
-    try:
-        return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-    except FileNotFoundError:
-        raise UserError(
-            f"--executor slurm: there is no {command[0]} here: call it where Slurm's commands are."
-        ) from None
-    except subprocess.CalledProcessError as error:
-        raise UserError(f"--executor slurm: {(error.stderr or error.stdout).strip()}") from None
+    def _ask(self, *command: str) -> str:
+        """What a command of Slurm prints of this job; nothing of one that was not submitted."""
+        number = self.log.read_text().partition(";")[0].strip()
+        return subprocess.run([*command, number], capture_output=True, text=True).stdout.strip()

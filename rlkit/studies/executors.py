@@ -29,17 +29,15 @@ def make_executor(
     """The executor of a name: local, ray or slurm.
 
     Args:
-        workers: runs at a time; 0 is what there is room for, one a core or GPU; auto is as many on each GPU of this
-            machine as its memory holds.
-        runs: how many there are to execute at most.
+        workers: runs at a time, of at most `runs`; 0 is what there is room for, one a core or GPU; auto is as many on
+            each GPU of this machine as its memory holds.
         options: of ray: address, num_cpus, num_gpus; of slurm: long options of sbatch (partition, time, gpus …).
 
     Raises:
         UserError: an unknown name or option, or no cluster.
     """
-    if name not in ("local", "ray", "slurm"):
-        near = did_you_mean(name, ("local", "ray", "slurm"))
-        raise UserError(f"--executor is {name!r}.{near} Use local, ray or slurm.")
+    if name not in (known := ("local", "ray", "slurm")):
+        raise UserError(f"--executor is {name!r}.{did_you_mean(name, known)} Use local, ray or slurm.")
     if name == "local":
         if options:
             raise UserError(
@@ -54,17 +52,14 @@ def make_executor(
 
 
 class Executor(Protocol):
-    """Starts commands. `workers` is how many at a time, `threads` the CPU threads of each."""
+    """Starts commands, `workers` at a time, with `threads` CPU threads each."""
 
     workers: int
     threads: int
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> "Job | None":
-        """Start a command whose output goes to `log`; None where there is no room until another has ended.
-
-        Args:
-            need: bytes of GPU memory, where cards are shared (`LocalExecutor.shares`).
-        """
+        """Start a command that writes to `log` and, where cards are shared, needs so many bytes of a GPU's memory; None
+        where there is no room until another has ended."""
         ...
 
 
@@ -140,8 +135,7 @@ class LocalExecutor:
     """Processes of this machine: one a core or GPU, or, with `workers` auto, as many on each GPU as memory holds.
 
     On a shared card a run is told its share, and torch refuses it more: an update that is too large then goes on in
-    halves instead of ending a neighbour. Processes share a card in time slices; where NVIDIA's MPS runs, which is the
-    user's choice, their kernels run side by side.
+    halves instead of ending a neighbour.
 
     Args:
         cards: the GPUs; default: those that this process may use.
@@ -176,8 +170,8 @@ class LocalExecutor:
         return job
 
     def gpu_memory(self, config: RunConfig, like: Iterable[Path]) -> float:
-        """Bytes that a run needs: the most that finished runs of its cell (their folders) were measured to need, or
-        what is predicted; infinity where neither is known."""
+        """Bytes that a run needs: the most that finished runs of its cell (`like`, their folders) were measured to
+        need, or what is predicted; infinity where neither is known."""
         infos = [read_json(folder / "run.json") for folder in like]
         measured = [info["summary"].get("gpu_memory") for info in infos if info.get("status") == "finished"]
         if known := [size for size in measured if size]:

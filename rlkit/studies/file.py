@@ -1,19 +1,4 @@
-"""The file of a study: what it may hold, and how it is read.
-
-study: quickstart
-run:                       # what all runs share: a RunConfig
-  data: {train_batch_size: 64}
-variants:                  # keys that differ together, by name
-  short: {data.max_response_length: 8}
-  long: {data.max_response_length: 16, trainer.total_training_steps: 50}
-grid:                      # every combination, of every variant, is a cell
-  model.path: [ladder-30k, ladder-100k, ladder-1m]
-seeds: [0, 1]              # runs a cell
-holdout:                   # cells that no fit may see; frozen before the first run
-  model.path: [ladder-1m]
-analysis:                  # parameters of the analysis notebook
-  law: saturating_power
-"""
+"""The file of a study: what it may hold, and how it is read."""
 
 import itertools
 import json

@@ -48,13 +48,6 @@ def fit_file(
     table = _one_row_a_value(read, y)
     if table is not read and table["run"].nunique() > 1 and not {"group", "cluster"} & set(chosen):
         chosen["group"] = "run"
-    for name in form.columns:
-        if name not in x and name not in table.columns:
-            varied = [str(c) for c in table.select_dtypes("number") if table[c].nunique() > 1]
-            raise UserError(
-                f"The law {law!r} has a column {name}, and the table has none of that name: say which of its columns "
-                f"that is, --map {name}=COLUMN. Numbers that vary are in: {', '.join(varied[:12])}."
-            )
     used = dict.fromkeys((y, *(x.get(c, c) for c in form.columns)))
     gaps = [f"missing {c}" for c in used if c in table and table[c].isna().any()]
     chosen["exclude"] = as_rules(chosen.get("exclude")) + gaps

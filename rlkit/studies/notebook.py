@@ -1,9 +1,8 @@
 """Strict execution of parameterized notebooks: papermill without its silent ways to go wrong.
 
-papermill only warns of an unknown parameter, runs a notebook without a `parameters` cell with its defaults, takes any
-type, and marks every cell completed when the kernel dies. Here each of these is an error: names and types are compared
-with the tagged cell before anything starts, and a notebook has succeeded only when a last cell, added for the purpose,
-has answered.
+papermill only warns of an unknown parameter, takes any type, and marks every cell completed when the kernel dies. Here
+names and types are compared with the tagged cell before anything starts, and a notebook has succeeded only when a last
+cell, added for the purpose, has answered.
 
 `python -m rlkit.studies.notebook SOURCE TARGET '{"name": value}'` does the same in a process of its own, which ends
 when its parent does.
@@ -111,7 +110,7 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
             )
         try:  # papermill would write a tuple as text and refuse numpy and paths
             plain[name] = json.loads(json.dumps(value, default=_as_json))
-        except TypeError:
+        except (TypeError, ValueError):
             kind = type(value).__name__
             raise UserError(
                 f"The parameter {name!r} is a {kind}: give a number, text, list or mapping."
@@ -125,11 +124,8 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
 
 
 def at_project_root() -> Path:
-    """Change to the project's folder, the nearest parent with `params/`, and return it.
-
-    JupyterLab starts a kernel in its notebook's folder, papermill in the caller's: after this, paths mean the same in
-    both.
-    """
+    """Change to the project's folder, the nearest parent with `params/`, and return it: JupyterLab starts a kernel in
+    its notebook's folder, papermill in the caller's."""
     for folder in (Path.cwd(), *Path.cwd().parents):
         if (folder / "params").is_dir():
             os.chdir(folder)

@@ -104,8 +104,7 @@ class Plan:
 
     @cached_property
     def costs(self) -> dict[str, Cost]:
-        """What a whole run of each cell that has unfinished ones is predicted to take, NaN where its model is not known
-        here."""
+        """What a whole run of each cell with unfinished ones is predicted to take, NaN where its model is not known."""
         from rlkit.sizing.estimate import estimate
 
         cells = {run.name: run for run in self.runs if not self.is_finished(run)}
@@ -206,23 +205,13 @@ def _check_laws(plan: Plan) -> None:
     for law in (chosen.get("law"), chosen.get("training_law"), *chosen.get("forms", [])):
         if law:
             resolve(law)
-    sizes = {run.config.model.path for run in plan.runs if not run.held_out}
-    column = {**parameters_of(plan.config.analysis.notebook), **chosen}.get("x")
-    if (law := chosen.get("law")) and column == "parameters_non_embedding" and len(sizes) < 2:
-        raise UserError(
-            f"{plan.params}: analysis.law is {law!r} of model size, but the fit has one size, {sizes.pop()}: add "
-            "values of model.path to the grid, hold less out, or name no law."
-        )
 
 
 def _with_tasks_made_once(
     config: RunConfig, makers: dict[tuple[type, str], Callable[[int], Task]]
 ) -> RunConfig:
-    """The configuration with sources that make each of their tasks once for all runs of a plan.
-
-    Args:
-        makers: what makes and keeps the tasks of each source's options, filled here.
-    """
+    """The configuration with sources that make each of their tasks once for all runs of a plan; `makers`, filled here,
+    are what makes and keeps the tasks of each source's options."""
 
     def shared(source: Source) -> Source:
         key = type(source), source.model_dump_json(exclude={"weight", "count"})

@@ -18,7 +18,6 @@ from rich.text import Text
 from rlkit.config import RunConfig
 from rlkit.results.labels import labels
 from rlkit.results.progress import ACTIVE, config_of, kept_step, pace_of, run_state
-from rlkit.results.provenance import hardware, load, usable_cores
 from rlkit.results.read import flatten, run_folders
 from rlkit.results.store import read_json
 from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_keys
@@ -41,12 +40,8 @@ console = Console(soft_wrap=True, highlight=False)
 
 def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Table:
     """The runs under a run's, a study's or an outputs folder: state, step, reward, pass@1, time left (where one is
-    running) and how long ago each wrote. Runs that a study's file asks for and that have not begun are
-    waiting.
-
-    Args:
-        folders: of these runs only.
-    """
+    running) and how long ago each wrote; those of `folders` only. Runs that a study's file asks for and that have not
+    begun are waiting."""
     states = {folder: run_state(folder) for folder in folders or _folders(Path(path))}
     names = _names(list(states))
     left = any(state.left is not None for state in states.values())
@@ -169,54 +164,33 @@ def _names(folders: Sequence[Path]) -> list[Text]:
     return names
 
 
-def show_plan(plan: "Plan", workers: int, here: bool = True) -> None:
-    """Print the runs of a study with their estimated cost.
-
-    Args:
-        here: they run on this machine, whose load then counts.
-    """
+def show_plan(plan: "Plan", workers: int) -> None:
+    """Print the runs of a study with their estimated cost, and what `workers` at a time need for all of it."""
     if not plan.to_do:
         console.print(f"Study {plan.config.study}: all {len(plan.runs)} runs are finished.")
         return
     table = Table("run", "held out", "FLOPs", "about", "status", title=f"Study {plan.config.study}")
-    left: list[Mapping[str, float]] = list(plan.warm_starts.values())
-    for name, cost in plan.warm_starts.items():
-        table.add_row(f"warm start of {name}", "", *_cost_words(cost), "made once")
+    rows = [(f"warm start of {name}", "", cost, "made once") for name, cost in plan.warm_starts.items()]
     for run in plan.runs:
-        status, share = _standing(plan, run)
-        cost = {key: share * value for key, value in plan.costs.get(run.name, {}).items()}
-        table.add_row(run.label, "yes" if run.held_out else "", *_cost_words(cost), status)
-        left += [cost] if share > 0 else []
+        step, total = kept_step(plan.run_folder(run)), run.config.trainer.total_training_steps
+        status, share = continuation(step, total), 1 - step / total
+        if read_json(plan.run_folder(run) / "run.json").get("status") == "finished":
+            status, share = ("done" if plan.is_finished(run) else "trained, without its notebook"), 0.0
+        cost = {key: share * value for key, value in plan.costs.get(run.name, {}).items() if share}
+        rows.append((run.label, "yes" if run.held_out else "", cost, status))
+    for name, held, cost, status in rows:
+        known = math.isfinite(cost.get("flops", math.nan))
+        words = (f"{cost['flops']:.1e}", duration(cost["seconds"])) if known else ("", "")
+        table.add_row(name, held, *words, status)
     console.print(table)
-    about = left_words(left, workers, load() if here and not hardware()["gpus"] else 0.0)
+    about = left_words([cost for _, _, cost, _ in rows if cost], workers)
     console.print(f"{len(plan.to_do)} of {len(plan.runs)} runs to do: {about}.")
     for caution in inert_sentences(inert_factors(plan.runs)):
         console.print(caution, style="yellow", markup=False)
 
 
-def _cost_words(cost: Mapping[str, float]) -> tuple[str, str]:
-    """FLOPs and time in words; empty where there is nothing to do or its cost is not known."""
-    flops = cost.get("flops", math.nan)
-    return (f"{flops:.1e}", duration(cost["seconds"])) if flops > 0 else ("", "")
-
-
-def _standing(plan: "Plan", run: "PlannedRun") -> tuple[str, float]:
-    """How far a run of a study is, in words, and the share of it that is left to do."""
-    if plan.is_finished(run):
-        return "done", 0.0
-    folder = plan.run_folder(run)
-    if read_json(folder / "run.json").get("status") == "finished":
-        return "trained, without its notebook", 0.0
-    step, total = kept_step(folder), run.config.trainer.total_training_steps
-    return continuation(step, total), 1 - step / total
-
-
-def left_words(left: Sequence[Mapping[str, float]], workers: int, busy: float) -> str:
-    """What runs will cost together, in words.
-
-    Args:
-        busy: processes that already compete for the cores.
-    """
+def left_words(left: Sequence[Mapping[str, float]], workers: int) -> str:
+    """What runs will cost together, in words."""
     if not left:
         return "trained, only their notebooks are missing"
     flops = sum(cost["flops"] for cost in left)
@@ -225,36 +199,27 @@ def left_words(left: Sequence[Mapping[str, float]], workers: int, busy: float) -
     ends = [0.0] * workers
     for cost in left:  # each on the worker that is free first
         ends[ends.index(min(ends))] += cost["seconds"]
-    idle = f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
-    cores = usable_cores()
-    if busy < cores / 4:
-        return idle
-    rather = duration(max(ends) * (1 + busy / cores))
-    return f"{idle}.\nThis one is busy (load {busy:.1f} on {cores} cores), so rather {rather}"
+    return f"{flops:.1e} FLOPs, about {duration(max(ends))} with {workers} at a time on an idle machine"
 
 
 def show_end(plan: "Plan", failed: Mapping[str, str], reading: bool = True) -> None:
-    """Print how a study ended: failures with their last lines, or the analysis's summary.
-
-    Args:
-        reading: say how to go on from the results, too.
-    """
+    """Print how a study ended: failures with their last lines, or the analysis's summary and, where `reading`, how to
+    go on from the results."""
+    folder, summary = plan.folder, plan.folder / "analysis" / "summary.txt"
     for name, lines in failed.items():
         console.print(f"\n{name} failed:", style="bold red")
         console.print(lines, markup=False)
     if failed:
-        console.print(
-            f"\nFailed: {', '.join(failed)}. Logs and partial notebooks are in {plan.folder / 'notebooks'}; "
-            "the same command tries again, runs from their last checkpoints.",
-            markup=False,
+        words = (
+            f"Failed: {', '.join(failed)}. Logs and partial notebooks are in {folder / 'notebooks'}; "
+            "the same command tries again, runs from their last checkpoints."
         )
-        return
-    folder = plan.folder
-    if (summary := folder / "analysis" / "summary.txt").exists():
-        console.print("\n" + summary.read_text(encoding="utf-8").rstrip(), markup=False)
-    if reading:
-        console.print(f'\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")', markup=False)
-        console.print(f"for a paper   rlkit figures {folder} --venue icml", markup=False)
+    else:
+        words = summary.read_text(encoding="utf-8").rstrip() if summary.exists() else ""
+    if reading and not failed:
+        words += f'\n\nAs tables     rlkit.read("{folder}"), rlkit.read_evals("{folder}")'
+        words += f"\nfor a paper   rlkit figures {folder} --venue icml"
+    console.print("\n" + words.strip(), markup=False)
 
 
 class Board:
@@ -283,43 +248,38 @@ class Board:
 
     def started(self, run: "PlannedRun") -> None:
         self.say(f"{run.label}: started")
-        self._warned |= set(self._warnings(run))  # of an earlier attempt
+        self._warnings(run)  # of an earlier attempt
         self._began[run] = time.monotonic()
 
     def refresh(self) -> None:
+        """Show the running runs, where it is time to look at them again."""
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _LOOK
-        for run in self._began:
-            self._warn(run)
+        for line in [line for run in self._began for line in self._warnings(run)]:
+            self.say(line)
         if console.is_terminal and self._began:
             folders = [self.plan.run_folder(run) for run in self._began]
             self._live.update(status_table(self.plan.folder, folders), refresh=True)
 
-    def _warn(self, run: "PlannedRun") -> None:
-        """Print what the run has warned of since the last look."""
-        for of, sentence in self._warnings(run):
-            if (of, sentence) not in self._warned:
-                self._warned.add((of, sentence))
-                self.say(f"{run.label}: {sentence}")
+    def _warnings(self, run: "PlannedRun") -> list[str]:
+        """What the run has warned of since the last look."""
+        found = read_json(self.plan.run_folder(run) / "run.json").get("warnings", {}).values()
+        new = [sentence for sentence in found if (run.id, sentence) not in self._warned]
+        self._warned |= {(run.id, sentence) for sentence in new}
+        return [f"{run.label}: {sentence}" for sentence in new]
 
-    def _warnings(self, run: "PlannedRun") -> list[tuple[str, str]]:
-        found = read_json(self.plan.run_folder(run) / "run.json").get("warnings", {})
-        return [(run.id, sentence) for sentence in found.values()]
-
-    def lost(self, run: "PlannedRun", problem: str) -> None:
-        """Print that a run was lost with its machine and waits for another try."""
-        del self._began[run]
-        self.say(f"{run.label}: {problem}; it continues from its last checkpoint")
-
-    def ended(self, run: "PlannedRun", problem: str | None) -> None:
-        """Print how the run ended; `problem` holds its last lines when it failed."""
+    def ended(self, run: "PlannedRun", problem: str | None, again: bool = False) -> None:
+        """Print how a run ended: `problem` has the last lines of one that failed or, where it is tried `again`, was
+        lost with its machine."""
         took = duration(time.monotonic() - self._began.pop(run))
-        self._warn(run)
-        if problem is None:
-            self.say(f"{run.label}: {run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}")
-        else:
-            self.say(f"{run.label}: failed: {problem.splitlines()[-1]}")
+        for line in self._warnings(run):
+            self.say(line)
+        words = f"{run_state(self.plan.run_folder(run)).passed() or 'finished'} in {took}"
+        if problem is not None:
+            last = problem.splitlines()[-1]
+            words = f"{last}; it continues from its last checkpoint" if again else f"failed: {last}"
+        self.say(f"{run.label}: {words}")
 
 
 def duration(seconds: float) -> str:

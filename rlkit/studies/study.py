@@ -12,10 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from filelock import FileLock, Timeout
 
-from rlkit.files import write_text
 from rlkit.results.progress import run_state
-from rlkit.results.store import read_json
-from rlkit.seeds import content_hash
 from rlkit.studies import report
 from rlkit.studies.executors import Executor, Job, LocalExecutor, make_executor
 from rlkit.studies.notebook import parameters_of
@@ -90,7 +87,7 @@ def study(
     plan = make_plan(path, overrides, root)
     chosen = make_executor(executor, workers, len(plan.runs), options)
     plan = replace(plan, threads=chosen.threads)
-    report.show_plan(plan, chosen.workers, here=executor == "local")
+    report.show_plan(plan, chosen.workers)
     runs = [run.id for run in plan.runs]
     if dry_run:
         return StudyResult(plan.folder, runs)
@@ -128,7 +125,7 @@ def train_all(plan: Plan, executor: Executor) -> dict[str, str]:
                         steps = losses.setdefault(run.id, [])
                         steps.append(run_state(plan.run_folder(run)).step)
                         if steps.count(steps[-1]) <= LOSSES:
-                            board.lost(run, problem)
+                            board.ended(run, problem, again=True)
                             _wait_for_folder(plan.run_folder(run))
                             waiting.append(run)
                             continue
@@ -187,8 +184,7 @@ def _command(plan: Plan, run: PlannedRun, threads: int) -> list[str]:
 
 
 def _execution(source: str, target: Path, parameters: Mapping[str, Any]) -> list[str]:
-    words = [source, str(target), json.dumps(dict(parameters))]
-    return [sys.executable, "-m", "rlkit.studies.notebook", *words]
+    return [sys.executable, "-m", "rlkit.studies.notebook", source, str(target), json.dumps(dict(parameters))]
 
 
 def _wait_for_folder(folder: Path) -> None:
@@ -221,16 +217,9 @@ def end(plan: Plan, running: Mapping[PlannedRun, Job], board: report.Board) -> N
 
 
 def analyse_all(plan: Plan) -> dict[str, str]:
-    """Execute the analysis notebook here, unless nothing has changed since it last ran; returns its last lines where it
-    failed."""
+    """Execute the analysis notebook here; returns its last lines where it failed."""
     source = plan.config.analysis.notebook
-    target, stamp = plan.folder / "notebooks" / Path(source).name, plan.folder / "analysis" / "inputs.json"
-    updated = [read_json(plan.run_folder(run) / "run.json").get("updated") for run in plan.runs]
-    runs = [[run.id, run.held_out] for run in plan.runs]
-    text = Path(source).read_text(encoding="utf-8")
-    inputs = {"inputs": content_hash([*runs, updated, text, dict(plan.analysis)])}
-    if target.exists() and read_json(stamp) == inputs:
-        return {}
+    target = plan.folder / "notebooks" / Path(source).name
     report.console.print(f"Analysing all runs: {source}")
     job = Job(_execution(source, target, plan.analysis), target.with_suffix(".log"), {})
     with _terminate_as_interrupt():
@@ -240,10 +229,8 @@ def analyse_all(plan: Plan) -> dict[str, str]:
         except KeyboardInterrupt:
             job.kill()
             raise
-    if problem := job.problem():
-        return {"analysis": problem}
-    write_text(stamp, json.dumps(inputs) + "\n")
-    return {}
+    problem = job.problem()
+    return {} if problem is None else {"analysis": problem}
 
 
 @contextmanager

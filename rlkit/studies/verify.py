@@ -66,11 +66,8 @@ def _equal(a: object, b: object) -> bool:
 def verify_resume(
     config: RunConfig, kills: int = 2, seed: int | None = None, say: Callable[[str], None] = print
 ) -> list[str]:
-    """Run `config` undisturbed, then again with SIGKILL at random moments and a restart after each. Says what
-    differs between the two, to the last bit: checkpoint, metrics but for timings, evaluated samples.
-
-    Args:
-        seed: of the moments; None is a new one each time.
+    """Run `config` undisturbed, then again with SIGKILL at random moments (of `seed`) and a restart after each. Says
+    what differs between the two, to the last bit: checkpoint, metrics but for timings, evaluated samples.
 
     Raises:
         UserError: one of the runs failed by itself, or ended before it could be killed.
