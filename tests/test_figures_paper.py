@@ -287,12 +287,7 @@ def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
 
 
 def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
-    for name in (
-        "pass_at_k",
-        "learning_curves_by_step",
-        "diversity",
-        "equal_compute",
-    ):
+    for name in ("pass_at_k", "learning_curves_by_step", "diversity", "equal_compute"):
         monkeypatch.delitem(FIGURES, name)
     (files, *_), (again, *_) = (
         render(study, "acl", tmp_path / name / "figures", law="power") for name in "ab"

@@ -176,13 +176,7 @@ def test_the_notebook_of_the_demonstration(tmp_path):
         "data": {"train_batch_size": 4, "max_response_length": 60},
     }
     training = {"epochs": 1, "max_response_length": 60, "max_turn_length": 20}
-    overrides = {
-        "model": "ladder-10k",
-        "episodes": 40,
-        "problems": 8,
-        "training": training,
-        "online": online,
-    }
+    overrides = {"model": "ladder-10k", "episodes": 40, "problems": 8, "training": training, "online": online}
     values = {"overrides": overrides, "root": str(tmp_path)}
     shown = outputs(execute("notebooks/agentic_math.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 2
@@ -220,11 +214,7 @@ def test_the_notebook_of_a_domain_of_ones_own(tmp_path):
 
 
 def test_the_notebook_of_the_data(tmp_path):
-    overrides = {
-        "data.train_max_samples": 120,
-        "trainer.total_training_steps": 1,
-        "evaluation.size": 22,
-    }
+    overrides = {"data.train_max_samples": 120, "trainer.total_training_steps": 1, "evaluation.size": 22}
     values = {"overrides": overrides, "out": str(tmp_path / "rows"), "score": False}
     shown = outputs(execute("notebooks/data.ipynb", tmp_path / "out.ipynb", values))
     assert sum("image/png" in data for data in shown) >= 3

@@ -14,24 +14,7 @@ from rlkit.figures.theme import LABELS, WIDTHS, look, looks, short, styled, them
 from rlkit.measures.tables import curve_table
 
 __all__ = [
-    "LABELS",
-    "WIDTHS",
-    "Drawing",
-    "before_after",
-    "curve_table",
-    "label_axes",
-    "latex_table",
-    "law",
-    "learning_curves",
-    "legend",
-    "log_axes",
-    "look",
-    "looks",
-    "metric_panels",
-    "new_axes",
-    "short",
-    "sources",
-    "styled",
-    "table",
-    "theme",
-]
+    "LABELS", "WIDTHS", "Drawing", "before_after", "curve_table", "label_axes", "latex_table", "law",
+    "learning_curves", "legend", "log_axes", "look", "looks", "metric_panels", "new_axes", "short", "sources",
+    "styled", "table", "theme",
+]  # fmt: skip

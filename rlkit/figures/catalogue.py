@@ -194,13 +194,9 @@ def diversity(study: "StudyData", venue: str) -> Drawing:
 
 
 def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> dict[str, LawFit]:
-    """A law along training, of pass@1 after the start against compute, for each cell that is not held out; the sigmoid
-    (arXiv 2510.13786) rises from R0 to A, is half way at C_mid, and is steeper with larger B. The evaluations of a run
-    belong together: runs are resampled whole, and the noise of a cell of one run is correlated in time.
-
-    Raises:
-        UserError: fewer evaluations after the start than a law needs.
-    """
+    """A law along training, of pass@1 after the start against compute, for each cell that is not held out. Runs are
+    resampled whole, and the noise of a cell of one run is correlated in time. Raises UserError where a run has too few
+    evaluations."""
     seen = study.metrics[~study.metrics["held_out"].astype(bool)]
     curves = curve_table(seen, compute, "eval/pass@1", "cell").query("step > 0")
     if (found := curves.groupby("run").size().min()) < FOR_TRAINING_LAW:

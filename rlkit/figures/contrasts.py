@@ -7,14 +7,7 @@ import numpy as np
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.figures.axes import (
-    LETTERED,
-    label_axes,
-    legend,
-    name_rows,
-    new_axes,
-    ticks_at,
-)
+from rlkit.figures.axes import LETTERED, label_axes, legend, name_rows, new_axes, ticks_at
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, looks, short, styled
 from rlkit.measures.summary import few_seeds, unequal_steps

@@ -1,6 +1,5 @@
 """A figure with the table it drew and where that came from, written as PDF, SVG, PNG, CSV and JSON."""
 
-import hashlib
 import io
 import json
 from collections.abc import Mapping
@@ -55,13 +54,11 @@ class Drawing:
             for target, (kind, metadata) in zip(pictures, _METADATA.items(), strict=True):
                 with replacing(target) as temporary:
                     self.figure.savefig(temporary, format=kind, metadata=metadata)
-        text = self.table.to_csv(index=False, lineterminator="\n")
-        write_text(table, text)
+        write_text(table, self.table.to_csv(index=False, lineterminator="\n"))
         content = {
             "figure": path.name,
             "caption": self.caption,
             "width_in": float(self.figure.get_size_inches()[0]),
-            "table": {"rows": len(self.table), "sha256": hashlib.sha256(text.encode()).hexdigest()},
             "drawn_with": {"rlkit": version("rlkit"), "matplotlib": version("matplotlib"), **git_state()},
             **self.sources,
         }
@@ -95,13 +92,11 @@ def sources(
     df: "pd.DataFrame | None" = None, fit: "LawFit | Mapping[Any, LawFit] | None" = None
 ) -> dict[str, Any]:
     """Where numbers come from, as JSON values: for each run its seed, commit, hashes of its data and of its
-    held-out tasks and its scorer's version, and for a law its estimates, what it was fitted to, its warnings and, where
-    the rows are runs, what it predicted for the cells that were held out.
+    held-out tasks and its scorer's version, and for a law (or several by name) its estimates, what it was fitted to,
+    its warnings and, where the rows are runs, what it predicted for the cells that were held out.
 
     Args:
-        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures.summary` or `rlkit.measures` (which
-            remember theirs in `attrs`).
-        fit: several by name give a record of each.
+        df: from `rlkit.read` or `rlkit.read_evals`, or a table of `rlkit.measures`, which remember theirs in `attrs`.
     """
     found: dict[str, Any] = {} if df is None else {"runs": runs_behind(df)}
     if isinstance(fit, Mapping):

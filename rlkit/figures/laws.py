@@ -30,8 +30,7 @@ MOST_LINES = 8
 
 @contextmanager
 def optional(what: str) -> Iterator[None]:
-    """A part of an analysis that some studies have no data for: a UserError in it is printed and passed
-    over."""
+    """A part of an analysis that some studies have no data for: a UserError in it is printed and passed over."""
     try:
         yield
     except UserError as error:
@@ -39,11 +38,7 @@ def optional(what: str) -> Iterator[None]:
 
 
 def curves(
-    fit: LawFit,
-    points: pd.DataFrame | None = None,
-    count: int = 100,
-    reach: float = 3.0,
-    before: float = 1.0,
+    fit: LawFit, points: pd.DataFrame | None = None, count: int = 100, reach: float = 3.0, before: float = 1.0
 ) -> tuple[str, pd.DataFrame]:
     """The column that varies along a curve, and a table of the law's columns on a grid of it.
 

@@ -63,12 +63,7 @@ def learning_curves(
 
 
 def metric_panels(
-    df: pd.DataFrame,
-    metrics: Sequence[str],
-    x: str = "step",
-    by: str = "model.path",
-    venue: str = "neurips",
-    share: str = "",
+    df: pd.DataFrame, metrics: Sequence[str], by: str = "model.path", venue: str = "neurips", share: str = ""
 ) -> Drawing:
     """Several metrics side by side: thick the mean over the runs of each `by`, smoothed over a twentieth of the
     steps, faint the runs themselves where they are few. Metrics that were not logged are left out.
@@ -83,7 +78,7 @@ def metric_panels(
     with styled():
         fig, axes = new_axes(venue, len(known), 0.4 if share else 0.36)
         for ax, metric in zip(axes, known, strict=True):
-            table = curve_table(df, x, metric, by)
+            table = curve_table(df, "step", metric, by)
             runs = table["run"].nunique()
             if share and ax is not axes[0]:  # so that heights can be compared
                 ax.sharex(axes[0])
@@ -91,15 +86,15 @@ def metric_panels(
             for name, style in styles.items():
                 part = table[table[by] == name].sort_values("step")
                 for _, run in part.groupby("run") if runs <= _FEW or share else ():
-                    ax.plot(run[x], run[metric], color=style["color"], linewidth=0.4, alpha=0.3)
-                mean = part.groupby("step", as_index=False)[list(dict.fromkeys(("step", x, metric)))].mean()
+                    ax.plot(run["step"], run[metric], color=style["color"], linewidth=0.4, alpha=0.3)
+                mean = part.groupby("step", as_index=False)[metric].mean()
                 smooth = mean[metric].rolling(max(1, len(mean) // 20), center=True, min_periods=1).mean()
                 line: Any = style if len(mean) < 10 else style | {"marker": ""}
-                ax.plot(mean[x], smooth, **line, linewidth=1.1, label=str(name))
+                ax.plot(mean["step"], smooth, **line, linewidth=1.1, label=str(name))
                 table.loc[part.index, "smoothed"] = part["step"].map(
                     dict(zip(mean["step"], smooth, strict=True))
                 )
-            label_axes(ax, x, share or metric)
+            label_axes(ax, "step", share or metric)
             ax.set_title(wrapped(domain_name(metric), ax, 0) if share else "")
             tables.append(table.melt([c for c in table if c != metric], metric, "metric", "value"))
         outer_labels(axes)

@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     import pandas as pd
     from pandas.io.formats.style import Styler
 
-Ends = tuple[str, str]
-
 
 def table(frame: "pd.DataFrame", *columns: str) -> "Styler":
     """A table as a notebook shows it: a value with its interval in one cell, `0.099 [0.081, 0.117]`, no index, numbers
@@ -40,7 +38,9 @@ def table(frame: "pd.DataFrame", *columns: str) -> "Styler":
     return style.set_properties(**left).set_properties(subset=[c for c in shown if c in numbers], **right)
 
 
-def latex_table(table: "pd.DataFrame", intervals: Mapping[str, Ends] | None = None, note: str = "") -> str:
+def latex_table(
+    table: "pd.DataFrame", intervals: Mapping[str, tuple[str, str]] | None = None, note: str = ""
+) -> str:
     """A booktabs tabular. Needs the package booktabs.
 
     Args:
@@ -70,7 +70,7 @@ def latex_table(table: "pd.DataFrame", intervals: Mapping[str, Ends] | None = No
 
 
 def _in_words(
-    frame: "pd.DataFrame", intervals: Mapping[str, Ends], latex: bool = False
+    frame: "pd.DataFrame", intervals: Mapping[str, tuple[str, str]], latex: bool = False
 ) -> "tuple[pd.DataFrame, set[str]]":
     """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
     numbers = {c for c in frame if c in intervals or frame[c].dtype.kind in "iuf"}

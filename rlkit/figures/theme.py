@@ -38,11 +38,6 @@ LABELS = {
     "response_length/mean": "response length, tokens",
     "actor/grad_norm": "gradient norm",
     "actor/entropy": "entropy, nats a token",
-    "cell": "",
-    "model.path": "",
-    "variant": "",
-    "when": "",
-    "part": "",
 }
 
 PALETTE = ("#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#56b4e9", "#ca9161", "#949494")

@@ -1,7 +1,6 @@
 """The file of a study: what it may hold, and how it is read."""
 
 import itertools
-import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -58,8 +57,6 @@ class StudyConfig(Section):
         for key, values in value.items():
             if not values:
                 raise ValueError(f"{key} has no values: list at least one or leave the key out")
-            if len(values) != len({json.dumps(v, sort_keys=True) for v in values}):
-                raise ValueError(f"{key} lists a value twice: {values}")
         return value
 
 

@@ -31,10 +31,7 @@ def fit_file(
 
     Args:
         columns: "name=column" pairs, the law's columns to the table's.
-        options: "key=value" pairs for `fit`; values are read as YAML.
-
-    Raises:
-        UserError: a pair that is none, an option that `fit` does not have; otherwise as `fit`.
+        options: "key=value" pairs for `fit`; values are read as YAML. Raises UserError for one that it lacks.
     """
     if bad := [item for item in columns if "=" not in item]:
         raise UserError(f"--map is {bad[0]!r}: write NAME=COLUMN, e.g. --map N=parameters.")
@@ -66,11 +63,7 @@ def fit_file(
 
 def load_table(path: str | Path) -> pd.DataFrame:
     """A CSV, TSV, Parquet or JSON-lines file, or the final points of the runs in a results folder. The columns __MIN
-    and __MAX of a W&B export, which repeat others, are dropped.
-
-    Raises:
-        UserError: no such file, a kind that is not read, or a folder without evaluated runs.
-    """
+    and __MAX of a W&B export, which repeat others, are dropped. Raises UserError for what cannot be read."""
     path = Path(path)
     if path.is_dir():
         from rlkit.measures.summary import final

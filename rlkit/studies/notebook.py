@@ -109,7 +109,10 @@ def check_parameters(source: str | Path, values: Mapping[str, Any]) -> dict[str,
                 f"{source} has no parameter {name!r}.{did_you_mean(name, defaults)} It has: {known}."
             )
         try:  # papermill would write a tuple as text and refuse numpy and paths
-            plain[name] = json.loads(json.dumps(value, default=_as_json))
+            as_json = json.dumps(
+                value, default=lambda v: v.tolist() if hasattr(v, "tolist") else os.fspath(v)
+            )
+            plain[name] = json.loads(as_json)
         except (TypeError, ValueError):
             kind = type(value).__name__
             raise UserError(
@@ -156,12 +159,6 @@ def _explained(error: BaseException, failed: Path) -> BaseException:
         text = "the kernel died (out of memory, or killed)"
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text).strip()  # without colours
     return NotebookFailed(f"{name}: {plain} (see {failed})" if name else f"{plain} (see {failed})")
-
-
-def _as_json(value: Any) -> Any:
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    return os.fspath(value)
 
 
 def _fits(value: Any, default: Any) -> bool:

@@ -114,8 +114,8 @@ class Plan:
 
     @cached_property
     def warm_starts(self) -> dict[str, Cost]:
-        """What the warm starts that are to be made are predicted to take, by the first cell of those that share them:
-        those of all seeds together, where each has its own."""
+        """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
+        where each seed has its own, those of all seeds together."""
         from rlkit.sizing.estimate import estimate_warm_start
         from rlkit.training.warm_start import to_make
 

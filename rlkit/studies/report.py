@@ -25,14 +25,7 @@ from rlkit.studies.inert import inert_factors, inert_keys, inert_sentences, set_
 if TYPE_CHECKING:
     from rlkit.studies.plan import Plan, PlannedRun
 
-_COLOURS = {
-    "running": "green",
-    "starting": "green",
-    "stopped": "yellow",
-    "lost": "bold red",
-    "failed": "bold red",
-    "waiting": "dim",
-}
+_COLOURS = {"stopped": "yellow", "lost": "bold red", "failed": "bold red", "waiting": "dim"}
 _REASON = 160  # characters of why a run failed or stopped; run.json has all
 _LOOK = 1.0  # seconds between two looks at running runs
 console = Console(soft_wrap=True, highlight=False)
@@ -60,7 +53,7 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
             name.append(f"\n{about}", style="dim")
         table.add_row(
             name,
-            Text(state.status, style=_COLOURS.get(state.status, "")),
+            Text(state.status, style="green" if state.status in ACTIVE else _COLOURS.get(state.status, "")),
             "" if state.step is None else f"{state.step}/{state.total}",
             "" if state.reward is None else f"{state.reward:.3f}",
             state.passed().removeprefix("pass@1 "),
