@@ -264,6 +264,19 @@ def test_the_plan_prices_the_warm_starts_of_all_seeds_where_each_has_its_own(pro
     assert {cost["seconds"] for cost in own.warm_starts.values()} == {18.0}  # two seeds
 
 
+def test_a_plan_makes_each_task_once_however_many_cells_share_its_source(project, monkeypatch):
+    from rlkit.domains import sources
+
+    made: list[tuple[int, int]] = []
+    arithmetic = sources["arithmetic"]
+    task = arithmetic.task
+    monkeypatch.setattr(arithmetic, "task", lambda self, i: made.append((self.digits, i)) or task(self, i))
+    edit(project, "grid:", "variants: {a: {data.order: mixed}, b: {data.order: sequential}}\ngrid:")
+    train = [{"kind": "arithmetic", "digits": digits} for digits in (1, 2)]
+    plan = make_plan("params/tiny.yaml", {"run.data.train": train, "seeds": [0]})
+    assert len(plan.costs) == 4 and len(made) == len(set(made)) > 200  # held-out tasks and a first batch
+
+
 def _made(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     return path

@@ -6,13 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from transformers import AutoConfig
-
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
 from rlkit.data.stream import countable
 from rlkit.errors import UserError, did_you_mean
-from rlkit.models.ladder import ladder_config
 from rlkit.models.shapes import LADDER, at_hand, is_ladder
 from rlkit.rewards import scorer_of
 from rlkit.training import algorithms
@@ -41,6 +38,10 @@ def preflight(config: RunConfig) -> None:
     stream.batch(1)
     check_metrics(config, {task.data_source for task in tests} | set(stream.suites))
     if at_hand(path):
+        from transformers import AutoConfig  # seconds, which a plan for a hub's model does without
+
+        from rlkit.models.ladder import ladder_config
+
         check_window(config, ladder_config(path) if path in LADDER else AutoConfig.from_pretrained(path))
         stream.check_prompts(tests)
 
