@@ -4,7 +4,6 @@ import pytest
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments.mathematics import Mathematics
-from rlkit.errors import UserError
 from rlkit.figures import episodes as figures
 
 ENV = Mathematics(families=("linear",))
