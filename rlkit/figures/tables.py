@@ -94,12 +94,16 @@ def _words(values: "pd.Series", latex: bool) -> list[str]:
     dash, infinite, space = ("--", r"$\infty$", r"\,") if latex else ("–", "∞", ",")
 
     def word(value: float) -> str:
+        size = abs(value)
         if math.isnan(value):
             return dash
-        decimals = 0 if whole else max(0, 3 - max(0, math.floor(math.log10(abs(value) or 1))))
-        text = f"{abs(value):,.{decimals}f}".replace(",", space) if math.isfinite(value) else infinite
-        if value and abs(value) < 0.001 and not whole:
-            text = f"{abs(value):.2e}"
+        if math.isinf(value):
+            text = infinite
+        elif 0 < size < 0.001 and not whole:
+            text = f"{size:.2e}"
+        else:
+            decimals = 0 if whole else max(0, 3 - max(0, math.floor(math.log10(size or 1))))
+            text = f"{size:,.{decimals}f}".replace(",", space)
         if value >= 0:
             return text
         return f"${'-' + text.strip('$')}$" if latex else f"-{text}"

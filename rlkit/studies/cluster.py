@@ -1,8 +1,5 @@
-"""Studies on other machines: every run is a task of Ray with its share of CPUs and GPUs, or a job of Slurm.
-
-The project's folder and the outputs folder have to be the same on all machines (a shared or synced file system): a run
-that is lost with its machine continues elsewhere from its last checkpoint there.
-"""
+"""Studies on other machines: every run is a task of Ray or a job of Slurm. The project's folder and the outputs folder
+have to be the same on all of them: a run that is lost with its machine goes on elsewhere from its last checkpoint."""
 
 import os
 import shlex

@@ -19,8 +19,7 @@ from rlkit.sizing.devices import MIB, Device, Gpu, gpus
 from rlkit.sizing.memory import CONTEXT, USABLE, Plan, memory, total
 
 GPU_SHARE = "RLKIT_GPU_MEMORY"  # bytes of a shared card; read by rlkit.models.device
-MARGIN = 1.15
-"""What a run is granted of a shared card, beside what is predicted or was measured."""
+MARGIN = 1.15  # times what is predicted or was measured, that a run is granted of a shared card
 
 
 def make_executor(

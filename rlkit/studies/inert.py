@@ -19,7 +19,8 @@ def _loss_is_not(name: str) -> Callable[[RunConfig], bool]:
     return lambda c: c.actor.policy_loss.loss_mode != name
 
 
-def _no_warm_start(config: RunConfig) -> bool:
+def no_warm_start(config: RunConfig) -> bool:
+    """Whether a run begins with the model as it is."""
     kind = config.model.warm_start.kind
     return kind == "none" or (kind == "fixed" and config.model.path not in LADDER)
 
@@ -62,7 +63,7 @@ RULES: tuple[tuple[str, Callable[[RunConfig], Any], str], ...] = (
     ("model.lora_alpha model.lora_dropout model.target_modules",
      lambda c: not c.model.lora_rank, "there is no adapter: set model.lora_rank"),
     ("model.warm_start.steps model.warm_start.batch_size model.warm_start.lr model.warm_start.seed",
-     _no_warm_start, "the model has no warm start"),
+     no_warm_start, "the model has no warm start"),
     ("algorithm.filter_groups.metric algorithm.filter_groups.max_num_gen_batches",
      lambda c: not c.algorithm.filter_groups.enable,
      "no groups are replaced: set algorithm.filter_groups.enable"),

@@ -18,6 +18,7 @@ from rlkit.results.labels import value_of
 from rlkit.results.store import read_json
 from rlkit.seeds import content_hash
 from rlkit.studies.file import StudyConfig, read_study
+from rlkit.studies.inert import no_warm_start
 from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
@@ -116,11 +117,13 @@ class Plan:
     def warm_starts(self) -> dict[str, Cost]:
         """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
         where each seed has its own, those of all seeds together."""
+        runs = [run for run in self.runs if not (no_warm_start(run.config) or self.is_finished(run))]
+        if not runs:
+            return {}
         from rlkit.sizing.estimate import estimate_warm_start
-        from rlkit.training.warm_start import to_make
+        from rlkit.training.warm_start import to_make  # loads transformers
 
-        unfinished = [run for run in self.runs if not self.is_finished(run)]
-        starts = {(run.name, run.config.model.warm_start.seed): run for run in unfinished}
+        starts = {(run.name, run.config.model.warm_start.seed): run for run in runs}
         first: dict[Path, PlannedRun] = {}
         for run in starts.values():
             if folder := to_make(run.config):

@@ -71,12 +71,10 @@ def study(
     checkpoint, by the next call.
 
     Args:
-        path: the study file.
-        overrides: dotted keys of that file, e.g. `{"run.trainer.total_training_steps": 5}`.
+        overrides: dotted keys of the study file, e.g. `{"run.trainer.total_training_steps": 5}`.
         workers: runs at a time; 0 is one a GPU, or one a CPU core; auto is as many on each GPU as its memory holds.
         dry_run: only show the runs with their estimated cost.
         analyse: execute the analysis notebook when all runs have ended; False where that is who calls.
-        root: the folder that results are written to.
         executor: where runs are executed: local, ray or slurm; a run lost with its machine is tried again.
         options: of the executor (rlkit.studies.executors.make_executor).
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.results.progress import checkpoint_steps
+from rlkit.results.progress import checkpoint_steps, last_lines
 from rlkit.results.store import config_yaml, read_jsonl
 from rlkit.training import checkpoint
 
@@ -86,7 +86,7 @@ def whole_run(config: RunConfig, root: Path) -> Path:
     """The folder of a run that a process of its own does, or goes on with, to its end. Raises UserError as it fails."""
     process, folder = _start(config, root)
     if process.wait():
-        raise UserError(f"The run failed: {_log(root)}")
+        raise UserError(f"The run failed: {last_lines(root / 'log.txt')}")
     return folder
 
 
@@ -103,15 +103,13 @@ def killed_run(config: RunConfig, root: Path, kills: int, seed: int | None) -> l
             time.sleep(0.005)
         time.sleep(moments.uniform(0, 0.2))
         if process.poll() is not None:
-            raise UserError(f"The run ended before it could be killed after step {target}: {_log(root)}")
+            raise UserError(
+                f"The run ended before it could be killed after step {target}: {last_lines(root / 'log.txt')}"
+            )
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         after.append(max(_rows(folder), default=-1))
     return after
-
-
-def _log(root: Path) -> str:
-    return (root / "log.txt").read_text(errors="replace")[-2000:]
 
 
 def _start(config: RunConfig, root: Path) -> tuple[subprocess.Popen, Path]:
