@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from study_folder import write_study
 import rlkit
 from rlkit import figures
 from rlkit.errors import UserError
+from rlkit.figures import study as figures_of_study
 from rlkit.measures import summary
 
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
@@ -49,11 +51,6 @@ def test_the_files_are_the_same_bytes_every_time(tmp_path):
     figures.learning_curves(metrics(), x="compute/total_flops").save(tmp_path / "b" / "f")
     for kind in ("pdf", "svg", "png", "csv", "json"):
         assert (tmp_path / "a" / f"f.{kind}").read_bytes() == (tmp_path / "b" / f"f.{kind}").read_bytes()
-
-
-def test_the_pdf_embeds_truetype_fonts(tmp_path):
-    pdf = figures.learning_curves(metrics()).save(tmp_path / "a")[0].read_bytes()
-    assert b"/Type0" in pdf and b"/FontFile2" in pdf and b"/Type3" not in pdf
 
 
 def test_the_csv_holds_what_was_drawn(tmp_path):
@@ -169,11 +166,6 @@ def test_a_metric_that_was_not_logged_is_one_sentence():
         figures.learning_curves(metrics(), metric="eval/pass@9")
 
 
-def test_an_unknown_venue_is_one_sentence():
-    with pytest.raises(UserError, match="venue is 'nature'. Use one of"):
-        figures.learning_curves(metrics(), venue="nature")
-
-
 def test_before_and_after_pool_seeds_and_cluster_by_task():
     rng = np.random.default_rng(0)
     same = {"cell": "small", "held_out": False, "model.path": "small", "parameters_non_embedding": 30_000}
@@ -223,3 +215,33 @@ def test_a_record_says_which_runs_were_made_with_changed_files(tmp_path):
     found = figures.sources(rlkit.read(folder))["runs"]
     assert [run.get("dirty") for run in found] == [True, None] * 4
     assert {run["commit"] for run in found} == {"c0ffee"}
+
+
+def test_a_table_has_values_with_their_intervals_in_one_cell():
+    frame = pd.DataFrame(
+        {"cell": ["a<b", "c"], "difference": [0.0991, -0.25], "low": [0.08, -0.3], "high": [0.12, np.nan],
+         "low_seeds": [np.nan, -0.4], "high_seeds": [np.nan, 0.1], "tokens": [1234.5, 0.0001], "runs": [2, 3000]}
+    )  # fmt: skip
+    html = figures.table(frame).to_html()
+    assert re.findall(r"<th[^>]*>(.*?)</th>", html) == ["cell", "difference", "tokens", "runs", "seeds"]
+    cells = re.findall(r"<td[^>]*>(.*?)</td>", html)
+    assert cells[:5] == ["a&lt;b", "0.099 [0.080, 0.120]", "1,234", "2", "–"]
+    assert cells[5:] == ["c", "-0.250 [-0.300, –]", "1.00e-04", "3,000", "-0.250 [-0.400, 0.100]"]
+    shown = figures.table(frame, "tokens", "difference").to_html()
+    assert "1,234" in shown and "1.00e-04" in shown and "runs" not in shown
+
+
+def test_the_main_figure_has_lettered_panels_at_the_text_width_and_is_wide_in_a_column(tmp_path):
+    study = write_study(tmp_path / "outputs")
+    data = figures_of_study.StudyData(study)
+    drawing = dict(figures_of_study.draw(data, "icml", ["main"]))["main"]
+    titles = [ax.get_title(loc="left") for ax in drawing.figure.axes]
+    assert [t for t in titles if t] == [
+        f"({letter})" for letter in "abcdef"[: drawing.table["panel"].nunique()]
+    ]
+    assert drawing.figure.get_figwidth() == figures.WIDTHS["icml-text"]
+    figures_of_study.render(study, "icml", tmp_path / "paper", only=["main", "before_after"])
+    assert {"main.pdf", "before_after.pdf"} <= {path.name for path in (tmp_path / "paper").iterdir()}
+    figures_of_study.render(study, "icml", tmp_path / "whole")
+    text = (tmp_path / "whole" / "figures.tex").read_text()
+    assert text.count("\\begin{figure*}") == 1 and "{whole/main.pdf}" in text

@@ -20,27 +20,6 @@ from rlkit.measures.tables import first_at
 SIZES = {"small": 30_000, "medium": 100_000, "large": 1_000_000}
 
 
-def metrics() -> pd.DataFrame:
-    """Learning curves of three sizes with two seeds and one shape; large sizes end higher and cost more."""
-    rows = []
-    for model, size in SIZES.items():
-        for seed in (0, 1, 2):
-            for step in (0, 10, 20, 40):
-                end = 1 - 5 * size**-0.3
-                same = {
-                    "run": f"{model}-s{seed}",
-                    "step": step,
-                    "data_source": "all",
-                    "seed": seed,
-                    "cell": model,
-                }
-                same |= {"model.path": model, "parameters_non_embedding": size, "held_out": model == "large"}
-                value = 0.5 * end + 0.5 * end * step / (step + 10)
-                rows.append({**same, "metric": "eval/pass@1", "value": value})
-                rows.append({**same, "metric": "compute/total_flops", "value": step * 6e3 * size})
-    return pd.DataFrame(rows)
-
-
 def evals() -> pd.DataFrame:
     """Samples of 40 problems in two domains; the share of correct ones rises from step 0 to step 40."""
     rng, rows = np.random.default_rng(0), []

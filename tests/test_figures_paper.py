@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 
+import numpy as np
 import pandas as pd
 import pytest
 from matplotlib.colors import to_rgb
@@ -256,25 +257,18 @@ def test_sizes_are_solid_lines_that_grow_darker_and_are_named_in_the_order_of_th
     assert {style["linestyle"] for style in styles.values()} == {"-"}
     (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
     legend = ax.get_legend()
+    assert legend is not None
     named = {text.get_text(): text.get_color() for text in legend.get_texts()}
     assert named == {name: style["color"] for name, style in styles.items()}
-    ends = {line.get_label(): line.get_ydata()[-1] for line in ax.lines if line.get_label() in named}
-    assert list(named) == sorted(ends, key=ends.get, reverse=True)
+    ends = {str(line.get_label()): np.asarray(line.get_ydata(), float)[-1] for line in ax.lines}
+    assert list(named) == sorted(named, key=lambda name: ends[name], reverse=True)
 
 
 def test_the_start_of_a_curve_is_at_the_left_edge_of_a_logarithmic_axis(study):
     (ax,) = drawn(StudyData(study), "learning_curves", "acl")["learning_curves"].figure.axes
     assert ax.get_xscale() == "log"
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == "white"]
-    assert [list(line.get_xdata()) for line in hollow] == [[0]] * 4
-
-
-def test_panels_of_domains_have_one_scale(study):
-    axes = drawn(StudyData(study), "domains", "neurips")["domains"].figure.axes
-    assert len({ax.get_ylim() for ax in axes}) == 1 and [bool(ax.get_ylabel()) for ax in axes] == [
-        True,
-        False,
-    ]
+    assert [np.asarray(line.get_xdata()).tolist() for line in hollow] == [[0]] * 4
 
 
 def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
@@ -284,16 +278,6 @@ def test_before_and_after_are_grey_in_the_legend_and_beside_each_other(study):
     assert [line.get_markerfacecolor() for line in legend.values()] == ["white", "0.4"]
     heights = [round(float(bars[0].get_ydata()[0]), 2) for bars in ax.containers]
     assert heights[:4] == [-0.14, 0.14, 0.86, 1.14]
-
-
-def test_rendering_twice_gives_the_same_bytes(study, tmp_path, monkeypatch):
-    for name in ("pass_at_k", "learning_curves_by_step", "diversity", "equal_compute"):
-        monkeypatch.delitem(FIGURES, name)
-    (files, *_), (again, *_) = (
-        render(study, "acl", tmp_path / name / "figures", law="power") for name in "ab"
-    )
-    assert len(files) == len(again) > 30
-    assert [p.name for p, q in zip(again, files, strict=True) if p.read_bytes() != q.read_bytes()] == []
 
 
 def test_the_record_says_where_numbers_come_from(rendered):

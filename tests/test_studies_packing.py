@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,6 @@ from rlkit.sizing.doctor import mps_runs
 from rlkit.sizing.memory import CONTEXT
 from rlkit.studies import executors as packing
 from rlkit.studies.executors import MARGIN, Card, LocalExecutor, make_executor, usable_cards
-from rlkit.studies.study import train_all
 
 GB = 1e9
 
@@ -110,13 +110,13 @@ def test_cards_have_what_is_free_of_those_that_are_visible():
 def test_auto_without_a_gpu_is_a_run_a_core_and_only_local(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     found = make_executor("local", "auto", 100)
-    assert not found.shares and found.workers == packing.usable_cores()
+    assert isinstance(found, LocalExecutor) and not found.shares and found.workers == packing.usable_cores()
     with pytest.raises(UserError, match="--workers auto is for the local executor"):
         make_executor("slurm", "auto", 4)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
     monkeypatch.setattr(packing, "gpus", lambda: [Gpu("H100", 80_000, 0, "1")] * 2)
     found = make_executor("local", "auto", 100)
-    assert found.shares and len(found.cards) == 2
+    assert isinstance(found, LocalExecutor) and found.shares and len(found.cards) == 2
 
 
 def test_the_share_is_what_torch_may_allocate(monkeypatch):
@@ -139,50 +139,11 @@ def test_mps_is_seen_where_the_user_has_it_on(monkeypatch, tmp_path):
     assert mps_runs()
 
 
-STUDY = """
-study: packed
-notebook: train.ipynb
-run:
-  model: {path: ladder-10k, warm_start: {kind: none}}
-  data: {train_batch_size: 4, train: [{kind: arithmetic, digits: 1}], max_response_length: 4}
-  rollout: {n: 2}
-  trainer: {total_training_steps: 3, test_freq: 0, save_freq: 0}
-  evaluation: {size: 4, n: 1}
-seeds: [0, 1, 2]
-analysis: {notebook: train.ipynb}
-"""
-TRAIN = """
-import os, time
-import rlkit
-from rlkit.results.store import RunStore
-c = rlkit.load(config, overrides)
-with RunStore.open(c, root) as store:
-    for step in range(c.trainer.total_training_steps + 1):
-        store.log(step, {"eval/pass@1": 0.5})
-        time.sleep(0.1)
-    share = {k: os.environ[k] for k in ("CUDA_VISIBLE_DEVICES", "RLKIT_GPU_MEMORY")}
-    store.update(status="finished", summary={"gpu_memory": 1e9}, **share)
-"""
-
-
-def test_runs_of_a_packed_study_are_told_their_card_and_share(tmp_path, monkeypatch):
-    import nbformat
-
-    from rlkit.studies.plan import make_plan
-
-    cells = [
-        nbformat.v4.new_code_cell('config = ""\noverrides = {}\nroot = "outputs"'),
-        nbformat.v4.new_code_cell(TRAIN),
-    ]
-    cells[0].metadata["tags"] = ["parameters"]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), tmp_path / "train.ipynb")
-    (tmp_path / "packed.yaml").write_text(STUDY)
-    monkeypatch.chdir(tmp_path)
-    plan = make_plan("packed.yaml")
+def test_a_process_is_told_its_card_and_share(tmp_path):
     executor = LocalExecutor("auto", 3, [Card("5", 80 * GB)])
-    executor.workers = 3
-    assert train_all(plan, executor) == {}
-    infos = [json.loads((plan.run_folder(run) / "run.json").read_text()) for run in plan.runs]
-    assert {info["CUDA_VISIBLE_DEVICES"] for info in infos} == {"5"}
-    assert all(0 < int(info["RLKIT_GPU_MEMORY"]) < 20 * GB for info in infos)
+    code = (
+        "import os, sys; sys.exit(os.environ['CUDA_VISIBLE_DEVICES'] + ' ' + os.environ['RLKIT_GPU_MEMORY'])"
+    )
+    job = executor.start([sys.executable, "-c", code], tmp_path / "a.log", GB)
+    assert job is not None and job.problem() == f"5 {int(GB * MARGIN)}"
     assert os.environ.get("RLKIT_GPU_MEMORY") is None

@@ -145,6 +145,7 @@ def legend(ax: "Axes", title: str | None = None, ends: bool = False) -> None:
     if fig.get_label() == LETTERED:
         return
     width, height = fig.get_size_inches()
+    handles: list[Any]
     handles, labels = ax.get_legend_handles_labels()
     points = 7 if width < NARROW else 8
     if ends and len(labels) < 12:

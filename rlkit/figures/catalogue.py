@@ -5,7 +5,7 @@ Add yours with `@figure`. A function raises a UserError where the study has no d
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.figures import contrasts, laws, runs
@@ -206,7 +206,7 @@ def along(study: "StudyData", law: str = "sigmoid", compute: str = COMPUTE) -> d
         )
     made, parts = {}, dict(list(curves.groupby("cell")))
     for cell in (cell for cell in looks(study.metrics, "cell") if cell in parts):
-        together = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
+        together: Any = {"cluster": "run"} if parts[cell]["run"].nunique() > 1 else {"block": "step"}
         made[cell] = fit(parts[cell], law, x=compute, y="eval/pass@1", bootstrap=500, **together)
     return made
 

@@ -192,7 +192,7 @@ def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Dra
     band, lines = grid.join(fit.predict(grid, band="confidence", level=level)), {}
     for key, part in band.groupby(others):
         same = np.isclose(points[others].to_numpy(float), np.asarray(key, dtype=float)).all(axis=1)
-        lines[", ".join(map(short, key))] = part, points[same]
+        lines[", ".join(map(short, np.asarray(key, dtype=float)))] = part, points[same]
     figure = _lines(lines, fit, along, venue, ", ".join(LABELS.get(name) or name for name in others))
     table = pd.concat([points.assign(part="point"), band.assign(part="law")], ignore_index=True)
     return Drawing(figure, table, sources(points, fit))

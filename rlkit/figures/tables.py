@@ -71,7 +71,7 @@ def latex_table(
 
 def _in_words(
     frame: "pd.DataFrame", intervals: Mapping[str, tuple[str, str]], latex: bool = False
-) -> "tuple[pd.DataFrame, set[str]]":
+) -> "tuple[pd.DataFrame, set[Any]]":
     """The table with its numbers in words and intervals behind their values, and which columns had numbers."""
     numbers = {c for c in frame if c in intervals or frame[c].dtype.kind in "iuf"}
     shown = frame.astype(object)
