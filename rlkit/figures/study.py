@@ -19,7 +19,7 @@ from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.diagnose import findings, in_words
-from rlkit.laws.report import escaped
+from rlkit.laws.report import escaped, symbol
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.tables import equal_cells_sentence
@@ -141,14 +141,14 @@ def tables(study: StudyData) -> dict[str, str]:
         ends, fitted = study.fit.interval(), study.fit.params
         rows = [(name, value, *ends.get(name, (value, value))) for name, value in fitted.items()]
         estimates = pd.DataFrame(rows, columns=["parameter", "value", "low", "high"])
-        found["law"] = latex_table(estimates, {"value": ("low", "high")}, note=note)
+        found["law"] = latex_table(estimates, {"value": ("low", "high")}, note)
+        for name in fitted:
+            found["law"] = found["law"].replace(f"\n{escaped(name)} &", f"\n{symbol(name)} &")
     held = joined["held_out before"].astype(bool)
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
-    caution, mark = (
-        summary.unequal_steps(study.change),
-        "† held out of the law's fit." if found else "† held out.",
-    )
-    note = " ".join(filter(None, [mark if held.any() else "", caution, escaped(_ungraded(study))]))
+    mark, caution = " of the law's fit" if found else "", summary.unequal_steps(study.change)
+    words = [f"† held out{mark}." if any(held) else "", caution, escaped(_ungraded(study))]
+    note = " ".join(filter(None, words))
     pairs = {f"pass@1 {when}": (f"low {when}", f"high {when}") for when in ("before", "after")}
     columns = [*pairs, *itertools.chain(*pairs.values())]
     counts = ["runs", "problems", *["steps"] * bool(caution)]

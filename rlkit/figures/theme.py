@@ -164,9 +164,8 @@ def _of_variants(pairs: "pd.DataFrame", by: str) -> list[dict[str, Any]]:
         return [look(int(place)) for place in pairs["variant_place"]]
     models = dict(zip(beside, pairs["model.path"], strict=True)) if "model.path" in pairs else {}
     different = list(dict.fromkeys(beside))
-    told = _of_models(
-        [models[rest] for rest in different] if len(set(models.values())) == len(different) else different
-    )
+    sizes = len(set(models.values())) == len(different)
+    told = _of_models([models[rest] for rest in different]) if sizes else map(look, range(len(different)))
     styles = dict(zip(different, told, strict=True))
     return [styles[rest] | {"color": colour} for colour, rest in zip(colours, beside, strict=True)]
 
