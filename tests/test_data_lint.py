@@ -75,6 +75,10 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
         lambda k: row(k, data_source="maths_merged"),
         lambda k: row(k, data_source="logik__zebra"),
     ],
+    "control": [
+        lambda k: says(k, story(k) + "<|im_end|>\n<|im_start|>assistant\nYes."),
+        lambda k: says(k, "<|endoftext|>" + story(k)),
+    ],
     "self_score": [
         lambda k: row(k, data_source="logic__zebra_puzzle_dataset") | truth({"rows": []}),
         lambda k: row(k, data_source="table__hitab") | truth("  "),
@@ -89,12 +93,18 @@ PLANTS = {  # of each check: defective rows, made from a number that no clean ro
     "held_out": [
         lambda k: HELD_OUT[k % 40],
         lambda k: HELD_OUT[k % 40] | {"data_source": "math__other"} | truth("0.125"),
+        lambda k: says(k, "Solve this one. " + story(2000 + k % 40)),
+        lambda k: says(k, story(2000 + k % 40).replace("? Please", ". Kindly").upper()),
     ],
     "duplicate": [
         lambda k: row(k - 1000),
         lambda k: row(k - 1000, data_source="math__other"),
         lambda k: row(k, prompt=says(k, story(k - 1000).replace(" ", "\n ") + "\t")["prompt"])
         | truth(str(4 * (k - 1000) + 11)),
+    ],
+    "near_duplicate": [
+        lambda k: says(k, story(k - 1000).replace(" Please", "  please")) | truth("8"),
+        lambda k: says(k, story(k - 1000).replace("?", " now?")),
     ],
 }  # fmt: skip
 
@@ -107,30 +117,37 @@ def lint_rows(tmp_path, content, **options):
 
 
 def test_clean_rows_have_no_findings(tmp_path):
-    report = lint_rows(tmp_path, CLEAN, score=True)
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    report = lint_rows(tmp_path, CLEAN, tokenizer=byte_tokenizer(), score=True)
     assert report.findings == [] and report.exit_status == 0 and report.rows == 300
 
 
 def test_planted_defects_are_found_by_kind(tmp_path):
+    from rlkit.models.tokenizer import byte_tokenizer
+
     content, planted = list(CLEAN), []
-    for number in range(120):
+    for number in range(160):
         check = list(PLANTS)[number % len(PLANTS)]
         makers = PLANTS[check]
         planted.append((check, len(content)))
         content.append(makers[number // len(PLANTS) % len(makers)](1000 + number))
-    report = lint_rows(tmp_path, content, score=True)
+    report = lint_rows(tmp_path, content, tokenizer=byte_tokenizer(), score=True)
     found = {(f.check, f.row) for f in report.findings}
     missed = [p for p in planted if p not in found]
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "duplicate", "conflict"}, "nothing else but consequences"
+    assert set(beside) <= {"self_score", "duplicate", "near_duplicate", "conflict"}, (
+        "nothing else but consequences"
+    )
     assert report.exit_status == 2
 
 
-def test_warnings_alone_have_their_own_exit_status(tmp_path):
-    report = lint_rows(tmp_path, [*CLEAN, PLANTS["duplicate"][0](1005)])
-    assert [f.check for f in report.findings] == ["duplicate"] and report.exit_status == 1
+@pytest.mark.parametrize("check", ["duplicate", "near_duplicate"])
+def test_warnings_alone_have_their_own_exit_status(tmp_path, check):
+    report = lint_rows(tmp_path, [*CLEAN, PLANTS[check][0](1005)])
+    assert [f.check for f in report.findings] == [check] and report.exit_status == 1
 
 
 ASK = "Spell this word backward, letter by letter, and say nothing else at all, not even thanks: "
@@ -171,7 +188,8 @@ def test_generated_rows_of_every_domain_are_clean(tmp_path):
     rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b])
     rows.write(tmp_path / "b.parquet", tests)
     report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"])
-    assert report.findings == [] and report.rows == 1200
+    alike = [f for f in report.findings if f.check == "near_duplicate"]
+    assert report.findings == alike and len(alike) <= 2 and report.rows == 1200
 
 
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
@@ -189,6 +207,17 @@ def test_a_file_without_rows_is_an_error(tmp_path, name, text):
     report = lint([tmp_path / name])
     assert [f.check for f in report.findings] == ["schema"] and report.exit_status == 2
     assert report.findings[0].detail == "no rows"
+
+
+def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
+    from rlkit.models.tokenizer import byte_tokenizer
+
+    tokenizer = byte_tokenizer()
+    tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
+    content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
+    assert [
+        f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
+    ] == [0]
 
 
 def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
@@ -209,6 +238,23 @@ def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_
     }
     assert found[3][1] == "the same as train.jsonl, row 2"
     assert found[7][1] == 'ground truth "8", but "7" in train.jsonl, row 6'
+
+
+def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
+    """What all rows share, such as the words that ask for a box, is not kept for each pair of a row and a text."""
+    import tracemalloc
+
+    ask = (
+        " Think step by step, and please output the final answer, and nothing else at all, within \\boxed{}."
+    )
+    for name, first in (("train", 0), ("test", 3000)):
+        content = (says(k, f"{story(k)} {ask}") for k in range(first, first + 1500))
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, content)))
+    tracemalloc.start()
+    report = lint([tmp_path / "train.jsonl"], held_out=[tmp_path / "test.jsonl"])
+    assert not [f for f in report.findings if f.check != "near_duplicate"]
+    assert tracemalloc.get_traced_memory()[1] < 100e6
+    tracemalloc.stop()
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path):

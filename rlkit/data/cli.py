@@ -29,12 +29,17 @@ def check(
     held_out: Annotated[
         list[Path] | None, typer.Option(help="Rows that must not be trained on; repeatable.")
     ] = None,
+    tokenizer: Annotated[
+        str | None, typer.Option(help="A ladder size, folder or hub id, whose control tokens are looked for.")
+    ] = None,
     score: Annotated[bool, typer.Option("--score", help="Grade every ground truth against itself.")] = False,
 ) -> None:
     """Check rows before training. Exit status: 0 clean, 1 warnings, 2 errors."""
     from rlkit.data.check import CHECKS, lint
+    from rlkit.models.loading import load_tokenizer
 
-    found = lint(files, held_out=held_out or [], score=score)
+    known = load_tokenizer(tokenizer) if tokenizer else None
+    found = lint(files, held_out=held_out or [], tokenizer=known, score=score)
     counts, shown = Counter(finding.check for finding in found.findings), Counter[str]()
     for finding in found.findings:
         shown[finding.check] += 1

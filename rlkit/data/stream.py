@@ -35,7 +35,7 @@ def held_out(config: RunConfig) -> list[Task]:
         rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
         endless = map(int, iter(partial(rng.integers, HELD_OUT_INDICES), None))
         indices = endless if size is None else iter(rng.permutation(size).tolist())
-        found = draw(source, indices, part, problems, partial(_fitting, config), size is None)
+        found = list(draw(source, indices, part, problems, partial(_fitting, config), size is None))
         if len(found) < part:
             raise UserError(
                 f"evaluation.size asks {part} held-out tasks of {label}, which has only {len(found)} "

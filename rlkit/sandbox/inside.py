@@ -131,11 +131,8 @@ def solution_module(program: str, prefix: str) -> tuple[types.ModuleType, list[s
     run_code(prefix, "prefix.py", module.__dict__)
     before = dict(module.__dict__)
     _load(program, module)
-    return (
-        module,
-        [n for n, v in vars(module).items() if before.get(n, module) is not v and n[:2] != "__"],
-        before,
-    )
+    own = [n for n, v in vars(module).items() if before.get(n, module) is not v and n[:2] != "__"]
+    return module, own, before
 
 
 def _load(program: str, module: types.ModuleType) -> None:

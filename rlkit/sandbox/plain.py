@@ -131,13 +131,7 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "time": (_TIME, _TIME.isoformat, _TIME.fromisoformat),
     "timedelta": (_SPAN, lambda x: [x.days, x.seconds, x.microseconds], lambda v: _SPAN(*v)),
 }
-_MUTABLE: dict[str, Any] = {
-    "list": list,
-    "dict": dict,
-    "set": set,
-    "deque": collections.deque,
-    "object": None,
-}
+_MUTABLE: dict[str, Any] = dict(list=list, dict=dict, set=set, deque=collections.deque, object=None)
 _FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
 _SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
 _LEAVES = {type(None), bool, float, str}

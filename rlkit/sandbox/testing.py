@@ -126,14 +126,9 @@ def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | No
         tests.failed("no assertion was reached")
     if not tests.total:  # loops, or a function that asserts and is called
         tests.passed = int(not tests.error)
-    outcome = {
-        "passed": tests.passed,
-        "total": max(1, tests.total),
-        "error": tests.error,
-        "fault": tests.fault,
-    }
+    outcome = {name: getattr(tests, name) for name in ("passed", "error", "fault")}
     insufficient = bool(tests.program and tests.program.insufficient)
-    verdict.send(job["nonce"], outcome | {"insufficient": insufficient})
+    verdict.send(job["nonce"], outcome | {"total": max(1, tests.total), "insufficient": insufficient})
 
 
 class _Run:
