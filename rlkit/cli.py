@@ -261,7 +261,9 @@ def fit(
     y: Annotated[str, typer.Option(help="The column to fit.")],
     columns: Annotated[
         list[str] | None,
-        typer.Option("--map", metavar="NAME=COLUMN", help="N=params, or D='flops / 6 / params'; repeatable."),
+        typer.Option(
+            "--map", metavar="NAME=COLUMN", help="The law's column and the table's, N=params; repeatable."
+        ),
     ] = None,
     options: Annotated[
         list[str] | None,
