@@ -56,11 +56,6 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def load() -> float:
-    """Processes that compete for this machine's cores, the mean of the last minute; 0 where that is unknown."""
-    return os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-
-
 def output_of(*command: str | Path) -> str | None:
     """What a command prints; None where it does not exist, fails or takes longer than ten seconds."""
     if shutil.which(str(command[0])) is None:
