@@ -10,13 +10,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import rlkit
 from rlkit.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
-from rlkit.agents.data import AgenticConfig, encode, step_weights
-from rlkit.agents.trainer import AgenticTrainer, named_model
+from rlkit.agents.trainer import AgenticConfig, AgenticTrainer, encode, named_model
 from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
-from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.trajectory import load_trajectories, save_trajectories
+from rlkit.environments.rollout import ChatTokens
 from rlkit.errors import RunStopped, UserError
 from rlkit.measures.episodes import (
     action_table,
@@ -42,27 +40,12 @@ def episode(*rewards: float, success: bool = True, problem: int = 0) -> Trajecto
     )
 
 
-def test_reward_weights_are_the_softmax_of_standardised_returns():
-    episodes = [episode(1.0, 1.0), episode(4.0), episode(-1.0)]
+def test_weights_are_the_softmax_of_standardised_returns():
     returns = np.array([2.0, 4.0, -1.0])
-    weights = step_weights(episodes, AgenticConfig(temperature=0.5))
-    expected = np.exp((returns - 4) / (0.5 * returns.std()))
-    assert [w[0] for w in weights] == pytest.approx(expected.tolist()) and len(weights[0]) == 2
-
-
-def test_advantage_weights_compare_the_return_from_each_step_on():
-    episodes = [episode(1.0, 3.0), episode(0.0, 1.0)]
-    weights = step_weights(episodes, AgenticConfig(method="advantage_weighted"))
-    advantages = np.array([[4 - 2.5, 3 - 2.0], [1 - 2.5, 1 - 2.0]])
-    assert np.array(weights) == pytest.approx(np.exp(advantages / advantages.std()))
-
-
-def test_filtered_cloning_keeps_successes_only_and_says_so_when_there_are_none():
-    config = AgenticConfig(method="filtered")
-    weights = step_weights([episode(1.0), episode(5.0, success=False)], config)
-    assert [w.tolist() for w in weights] == [[1.0], [0.0]]
-    with pytest.raises(UserError, match="None of the trajectories succeeded"):
-        step_weights([episode(1.0, success=False)], config)
+    trainer = AgenticTrainer("ladder-30k", ENV, AgenticConfig(temperature=0.5))
+    data = trainer.prepare_training_data([episode(1.0, 1.0), episode(4.0), episode(-1.0)])
+    weights = np.array([e.weights.max() for e in data])
+    assert weights / weights[1] == pytest.approx(np.exp((returns - 4) / (0.5 * returns.std())))
 
 
 def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
@@ -83,22 +66,12 @@ def test_only_action_tokens_weigh_and_their_mean_weight_is_one():
         ([], "no trajectories"),
         ([episode()], "no trajectories"),
         ([episode(0.0), episode(0.0, 0.0)], "the return 0"),
-        ([episode(1.0, -1.0), episode(0.0)], "use 'advantage_weighted' or 'filtered'"),
-        ([episode(1.0), episode(1.0, float("nan"))], "Step 2 of trajectory 1 has the reward nan"),
-        ([episode(float("inf"))], "Step 1 of trajectory 0 has the reward inf"),
-        ([Trajectory("x", {}, (), [Transition("s", "a", {}, "a", "1", "s")])], "the reward '1'"),  # type: ignore
+        ([episode(1.0, -1.0), episode(0.0)], "none is better"),
     ],
 )
 def test_nothing_to_learn_from_is_refused(episodes, words):
     with pytest.raises(UserError, match=words):
         AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
-
-
-def test_returns_of_zero_still_have_advantages():
-    weights = step_weights(
-        [episode(1.0, -1.0), episode(-1.0, 1.0)], AgenticConfig(method="advantage_weighted")
-    )
-    assert weights[0][0] == weights[1][0] and weights[0][1] < weights[1][1]
 
 
 @pytest.mark.parametrize("temperature", [0, -1])
@@ -115,7 +88,7 @@ def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     with pytest.raises(UserError, match="no examples"):
         trainer.train([])
     data = trainer.prepare_training_data([episode(1.0)])
-    with pytest.raises(UserError, match=r"The loss is (nan|inf) at step \d+ of 9: lower optim.lr"):
+    with pytest.raises(UserError, match=r"The loss is (nan|inf) at step \d+: lower optim.lr"):
         trainer.train(data)
 
 
@@ -194,19 +167,18 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
         results.append(trainer.train(trainer.prepare_training_data(episodes)))
     first, second = results
     assert first.losses == second.losses and len(first.losses) == 6
-    assert first.loss_reduction > 0.2 and first.parameters_trained == first.parameters_total
+    assert first.loss_reduction > 0.2
     again = AgenticTrainer(str(trainer.save(tmp_path / "model")), ENV, config)
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
 
 
-@pytest.mark.parametrize("method", ["reward_weighted", "advantage_weighted", "filtered"])
-def test_every_method_makes_the_experts_moves_likelier_than_the_noise(method):
+def test_training_makes_the_experts_moves_likelier_than_the_noise():
     """Half of the actions are random: after training, the expert's are the more probable ones."""
     episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.5), ENV, ENV.problems("train", 150))
     config = AgenticConfig(
-        method=method, temperature=0.5, epochs=3, batch_size=16, optim=Optimizer(lr=5e-3, lr_warmup_steps=5)
+        temperature=0.5, epochs=3, batch_size=16, optim=Optimizer(lr=5e-3, lr_warmup_steps=5)
     )
     trainer = AgenticTrainer("ladder-30k", ENV, config)
     result = trainer.train(trainer.prepare_training_data(episodes))
@@ -216,7 +188,7 @@ def test_every_method_makes_the_experts_moves_likelier_than_the_noise(method):
     for name, agent in {"expert": ExpertAgent(), "random": RandomAgent()}.items():
         played = run_episodes(agent, ENV, problems)
         chat = ChatTokens(trainer.policy)
-        losses[name] = trainer.loss([encode(chat, t, np.ones(len(t))) for t in played])
+        losses[name] = trainer.loss([encode(chat, t) for t in played])
     assert losses["expert"] < losses["random"] - 0.3
 
 
@@ -276,25 +248,8 @@ def test_a_thousand_episodes_run_at_once():
             alive[0] -= 1
             return await super().choose(state, valid_actions)
 
-    episodes = run_episodes(Slow(), ENV, ["3x + 7 = 16"] * 1000, concurrency=1000)
+    episodes = run_episodes(Slow(), ENV, ["3x + 7 = 16"] * 1000)
     assert len(episodes) == 1000 and all(e.total_reward == 8.5 for e in episodes) and alive[1] == 1000
-
-
-def test_trajectories_survive_a_file(tmp_path):
-    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.3), ENV, ENV.problems("train", 3))
-    path = save_trajectories(episodes, tmp_path / "t.jsonl")
-    assert load_trajectories(path) == episodes
-    with pytest.raises(UserError, match="There is no file"):
-        load_trajectories(tmp_path / "none.jsonl")
-
-
-def test_trajectories_with_numpys_numbers_survive_a_file(tmp_path):
-    step = Transition("s", "go", {"value": np.int64(3)}, "go 3", np.float32(1.5), "t", np.bool_(True))  # type: ignore
-    episode = Trajectory("w", {"n": np.int64(1)}, ({"role": "user", "content": "s"},), [step])
-    (read,) = load_trajectories(save_trajectories([episode], tmp_path / "t.jsonl"))
-    assert (
-        read.transitions[0].params == {"value": 3} and read.total_reward == 1.5 and read.problem == {"n": 1}
-    )
 
 
 def test_noise_may_surround_an_agent_that_waits():
@@ -310,27 +265,6 @@ def test_noise_may_surround_an_agent_that_waits():
 
     (calm,) = run_episodes(NoisyAgent(Waiting(), 0.0), ENV, ["3x + 7 = 16"])
     assert calm.success and calm.confidence == 0.25 and calm.transitions[0].text == "as it was said"
-
-
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda line: "{broken", "line 2 holds no trajectory"),
-        (lambda line: line.replace('"reward": 1.5', '"reward": NaN'), r"transitions.0.reward: .*finite"),
-        (
-            lambda line: line.replace('"reward": 1.5', '"reward": "1.5"'),
-            r"transitions.0.reward: .*valid number",
-        ),
-        (lambda line: line.replace('"text"', '"txt"'), r"transitions.0.text: .*required|transitions.0.txt"),
-        (lambda line: "[]", "line 2"),
-    ],
-)
-def test_a_line_that_holds_no_trajectory_is_named(tmp_path, change, words):
-    path = save_trajectories(run_episodes(ExpertAgent(), ENV, ENV.problems("train", 2)), tmp_path / "t.jsonl")
-    first, second = path.read_text().splitlines()
-    path.write_text(f"{first}\n{change(second)}\n")
-    with pytest.raises(UserError, match=words):
-        load_trajectories(path)
 
 
 def test_episode_metrics_against_hand_computed_ones():
@@ -427,7 +361,8 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
     trainer = AgenticTrainer(section, world, config, device=device)
     result = trainer.train(trainer.prepare_training_data(episodes))
     assert result.last_loss < result.first_loss and len(result.losses) == 20
-    assert 0 < result.parameters_trained < 0.1 * result.parameters_total
+    sizes = [(p.requires_grad, p.numel()) for p in trainer.policy.model.parameters()]
+    assert 0 < sum(n for trains, n in sizes if trains) < 0.1 * sum(n for _, n in sizes)
     folder = trainer.save(tmp_path / "offline")
     assert open_saved(folder).environments["mathematics"].model_dump() == world.model_dump()
     run = rlkit.train(validate(RunConfig, {

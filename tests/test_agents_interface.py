@@ -8,8 +8,7 @@ import pytest
 
 from rlkit import ActionResult, AgenticTrainer, BaseAgent, BaseEnvironment
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
-from rlkit.agents.data import AgenticConfig
-from rlkit.agents.trainer import named_model
+from rlkit.agents.trainer import AgenticConfig, named_model
 from rlkit.environments import check_environment, environments
 from rlkit.errors import UserError
 

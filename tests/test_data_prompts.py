@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 import rlkit
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.environments.chat import ChatTokens
+from rlkit.environments.rollout import ChatTokens
 from rlkit.errors import UserError
 from rlkit.models.loading import Policy, load_policy
 from rlkit.models.prompts import control_tokens, encode_chats, encode_text, set_template_defaults

@@ -2,7 +2,6 @@
 
 import importlib.util
 import pickle
-import shlex
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -14,15 +13,13 @@ from typer.testing import CliRunner
 
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.cli import app
-from rlkit.data import held_out
 from rlkit.environments import ActionResult, BaseEnvironment, InvalidAction, check_environment, environments
 from rlkit.environments.base import BrokenEnvironment
+from rlkit.environments.gymnasium_adapter import GymnasiumEnv
 from rlkit.environments.rollout import environment_task
 from rlkit.environments.scaffold import new_environment
 from rlkit.errors import UserError
-from rlkit.params import parse_overrides
 from rlkit.registry import PLUGINS
-from rlkit.studies.file import load_one
 
 ROOT = Path(__file__).parent.parent
 KINDS = ("mathematics", "business", "creative_writing", "line_walk")
@@ -72,7 +69,7 @@ def test_every_domain_keeps_the_contract(kind):
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("no json", "no JSON mapping"),
+        ("no json", "not JSON serializable"),
         ("observation", "the first observation is 7, no string"),
         ("raises", "KeyError"),
         ("nan", "reward nan"),
@@ -100,7 +97,6 @@ def test_the_checker_passes_what_is_right(fault):
         ("nan", "reward nan"),
         ("text", "reward '1'"),
         ("nothing valid", "returned \\[\\]"),
-        ("no json", "no JSON"),
     ],
 )
 def test_playing_in_a_broken_environment_is_one_sentence(fault, words):
@@ -356,6 +352,16 @@ def test_programs_keep_their_lines_whatever_is_around_them(text):
     assert env.render() == "def solve(xs):\n    return 1\n"
 
 
+def test_gymnasium_accepts_our_environments():
+    from gymnasium.utils.env_checker import check_env
+
+    env = GymnasiumEnv(environments.parse("mathematics"))
+    check_env(env, skip_render_check=True)
+    assert env.reset(options={"problem": "3x + 7 = 16"})[0] == "3x + 7 = 16"
+    _, reward, terminated, truncated, _ = env.step("state_answer 3")
+    assert (reward, terminated, truncated) == (3.0, True, False)
+
+
 def test_a_gymnasium_environment_acts_here():
     env = environments.parse(
         {
@@ -457,7 +463,6 @@ def test_the_template_is_a_working_environment_under_any_name(tmp_path, monkeypa
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     getattr(module, f"test_{name}_keeps_the_contract")()
-    getattr(module, f"test_the_expert_of_{name}_beats_a_random_agent")()
 
 
 @pytest.mark.parametrize("name", ["Not A Name", "mathematics", "class", "line_walk"])
@@ -466,13 +471,8 @@ def test_a_name_that_cannot_be_a_new_environments_is_refused(tmp_path, name):
         new_environment(name, tmp_path)
 
 
-def test_the_online_run_that_a_new_environment_is_told_of_has_all_keys_it_needs(tmp_path, monkeypatch):
+def test_a_new_environment_is_told_the_command_that_shows_it(tmp_path, monkeypatch):
     monkeypatch.setenv(PLUGINS, "")
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["new", "environment", "harbour"]).output
-    command, run, params, *overrides = shlex.split(shown.splitlines()[-1])
-    assert (command, run) == ("rlkit", "run") and "RLKIT_PLUGINS=harbour.py papermill" in shown
-    config = load_one(ROOT / params, parse_overrides(overrides))
-    assert config.model.path == "outputs/harbour/offline" and config.study == "harbour"
-    tasks = held_out(config)
-    assert len(tasks) == 6 and {t.data_source for t in tasks} == {"environment__harbour"}
+    assert "RLKIT_PLUGINS=harbour.py papermill" in shown and Path("test_harbour.py").exists()

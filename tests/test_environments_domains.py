@@ -9,7 +9,7 @@ from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
 from rlkit.environments import creative_writing as quality
 from rlkit.environments import environments
 from rlkit.environments.business import cvar
-from rlkit.environments.code_generation import FAMILIES, failures, same
+from rlkit.environments.code_generation import FAMILIES, failures
 from rlkit.errors import UserError
 
 CASE = {
@@ -122,22 +122,6 @@ PROBLEM = {
 }
 
 
-@pytest.mark.parametrize(
-    ("value", "answer", "right"),
-    [
-        ([1, [2, 3]], [1, [2, 3]], True),
-        ([True, 2], [1, 2], False),
-        ([1.0], [1], False),
-        ((1, 2), [1, 2], False),
-        ([1], [1, 2], False),
-        ("a", "a", True),
-        (True, 1, False),
-    ],
-)
-def test_answers_are_equal_in_type_too_however_deep(value, answer, right):
-    assert same(value, answer) is right
-
-
 GOOD = "def solve(xs):\n    return sum(xs)"
 
 
@@ -164,8 +148,7 @@ def test_debugging_after_a_failed_test():
     wrong = "def solve(xs):\n    return len(xs)"
     _, failed = play(env, PROBLEM, ("write_function", wrong), ("test_code", ""))
     assert failed.reward == -0.2 and "should return 3, but it returned 2" in failed.observation
-    assert "debug" in env.get_valid_actions()
-    assert env.step("debug", {"value": f"```python\n{GOOD}\n```"}).info["valid"]
+    assert env.step("write_function", {"value": f"```python\n{GOOD}\n```"}).info["valid"]
     assert env.step("test_code").info["success"]
 
 
@@ -177,6 +160,7 @@ def test_debugging_after_a_failed_test():
         "def solve(xs):\n    return open('/etc/passwd').read()",
         "def solve(xs):\n    return solve(xs)",
         "def solve(xs):\n    return 3 == 3",
+        "def solve(xs):\n    return float(sum(xs))",
     ],
 )
 def test_programs_that_cheat_or_break_pass_no_hidden_test(source):

@@ -4,12 +4,18 @@ import numpy as np
 import pytest
 
 from rlkit.agents import ExpertAgent, run_episodes
-from rlkit.agents.data import encode
+from rlkit.agents.trainer import encode
 from rlkit.config import Model
 from rlkit.environments import Transition, environments
-from rlkit.environments.chat import ChatTokens
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.rollout import Limits, environment_task, play_episodes, rollout, rollout_metrics
+from rlkit.environments.rollout import (
+    ChatTokens,
+    Limits,
+    environment_task,
+    play_episodes,
+    rollout,
+    rollout_metrics,
+)
 from rlkit.errors import UserError
 from rlkit.models.loading import load_policy
 from rlkit.samplers.torch import TorchSampler
@@ -149,7 +155,7 @@ def test_a_failing_environment_is_an_error_and_never_a_zero(policy, monkeypatch)
 def test_demonstrations_are_encoded_as_a_rollout_of_the_same_texts(policy):
     env = Mathematics()
     (demonstration,) = run_episodes(ExpertAgent(), env, ["3x + 7 = 16"])
-    example = encode(ChatTokens(policy), demonstration, np.ones(4))
+    example = encode(ChatTokens(policy), demonstration)
     (r,) = rollout(
         [environment_task(env, "3x + 7 = 16")], solve_script(policy), policy, GENEROUS, n=1, seed=0
     )

@@ -10,7 +10,7 @@ import httpx
 import numpy as np
 import pytest
 
-from rlkit.agents.model_agent import Batcher, LanguageModelAgent
+from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.config import Model
 from rlkit.environments import ActionResult, BaseEnvironment, environments
 from rlkit.environments.mathematics import Mathematics
@@ -92,8 +92,7 @@ def test_a_problem_gets_its_solution_and_the_chain_of_actions(policy):
         "state_answer 3",
     ]
     assert [a["reward"] for a in body["actions"]] == [1.5, 2.0, 2.0, 3.0] and body["total_reward"] == 8.5
-    taken = [a["seconds"] for a in body["actions"]]
-    assert min(taken) > 0 and sum(taken) <= body["seconds"]
+    assert body["seconds"] > 0
     assert not body["cached"] and again.json()["cached"] and again.json()["actions"] == body["actions"]
 
 
@@ -302,7 +301,7 @@ def test_the_verdict_of_users_and_what_fails_are_counted(policy):
 
 
 @pytest.mark.parametrize(
-    "limits", [{"max_batch": 0}, {"cache": 0}, {"timeout": 0}, {"max_turn_length": 0}, {"nothing": 1}]
+    "limits", [{"max_concurrent": 0}, {"timeout": 0}, {"max_turn_length": 0}, {"nothing": 1}]
 )
 def test_limits_that_make_no_sense_are_refused(limits):
     with pytest.raises(ValueError, match=next(iter(limits))):
@@ -460,7 +459,7 @@ def test_a_newcomer_waits_for_those_who_are_about_to_ask_again(policy):
 
 def test_an_open_host_needs_a_key(monkeypatch):
     from rlkit.errors import UserError
-    from rlkit.serving.server import serve
+    from rlkit.serving.app import serve
 
     monkeypatch.delenv("RLKIT_API_KEY", raising=False)
     with pytest.raises(UserError, match="RLKIT_API_KEY"):

@@ -15,13 +15,13 @@ import psutil
 import pytest
 
 from rlkit.errors import UserError
-from rlkit.serving.server import KEEP_ALIVE, listen
+from rlkit.serving.app import KEEP_ALIVE, listen
 
 # The command itself, with sampler calls that take as long as told.
 SERVER = """
 import sys, time
 from rlkit.samplers.torch import TorchSampler
-from rlkit.serving.server import serve
+from rlkit.serving.app import serve
 from rlkit.serving.solver import Settings
 
 sample, pause, port, limits = TorchSampler.sample, float(sys.argv[1]), int(sys.argv[2]), eval(sys.argv[3])

@@ -1,8 +1,7 @@
-"""Agents that are no language models, and the loop that plays episodes with any agent."""
+"""Who acts: scripted agents, language models whose turns are sampled together, and the loop that plays episodes."""
 
 import asyncio
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -11,9 +10,14 @@ import numpy as np
 
 from rlkit.environments.base import BaseEnvironment, Params, Problem
 from rlkit.environments.episode import Episode
-from rlkit.environments.trajectory import Trajectory, Transition
+from rlkit.environments.rollout import ChatTokens
+from rlkit.environments.trajectory import Trajectory
+from rlkit.errors import UserError
 from rlkit.seeds import content_hash, derive
+from rlkit.types import Sample, Sampler
 
+WINDOW = 0.001  # seconds in which those whose last turn has just been sampled ask again
+MOST_PROMPTS = 256  # of a sampler call
 Action = tuple[str, str | Params | None]  # its name, and its value or parameters
 
 
@@ -51,25 +55,18 @@ class OutOfRoom(Exception):
     """Raised by an agent that cannot take another turn; its episode ends there, truncated."""
 
 
-class BaseAgent(ABC):
+class BaseAgent:
     """Chooses actions. Subclasses give `select_action`, or `choose` where deciding means waiting."""
 
-    @abstractmethod
     def select_action(self, state: State, valid_actions: list[str]) -> Action:
         """The next action, and its value or parameters."""
+        raise NotImplementedError(f"{type(self).__name__} has no select_action.")
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
         """The action, and of a language model its text and the probability of that text."""
         return self.select_action(state, valid_actions), None, None
 
-    async def run_episode(
-        self,
-        env: BaseEnvironment,
-        problem: str | Problem,
-        *,
-        seed: int = 0,
-        on_step: Callable[[Transition], Any] | None = None,
-    ) -> Trajectory:
+    async def run_episode(self, env: BaseEnvironment, problem: str | Problem, *, seed: int = 0) -> Trajectory:
         """Play one episode on a copy of `env`, so that any number can run at once. Raises UserError for a problem
         that makes no sense, BrokenEnvironment where the environment fails."""
         episode, memory = Episode.begin(env, problem), {}
@@ -91,8 +88,6 @@ class BaseAgent(ABC):
                 step = episode.transitions[-1]
                 said = {"role": "assistant", "content": step.text}
                 messages = (*messages, said, {"role": "user", "content": step.next_state})
-                if on_step:
-                    on_step(step)
             await asyncio.sleep(0)  # let the other episodes have their turn
         return episode.trajectory()
 
@@ -117,35 +112,97 @@ class NoisyAgent(BaseAgent):
     """Follows `agent`, but with probability `epsilon` acts at random."""
 
     def __init__(self, agent: BaseAgent, epsilon: float) -> None:
-        self.agent, self.epsilon, self._random = agent, epsilon, RandomAgent()
-
-    def _drawn(self, state: State) -> BaseAgent:
-        rng = np.random.default_rng(derive("noise", state.seed))
-        return self._random if rng.random() < self.epsilon else self.agent
-
-    def select_action(self, state: State, valid_actions: list[str]) -> Action:
-        return self._drawn(state).select_action(state, valid_actions)
+        self.agent, self.epsilon = agent, epsilon
 
     async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str | None, float | None]:
-        return await self._drawn(state).choose(state, valid_actions)
+        rng = np.random.default_rng(derive("noise", state.seed))
+        agent = RandomAgent() if rng.random() < self.epsilon else self.agent
+        return await agent.choose(state, valid_actions)
+
+
+class Batcher:
+    """Collects what coroutines want sampled while the sampler is busy, and samples it in one call.
+
+    The sampler runs in a thread of its own, so the event loop stays free. Decoding is greedy: what a request gets does
+    not depend on who shares its call.
+
+    Args:
+        sampler: any Sampler.
+        max_tokens: of one request.
+    """
+
+    def __init__(self, sampler: Sampler, max_tokens: int) -> None:
+        self.sampler, self.max_tokens = sampler.session(MOST_PROMPTS), max_tokens
+        self._waiting: list[tuple[np.ndarray, asyncio.Future[Sample]]] = []
+        self._worker: asyncio.Task[None] | None = None
+        self._thread = ThreadPoolExecutor(1, "sampler")
+
+    async def sample(self, ids: np.ndarray) -> Sample:
+        """One sample after the prompt `ids` (S,). A caller that is cancelled leaves the queue."""
+        future: asyncio.Future[Sample] = asyncio.get_running_loop().create_future()
+        self._waiting.append((ids, future))
+        if self._worker is None or self._worker.done():
+            self._worker = asyncio.create_task(self._work())
+        return await future
+
+    async def _work(self) -> None:
+        while self._waiting:
+            await asyncio.sleep(WINDOW)
+            waiting = [(ids, future) for ids, future in self._waiting if not future.done()]
+            batch, self._waiting = waiting[:MOST_PROMPTS], waiting[MOST_PROMPTS:]
+            if not batch:
+                continue
+            prompts, loop = [ids for ids, _ in batch], asyncio.get_running_loop()
+            try:
+                outcomes: Any = await loop.run_in_executor(self._thread, self._call, prompts)
+            except Exception as error:
+                outcomes = [error] * len(batch)
+            for (_, future), outcome in zip(batch, outcomes, strict=True):
+                if not future.done():
+                    failed = isinstance(outcome, Exception)
+                    future.set_exception(outcome) if failed else future.set_result(outcome)
+
+    def _call(self, prompts: list[np.ndarray]) -> list[Sample]:
+        groups = self.sampler.sample(prompts, 1, seed=0, max_tokens=self.max_tokens, temperature=0.0)
+        return [group[0] for group in groups]
+
+
+class LanguageModelAgent(BaseAgent):
+    """A policy that acts. Its answer is parsed for the first known action, and its sampled ids stay in the chat as
+    they are, as in training.
+
+    Args:
+        policy: has `tokenizer` and `stop_ids`.
+        batcher: shared by all episodes that should be sampled together.
+        context: most tokens of an episode, which ends (truncated) where no other turn fits.
+    """
+
+    def __init__(self, policy: Any, batcher: Batcher, *, context: int = 4096) -> None:
+        self.batcher, self.context, self.chat = batcher, context, ChatTokens(policy)
+
+    async def choose(self, state: State, valid_actions: list[str]) -> tuple[Action, str, float | None]:
+        if (before := state.memory.get("ids")) is None:
+            ids = self.chat.prompt(state.messages)
+        else:
+            ids = np.concatenate([before, self.chat.follow(state.observation, int(before[-1]))])
+        if len(ids) + self.batcher.max_tokens > self.context:
+            if before is not None:
+                raise OutOfRoom
+            raise UserError(f"The problem needs more than {self.context} tokens: shorten it.")
+        sample = await self.batcher.sample(ids)
+        state.memory["ids"] = np.concatenate([ids, sample.ids])
+        text = self.chat.decode(sample.ids)
+        return state.environment.parse_action(text), text, float(np.exp(sample.logprobs.sum()))
 
 
 async def play(
-    agent: BaseAgent,
-    env: BaseEnvironment,
-    problems: Iterable[str | Problem],
-    *,
-    seed: int = 0,
-    concurrency: int = 1000,
+    agent: BaseAgent, env: BaseEnvironment, problems: Iterable[str | Problem], *, seed: int = 0
 ) -> list[Trajectory]:
-    """One episode a problem, `concurrency` at a time; results in the order of the problems."""
-    gate = asyncio.Semaphore(concurrency)
-
-    async def one(index: int, problem: str | Problem) -> Trajectory:
-        async with gate:
-            return await agent.run_episode(env, problem, seed=derive("episode", seed, index))
-
-    return await asyncio.gather(*(one(i, p) for i, p in enumerate(each(problems))))
+    """One episode a problem, all side by side; results in the order of the problems."""
+    listed = enumerate(each(problems))
+    return await asyncio.gather(
+        *(agent.run_episode(env, p, seed=derive("episode", seed, i)) for i, p in listed)
+    )
 
 
 def each(problems: str | Problem | Iterable[str | Problem]) -> list[str | Problem]:

@@ -6,22 +6,21 @@ import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from rlkit.agents.agents import each
-from rlkit.agents.data import AgenticConfig, Example, encode, step_weights
-from rlkit.config import Model, Optimizer, RunConfig
+from rlkit.config import Model, Optimizer, Positive, RunConfig, Section
 from rlkit.environments.base import BaseEnvironment, environments
-from rlkit.environments.chat import ChatTokens
-from rlkit.environments.rollout import Limits, environment_task, play_episodes
+from rlkit.environments.rollout import ChatTokens, Limits, environment_task, play_episodes
 from rlkit.environments.trajectory import Trajectory
 from rlkit.errors import UserError
 from rlkit.models.device import device_of
-from rlkit.models.ladder import parameter_counts
 from rlkit.models.loading import Policy, load_policy, save_model
+from rlkit.models.prompts import encode_text
 from rlkit.models.shapes import is_ladder
 from rlkit.samplers.torch import TorchSampler
 from rlkit.seeds import generator
@@ -33,31 +32,63 @@ from rlkit.types import Batch
 # Tokens of a forward pass: a CPU is fastest where its tiles fit the caches.
 PASS_TOKENS = {"cpu": 4096, "cuda": 16_384}
 RATES = {"whole": 4e-3, "adapter": 1e-3}  # learning rates unless config.optim says another
-SMALL_ADAPTER: dict[str, Any] = {  # 0.11 % of Qwen2.5-0.5B
-    "lora_rank": 8,
-    "lora_alpha": 16,
-    "lora_dropout": 0.1,
-    "target_modules": ("q_proj", "v_proj"),
-}
+
+
+class AgenticConfig(Section):
+    """How episodes become a loss."""
+
+    temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Every action token of an episode weighs exp(return / (temperature · std of returns)): towards 0 only the best
+    count, large values are plain behaviour cloning."""
+    epochs: Positive = 4
+    """Passes over the episodes."""
+    batch_size: Positive | None = None
+    """Episodes an optimizer step. None: 32, or an eighth of them where that is fewer."""
+    optim: Optimizer | None = None
+    """None: cosine from 4e-3 where all weights train and 1e-3 for an adapter, after a warm-up of a fifth of the steps,
+    at most 20."""
+    max_length: Positive = 2048
+    """Longest episode in tokens, prompt included; longer ones are left out and counted."""
+    max_response_length: Positive = 512
+    """Tokens of an episode that the trained model plays."""
+    max_turn_length: Positive = 64
+    """Tokens of one of its turns."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """One episode as ids: (S,) prompt, (T,) response, (T,) weights, zero on observations."""
+
+    prompt_ids: np.ndarray
+    response_ids: np.ndarray
+    weights: np.ndarray
+
+
+def encode(chat: ChatTokens, trajectory: Trajectory, weight: float = 1.0) -> Example:
+    """A trajectory's ids, those that a rollout of the same texts appends, and `weight` on its actions."""
+    stop = int(chat.tokenizer.eos_token_id)
+    pieces: list[np.ndarray] = []
+    for step in trajectory.transitions:
+        pieces.append(np.asarray([*encode_text(chat.tokenizer, step.text), stop], np.int64))
+        pieces.append(chat.follow(step.next_state, stop))
+    pieces.pop()  # nothing follows the last action
+    weights = [np.full(len(ids), 0.0 if i % 2 else weight) for i, ids in enumerate(pieces)]
+    return Example(chat.prompt(trajectory.messages), np.concatenate(pieces), np.concatenate(weights))
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What training did: the loss of each step, parameters, episodes used and left out, seconds. Awaited, it is the
-    losses."""
+    """What training did: the loss of each step, that on the same episodes before and after, and the seconds. Awaited,
+    it is the losses."""
 
     losses: list[float]
     first_loss: float
     last_loss: float
-    parameters_trained: int
-    parameters_total: int
-    episodes: int
-    left_out: int
     seconds: float
 
     @property
     def loss_reduction(self) -> float:
-        """Share of the first loss that is gone; both are measured on the same episodes, before and after."""
+        """Share of the first loss that is gone."""
         return 1 - self.last_loss / self.first_loss
 
     def __await__(self) -> Generator[None, None, list[float]]:
@@ -120,14 +151,17 @@ class AgenticTrainer:
         """Episodes as ids with a weight on every action token; the mean weight of an action token is 1.
 
         Raises:
-            UserError: no episode, none that fits or succeeded, only zero rewards, or one that is no finite number.
+            UserError: no episode, none that fits, or only returns of zero.
         """
         if not trajectories or not any(len(t) for t in trajectories):
             raise UserError("There are no trajectories to train on: collect some with run_episodes.")
         self.environment = self.environment or environment_of(trajectories[0])
-        weights = step_weights(trajectories, self.config)
+        returns = np.array([t.total_reward for t in trajectories])
+        if not returns.any():
+            raise UserError("Every trajectory has the return 0, so none is better: mend the rewards.")
+        weights = np.exp((returns - returns.max()) / (self.config.temperature * returns.std() or 1.0))
         chat = ChatTokens(self.policy)
-        pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w.any()]
+        pairs = [(t, w) for t, w in zip(trajectories, weights, strict=True) if w and len(t)]
         examples = [encode(chat, t, w) for t, w in pairs]
         fitting = [e for e in examples if len(e.prompt_ids) + len(e.response_ids) <= self.config.max_length]
         self.left_out = len(trajectories) - len(fitting)
@@ -146,13 +180,11 @@ class AgenticTrainer:
         if not dataset:
             raise UserError("There are no examples to train on: prepare_training_data makes them.")
         policy, config, began = self.policy, self.config, time.perf_counter()
-        counts = parameter_counts(policy.model)
         size = config.batch_size or min(32, max(1, len(dataset) // 8))
         steps = config.epochs * -(-len(dataset) // size)
         trainer = self._trainer(steps)
-        probe = [
-            dataset[int(i)] for i in generator("agentic probe", self.seed).permutation(len(dataset))[:256]
-        ]
+        drawn = generator("agentic probe", self.seed).permutation(len(dataset))[:256]
+        probe = [dataset[int(i)] for i in drawn]
         first = trainer.loss(*self._batch(probe))
         losses: list[float] = []
         policy.model.train(self.model.lora_dropout > 0)
@@ -163,20 +195,10 @@ class AgenticTrainer:
                 batch = [dataset[int(i)] for i in order[start : start + size]]
                 losses.append(trainer.step(*self._batch(batch)))
                 if not math.isfinite(losses[-1]):
-                    raise UserError(
-                        f"The loss is {losses[-1]} at step {len(losses)} of {steps}: lower optim.lr."
-                    )
+                    raise UserError(f"The loss is {losses[-1]} at step {len(losses)}: lower optim.lr.")
         policy.model.eval()
-        return TrainingResult(
-            losses,
-            first,
-            trainer.loss(*self._batch(probe)),
-            counts["parameters_trainable"],
-            counts["parameters_total"],
-            len(dataset),
-            self.left_out,
-            time.perf_counter() - began,
-        )
+        last = trainer.loss(*self._batch(probe))
+        return TrainingResult(losses, first, last, time.perf_counter() - began)
 
     def loss(self, dataset: Sequence[Example]) -> float:
         """Weighted negative log-likelihood per action token, in nats."""
@@ -185,10 +207,8 @@ class AgenticTrainer:
     def _trainer(self, steps: int) -> SupervisedTrainer:
         rate, warmup = RATES["adapter" if self.model.lora_rank else "whole"], min(20, steps // 5)
         usual = Optimizer(lr=rate, lr_warmup_steps=warmup, lr_scheduler_type="cosine")
-        checkpointing = self.model.enable_gradient_checkpointing
-        return SupervisedTrainer(
-            self.policy, self.config.optim or usual, steps, self._passes, checkpointing=checkpointing
-        )
+        optim, kept = self.config.optim or usual, not self.model.enable_gradient_checkpointing
+        return SupervisedTrainer(self.policy, optim, steps, self._passes, checkpointing=not kept)
 
     def _batch(self, examples: Sequence[Example]) -> tuple[Batch, torch.Tensor]:
         """Episodes as a batch, short ones first so that they share a forward pass, and (B, T) weights."""
@@ -208,9 +228,7 @@ class AgenticTrainer:
     ) -> list[Trajectory]:
         """The model's own episodes on `problems`, greedy unless a temperature is given."""
         if self.environment is None:
-            raise UserError(
-                "AgenticTrainer knows no environment yet: give it one, or prepare trajectories that name theirs."
-            )
+            raise UserError("AgenticTrainer knows no environment yet: give it one, or prepare trajectories.")
         policy, tasks = self.policy, [environment_task(self.environment, p) for p in each(problems)]
         sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
         limits = Limits(self.config.max_response_length, self.config.max_turn_length, temperature)
@@ -230,7 +248,9 @@ def named_model(path: str, device: str) -> Model:
     """The `Model` section that a name alone stands for."""
     if is_ladder(path):
         return Model(path=path)
-    return Model(path=path, dtype="bfloat16" if device == "cuda" else "float32", **SMALL_ADAPTER)
+    small: dict[str, Any] = {"lora_rank": 8, "lora_alpha": 16, "lora_dropout": 0.1}  # 0.11 % of Qwen2.5-0.5B
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    return Model(path=path, dtype=dtype, target_modules=("q_proj", "v_proj"), **small)
 
 
 def environment_of(trajectory: Trajectory) -> BaseEnvironment | None:

@@ -37,7 +37,7 @@ sources = Registry(
     "source",
     "rlkit.domains",
     "rlkit.data.sources",
-    "rlkit.environments.tasks",
+    "rlkit.environments.rollout",
     hint=f"A source is a class in {_WHERE}",
 )
 scorers = Registry("data_source", "rlkit.domains", hint=f"Register a scorer with @scorer(name) in {_WHERE}")

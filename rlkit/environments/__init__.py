@@ -1,12 +1,6 @@
 """Environments: worlds in which a model acts step by step and is rewarded for what its steps change.
 
 An environment is one file with one registered class, here or a plugin; `rlkit new environment NAME` writes one.
-
-    from rlkit.environments import environments
-
-    env = environments.parse({"kind": "mathematics"})
-    env.reset("3x + 7 = 16")
-    env.step("subtract_terms", {"value": "7"})   # ActionResult("3x = 9", 2.0, False, …)
 """
 
 from rlkit.environments.base import ActionResult, BaseEnvironment, InvalidAction, environments

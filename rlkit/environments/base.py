@@ -124,15 +124,12 @@ class BaseEnvironment(Component):
         else:
             vars(self)[name] = value
 
-    # What an environment writes.
-
     def problem(self, rng: np.random.Generator) -> Problem:
         """A generated problem: a JSON mapping, a function of the options and of `rng` alone."""
         return {"seed": int(rng.integers(2**31))}
 
     def begin(self, problem: Problem) -> str:
-        """Set up the episode of `problem` and return the first observation. Raises UserError for a problem
-        that makes no sense."""
+        """Set up the episode of `problem`; the first observation. Raises UserError where it makes no sense."""
         return str(problem["problem"]) if list(problem) == ["problem"] else json.dumps(dict(problem))
 
     def act(self, action: str, params: Params) -> ActionResult:
@@ -169,19 +166,14 @@ class BaseEnvironment(Component):
         """What the episode produced, for the user who asked."""
         return self.render()
 
-    # What others call.
-
     @property
     def kind_name(self) -> str:
         """The registered name."""
         return str(getattr(self, "kind", type(self).__name__))
 
     def reset(self, problem: str | Problem) -> str:
-        """Begin the episode of a problem, a mapping or a text; returns the first observation.
-
-        Raises:
-            UserError: the problem makes no sense here.
-        """
+        """Begin the episode of a problem, a mapping or a text; returns the first observation. Raises UserError where
+        it makes no sense here."""
         problem = self.read(problem) if isinstance(problem, str) else problem
         own = vars(self).keys() - type(self).model_fields.keys()
         if self._at_start is None:
@@ -215,10 +207,8 @@ class BaseEnvironment(Component):
         return names
 
     def step(self, action: str, params: str | Params | None = None) -> ActionResult:
-        """Take one step; `params` is the action's value, or a mapping with it as `value`.
-
-        Nothing an agent does raises. Raises BrokenEnvironment for a defect of the environment.
-        """
+        """Take one step; `params` is the action's value, or a mapping with it as `value`. Nothing an agent does raises.
+        Raises BrokenEnvironment for a defect of the environment."""
         if self._over:
             return ActionResult("The episode is over.", 0.0, True, {"valid": False, "truncated": False})
         valid = self.offered_actions()
@@ -248,24 +238,16 @@ class BaseEnvironment(Component):
         except (InvalidAction, UserError):
             raise
         except Exception as error:
-            frames = [
-                f
-                for f in traceback.extract_tb(error.__traceback__)
-                if f.filename not in (__file__, "<string>")
-            ]
-            place = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
+            frames = traceback.extract_tb(error.__traceback__)
+            at = next((f for f in reversed(frames) if f.filename not in (__file__, "<string>")), frames[-1])
+            reason = f"{type(error).__name__}: {error} ({Path(at.filename).name}, line {at.lineno})"
             raise BrokenEnvironment(
-                f"The environment {self.kind_name!r} answered {action!r} with {type(error).__name__}: {error}{place}."
+                f"The environment {self.kind_name!r} answered {action!r} with {reason}."
             ) from error
 
     def problems(self, split: Split, n: int, seed: int = 0) -> list[Problem]:
         """`n` problems, generated independently, so that a small world repeats some. Splits are disjoint for any
-        seeds: a problem's content decides its split.
-
-        Raises:
-            UserError: no such split, a negative number, the environment's options leave one split (almost) empty, or
-                a problem is no JSON mapping.
-        """
+        seeds: a problem's content decides its split. Raises UserError where options leave a split almost empty."""
         if split not in ("train", "test") or n < 0:
             raise UserError(
                 f"problems({split!r}, {n}): the split is 'train' or 'test', the number at least 0."
@@ -280,11 +262,8 @@ class BaseEnvironment(Component):
         return found
 
     def split_of(self, problem: Problem) -> Split:
-        """The split that a problem belongs to, by its content. Raises UserError where it is no JSON mapping."""
-        try:
-            return "train" if int(content_hash(dict(problem)), 16) % TEST_ONE_IN else "test"
-        except (TypeError, ValueError) as error:
-            raise BrokenEnvironment(f"A problem of {self.kind_name!r} is no JSON mapping: {error}.") from None
+        """The split that a problem, a JSON mapping, belongs to by its content."""
+        return "train" if int(content_hash(dict(problem)), 16) % TEST_ONE_IN else "test"
 
     def messages(self, observation: str) -> tuple[Message, ...]:
         """The chat messages with which a model's episode begins."""

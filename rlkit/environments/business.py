@@ -28,13 +28,13 @@ VENTURES = (
 )  # fmt: skip
 
 
-def cvar(values: Sequence[float], chances: Sequence[float], tail: float = TAIL) -> float:
-    """Mean of the worst `tail` of the probability mass (Rockafellar and Uryasev 2000), exact."""
-    left, total = tail, 0.0
+def cvar(values: Sequence[float], chances: Sequence[float]) -> float:
+    """Mean of the worst quarter of the probability mass (Rockafellar and Uryasev 2000), exact."""
+    left, total = TAIL, 0.0
     for value, chance in sorted(zip(values, chances, strict=True)):
         mass = min(chance, left)
         total, left = total + value * mass, left - mass
-    return total / tail
+    return total / TAIL
 
 
 class Option(BaseModel):
@@ -59,13 +59,10 @@ class Case(BaseModel):
     @model_validator(mode="after")
     def _decidable(self) -> "Case":
         if abs(sum(self.chances) - 1) > 1e-6:
-            raise ValueError(
-                f"chances is {self.chances}: give one of {', '.join(STATES)} each, with the sum 1"
-            )
-        named = {name.upper(): option for name, option in self.options.items()}
-        if len(named) < len(self.options):
+            raise ValueError(f"chances is {self.chances}: give one of {', '.join(STATES)} each, sum 1")
+        self.options, before = {name.upper(): o for name, o in self.options.items()}, self.options
+        if len(self.options) < len(before):
             raise ValueError("two options have names that differ in case only")
-        self.options = named
         return self
 
     def feasible(self, name: str) -> bool:

@@ -2,7 +2,6 @@
 
 import ast
 import re
-import textwrap
 import threading
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -23,7 +22,8 @@ from rlkit.errors import UserError
 from rlkit.sandbox import programs
 
 LOOK, TESTS, HIDDEN, WASTED = -0.1, 3.0, 4.0, -0.2  # documented below
-LONGEST = 100_000  # characters of a program
+VISIBLE = 3  # tests that the agent can see and run
+SIZES = (6, 6, 6, 0, 1, 40, 40, 40, 40)  # of the tests' arguments, at most; the first are visible
 FAMILIES = (  # argument (numbers xs or a text s), what is asked, and a program that does it
     (
         "xs",
@@ -37,20 +37,9 @@ FAMILIES = (  # argument (numbers xs or a text s), what is asked, and a program 
         "        best = max(best, run)\n    return best\n",
     ),
     (
-        "xs",
-        "the list of running sums of xs, each taken modulo {k}",
-        "def solve(xs):\n    total = 0\n    sums = []\n    for x in xs:\n        total = (total + x) % {k}\n"
-        "        sums.append(total)\n    return sums\n",
-    ),
-    (
         "s",
         "every {k}-th letter of s, beginning with the first",
         "def solve(s):\n    return s[::{k}]\n",
-    ),
-    (
-        "s",
-        "the letters that occur at least {k} times in s, sorted, as one string",
-        "def solve(s):\n    return ''.join(sorted(c for c in set(s) if s.count(c) >= {k}))\n",
     ),
 )
 
@@ -67,7 +56,6 @@ class State(NamedTuple):
     source: str = ""
     shown: int = 0
     best: float = 0.0
-    failing: bool = False
 
 
 @environments.register("code_generation")
@@ -85,32 +73,25 @@ class CodeGeneration(BaseEnvironment):
     slow: ClassVar[bool] = True
     actions: ClassVar[dict[str, str]] = {
         "analyze_requirements": "see one more example test",
-        "write_function": "give the whole program, which defines solve",
-        "add_logic": "append lines to the end of solve's body",
+        "write_function": "give the whole program, which defines solve, also to correct it",
         "test_code": "run the visible tests",
-        "debug": "after a failed test: give the corrected program",
     }
 
     kind: Literal["code_generation"] = "code_generation"
-    visible_tests: Annotated[int, Field(ge=1, le=10)] = 3
-    """Tests that the agent can see and run."""
-    hidden_tests: Annotated[int, Field(ge=3, le=30)] = 6
-    """Tests that only the final reward runs; two of them are empty or one element long."""
     timeout: Annotated[float, Field(gt=0, le=60)] = 5.0
     """Seconds that one run of all tests may take."""
 
     def problem(self, rng: np.random.Generator) -> Problem:
         name, asked, reference = FAMILIES[int(rng.integers(len(FAMILIES)))]
-        k, visible, space = int(rng.integers(2, 10)), self.visible_tests, dict[str, Any]()
+        k, space = int(rng.integers(2, 10)), dict[str, Any]()
         exec(reference.format(k=k), space)  # one of the programs above
-        sizes = [6] * visible + [0, 1] + [40] * (self.hidden_tests - 2)
-        arguments = [_argument(name, rng, most) for most in sizes]
+        arguments = [_argument(name, rng, most) for most in SIZES]
         cases = [[argument, space["solve"](argument)] for argument in arguments]
         return {
             "description": f"Write solve({name}) that returns {asked.format(k=k)}.",
             "reference": reference.format(k=k),
-            "visible": cases[:visible],
-            "hidden": cases[visible:],
+            "visible": cases[:VISIBLE],
+            "hidden": cases[VISIBLE:],
         }
 
     def begin(self, problem: Problem) -> str:
@@ -124,8 +105,7 @@ class CodeGeneration(BaseEnvironment):
         names, state = super().get_valid_actions(), self._state
         if not names:
             return []
-        hidden = {"debug"} if state.source else {"debug", "add_logic", "test_code"}
-        hidden -= {"debug"} if state.failing else set()
+        hidden = set() if state.source else {"test_code"}
         hidden |= {"analyze_requirements"} if state.shown == len(state.visible) else set()
         return [name for name in names if name not in hidden]
 
@@ -138,10 +118,8 @@ class CodeGeneration(BaseEnvironment):
         if action == "test_code":
             return self._test()
         source = unfenced(str(params.get("value", ""))).rstrip() + "\n"
-        if action == "add_logic":
-            source = state.source + textwrap.indent(textwrap.dedent(source), "    ")
         check_source(source)
-        self._state = state._replace(source=source, failing=False)
+        self._state = state._replace(source=source)
         return ActionResult(f"Saved {len(source.splitlines())} lines.", 0.0, False)
 
     def _test(self) -> ActionResult:
@@ -149,7 +127,7 @@ class CodeGeneration(BaseEnvironment):
         problems = failures(state.source, state.visible, self.timeout)
         share = problems.count(None) / len(problems)
         gain = TESTS * (share - state.best) if share > state.best else WASTED
-        self._state = state._replace(best=max(share, state.best), failing=share < 1)
+        self._state = state._replace(best=max(share, state.best))
         if share == 1:
             hidden = failures(state.source, state.hidden, self.timeout).count(None) / len(state.hidden)
             text = f"All visible tests pass, and {hidden:.0%} of the hidden ones."
@@ -176,8 +154,7 @@ class CodeGeneration(BaseEnvironment):
         if action in ("analyze_requirements", "test_code"):
             return {}
         name = "s" if "solve(s)" in self._state.description else "xs"
-        body = str(rng.choice(("return None", "pass", f"return {name}")))
-        return {"value": body if action == "add_logic" else f"def solve({name}):\n    {body}"}
+        return {"value": f"def solve({name}):\n    return {rng.choice(('None', '0', name))}"}
 
     def format_action(self, action: str, params: Params | None = None) -> str:
         return f"{action}\n{params['value'].rstrip()}" if params and "value" in params else action
@@ -202,15 +179,6 @@ def check_source(source: str) -> None:
         raise InvalidAction("The program defines no function solve.")
 
 
-def same(value: Any, answer: Any) -> bool:
-    """Equal in value and in type, so that True is not 1, also inside lists; JSON's lists stand for lists only."""
-    if type(value) is not type(answer):
-        return False
-    if isinstance(answer, list):
-        return len(value) == len(answer) and all(map(same, value, answer))
-    return value == answer
-
-
 def _argument(name: str, rng: np.random.Generator, most: int) -> list[int] | str:
     size = most if most < 2 else int(rng.integers(most // 2, most + 1))
     if name == "s":
@@ -231,12 +199,12 @@ def failures(source: str, cases: Cases, seconds: float = 5.0) -> list[str | None
     """
     arguments = [[argument] for argument, _ in cases]
     with _SANDBOX:
-        calls = programs.call_function(Grading(RewardConfig()), source[:LONGEST], "solve", arguments, seconds)
+        calls = programs.call_function(Grading(RewardConfig()), source, "solve", arguments, seconds)
     reasons = {"time": f"it ran longer than {seconds:g} s", "memory": "it used too much memory"}
     found: list[str | None] = []
     for call, (_, answer) in zip(calls, cases, strict=False):
         if call.error is not None:
             found.append(reasons.get(call.error, f"it failed: {call.error}")[:200])
         else:
-            found.append(None if same(call.value, answer) else f"it returned {call.value!r:.80}")
+            found.append(None if repr(call.value) == repr(answer) else f"it returned {call.value!r:.80}")
     return found + [found[-1] or "the program ended early"] * (len(cases) - len(found))

@@ -195,8 +195,7 @@ def distinct(text: str, n: int = 2) -> float:
 
 
 def flesch(text: str) -> float:
-    """Flesch's reading ease (1948) of a text with words: 206.835 - 1.015 words/sentence - 84.6 syllables/word, with the
-    syllables of pyphen's hyphenation, which finds a few less than a dictionary does."""
+    """Flesch's reading ease (1948) of a text with words; pyphen finds a few syllables less than a dictionary has."""
     tokens, count = words(text), max(len(sentences(text)), 1)
     syllables = sum(len(_hyphenation().positions(w)) + 1 for w in tokens)
     return 206.835 - 1.015 * len(tokens) / count - 84.6 * syllables / len(tokens)

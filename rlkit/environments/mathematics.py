@@ -9,7 +9,6 @@ import ast
 import re
 from fractions import Fraction
 from functools import lru_cache
-from itertools import dropwhile, takewhile
 from math import lcm
 from typing import Annotated, ClassVar, Literal, NamedTuple, get_args
 
@@ -44,25 +43,22 @@ LONGEST = 300  # characters of an equation
 LARGEST = 10**9  # numerators and denominators beyond it are refused, so that states stay small
 MOST_TERMS, MOST_MOVES = 12, 40
 IDENTIFY, ANSWER = "identify_operation", "state_answer"
-WHOLE = {
-    "distribute": "brackets",
-    "combine_like_terms": "like terms",
-}  # moves without a value, and what they change
+# Moves without a value, and what they change.
+WHOLE = {"distribute": "brackets", "combine_like_terms": "like terms"}
 REWRITES = ("add_terms", "subtract_terms", "multiply_terms", "divide_terms", *WHOLE)
 IDENTIFIED, PROGRESS, ANSWERED, WASTED, WRONG = 1.5, 2.0, 3.0, -0.5, -1.0  # the rewards, documented below
 
 
 def parse_side(text: str) -> Side:
     """The side that a text such as `2(x - 3/4) + 5x` denotes. Raises UserError for anything not linear."""
-    shown = text if len(text) <= 60 else text[:60] + "…"
     if len(text) > LONGEST:
-        raise UserError(f"{shown!r} is longer than {LONGEST} characters.")
+        raise UserError(f"{text[:60]!r} … is longer than {LONGEST} characters.")
     plain = text.lower().replace("−", "-").replace("·", "*").strip()
     source = re.sub(r"(?<=[0-9a-z)])\s*(?=[a-z(])|(?<=\))\s*(?=[0-9])", "*", plain)
     try:
         return _terms(ast.parse(source, mode="eval").body)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError, MemoryError):
-        raise UserError(f"{shown!r} is no linear expression such as 2(x + 3) - x/4.") from None
+        raise UserError(f"{text[:60]!r} is no linear expression such as 2(x + 3) - x/4.") from None
 
 
 def _terms(node: ast.expr) -> Side:
@@ -102,10 +98,10 @@ def number_of(side: Side) -> Fraction:
 
 def parse_equation(text: str) -> Equation:
     """The equation in a text with one equals sign. Raises UserError."""
-    sides = text.split("=")
-    if len(sides) != 2 or not all(s.strip() for s in sides):
+    if text.count("=") != 1:
         raise UserError(f"{text[:60]!r} is no equation such as 3x + 7 = 16.")
-    return parse_side(sides[0].strip()), parse_side(sides[1].strip())
+    left, right = map(parse_side, text.split("="))
+    return left, right
 
 
 def render_side(side: Side) -> str:
@@ -131,10 +127,10 @@ def render(equation: Equation) -> str:
 def add(side: Side, terms: Side) -> Side:
     """Each of `terms` joins the first like term of the side, or follows as a new one; zeros are dropped."""
     result = list(side)
-    for coefficient, inner in terms:
-        at = next((i for i, t in enumerate(result) if t.inner == inner), len(result))
-        before = result[at].coefficient if at < len(result) else 0
-        result[at : at + 1] = [Term(before + coefficient, inner)]
+    for term in terms:
+        at = next((i for i, t in enumerate(result) if t.inner == term.inner), len(result))
+        like = sum((t.coefficient for t in result[at : at + 1]), term.coefficient)
+        result[at : at + 1] = [Term(like, term.inner)]
     return tuple(t for t in result if t.coefficient) or ZERO
 
 
@@ -188,34 +184,30 @@ def solve(equation: Equation) -> Fraction:
 
 def rewrite(equation: Equation, action: str, value: str) -> Equation:
     """The equation after one move on both sides; its solution stays. `value` is `7` or `2x + 3`. Raises InvalidAction,
-    with the reason for the agent."""
-    try:
-        sides = _move(equation, action, value)
-    except UserError as error:
-        raise InvalidAction(f"{action} does not understand its value: {error}") from None
-    if any(largest(side) > LARGEST or len(side) > MOST_TERMS for side in sides):
-        raise InvalidAction(f"{action} {value} would make the equation too long; choose a simpler step.")
-    return sides
-
-
-def _move(equation: Equation, action: str, value: str) -> Equation:
+    with the reason for the agent, and UserError for a value that cannot be read."""
     left, right = equation
     if action in WHOLE:
         change = distribute if action == "distribute" else combine
-        if (moved := (change(left), change(right))) == equation:
+        sides = change(left), change(right)
+        if sides == equation:
             raise InvalidAction(f"There are no {WHOLE[action]} to {action.split('_')[0]}.")
-        return moved
-    if action in ("multiply_terms", "divide_terms"):
+    elif action in ("multiply_terms", "divide_terms"):
         factor = number_of(parse_side(value))
         if factor in (0, 1):
             raise InvalidAction(f"{action} {value} is not a step: use a number other than 0 and 1.")
         factor = factor if action == "multiply_terms" else 1 / factor
-        return scale(left, factor), scale(right, factor)
-    terms, known = combine(distribute(parse_side(value))), variables(left, right)
-    if not variables(terms) <= known or terms == ZERO:
-        raise InvalidAction(f"{value!r} is nothing to add: use a number or a multiple of {', '.join(known)}.")
-    terms = terms if action == "add_terms" else scale(terms, Fraction(-1))
-    return add(left, terms), add(right, terms)
+        sides = scale(left, factor), scale(right, factor)
+    else:
+        terms, known = combine(distribute(parse_side(value))), variables(left, right)
+        if not variables(terms) <= known or terms == ZERO:
+            raise InvalidAction(
+                f"{value!r} is nothing to add: use a number or a multiple of {', '.join(known)}."
+            )
+        terms = terms if action == "add_terms" else scale(terms, Fraction(-1))
+        sides = add(left, terms), add(right, terms)
+    if any(largest(side) > LARGEST or len(side) > MOST_TERMS for side in sides):
+        raise InvalidAction(f"{action} {value} would make the equation too long; choose a simpler step.")
+    return sides
 
 
 @lru_cache(8192)
@@ -281,8 +273,6 @@ class Mathematics(BaseEnvironment):
     the episode; `invalid_reward` for what cannot be done. The distance is the number of moves the scripted
     expert would still need, so what an episode can earn does not depend on its path, and going in circles
     only costs. `3x + 7 = 16` done well earns 1.5 + 2.0 + 2.0 + 3.0 = 8.5.
-
-    Not covered: inequalities, non-linear equations, systems of equations.
     """
 
     purpose: ClassVar[str] = "Solve the equation step by step; every operation acts on both sides."
@@ -335,14 +325,17 @@ class Mathematics(BaseEnvironment):
 
     def act(self, action: str, params: Params) -> ActionResult:
         state, text = self._state, str(params.get("value", "")).strip()
-        if action == ANSWER:
-            return self._answer(_algebra_in(text))
         if action == IDENTIFY:
             right = text.split(" ")[0].removesuffix("_terms") == self.expert_move()[0].removesuffix("_terms")
             self._state = state._replace(identified=right)
             verdict, reward = ("Yes", IDENTIFIED) if right else ("No", WASTED)
             return ActionResult(f"{verdict}. {self.render()}", reward, False)
-        equation = rewrite(state.equation, action, _algebra_in(text))
+        try:
+            if action == ANSWER:
+                return self._answer(_algebra_in(text))
+            equation = rewrite(state.equation, action, _algebra_in(text))
+        except UserError as error:
+            raise InvalidAction(f"{action} does not understand its value: {error}") from None
         left = distance(equation)
         gained = max(state.best - left, 0)
         self._state = state._replace(equation=equation, best=min(state.best, left))
@@ -353,11 +346,8 @@ class Mathematics(BaseEnvironment):
         name, equals, number = text.rpartition("=")
         if set(name) & set("=,"):
             raise InvalidAction(f"{text!r} is no answer: write {ANSWER} {state.unknown} = number.")
-        try:
-            right = number_of(parse_side(number.strip())) == state.solution
-        except UserError as error:
-            raise InvalidAction(str(error)) from None
-        right = right and (not equals or name.strip() == state.unknown)
+        stated = number_of(parse_side(number.strip()))
+        right = stated == state.solution and (not equals or name.strip() == state.unknown)
         self._state = state._replace(answer=text)
         verdict, reward = ("Right.", ANSWERED) if right else ("Wrong.", WRONG)
         return ActionResult(verdict, reward, True, {"success": right})
@@ -393,12 +383,9 @@ class Mathematics(BaseEnvironment):
 
 def _algebra_in(text: str) -> str:
     """A value without the words before and behind it: `7` of `7 from both sides.`"""
-
-    def is_word(piece: str) -> bool:
-        return re.fullmatch(r"[A-Za-z]{2,}[,.;:!?]*", piece) is not None
-
-    begun = dropwhile(is_word, text.split())
-    return " ".join(takewhile(lambda piece: not is_word(piece), begun)).strip(" ,.;:!?")
+    word = r"[A-Za-z]{2,}[,.;:!?]*(?=\s|$)"
+    begun = re.sub(rf"^\s*(?:{word}\s*)+", "", text)
+    return re.split(rf"\s{word}", begun)[0].strip(" ,.;:!?")
 
 
 def _equation(family: Family, rng: np.random.Generator, most: int, x: int) -> str:

@@ -2,16 +2,70 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, Literal
 
 import numpy as np
 
+from rlkit.domains import Source, sources
 from rlkit.environments.base import BaseEnvironment, environments
-from rlkit.environments.chat import ChatTokens
 from rlkit.environments.episode import Episode
 from rlkit.errors import UserError
-from rlkit.seeds import derive
-from rlkit.types import Rollout, Sample, Sampler, Task
+from rlkit.models.prompts import MarkedChat, encode_chats
+from rlkit.seeds import derive, generator
+from rlkit.types import Message, Rollout, Sample, Sampler, Task
+
+MARK = "rlkit"  # stands for the assistant's words when the template is asked what follows them
+ATTEMPTS = 200  # draws until a problem of the train split comes, which four of five are
+
+
+class ChatTokens:
+    """The ids of prompts, and of what a chat template puts between two assistant turns.
+
+    Sampled ids are never decoded and encoded again: a turn is appended as the template's own text from the
+    end of the assistant's words to the start of the next answer. So training ids are the sampled ones even
+    where the policy's text has several encodings.
+
+    Args:
+        policy: has `tokenizer` and `stop_ids` (rlkit.models.load_policy).
+    """
+
+    def __init__(self, policy) -> None:
+        self.tokenizer, self.stop_ids = policy.tokenizer, frozenset(policy.stop_ids)
+        self._follow = lru_cache(8192)(self._encode_follow)
+
+    def prompt(self, messages: Sequence[Message]) -> np.ndarray:
+        """(S,) int64: the chat so far, ready for an answer."""
+        return np.asarray(encode_chats(self.tokenizer, [messages])[0], np.int64)
+
+    def follow(self, observation: str, after: int) -> np.ndarray:
+        """(n,) int64: what comes between the last sampled token `after` and the next answer.
+
+        It begins with the template's end of turn, unless the policy ended its turn itself.
+        """
+        ids = self._follow(observation)
+        return ids[1:] if after in self.stop_ids else ids
+
+    def _encode_follow(self, observation: str) -> np.ndarray:
+        chat = [
+            {"role": "user", "content": MARK},
+            {"role": "assistant", "content": MARK},
+            {"role": "user", "content": observation},
+        ]
+        marked = MarkedChat(self.tokenizer, chat)
+        text = self.tokenizer.apply_chat_template(marked.messages, add_generation_prompt=True, tokenize=False)
+        ids = np.asarray(marked.encode(text.split(MARK, 2)[2]), np.int64)
+        if int(ids[0]) not in self.stop_ids:
+            raise UserError(
+                "The chat template ends an assistant's turn with none of the model's stop tokens, so turns "
+                "cannot be appended: set the tokenizer's eos_token to the template's end of turn."
+            )
+        return ids
+
+    def decode(self, ids: np.ndarray) -> str:
+        """The words of sampled ids, without special tokens."""
+        # Otherwise transformers warns of tokenizers whose configuration asks for a cleaning that it does not do.
+        return self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
 
 
 @dataclass(frozen=True)
@@ -93,6 +147,30 @@ def environment_task(environment: BaseEnvironment, problem: str | Mapping[str, A
     return Task(f"environment__{name}", begun.messages, dict(begun.problem), ability=name, extra_info=extra)
 
 
+@sources.register("environment")
+class EnvironmentTasks(Source):
+    """The generated problems of one environment's train split: the policy acts in it until it is done. Problems of the
+    test split (`environment.problems("test", …)`) never occur, so they measure what a run has learnt.
+
+    The task's ground truth is the problem and `extra_info["environment"]` the environment. There is nothing to score
+    afterwards.
+    """
+
+    kind: Literal["environment"] = "environment"
+    environment: environments.field()  # pyright: ignore[reportInvalidTypeForm]
+    """The environment, with its `kind` and options."""
+
+    def task(self, index: int) -> Task:
+        environment = self.environment
+        for attempt in range(ATTEMPTS):
+            problem = environment.problem(
+                generator("environment task", environment.kind_name, index, attempt)
+            )
+            if environment.split_of(problem) == "train":
+                return environment_task(environment, problem)
+        raise UserError(f"{environment.kind_name!r} gives no problems of its train split: widen its options.")
+
+
 def play_episodes(
     tasks: Sequence[Task],
     sampler: Sampler,
@@ -110,17 +188,12 @@ def play_episodes(
         policy: has `tokenizer` and `stop_ids`.
         seed: of sampling; turn k draws from the stream (seed, "turn", k).
         environment: to act in, one that no registry knows; otherwise each task names its own.
-
-    An episode ends when its environment does ("done"), when `max_response_length` leaves no room for another
-    turn ("length"), or with a defect of its environment ("error").
     """
-    chat = ChatTokens(policy)
+    chat, episodes = ChatTokens(policy), []
     prompts = [chat.prompt(task.prompt) for task in tasks]
-    episodes = [
-        SampledEpisode(task, Episode.begin(environment or _named(task), task.ground_truth), ids)
-        for task, ids in zip(tasks, prompts, strict=True)
-        for _ in range(n)
-    ]
+    for task, ids in zip(tasks, prompts, strict=True):
+        world = environment or environments.parse(dict(task.extra_info["environment"]))
+        episodes += [SampledEpisode(task, Episode.begin(world, task.ground_truth), ids) for _ in range(n)]
     turn, sampler = 0, sampler.session(len(episodes))
     while live := [e for e in episodes if e.episode.finish is None]:
         room = limits.max_response_length - min(e.length for e in live)
@@ -139,12 +212,6 @@ def play_episodes(
             episode.advance(sample, chat, limits)
         turn += 1
     return episodes
-
-
-def _named(task: Task) -> BaseEnvironment:
-    if "environment" not in task.extra_info:
-        raise UserError(f"The task {task.id} of {task.data_source!r} names no environment to act in.")
-    return environments.parse(dict(task.extra_info["environment"]))
 
 
 def rollout(

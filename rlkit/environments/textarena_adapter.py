@@ -1,15 +1,16 @@
-"""TextArena's games for one player (arXiv 2504.11442) here; needs `pip install textarena`."""
+"""TextArena (arXiv 2504.11442) both ways: its games for one player here, which needs `pip install textarena`, and
+environments here under its interface."""
 
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import PrivateAttr
 
 from rlkit.environments.base import ActionResult, BaseEnvironment, Params, Problem, environments
-from rlkit.errors import UserError, did_you_mean
+from rlkit.errors import UserError
 from rlkit.types import Message
 
 
@@ -19,6 +20,8 @@ class FromTextArena(BaseEnvironment):
 
     A problem is a seed. The reward of a game comes with its last step.
     """
+
+    actions: ClassVar[dict[str, str]] = {"play": "its value is the move as the game asks for it"}
 
     kind: Literal["textarena"] = "textarena"
     id: str = "GuessTheNumber-v0"
@@ -31,10 +34,6 @@ class FromTextArena(BaseEnvironment):
 
     def model_post_init(self, context: Any) -> None:
         self.begin({"seed": 0})
-
-    @property
-    def actions(self) -> dict[str, str]:  # type: ignore[override]
-        return {"play": "its value is the move as the game asks for it, and may be a whole answer"}
 
     def parse_action(self, text: str) -> tuple[str, dict[str, Any]]:
         return "play", {"value": text}
@@ -52,32 +51,17 @@ class FromTextArena(BaseEnvironment):
         self._random = random.getstate()
         with self._own_random():
             try:
-                self._game = self._made()
+                import textarena
+
+                self._game = textarena.make(f"{self.id}-raw")  # without the history, which the chat holds
                 self._game.reset(num_players=1, seed=int(problem["seed"]))
-            except UserError:
-                raise
-            except Exception as error:  # a game for more players, word lists to be downloaded …
+            # TextArena is not installed, has no such game or one for more players, lacks word lists …
+            except Exception as error:
                 reason = str(error).strip().partition("\n")[0]
                 raise UserError(
                     f"environment.id is {self.id!r}, which does not begin here: {reason}"
                 ) from None
         return self._heard()
-
-    def _made(self) -> Any:
-        try:
-            import textarena
-            from textarena.envs.registration import ENV_REGISTRY as known
-        except ImportError as error:
-            raise UserError(
-                f"The environment textarena needs TextArena ({error}): pip install textarena."
-            ) from None
-        raw = f"{self.id}-raw"  # without the history, which the chat holds
-        if raw not in known:
-            names = [name.removesuffix("-raw") for name in known if name.endswith("-raw")]
-            raise UserError(
-                f"environment.id is {self.id!r}, no game of TextArena.{did_you_mean(self.id, names)}"
-            )
-        return textarena.make(raw)
 
     @contextmanager
     def _own_random(self) -> Iterator[None]:
@@ -104,3 +88,27 @@ class FromTextArena(BaseEnvironment):
         """What the game has said since the player's last move."""
         player, messages = self._game.get_observation()
         return "\n".join(text for speaker, text, *_ in messages if speaker != player).strip()
+
+
+class TextArenaEnv:
+    """An environment with the methods of `textarena.Env`, for its wrappers and agents: one player, whose actions are
+    texts; the seed chooses the problem."""
+
+    def __init__(self, environment: BaseEnvironment) -> None:
+        self.environment = environment.model_copy(deep=True)
+
+    def reset(self, num_players: int = 1, seed: int | None = None) -> None:
+        (problem,) = self.environment.problems("train", 1, seed or 0)
+        messages = self.environment.messages(self.environment.reset(problem))
+        self.heard, self.total, self.info = "\n\n".join(m["content"] for m in messages), 0.0, dict[str, Any]()
+
+    def get_observation(self) -> tuple[int, str]:
+        return 0, self.heard
+
+    def step(self, action: str) -> tuple[bool, dict[str, Any]]:
+        result = self.environment.step(*self.environment.parse_action(action))
+        self.heard, self.total, self.info = result.observation, self.total + result.reward, result.info
+        return result.done, self.info
+
+    def close(self) -> tuple[dict[int, float], dict[int, dict[str, Any]]]:
+        return {0: self.total}, {0: self.info}

@@ -1,15 +1,8 @@
 """What an episode leaves behind: its steps, and tables of many of them."""
 
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-
-from pydantic import FiniteFloat, TypeAdapter, ValidationError
-
-from rlkit.errors import UserError
-from rlkit.files import write_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -27,7 +20,7 @@ class Transition:
     action: str
     params: Mapping[str, Any]
     text: str
-    reward: FiniteFloat
+    reward: float
     next_state: str
     valid: bool = True
     formatted: bool = True
@@ -70,15 +63,8 @@ class Trajectory:
         """A readable table: step, state, action, reward, observation, return so far."""
         import pandas as pd
 
-        frame = pd.DataFrame(
-            {
-                "step": range(1, len(self) + 1),
-                "state": [t.state for t in self.transitions],
-                "action": [t.text for t in self.transitions],
-                "reward": [t.reward for t in self.transitions],
-                "observation": [t.next_state for t in self.transitions],
-            }
-        )
+        rows = [(k, t.state, t.text, t.reward, t.next_state) for k, t in enumerate(self.transitions, 1)]
+        frame = pd.DataFrame(rows, columns=["step", "state", "action", "reward", "observation"])
         return frame.assign(total=frame["reward"].cumsum())
 
 
@@ -87,38 +73,8 @@ def steps_frame(trajectories: Iterable[Trajectory]) -> "pd.DataFrame":
     import pandas as pd
 
     rows = [
-        {
-            "episode": i,
-            "step": k,
-            "action": t.action,
-            "reward": t.reward,
-            "valid": t.valid,
-            "success": e.success,
-        }
+        (i, k, t.action, t.reward, t.valid, e.success)
         for i, e in enumerate(trajectories)
         for k, t in enumerate(e.transitions, 1)
     ]
     return pd.DataFrame(rows, columns=["episode", "step", "action", "reward", "valid", "success"])
-
-
-def save_trajectories(trajectories: Iterable[Trajectory], path: str | Path) -> Path:
-    """Write one JSON line an episode, atomically."""
-    # item: numpy's numbers
-    lines = (json.dumps(asdict(t), default=lambda value: value.item()) for t in trajectories)
-    write_text(path, "".join(f"{line}\n" for line in lines))
-    return Path(path)
-
-
-def load_trajectories(path: str | Path) -> list[Trajectory]:
-    """The episodes that `save_trajectories` wrote. Raises UserError naming the file or its first malformed line."""
-    if not Path(path).is_file():
-        raise UserError(f"There is no file {path} with trajectories.")
-    reader, episodes = TypeAdapter(Trajectory), []
-    for number, line in enumerate(Path(path).read_text().splitlines(), 1):
-        try:
-            episodes.append(reader.validate_json(line, strict=True))
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) or "the line"
-            raise UserError(f"{path}, line {number} holds no trajectory ({where}: {first['msg']}).") from None
-    return episodes

@@ -1,8 +1,5 @@
 """A trained policy behind HTTP: POST a problem, get its solution and the chain of actions that led to it.
 
-    rlkit serve "outputs/demo-math/runs/<run id>"
-    curl -X POST "localhost:8000/solve?problem=3x+%2B+7+=+16"
-
 All live episodes share sampler calls, equal requests share one episode (decoding is greedy, so answers are
 reproducible) and finished ones are cached. Not covered: several processes, or several policies.
 """

@@ -1,11 +1,17 @@
-"""The application: what is asked, what is answered, and what every request passes first."""
+"""The application: what is asked, what is answered, what every request passes first; and the process that serves it."""
 
+import asyncio
+import contextlib
 import hmac
 import logging
 import os
+import signal
+import socket
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
+import uvicorn
 from fastapi import Depends, FastAPI, Query
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
@@ -15,14 +21,19 @@ from prometheus_client import generate_latest
 from starlette.exceptions import HTTPException
 
 from rlkit import __version__
-from rlkit.agents.model_agent import Batcher, LanguageModelAgent
+from rlkit.agents.agents import Batcher, LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, environments
+from rlkit.errors import UserError
 from rlkit.serving.solver import Domain, Feedback, Metrics, Refused, Request, Settings, Solution, Solver, Text
 
 logger = logging.getLogger("rlkit.serving")
 API_KEY = "RLKIT_API_KEY"  # environment variable; when set, requests need it as a bearer token
 bearer = HTTPBearer(auto_error=False, description=f"What {API_KEY} holds, where the server has one.")
+MOST_BYTES = 64 * 1024  # of a request
 TURN, LONG_TURN = 64, 512  # tokens of a turn of policies that do not say
+# Longer than clients and proxies keep an idle connection (httpx 5 s, nginx 60 s): a server that closes it first, at
+# the moment of the next request, resets that request.
+KEEP_ALIVE = 75
 FORMS = (
     "body",
     "query",
@@ -44,9 +55,8 @@ def create_app(
     """
     settings, metrics = settings or Settings(), Metrics()
     turn = settings.max_turn_length or (LONG_TURN if any(e.multiline for e in domains.values()) else TURN)
-    batcher = Batcher(sampler, turn, max_batch=settings.max_batch, on_batch=metrics.batch.observe)
     context = min(settings.context, policy.base.config.max_position_embeddings)
-    agent = LanguageModelAgent(policy, batcher, context=context)
+    agent = LanguageModelAgent(policy, Batcher(sampler, turn), context=context)
     environments.names()  # imports them all, before the first request has to wait for it
     solver = Solver(agent, dict(domains), settings, metrics)
     app = FastAPI(title="rlkit", version=__version__)
@@ -93,7 +103,7 @@ def _guard(app: FastAPI, solver: Solver) -> None:
         try:
             if request.method == "POST":
                 await _require_key(request)
-                _require_size(request, solver.settings.max_body)
+                _require_size(request)
             answer = await call(request)
         except Refused as error:
             answer = JSONResponse({"error": error.sentence}, error.status, error.headers)
@@ -114,12 +124,12 @@ async def _require_key(request: HttpRequest) -> None:
             raise Refused(401, "Send the API key as `Authorization: Bearer KEY`.", **asked)
 
 
-def _require_size(request: HttpRequest, most: int) -> None:
+def _require_size(request: HttpRequest) -> None:
     """The body says how long it is; servers hold it to that."""
     if "transfer-encoding" in request.headers:
         raise Refused(411, "Send the request with its `content-length`.")
-    if int(request.headers.get("content-length", 0)) > most:
-        raise Refused(413, f"The request is larger than {most} bytes.")
+    if int(request.headers.get("content-length", 0)) > MOST_BYTES:
+        raise Refused(413, f"The request is larger than {MOST_BYTES} bytes.")
 
 
 def _answer_errors(app: FastAPI) -> None:
@@ -143,3 +153,72 @@ def _answer_errors(app: FastAPI) -> None:
             return JSONResponse({"error": "The body is no JSON: it is nested too deep."}, 422)
         sentence = f"{error.detail}: /docs lists the paths."
         return JSONResponse({"error": sentence}, error.status_code, error.headers)
+
+
+class Server(uvicorn.Server):
+    """uvicorn, which when told to stop takes no more connections; what runs has `grace` seconds, and is then answered
+    with 503."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        solver = self.config.app.state.solver  # type: ignore[union-attr]
+        asyncio.get_running_loop().call_later(solver.settings.grace, solver.stop)
+        await super().shutdown(sockets)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A socket bound to the address, before anything slow. Raises UserError where it is taken or none of ours."""
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        bound = socket.socket(family, kind)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except OSError as error:
+        raise UserError(
+            f"--host {host} --port {port} cannot be listened on ({error.strerror}): take another."
+        ) from None
+    return bound
+
+
+def serve(
+    path: str,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    settings: Settings | None = None,
+    say: Callable[[str], Any] = print,
+) -> None:
+    """Serve a run's policy until Ctrl-C or SIGTERM. Running requests then have `settings.grace` seconds to finish, and
+    those that have not are answered with 503.
+
+    Raises:
+        UserError: the policy cannot be opened, the address is taken, or a non-loopback host without an API key.
+    """
+    if host not in ("127.0.0.1", "localhost", "::1") and not os.environ.get(API_KEY):
+        raise UserError(f"--host is {host!r}, open to others: set {API_KEY} first.")
+    bound, settings = listen(host, port), settings or Settings()
+    say(f"Loading {path} …")
+
+    import torch
+
+    from rlkit.samplers.torch import TorchSampler
+    from rlkit.training.export import open_saved
+
+    # One core is for requests: torch's threads wait for each other spinning, and would wait for them.
+    torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    saved = open_saved(path, "cuda" if torch.cuda.is_available() else "cpu")
+    policy = saved.policy
+    turn = settings.max_turn_length or saved.facts.get("max_turn_length") or None
+    settings = settings.model_copy(update={"max_turn_length": turn})
+    sampler = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
+    config = uvicorn.Config(
+        create_app(policy, saved.environments, sampler, settings),
+        log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE,
+        timeout_graceful_shutdown=round(settings.grace) + 5,  # for answers to reach slow clients
+    )
+    # uvicorn raises the signal that stopped it once more, after all is done: here that is a clean end.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    bound.listen()
+    address = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    say(f"Serving {', '.join(sorted(saved.environments)) or 'any domain'} at {address}; see {address}/docs.")
+    with contextlib.suppress(KeyboardInterrupt):
+        Server(config).run([bound])

@@ -1,7 +1,4 @@
-"""`rlkit new`, `rlkit serve` and `rlkit export`: agents, from an environment to answers over HTTP.
-
-Those of environments are here too: importing rlkit.environments would double the time of `rlkit --help`.
-"""
+"""`rlkit new`, `rlkit serve` and `rlkit export`: agents, from an environment to answers over HTTP."""
 
 from pathlib import Path
 from typing import Annotated
@@ -24,18 +21,7 @@ def new_environment(name: str) -> None:
         f"wrote {source}\nwrote {test}\n"
         f"1. Make it your world, and test it: python -m pytest {test}\n"
         f"2. Agents, trajectories, training and a test of the model, in notebooks/custom_domain.ipynb:\n"
-        f"   RLKIT_PLUGINS={source} papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'\n"
-        f"3. Online training of the model that the notebook keeps:\n   {_online(source.stem)}"
-    )
-
-
-def _online(kind: str) -> str:
-    """The command that trains in an environment, sized for a new world: few problems, short episodes."""
-    data = f"'data.train=[{{kind: environment, environment: {{kind: {kind}, instructions: brief}}}}]'"
-    return (
-        f"rlkit run params/train.yaml 'plugins=[{kind}.py]' study={kind} model.path=outputs/{kind}/offline {data} "
-        "data.train_batch_size=16 data.max_prompt_length=256 data.max_response_length=300 rollout.max_turn_length=40 "
-        "evaluation.size=6 trainer.total_training_steps=20"
+        f"   RLKIT_PLUGINS={source} papermill notebooks/custom_domain.ipynb {source.stem}.ipynb -y '{overrides}'"
     )
 
 
@@ -59,7 +45,7 @@ def serve(
 
     Ctrl-C or SIGTERM ends it: running requests have 30 s to finish.
     """
-    from rlkit.serving.server import serve as run_server
+    from rlkit.serving.app import serve as run_server
     from rlkit.serving.solver import Settings
 
     settings = Settings(max_concurrent=max_concurrent, timeout=timeout, max_turn_length=max_turn_length)

@@ -9,12 +9,12 @@ from cachetools import LRUCache
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, model_validator
 
-from rlkit.agents.model_agent import LanguageModelAgent
+from rlkit.agents.agents import LanguageModelAgent
 from rlkit.environments.base import BaseEnvironment, BrokenEnvironment, environments
-from rlkit.environments.trajectory import Transition
 from rlkit.errors import UserError
 from rlkit.seeds import content_hash
 
+KEPT = 1024  # episodes, for equal requests
 STOPPING = "The server is stopping."
 Domain = Annotated[str, Field(max_length=100)]
 Text = Annotated[str, Field(min_length=1, max_length=8000)]
@@ -25,18 +25,12 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    max_body: PositiveInt = 64 * 1024
-    """Bytes of a request (413 beyond)."""
     max_concurrent: PositiveInt = 256
     """Episodes at a time (429 with Retry-After beyond)."""
     timeout: PositiveFloat = 60.0
     """Seconds of one episode (504 beyond)."""
     grace: PositiveFloat = 30.0
     """Seconds that running episodes have when the server is told to stop (503 beyond)."""
-    max_batch: PositiveInt = 256
-    """Episodes a sampler call."""
-    cache: PositiveInt = 1024
-    """Episodes kept for equal requests."""
     max_turn_length: PositiveInt | None = None
     """Tokens of one turn. None: as the policy was trained with; 512 where values have several lines, otherwise 64, if
     that is unknown."""
@@ -62,13 +56,12 @@ class Request(BaseModel):
 
 
 class Action(BaseModel):
-    """One step of the chain, and the seconds since the one before."""
+    """One step of the chain."""
 
     action: str
     reward: float
     valid: bool
     observation: str
-    seconds: float
 
 
 class Solution(BaseModel):
@@ -112,11 +105,7 @@ class Metrics:
         self.feedback = Counter("rlkit_feedback", "Verdicts of users.", ["domain", "satisfied"], **on)
         self.reward = Gauge("rlkit_reward_sum", "Sum of the returns of all episodes.", **on)
         self.seconds = Histogram("rlkit_episode_seconds", "Seconds of an episode.", **on)
-        self.batch = Histogram(
-            "rlkit_batch_size", "Turns in a sampler call.", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256), **on
-        )
         self.active = Gauge("rlkit_active_episodes", "Episodes that run now.", **on)
-        self.cached = Counter("rlkit_cached", "Problems answered from the cache.", **on)
 
     def count(self, solution: Solution) -> None:
         """A finished episode."""
@@ -143,7 +132,7 @@ class Solver:
         self.agent, self.domains, self.settings, self.metrics = agent, domains, settings, metrics
         self.stopping = False
         self._running: set[asyncio.Task[Solution]] = set()
-        self._kept: LRUCache[str, asyncio.Task[Solution]] = LRUCache(settings.cache)
+        self._kept: LRUCache[str, asyncio.Task[Solution]] = LRUCache(KEPT)
 
     def environment(self, domain: str) -> BaseEnvironment:
         """The environment of a domain. Raises Refused (404)."""
@@ -161,7 +150,6 @@ class Solver:
             task = self._kept[key] = self._start(request)
             task.add_done_callback(lambda done: self._finished(key, done))
         elif task.done():
-            self.metrics.cached.inc()
             return task.result().model_copy(update={"cached": True})
         return await asyncio.shield(task)
 
@@ -188,19 +176,10 @@ class Solver:
             del self._kept[key]
 
     async def _play(self, environment: BaseEnvironment, request: Request) -> Solution:
-        began = before = time.perf_counter()
-        actions: list[Action] = []
-
-        def on_step(step: Transition) -> None:
-            nonlocal before
-            now = time.perf_counter()
-            facts = {"action": step.text, "observation": step.next_state, "seconds": now - before}
-            actions.append(Action(reward=step.reward, valid=step.valid, **facts))
-            before = now
-
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(self.settings.timeout):
-                trajectory = await self.agent.run_episode(environment, request.problem, on_step=on_step)
+                trajectory = await self.agent.run_episode(environment, request.problem)
         except UserError as error:
             raise Refused(500 if isinstance(error, BrokenEnvironment) else 422, str(error)) from None
         except TimeoutError:
@@ -211,7 +190,10 @@ class Solver:
             solution=trajectory.solution,
             success=trajectory.success,
             total_reward=trajectory.total_reward,
-            actions=actions,
+            actions=[
+                Action(action=t.text, reward=t.reward, valid=t.valid, observation=t.next_state)
+                for t in trajectory.transitions
+            ],
             domain=request.domain,
             seconds=time.perf_counter() - began,
         )
