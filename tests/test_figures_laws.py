@@ -116,3 +116,23 @@ def test_any_law_is_drawn_with_its_held_out_points():
     with pytest.raises(UserError, match="drawn one by one"):
         groups = pd.concat([df.assign(held_out=False, g=g) for g in "ab"], ignore_index=True)
         figures.law(rlkit.fit(groups, "logit_plane", y="r", x={"N": "N", "X": "D"}, group="g", bootstrap=0))
+
+
+@pytest.mark.parametrize(
+    "docstring, begins",
+    [
+        ("y = A·x^-alpha, as in a paper", r"$y = A\,x^{-\alpha}$"),
+        ("R = R0 + (A - R0)·x^B_mid (Author 2025)", r"$R = R_{0} + (A - R_{0})\,x^{B_{\mathrm{mid}}}$"),
+        ("My own words about it", "my own"),
+        ("y = {A}^^x", "my own"),
+    ],
+)
+def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring, begins):
+    def mine(x, *, A, alpha):
+        return A * x**-alpha
+
+    mine.__doc__ = docstring
+    table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
+    fit = rlkit.fit(table, rlkit.law("my_own")(mine), y="y", x="x", bootstrap=0)
+    [text] = figures.law(fit, table).figure.axes[0].texts
+    assert text.get_text().splitlines()[0] == begins

@@ -5,12 +5,14 @@ Each returns a `rlkit.figures.Drawing`: the figure and the table it drew. Nothin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.mathtext import MathTextParser
 
 from rlkit.errors import UserError
 from rlkit.evaluation.passk import bootstrap_mean
@@ -18,6 +20,7 @@ from rlkit.figures.axes import LETTERED, NARROW, SHARES, label_axes, legend, new
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, domain_name, look, looks, short, styled
 from rlkit.laws.fitting import LawFit
+from rlkit.laws.law import Law
 from rlkit.laws.report import symbol
 from rlkit.seeds import generator
 
@@ -178,11 +181,32 @@ def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
         return
     falls = fit.table.y[np.argmax(fit.table.columns[fit.law.columns[0]])] < fit.table.y.max()
     place = {"x": 0.97, "y": 0.96, "va": "top"} if falls else {"x": 0.97, "y": 0.04, "va": "bottom"}
-    lines, ends = [fit.law.name.replace("_", " ")], fit.interval(level)
+    lines, ends = [equation(fit.law)], fit.interval(level)
     for name, value in fit.params.items():
         span = f" [{ends[name][0]:.3g}, {ends[name][1]:.3g}]" if name in ends else ""
         lines.append(f"{symbol(name)} = {value:.3g}{span}")
     ax.text(s="\n".join(lines), **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
+
+
+def equation(law: Law) -> str:
+    """The formula that begins a law's docstring, for matplotlib; the law's name where none begins it."""
+    formula = re.split(r" \((?=[A-Z][a-z])|[:;,] ", law.source)[0]
+
+    def word(name: str) -> str:
+        if name in ("ln", "logit", "exp", "pass"):
+            return rf"\mathrm{{{name}}}\,"
+        return re.sub(r"^([A-Za-z])(\d+)$", r"\1_{\2}", symbol(name).strip("$"))
+
+    parts = re.split(r"(\^-?\w+|[A-Za-z]\w*)", formula.replace("·", r"\,"))
+    for i in range(1, len(parts), 2):
+        sign, name = re.fullmatch(r"(\^-?)?(\w+)", parts[i]).groups()  # type: ignore[union-attr]
+        parts[i] = f"^{{{sign[1:]}{word(name)}}}" if sign else word(name)
+    text = f"${''.join(parts)}$"
+    try:
+        MathTextParser("agg").parse(text)
+    except ValueError:
+        return law.name.replace("_", " ")
+    return text if "=" in formula else law.name.replace("_", " ")
 
 
 def _several(fit: LawFit, points: pd.DataFrame, venue: str, level: float) -> Drawing:
