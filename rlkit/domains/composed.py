@@ -87,51 +87,24 @@ class Programs(Source):
     """Most steps; drawn evenly from 1 up to it."""
     tests: Annotated[int, Field(ge=3, le=50)] = 8
     """Hidden tests."""
-    form: Literal["functional", "stdin", "both"] = "both"
-    """functional: assertions on a function. stdin: a whole program that reads and prints."""
 
     def task(self, index: int) -> Task:
-        rng = generator("programs", self.steps, self.tests, self.form, index)
-        stdin = self.form == "stdin" or (self.form == "both" and bool(rng.integers(2)))
+        rng = generator("programs", self.steps, self.tests, index)
         program, tests = Program(()), []
         while len({repr(out) for _, out in tests}) < self.tests // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, self.tests + 1)
-        question, truth, code = (_stdin if stdin else _functional)(program, tests)
-        solution = f"```python\n{code}\n```"
-        info = {"index": index, "difficulty": len(program.steps), "reference": code, "solution": solution}
+        (given, result), *hidden = tests
+        question = (
+            "Write a Python function `solve(xs)` that takes a list of integers and does the following: "
+            f"{program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
+            "Answer with the function in a ```python fence."
+        )
+        truth = {"functional": "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in hidden)}
+        code = program.source()
+        info = {"index": index, "difficulty": len(program.steps), "reference": code}
+        info |= {"solution": f"```python\n{code}\n```"}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
-
-
-def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
-    """Question, ground truth and solution; the first test is shown."""
-    (given, result), *hidden = tests
-    question = (
-        "Write a Python function `solve(xs)` that takes a list of integers and does the following: "
-        f"{program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
-        "Answer with the function in a ```python fence."
-    )
-    checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in hidden)
-    return question, {"functional": checks}, program.source()
-
-
-def _stdin(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
-    many = isinstance(tests[0][1], list)
-    (given, *inputs), (result, *outputs) = (
-        [_line(value) for value in side] for side in zip(*tests, strict=True)
-    )
-    question = (
-        "Write a Python program that reads one line with integers separated by spaces and does the following: "
-        f"{program.words()}; then print the result{' separated by spaces' if many else ''}.\n"
-        f"For example, for the input\n{given}it prints\n{result}Answer with the whole program in a ```python fence."
-    )
-    star = "*" if many else ""
-    code = f"{program.source()}\n\nprint({star}solve(list(map(int, input().split()))))"
-    return question, {"inputs": inputs, "outputs": outputs}, code
-
-
-def _line(value: Any) -> str:
-    return " ".join(map(str, value if isinstance(value, list) else [value])) + "\n"
 
 
 @sources.register("code_io")

@@ -155,17 +155,14 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     return all(_same(text, other) for text in said if text is said[-1] or not is_name(text))
 
 
-_TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
-
-
 def _same_relation(a: Relation, b: Relation) -> bool:
-    turned = Relation(b.operands[::-1], [_TURNED.get(o, o) for o in b.operators[::-1]])
+    turned = Relation(b.operands[::-1], [sets.TURNED.get(o, o) for o in b.operators[::-1]])
     if any(a.operators == r.operators and _pairwise(a.operands, r.operands) for r in (b, turned)):
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
     sign = values.ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
-    operator = a.operators[0] if sign > 0 else _TURNED.get(a.operators[0], a.operators[0])
+    operator = a.operators[0] if sign > 0 else sets.TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
 

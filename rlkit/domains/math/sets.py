@@ -3,19 +3,19 @@
 import operator
 import re
 from collections.abc import Callable, Iterator
-from fractions import Fraction
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import mpmath
 
-from rlkit.domains.math.parse import Node, Unreadable, parse, split
-from rlkit.domains.math.values import DIGITS, UNDEFINED, close, symbols, to_float, value
+from rlkit.domains.math.parse import split
+from rlkit.domains.math.values import DIGITS, close, number
 
 RELATIONS = {"=", "<", ">", "\\le", "\\ge", "\\ne", "\\in", "\\approx"}
 _HOLDS = {
     "<": operator.lt, ">": operator.gt, "\\le": operator.le, "\\ge": operator.ge, "=": operator.eq, "\\ne": operator.ne,
 }  # fmt: skip
+TURNED = {"<": ">", ">": "<", "\\le": "\\ge", "\\ge": "\\le"}
 _VARIABLE = re.compile(r"[A-Za-z]+(?:_[A-Za-z0-9])?")
 _BUILDER = re.compile(
     r"\\\{\s*(?P<name>\\?[A-Za-z]+)\s*(?:\\in\s*\\mathbb\s*\{R\}\s*)?(?:\||:|,)\s*(?P<condition>.+)\\\}"
@@ -136,28 +136,10 @@ def _chain(operands: list[str], operators: list[str]) -> RealSet | None:
 
 
 def _inequality(left: str, sign: str, right: str) -> RealSet | None:
-    """One condition on one variable, linear but for an absolute value on either side."""
-    try:
-        holds, nodes = _HOLDS[sign], (parse(left), parse(right))
-        (name,) = symbols(*nodes)
-        sides = [[n[2], ("neg", n[2])] if n[:2] == ("fn", "abs") else [n] for n in nodes]
-        ends = tuple(x for a, b in product(*sides) for x in _roots(("add", a, ("neg", b)), name))
-    except (Unreadable, *UNDEFINED):
+    """One bound of a variable."""
+    if _VARIABLE.fullmatch(right.removeprefix("\\")) and number(right) is None:
+        left, sign, right = right, TURNED.get(sign, sign), left
+    holds, name, bound = _HOLDS[sign], left.removeprefix("\\"), number(right)
+    if bound is None or number(left) is not None or not _VARIABLE.fullmatch(name):
         return None
-
-    def contains(x: Any) -> bool:
-        a, b = (to_float(value(node, {name: x})) for node in nodes)
-        return holds(0 if close(a, b) else a - b, 0)
-
-    return RealSet(contains, ends, name)
-
-
-def _roots(node: Node, name: str) -> list[Any]:
-    """Where a linear function is zero. ValueError: it is not linear."""
-    at = {x: value(node, {name: Fraction(x)}) for x in (0, 1, 2, 5)}
-    if mpmath.isinf(to_float(at[0])):
-        return []
-    slope = at[1] - at[0]
-    if not all(close(at[x], at[0] + x * slope) for x in (2, 5)):
-        raise ValueError("not linear")
-    return [to_float(-at[0] / slope)] if slope else []
+    return RealSet(lambda x: holds(0 if close(x, bound) else x - bound, 0), (bound,), name)

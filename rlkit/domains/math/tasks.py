@@ -104,18 +104,6 @@ def fractions(rng: np.random.Generator, level: int) -> Problem:
 
 
 @family
-def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
-    shared = draw(rng, 2, 6 * level)
-    a, b = shared * draw(rng, 2, 8 * level), shared * draw(rng, 2, 8 * level)
-    steps, p, q = [], max(a, b), min(a, b)
-    while q:
-        steps.append(f"${p} = {p // q} \\cdot {q} + {p % q}$")
-        p, q = q, p % q
-    solution = "By Euclid's algorithm: " + ", ".join(steps) + f". The last non-zero remainder is ${p}$."
-    return Problem(f"What is the greatest common divisor of {a} and {b}?", str(p), solution)
-
-
-@family
 def modular_power(rng: np.random.Generator, level: int) -> Problem:
     base, power = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2)
     modulus = draw(rng, 3, 6 * level + 5)

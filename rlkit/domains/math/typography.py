@@ -37,6 +37,7 @@ _COMMANDS = {
     }.items()
     for name in names.split()
 }  # fmt: skip
+_ROMAN = r"(?:\\(?:text|mathrm)\s*\{\s*[A-Za-z]+\s*\}(?:\s*\^\s*(?:-?\d|\{\s*-?\d\s*\}))?(?:\s|\\[,;]|\*)*)+"
 _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"(?:\\(?:text|mathrm)\s*\{(?![^{}]{0,60}(?:\bnot?\b|n't|than|least|most|except))"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
@@ -56,6 +57,7 @@ _REWRITES = [
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
         (r"\(?\s*\\mod\s*\{?\s*([^(){}=,]+?)\s*\}?\s*\)?[\s.]*$", r" \\mod \1"),
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
+        (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
         (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
