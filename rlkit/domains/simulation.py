@@ -1,7 +1,6 @@
 """Simulation: predicting what a program prints, returns or needs; tasks above, scorers below."""
 
 import ast
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -48,8 +47,7 @@ class StringTrace(Source):
         return Task.ask("simulation__string_trace", f"{name} {text}", _PROGRAMS[name](text), **fields)
 
 
-_LONGEST = 200_000  # characters of an answer that is read
-_LONGEST_PYTHON = 20_000  # whose reader is slow
+_LONGEST = 20_000  # characters of an answer that is read
 _CALL_SECONDS = 5.0
 _MISSING = object()
 
@@ -91,20 +89,14 @@ def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
     if box := last_box(text):
-        boxed = [box[1], _without_tex(box[1])]
+        boxed = re.sub(r"\\([{}_$%&#])", r"\1", re.sub(r"\\(?:text|mathrm)(?:tt)?\s*(?=\{)", "", box[1]))
         behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))  # it was given last
-        candidates = [*boxed, *candidates] if behind else [*candidates, *boxed]
+        candidates = [boxed, *candidates] if behind else [*candidates, boxed]
     for candidate in filter(None, [*candidates, _braces(text)]):
-        for form in (candidate, f"{{{candidate}}}"):
+        for form in (candidate, candidate[1:-1], f"{{{candidate}}}"):
             if (value := _value(form)) is not _MISSING:
                 return value
     return _MISSING
-
-
-def _without_tex(text: str) -> str:
-    r"""The content of a box without \text{…} around it and without backslashes before braces."""
-    wrapped = re.fullmatch(r"\s*\\(?:text|texttt|mathrm|mathtt)\s*\{(.*)\}\s*", text, re.DOTALL)
-    return re.sub(r"\\([{}_$%&#])", r"\1", wrapped[1] if wrapped else text)
 
 
 def _braces(text: str) -> str:
@@ -118,15 +110,8 @@ def _braces(text: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """The JSON or, up to a length, Python literal that a text is."""
-    if not text.strip() or len(text) > _LONGEST:
-        return _MISSING
-    if len(text) <= _LONGEST_PYTHON:
-        return literal(text, _MISSING)
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return _MISSING
+    """The JSON or Python literal that a text is."""
+    return literal(text, _MISSING) if text.strip() and len(text) <= _LONGEST else _MISSING
 
 
 def _same_json(a: Any, b: Any) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, final_answer, given, in_percent, side_by_side
+from rlkit.domains.answers import TOLERANCE, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -138,13 +138,6 @@ _ABOUT = re.compile(
     r"(?=[-+$€£¥\\(.]{0,4}\d)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
-_NAMED = re.compile(  # x = 5, total: 5
-    r"(?:[a-z] ?=|(?:answer|result|value|total|sum|mean|average|count|difference|year) ?[:=]) ?(.+)"
-)
-_WITH_UNIT = re.compile(  # measures alone: other words may change the number, as in 5 dozen, 5 below zero
-    r"(.*\d) (?:[mck]m|(?:kilo)?met(?:er|re)s|in|inches|ft|feet|yards|mi|miles|[mk]?g|(?:kilo)?grams|ton(?:ne)?s|lbs?"
-    r"|pounds|oz|ounces|ml|lit(?:er|re)s|hectares|acres|s|sec|seconds|min|minutes|h|hrs?|hours|days|weeks|months|years|mph)"
-)
 # fmt: off
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
           "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"]
@@ -170,22 +163,20 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    marked = final_answer(response) is not None
-    right, boxes = same_members(answer, theirs, units=marked), side_by_side(response)  # or one box a member
+    right, boxes = same_members(answer, theirs), side_by_side(response)  # or one box a member
     several = len(boxes) == len(theirs) > 1 and answer.endswith(boxes[-1])
-    return Reward.of(right or (several and same_members("|".join(boxes), theirs, units=True)))
+    return Reward.of(right or (several and same_members("|".join(boxes), theirs)))
 
 
-def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
-    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs` is met
-    by the figure and a measure behind it, such as km or years."""
+def same_members(answer: str, theirs: list[str]) -> bool:
+    """Whether a list has exactly the members `theirs`, in any order."""
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
         ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
     left = list(theirs)
     for part in ours:
-        if not (found := [other for other in left if same_member(part, other, units)]):
+        if not (found := [other for other in left if same_member(part, other)]):
             return False
         left.remove(found[0])
     return not left
@@ -218,15 +209,11 @@ def _unquoted(text: str) -> str:
     return text[1:-1].strip() if len(text) > 2 and text[0] == "$" == text[-1] else text
 
 
-def same_member(ours: str, theirs: str, units: bool = False) -> bool:
+def same_member(ours: str, theirs: str) -> bool:
     """Whether two members are the same words or the same figure."""
     if ours == theirs:
         return True
-    x, y = _number(ours), _number(theirs)
-    if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
-        x = _number(match[1])
-    if x is None and (match := _NAMED.fullmatch(ours[:_SHORT])):
-        x = _number(match[1])
+    x, y = figure(ours), figure(theirs)
     if x is None or y is None:
         return False
     if x.percent and not y.percent and not in_percent(y.value):
@@ -237,9 +224,8 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
     return alike and _near(x.value, y.value)
 
 
-_ROUGHLY = r"(?:(?:[≈~]|\\approx|\\sim|(?:approximately|approx\.?|about|around|roughly|ca\.)\s)\s*)?"
 _FIGURE = re.compile(
-    _ROUGHLY + r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
+    r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
     r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d{1,3})?"
     r"\s*(?P<scale>thousand|million|billion|trillion|k|m|mn|bn|tn)?\b\s*(?:dollars|usd|euros?)?"
     r"\s*(?P<percent>\\?%|percent|per cent|percentage points?)?\s*(?P<close>\))?",
@@ -251,42 +237,27 @@ _SCALES = {"thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "bill
 
 class Figure(NamedTuple):
     value: float
-    whole: bool
     percent: bool
     scale: float
 
 
-def figure(text: str, abbreviations: bool = True) -> Figure | None:
-    """The figure that a text is, or None if it is something else (a range, a word, a formula, an infinity).
-
-    Without `abbreviations`, 5 m and 5 mn are no figures: they may be metres and meganewtons.
-    """
-    match = _FIGURE.fullmatch(text.strip()) if len(text) < 100 else None
-    if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
-        return None
-    digits, power = match["digits"].replace(",", ""), match["power"] or ""
-    scale = (match["scale"] or "").lower()
-    value, factor = float(digits + power), _SCALES.get(scale, 1.0)
-    if not math.isfinite(value * factor) or (not abbreviations and 1 <= len(scale) <= 2):
-        return None
-    negative = match["open"] or "-" in match["sign"] + match["sign2"]
-    whole = "." not in digits and not power
-    return Figure(-value if negative else value, whole, bool(match["percent"]), factor)
-
-
-_SHORT = 100  # characters of a figure
-
-
-def _number(text: str) -> Figure | None:
-    """The figure that a text is: with an approximation sign, blanks between thousands, or in words."""
-    if len(text) >= _SHORT or sum(map(str.isdigit, text.partition(".")[0])) > 15:
+def figure(text: str) -> Figure | None:
+    """The figure that a text is, in digits or words; None if it is something else (a range, a formula, an infinity)."""
+    if len(text) >= 100 or sum(map(str.isdigit, text.partition(".")[0])) > 15:
         return None  # floats tell whole numbers of 15 digits apart
-    word, _, rest = text.partition(" ")
+    word, _, rest = text.strip().partition(" ")
     if (number := _WORDS.get(text.replace(" ", "-"))) is not None:
         text = str(number)
     elif word in _WORDS:
         text = f"{_WORDS[word]} {rest}"
-    return figure(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)))
+    match = _FIGURE.fullmatch(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)).strip())
+    if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
+        return None
+    value = float(match["digits"].replace(",", "") + (match["power"] or ""))
+    scale = _SCALES.get((match["scale"] or "").lower(), 1.0)
+    negative = match["open"] or "-" in match["sign"] + match["sign2"]
+    known = math.isfinite(value * scale)
+    return Figure(-value if negative else value, bool(match["percent"]), scale) if known else None
 
 
 def _near(ours: float, theirs: float) -> bool:

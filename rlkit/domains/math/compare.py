@@ -52,7 +52,7 @@ def _same(a: str, b: str) -> bool:
         return True
     left, right = sets.real_set(a), sets.real_set(b)
     if left and right and not (left.bare and right.bare):
-        return sets.same_set(left, right)
+        return left.name in ("", right.name or left.name) and _matching(left.intervals, right.intervals)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
 
 
