@@ -16,20 +16,19 @@ class Step(NamedTuple):
 
     words: str
     code: str
-    invertible: bool = False
 
 
 STEPS = (
     Step("sort it in ascending order", "sorted(xs)"),
-    Step("reverse it", "xs[::-1]", True),
-    Step("multiply every element by {k}", "[x * {k} for x in xs]", True),
-    Step("add {k} to every element", "[x + {k} for x in xs]", True),
+    Step("reverse it", "xs[::-1]"),
+    Step("multiply every element by {k}", "[x * {k} for x in xs]"),
+    Step("add {k} to every element", "[x + {k} for x in xs]"),
     Step("square every element", "[x * x for x in xs]"),
     Step("drop the first element", "xs[1:]"),
     Step("keep every second element from the first on", "xs[::2]"),
     Step("keep the even elements", "[x for x in xs if x % 2 == 0]"),
-    Step("append its length", "xs + [len(xs)]", True),
-    Step("replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]", True),
+    Step("append its length", "xs + [len(xs)]"),
+    Step("replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]"),
 )
 LAST = (
     Step("take the sum of its elements", "sum(xs)"),
@@ -56,15 +55,15 @@ class Program(NamedTuple):
         return "\n    ".join([f"def {name}(xs):", *(f"xs = {step.code}" for step in self.steps), "return xs"])
 
 
-def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> Program:
+def compose(rng: np.random.Generator, length: int) -> Program:
     """A program of at most `length` steps, none of them twice; every third one gives an integer."""
-    pool = [step for step in STEPS if step.invertible or not invertible]
-    chosen = [pool[int(k)] for k in rng.permutation(len(pool))[:length]]
-    if not invertible and rng.integers(3) == 0:
+    chosen = [STEPS[int(k)] for k in rng.permutation(len(STEPS))[:length]]
+    if rng.integers(3) == 0:
         chosen[-1] = LAST[int(rng.integers(len(LAST)))]
     constants = (int(k) for k in rng.integers(2, 6, size=len(chosen)))
-    pairs = zip(chosen, constants, strict=True)
-    return Program(tuple(Step(s.words.format(k=k), s.code.format(k=k), s.invertible) for s, k in pairs))
+    return Program(
+        tuple(Step(s.words.format(k=k), s.code.format(k=k)) for s, k in zip(chosen, constants, strict=True))
+    )
 
 
 def an_input(rng: np.random.Generator) -> list[int]:
@@ -109,33 +108,21 @@ class Programs(Source):
 
 @sources.register("code_io")
 class CodeIO(Source):
-    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
-
-    Inputs are asked for only where every step can be undone, so that the answer is the only one.
-    """
+    """What a composed program gives for an input, as in Guru's codeio."""
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
     kind: Literal["code_io"] = "code_io"
     steps: Annotated[int, Field(ge=1, le=8)] = 3
     """Most steps of the program; drawn evenly from 1 up to it."""
-    predict: Literal["output", "input", "both"] = "both"
-    """What is asked for."""
 
     def task(self, index: int) -> Task:
-        rng = generator("code_io", self.steps, self.predict, index)
-        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
-        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        xs = an_input(rng)
-        pair = {"input": {"xs": xs}, "output": program.run(xs)}
-        given = "output" if wanted == "input" else "input"
-        form = " (a mapping with the key xs)" if wanted == "input" else ""
+        rng = generator("code_io", self.steps, index)
+        program, xs = compose(rng, int(rng.integers(1, self.steps + 1))), an_input(rng)
         question = (
-            f"Here is a Python function:\n{program.source()}\n\n"
-            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
-            f'within ```json``` as {{"{wanted}": ...}}.'
+            f"Here is a Python function:\n{program.source()}\n\nIts input is {json.dumps(xs)}. What is its output? "
+            'Please output the final answer within ```json``` as {"output": ...}.'
         )
-        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
-        info = {"index": index, "difficulty": len(program.steps)}
+        truth, info = f'"output": {program.run(xs)}', {"index": index, "difficulty": len(program.steps)}
         return Task.ask(
             "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
         )

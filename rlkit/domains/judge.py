@@ -9,15 +9,13 @@ import json
 import os
 import re
 import time
-import urllib.error
 import urllib.request
+from typing import Any
 
 from rlkit.domains.grading import Grading
 from rlkit.errors import Ungradable
 
 LONGEST = 2_000  # characters of a text that the judge sees
-_ATTEMPTS = 3
-_RETRIED = (408, 409, 425, 429, 500, 502, 503, 504)
 VERDICT = re.compile(r"\W*final decision\W+(yes|no)\W*", re.IGNORECASE)
 MARKERS = re.compile(r"final\s+decision|#{2,}|<\|.*?\|>|</?(?:system|user|assistant)>", re.IGNORECASE)
 
@@ -59,20 +57,16 @@ def _reply(grading: Grading, prompt: str) -> str:
     key, url = os.environ.get("JUDGE_API_KEY", "-"), str(grading.settings.judge_url).rstrip("/")
     headers = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
     request = urllib.request.Request(f"{url}/chat/completions", json.dumps(body).encode(), headers)
-    problem = "the deadline passed"
-    for attempt in range(_ATTEMPTS):
+    problem: Any = "the deadline passed"
+    for pause in (0.2, 0.4, 0.8):
         if (left := grading.remaining() - 0.3) <= 0:
             break
         try:
             with urllib.request.urlopen(request, timeout=left) as found:
                 return str(json.loads(found.read(1 << 20))["choices"][0]["message"]["content"])
-        except urllib.error.HTTPError as error:
-            problem = f"HTTP status {error.code}"
-            if error.code not in _RETRIED:
-                break
         except (KeyError, IndexError, TypeError):
             raise Ungradable(f"The reply of the judge at {url} has no message.") from None
         except (OSError, ValueError) as error:
-            problem = str(error)
-        time.sleep(min(0.2 * 2**attempt, max(0.0, grading.remaining())))
+            problem = error
+        time.sleep(min(pause, max(0.0, grading.remaining())))
     raise Ungradable(f"The judge at {url} cannot be asked: {problem}.")

@@ -188,13 +188,10 @@ def _answer(response: str) -> str:
     return inside
 
 
-_LABEL = re.compile(  # The order is: …
-    r"^(?:(?:the|my|final|correct)\s)*(?:order|answer|sequence|list|path|node)(?:(?:\sis)?:|\sis)\s+",
-    re.IGNORECASE,
+_LABEL = re.compile(
+    r"^(?:(?:the|my|final|correct)\s)*(?:order|answer|list|path|node)(?:(?:\sis)?:|\sis)\s+", re.I
 )
-_SEPARATOR = re.compile(
-    r",|\n|;|\||-{1,2}>|→|⇒|=>|\\(?:long)?(?:right)?arrow(?![a-z])|\\to(?![a-z])|\\\\", re.IGNORECASE
-)
+_SEPARATOR = re.compile(r",|\n|;|\||-{1,2}>|→|=>|\\(?:long)?rightarrow(?![a-z])|\\to(?![a-z])|\\\\")
 
 
 def names(text: str) -> list[str] | None:
@@ -202,11 +199,10 @@ def names(text: str) -> list[str] | None:
     if len(text) > _LONGEST:
         return None
     blocks = fences(text) if "```" in text else []
-    text = re.sub(r"\*\*|`|</?b>", "", blocks[0][1] if len(blocks) == 1 else text).strip()
-    text = _LABEL.sub("", text)
-    text = re.sub(r"\\(?:left|right)(?=[\[\]()])", "", text)
-    for _ in range(2):
-        text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", text)
+    text = re.sub(
+        r"\*\*|`|\\(?:left|right)(?=[\[\]()])", "", blocks[0][1] if len(blocks) == 1 else text
+    ).strip()
+    text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", _LABEL.sub("", text))
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
         return [_name(item) for item in value]

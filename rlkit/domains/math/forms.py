@@ -47,7 +47,6 @@ _ENVIRONMENT = re.compile(
     re.DOTALL,
 )
 _BRACKETS = re.compile(r"(\\\{|\\langle(?![A-Za-z])|[(\[{])(.*?)(\\\}|\\rangle|[)\]}])", re.DOTALL)
-_POINT = re.compile(r"^[ABDEGHIJLMNOQ-Z](?=\()")  # A(2,3); C(5,2) is a number, F(a,b) a function
 _THOUSANDS = re.compile(
     r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z]))"
 )
@@ -100,7 +99,7 @@ def _readings(text: str) -> Iterator[Form]:
     elif len((found := split(text, sets.RELATIONS))[0]) > 1:
         if found[1] == ["\\in"] or all(found[0]):
             yield Relation(*found)
-    elif bracketed := _bracketed(_POINT.sub("", text)):
+    elif bracketed := _bracketed(text):
         yield bracketed
     else:
         yield from _single(text)

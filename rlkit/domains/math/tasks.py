@@ -26,16 +26,6 @@ class Problem(NamedTuple):
     solution: str
 
 
-Family = Callable[[np.random.Generator, int], Problem]
-FAMILIES: dict[str, Family] = {}
-
-
-def family(make: Family) -> Family:
-    """Decorator: add a family under its function's name."""
-    FAMILIES[make.__name__] = make
-    return make
-
-
 def draw(rng: np.random.Generator, low: int, high: int) -> int:
     """A whole number from low to high, both included."""
     return int(rng.integers(low, high + 1))
@@ -67,7 +57,6 @@ def polynomial(coefficients: list[int], x: str = "x") -> str:
     return text or "0"
 
 
-@family
 def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     most = 5 * level
     a, c = nonzero(rng, most), draw(rng, 0, most) if level > 2 else 0
@@ -80,7 +69,6 @@ def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, latex(x), solution)
 
 
-@family
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
     r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
     a = draw(rng, 1, level)
@@ -91,7 +79,6 @@ def quadratic(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(max(r, s)), solution)
 
 
-@family
 def fractions(rng: np.random.Generator, level: int) -> Problem:
     most = 4 * level + 4
     terms = [Fraction(nonzero(rng, most), draw(rng, 2, most)) for _ in range(2 + level // 3)]
@@ -103,23 +90,10 @@ def fractions(rng: np.random.Generator, level: int) -> Problem:
     return Problem(f"Compute ${text}$.", latex(total), solution)
 
 
-@family
-def modular_power(rng: np.random.Generator, level: int) -> Problem:
-    base, power = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2)
-    modulus = draw(rng, 3, 6 * level + 5)
-    value, steps = 1, []
-    for k in range(1, power + 1):
-        value = value * base % modulus
-        steps.append(f"${base}^{{{k}}} \\equiv {value}$")
-    question = f"What is the remainder when ${base}^{{{power}}}$ is divided by {modulus}?"
-    return Problem(question, str(value), f"Modulo {modulus}: " + ", ".join(steps) + ".")
-
-
 NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
 THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
 
 
-@family
 def collections(rng: np.random.Generator, level: int) -> Problem:
     """Word problems of one to three steps on whole numbers: what somebody has in the end."""
     name, thing = NAMES[draw(rng, 0, len(NAMES) - 1)], THINGS[draw(rng, 0, len(THINGS) - 1)]
@@ -141,6 +115,11 @@ def collections(rng: np.random.Generator, level: int) -> Problem:
         count = after
     question = f"{' '.join(text)} How many {thing} does {name} have now?"
     return Problem(question, str(count), " ".join(working))
+
+
+FAMILIES: dict[str, Callable[[np.random.Generator, int], Problem]] = {
+    make.__name__: make for make in (linear_equation, quadratic, fractions, collections)
+}
 
 
 @sources.register("arithmetic")
