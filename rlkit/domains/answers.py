@@ -269,6 +269,19 @@ def _opening(line: str) -> tuple[str, str]:
     return "", ""
 
 
+def marked(response: str) -> str:
+    """What the last `<answer>` holds, or a box behind it; without a tag the last box, the only fence or an answer
+    line; else nothing."""
+    text, inside = after_thinking(response), tagged(response)
+    box = last_box(text)
+    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
+        return box[1]
+    if inside is None:
+        blocks = fences(text)
+        return blocks[0][1] if len(blocks) == 1 else final_answer(text) or ""
+    return inside
+
+
 def literal(text: str, default: Any = None) -> Any:
     """The JSON or else Python value that a text is, or `default`. Nothing is executed."""
     text = text.strip()

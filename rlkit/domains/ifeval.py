@@ -174,9 +174,6 @@ def _bound(name: Any, arguments: Mapping[str, Any] | None, prompt: Any) -> Calla
     check = CHECKS[name]
     known = list(inspect.signature(check).parameters)[1:]
     given = {k: v for k, v in (arguments or {}).items() if v is not None and k in known}
-    for key, value in given.items():
-        if isinstance(value, float) and value.is_integer():  # as in an Arrow column that also has gaps
-            given[key] = int(value)
     if "prompt_to_repeat" in known and prompt is not None:
         given.setdefault("prompt_to_repeat", str(prompt))
     try:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, final_answer, last_box, literal, tagged
+from rlkit.domains.answers import fences, literal, marked
 from rlkit.domains.grading import parse
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
@@ -139,7 +139,7 @@ def score_zebra(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
     truth = _table(parse(ground_truth, dict, "a zebra puzzle"))
     if truth is None:
         raise UserError("The ground truth of a zebra puzzle needs a header and rows, lists of texts.")
-    text = _answer(response)
+    text = marked(response)
     answer = _table(literal(text[text.find("{") : text.rfind("}") + 1])) if len(text) <= _LONGEST else None
     if answer is None:
         return Reward.of(False, cell_accuracy=0.0, reason="no table")
@@ -172,20 +172,7 @@ def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
         truth = [_name(item) for item in ground_truth]
     if not truth or not all(truth):
         raise UserError(f"The ground truth of an order or a graph must be names: {ground_truth!r}.")
-    return Reward.of(names(_answer(response)) == truth)
-
-
-def _answer(response: str) -> str:
-    """What the last `<answer>` holds, or a box behind it; without a tag the last box, the only fence or an answer
-    line; else nothing."""
-    text, inside = after_thinking(response), tagged(response)
-    box = last_box(text)
-    if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
-        return box[1]
-    if inside is None:
-        blocks = fences(text)
-        return blocks[0][1] if len(blocks) == 1 else final_answer(text) or ""
-    return inside
+    return Reward.of(names(marked(response)) == truth)
 
 
 _LABEL = re.compile(
@@ -200,7 +187,7 @@ def names(text: str) -> list[str] | None:
         return None
     blocks = fences(text) if "```" in text else []
     text = re.sub(
-        r"\*\*|`|\\(?:left|right)(?=[\[\]()])", "", blocks[0][1] if len(blocks) == 1 else text
+        r"\*\*|`|</?b>|\\(?:left|right)(?=[\[\]()])", "", blocks[0][1] if len(blocks) == 1 else text
     ).strip()
     text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", _LABEL.sub("", text))
     value = literal(text) if text.startswith(("[", "(")) else None

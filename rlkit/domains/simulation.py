@@ -1,10 +1,10 @@
 """Simulation: predicting what a program prints, returns or needs; tasks above, scorers below."""
 
 import ast
-import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from pprint import pformat  # sorts keys and tells types apart
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -89,11 +89,12 @@ def _codeio_answer(response: str) -> Any:
     text = after_thinking(response)
     candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
     if box := last_box(text):
-        boxed = re.sub(r"\\([{}_$%&#])", r"\1", re.sub(r"\\(?:text|mathrm)(?:tt)?\s*(?=\{)", "", box[1]))
+        wrapped = re.fullmatch(r"\s*\\(?:text|mathrm)(?:tt)?\s*\{(.*)\}\s*", box[1], re.DOTALL)
+        boxed = re.sub(r"\\([{}_$%&#])", r"\1", wrapped[1] if wrapped else box[1])
         behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))  # it was given last
         candidates = [boxed, *candidates] if behind else [*candidates, boxed]
     for candidate in filter(None, [*candidates, _braces(text)]):
-        for form in (candidate, candidate[1:-1], f"{{{candidate}}}"):
+        for form in (candidate, f"{{{candidate}}}"):
             if (value := _value(form)) is not _MISSING:
                 return value
     return _MISSING
@@ -117,11 +118,8 @@ def _value(text: str) -> Any:
 def _same_json(a: Any, b: Any) -> bool:
     if isinstance(a, str) != isinstance(b, str):
         text, other = (a, b) if isinstance(a, str) else (b, a)
-        value = {"true": True, "false": False, "null": None, "none": None}.get(text.strip().lower(), _MISSING)
-        value = _value(text) if value is _MISSING else value
-        return value is not _MISSING and not isinstance(value, str) and _same_json(value, other)
-    if isinstance(a, float) and isinstance(b, float) and math.isnan(a) and math.isnan(b):
-        return True
+        value = {"true": True, "false": False, "null": None}.get(text.strip().lower(), _value(text))
+        return not isinstance(value, str) and _same_json(value, other)
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_same_json(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple) and isinstance(b, list | tuple):
@@ -154,14 +152,14 @@ def score_cruxeval(
         return Reward.of(False, reason=f"the assertion is about {name}, which is not the program's function")
     mode = str(extra_info.get("task") or extra_info.get("mode") or "")
     any_input = "input" not in shown or mode.endswith(("input", "-i"))
-    of_input = "input" in shown and same_literal(known[1], given)
-    of_output = "output" in shown and same_literal(known[2], value)
+    of_input = "input" in shown and pformat(known[1]) == pformat(given)
+    of_output = "output" in shown and pformat(known[2]) == pformat(value)
     if not of_input and not (of_output and any_input):
         return Reward.of(False, reason="the assertion is about something else")
     runner = f"{code}\n\ndef _called(arguments, keywords):\n    return {name}(*arguments, **keywords)\n"
     seconds = min(_CALL_SECONDS, grading.remaining() - 0.3)
     call = programs.call_function(grading, runner, "_called", [given], seconds)[0]
-    return Reward.of(call.error is None and same_literal(call.value, value))
+    return Reward.of(call.error is None and pformat(call.value) == pformat(value))
 
 
 def _claim(text: str) -> tuple[str, list[Any], Any] | None:
@@ -175,14 +173,3 @@ def _claim(text: str) -> tuple[str, list[Any], Any] | None:
                     given = [list(map(ast.literal_eval, call.args)), named]
                     return call.func.id, given, ast.literal_eval(value)
     return None
-
-
-def same_literal(a: Any, b: Any) -> bool:
-    """Python's equality of plain values, with types: 1 is not True, a tuple is not a list, nan is nan."""
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, dict):
-        return len(a) == len(b) and all(k in b and same_literal(v, b[k]) for k, v in a.items())
-    if isinstance(a, list | tuple):
-        return len(a) == len(b) and all(map(same_literal, a, b))
-    return bool(a == b) or (a != a and b != b)

@@ -7,11 +7,9 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, judge, scorer, sources
+from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import TOLERANCE, choice_letter, given
-from rlkit.domains.grading import Grading
 from rlkit.domains.math.typography import from_unicode
-from rlkit.domains.table import clean, figure
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -107,11 +105,9 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
 
 @scorer("stem_web*", "stem__*")
-def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the final answer is the truth: the same number in the same or a convertible unit (within
     0.1 % if it has decimals), the same formula, or the same words (singular and plural are one).
-
-    Where `reward.judge_url` is set and the truth is text, the judge decides what the rules do not accept.
     """
     if isinstance(ground_truth, int | float) and not isinstance(ground_truth, bool):
         ground_truth = repr(ground_truth)
@@ -120,12 +116,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    if same_answer(answer, ground_truth):
-        return Reward.of(True)
-    if grading.settings.judge_url is None or figure(clean(ground_truth)) is not None:
-        return Reward.of(False)
-    question = str(extra_info.get("question") or "")
-    return Reward.of(judge.means_the_same(grading, question, ground_truth, answer), judged=True)
+    return Reward.of(same_answer(answer, ground_truth))
 
 
 def same_answer(answer: str, truth: str) -> bool:

@@ -168,9 +168,8 @@ def _same_relation(a: Relation, b: Relation) -> bool:
 
 # An option's letter with its value.
 
-_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15, \text{(C) 15}
-    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:])\s*(?P<close>\}?)\s*(?P<value>.*)",
-    re.DOTALL,
+_OPTION = re.compile(  # \text{(C) } 15, (C) 15, C. 15
+    r"(?:\\(?:text|mathrm)\s*\{\s*)?(?:\(\s*[A-J]\s*\)|[A-J][).:])\s*\}?\s*(?P<value>.*)", re.DOTALL
 )
 _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 
@@ -178,10 +177,7 @@ _MARKED = re.compile(r"[().:]|\\(?:text|mathrm)")
 def _option(text: str) -> tuple[str, str]:
     """(letter, value) of `(C) 15`; one of them is "" for a letter or a value alone."""
     letter, match = choice_letter(text), _OPTION.fullmatch(text)
-    value = match["value"].strip() if match else ""
-    if match and text.startswith("\\") and not match["close"]:
-        value = value[:-1].strip() if value.endswith("}") else ""
-    return (letter, value) if letter else ("", text)
+    return (letter, match["value"].strip() if match else "") if letter else ("", text)
 
 
 def _same_option(answer: str, truth: str) -> bool:

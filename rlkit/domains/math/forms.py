@@ -51,18 +51,15 @@ _THOUSANDS = re.compile(
     r"(\$?-?\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)(?=$|\s*(?:\\(?:text|mathrm)(?![a-z])|[A-Za-z]))"
 )
 _TIME = re.compile(r"0*(\d{1,2}:\d{2}(?::\d{2})?)(?:([ap])\.?m\.?)?", re.IGNORECASE)
-_BASED = re.compile(
-    r"\(?(?P<digits>[0-9][0-9A-Za-z]*|[A-Fa-f][0-9A-Fa-f]*(?=\)?\s*_\s*\{?\s*16))\)?\s*_[{\s]*(?P<base>\d{1,9})[\s}]*"
-)
 _NOTHING = re.compile(
     r"(?:there (?:is|are|exists?) )?(?:no (?:(?:real|integer|such|positive|valid|possible|integral) )*"
     r"(?:solutions?|roots?|values?|numbers?|integers?|answers?|triples?|pairs?|functions?)(?: exists?)?"
     r"|none(?: exists?)?|(?:the )?(?:empty|null) set)|(?:solutions?|roots?) do(?:es)? not exist"
 )
-_SYNONYMS = {"does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne"} | dict.fromkeys(
-    ("infinite", "infinite solutions", "infinitely many solutions", "there are infinitely many solutions",
-     "infinite number of solutions", "an infinite number of solutions"), "infinitely many"
-)  # fmt: skip
+_SYNONYMS = {
+    "does not exist": "dne", "limit does not exist": "dne", "the limit does not exist": "dne",
+    "infinitely many solutions": "infinitely many", "infinite solutions": "infinitely many",
+}  # fmt: skip
 _MONTH = re.compile(
     r"(jan|feb|mar|apr|may|june?|july?|aug|sep|oct|nov|dec)(?:uary|ruary|ch|il|ust|t?(?:em)?ber|ober)?"
 )
@@ -158,10 +155,6 @@ def _single(text: str) -> Iterator[Form]:
     if text == "\\emptyset":
         yield Group("{}", [])
         return
-    if match := _BASED.fullmatch(re.sub(r"^\{(\w+)\}", r"\1", plain)):
-        digits, base = match["digits"].lower(), f"base {match['base']}"
-        yield Amount(digits, base) if digits.isdigit() else f"{digits} {base}"
-        return
     if len(parts := split(text, {":"})[0]) > 1 and all(parts):
         yield Group(":", parts)
         ratio = f"({parts[0]})/({parts[1]})"
@@ -171,8 +164,6 @@ def _single(text: str) -> Iterator[Form]:
     words = _words(text)
     if words and (number := NUMBERS.get(words.replace(" ", "-"))) is not None:
         yield Amount(str(number))
-    if words == "infinity":
-        yield Amount("\\infty")
     if words is not None and _NOTHING.fullmatch(words):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):

@@ -160,10 +160,8 @@ def _periodic(text: str) -> Node:
     whole, _, rest = text.partition(".")
     if match := re.match(r"(\d*)\s*[\\(]", rest.removesuffix("...").removesuffix("\\ldots")):
         fixed, period = match[1], "".join(re.findall(r"\d+", rest[match.end() :]))
-    elif match := re.match(r"(?=\d{3})(\d*?)(\d+?)\2+(?!\d)", rest):
-        fixed, period = match[1], match[2]
     else:
-        raise Unreadable("an ellipsis without a period")
+        raise Unreadable("an ellipsis")
     value = Fraction(int(fixed or 0)) + Fraction(int(period), 10 ** len(period) - 1)
     return ("num", int(whole or 0) + value / 10 ** len(fixed))
 

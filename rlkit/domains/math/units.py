@@ -25,10 +25,8 @@ _PLAIN = re.compile(
 )
 _LETTERS = frozenset("msghLlNJWVAKCFTH")  # units of one letter; only behind a number and a blank
 _ABBREVIATIONS = (
-    "mm cm dm km kg mg ml mL cl dl nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs "
-    "dB Da kDa Bq Sv Gy lx lm cd sr bar atm torr mmHg ppm ppb psi cal kcal pc kpc Mpc ly AU hp "
-    "ms ns Hz kHz MHz GHz Pa kPa MPa kJ MJ eV keV MeV kW MW mW Wh kWh mol mmol rad deg ohm kV mV mA mF kN "
-    "degrees meters miles seconds minutes hours days weeks months years dollars cents percent"
+    "mm cm dm km kg mg ml mL nm um ft in inch inches yd mi lb lbs oz mph kph hr hrs min mins sec secs kPa MPa atm torr "
+    "mmHg bar psi cal kcal mol mmol rad deg ohm ms ns Hz kHz MHz GHz Pa kJ MJ eV keV MeV kW MW mW kWh kV mV mA kN"
 )
 _SHORT = frozenset(_ABBREVIATIONS.split())
 _GENERIC = re.compile(
@@ -71,6 +69,8 @@ def split_unit(text: str) -> Amount:
     """
     if residue := re.fullmatch(r"(.+?)[\s,]*\\mod (.+)", text):
         return Amount(residue[1], f"mod {residue[2]}")
+    if based := re.fullmatch(r"\(?(\d+)\)?\s*_\s*\{?(\d{1,2})\}?", text):
+        return Amount(based[1], f"base {based[2]}")
     number, unit = _split_money(text) or _split_words(text)
     if match := _SCALE.fullmatch(unit):
         number, unit = f"({number})*{_SCALES[match['word']]}", match["money"] or match["unit"]
