@@ -19,6 +19,7 @@ from rlkit.panels.view import KEYS, Panel, controls
 from rlkit.results import store
 
 ROOT = Path(__file__).parent.parent
+FILE = ROOT / "params" / "train.yaml"
 
 
 # --- Controls -----------------------------------------------------------------------------------------
@@ -50,7 +51,7 @@ def test_any_key_can_be_a_control():
     assert dtype.options == ("float32", "bfloat16", "float16") and kind(order) == "Dropdown"
     assert (gamma.min, gamma.max) == (pytest.approx(0), pytest.approx(1))  # the schema's own bounds
     assert (kind(unset), unset.value) == ("Text", "")
-    panel = Panel(Ablation(config()), keys)
+    panel = Panel(Ablation(config(), FILE), keys)
     panel.widgets["actor.clip_ratio_high"].value = "0.3"
     panel.widgets["actor.optim.betas"].value = "[0.8, 0.9]"
     changed = panel.ablation.config.actor
@@ -68,7 +69,7 @@ def test_every_control_accepts_its_range():
             *getattr(widget, "options", ()),
         ):
             if (key, value) != ("rollout.n", 1):  # GRPO compares samples of one prompt
-                ablation = Ablation(config())
+                ablation = Ablation(config(), FILE)
                 ablation.changes = {key: value}
                 assert isinstance(ablation.config, RunConfig)
 
@@ -81,7 +82,7 @@ def test_a_mixture_has_a_weight_for_each_source():
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("actor.optim.lrr", "Did you mean 'actor.optim.lr'"), ("actor.optim", "holds no single value")],
+    [("actor.optim.lrr", "Did you mean 'actor.optim.lr'"), ("actor.optim", "is no single value")],
 )
 def test_a_key_that_is_none_is_one_sentence(key, message):
     with pytest.raises(UserError, match=message):
@@ -92,13 +93,13 @@ def test_a_key_that_is_none_is_one_sentence(key, message):
 
 
 def test_differences_leave_out_the_seed():
-    ablation = Ablation(config())
+    ablation = Ablation(config(), FILE)
     ablation.changes = {"actor.optim.lr": 1e-3, "seed": 5, "rollout.n": 16}
     assert ablation.differences() == {"actor.optim.lr": (1e-4, 1e-3), "rollout.n": (8, 16)}
 
 
 def test_an_impossible_value_is_one_sentence_and_nothing_starts(tmp_path):
-    ablation = Ablation(config(), root=tmp_path)
+    ablation = Ablation(config(), FILE, tmp_path)
     ablation.changes = {"rollout.n": 1}
     with pytest.raises(UserError, match="use rollout.n >= 2"):
         ablation.launch()
@@ -107,7 +108,7 @@ def test_an_impossible_value_is_one_sentence_and_nothing_starts(tmp_path):
 
 def test_a_saved_params_file_is_the_same_run(tmp_path):
     mixture = {"train": [{"kind": "arithmetic", "weight": 2, "second_digits": 1}, {"kind": "string_trace"}]}
-    ablation = Ablation(config(data=mixture))
+    ablation = Ablation(config(data=mixture), FILE)
     ablation.changes = {"actor.optim.lr": 1e-3, "data.train.1.weight": 0.5}
     path = ablation.save(tmp_path / "lr.yaml")
     assert rlkit.load(path).id == ablation.config.id
@@ -167,7 +168,7 @@ def ablation(tmp_path):
     """A base with two seeds and, from the panel, one run at another learning rate."""
     for seed in (0, 1):
         write_run(tmp_path, config(seed=seed), 10_000)
-    found = Ablation(config(), root=tmp_path)
+    found = Ablation(config(), FILE, tmp_path)
     found.changes = {"actor.optim.lr": 1e-3}
     write_run(tmp_path, found.config, 300_000)
     return found
@@ -215,7 +216,7 @@ def test_a_run_that_has_just_started_is_shown_without_numbers(ablation):
 
 
 def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
-    panel = Panel(Ablation(config(), root=ablation.root))
+    panel = Panel(Ablation(config(), FILE, ablation.root))
     panel.widgets["actor.optim.lr"].value = 1e-3
     assert panel.ablation.changes == {"actor.optim.lr": 1e-3}
     assert "actor.optim.lr</code> 0.0001 → <b>0.001</b>" in panel.changed.value
@@ -229,7 +230,7 @@ def test_the_panel_sets_changes_and_says_what_differs_and_costs(ablation):
 
 def test_what_a_browser_rounds_is_no_change():
     """It sends back what it was given, rounded to whole steps from the least value."""
-    panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33})))
+    panel = Panel(Ablation(config(actor={"optim": {"lr": 1.2345e-3}}, rollout={"temperature": 0.33}), FILE))
     for widget in panel.widgets.values():
         if kind(widget) in ("FloatSlider", "FloatLogSlider"):
             rounded = on_grid(widget)
@@ -247,7 +248,7 @@ def on_grid(widget: Any) -> float:
 
 def test_controls_stand_under_their_section_once(ablation):
     both = config(data={"train": [{"kind": "arithmetic", "weight": 2}, {"kind": "string_trace"}]})
-    panel = Panel(Ablation(both, root=ablation.root), KEYS)
+    panel = Panel(Ablation(both, FILE, ablation.root), KEYS)
     names = [child.value[3:-4] for child in panel.box.children if getattr(child, "value", "")[:3] == "<b>"]
     assert names == ["model", "algorithm", "actor", "rollout", "data", "trainer", "run"]
 

@@ -135,7 +135,7 @@ def test_a_run_that_is_stopped_while_it_prepares_was_stopped_on_request(tmp_path
     if hasattr(os, "pidfd_open"):
         monkeypatch.setattr("psutil._psposix.can_use_pidfd_open", lambda: True)
         monkeypatch.setattr(os, "pidfd_open", refuse)
-    run = launch(config, root=tmp_path, evaluation__size=800, evaluation__n=20)
+    run = launch(config, {"evaluation.size": 800, "evaluation.n": 20}, tmp_path)
     wait_for(lambda: run.status == "running")
     assert run.stop().wait().status == "stopped"
     assert run.state.reason == "" and steps(run.folder) == []
@@ -173,7 +173,7 @@ def test_runs_are_found_by_folder_or_id(tmp_path, config):
     with RunStore.open(config, tmp_path) as store:
         assert attach(store.folder).folder == attach(config.id, tmp_path).folder == store.folder
         assert "running" in repr(attach(store.folder))
-        with pytest.raises(UserError, match="no run 'other'"):
+        with pytest.raises(UserError, match="no one run 'other'"):
             attach("other", tmp_path)
 
 

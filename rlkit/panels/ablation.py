@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rlkit.config import RunConfig, load
+from rlkit.config import RunConfig
 from rlkit.errors import UserError
 from rlkit.files import write_text
 from rlkit.panels.launching import Launched, launch
 from rlkit.params import override, read_yaml, validate
-from rlkit.results.labels import NOT_COMPARED, in_words, short
+from rlkit.results.labels import NOT_COMPARED, in_words
 from rlkit.results.progress import config_of, run_state
 from rlkit.results.provenance import usable_cores
-from rlkit.results.read import flatten, read, read_evals, run_folders
-from rlkit.results.store import read_json
+from rlkit.results.read import flatten, read, read_evals
 from rlkit.studies.plan import make_plan
 from rlkit.studies.report import duration
 
@@ -35,29 +34,13 @@ class Ablation:
     Attributes:
         base: where it starts; differences are from it.
         changes: dotted keys to new values.
-        file: the study's params file, where there is one.
+        file: its params file, of a run or a study.
         root: folder of all studies.
     """
 
-    def __init__(self, base: RunConfig, file: Path | None = None, root: str | Path = "outputs") -> None:
+    def __init__(self, base: RunConfig, file: Path, root: str | Path = "outputs") -> None:
         self.base, self.file, self.root = base, file, Path(root)
         self.changes: dict[str, Any] = {}
-
-    @classmethod
-    def of(
-        cls, source: str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
-    ) -> "Ablation":
-        """From a params file, or from outputs/<study>, whose first run is the base.
-
-        Raises:
-            UserError: neither a params file nor a study's folder; a wrong override.
-        """
-        path = Path(source)
-        if not path.is_dir():
-            return cls(load(path, overrides), path, root)
-        file = read_json(path / "study.json").get("params")
-        first = load(run_folders(path)[0] / "config.yaml", overrides)
-        return cls(first, Path(file) if file else None, path.parent)
 
     @property
     def study(self) -> str:
@@ -107,10 +90,7 @@ class Ablation:
         content = config.model_dump(mode="json", exclude_defaults=True)
         for source, given in zip(config.data.train, content.get("data", {}).get("train", ()), strict=False):
             given.update({"kind": source.kind, **given})
-        for key in ("num_threads", "resume_mode", "logger"):  # which decide no number
-            content.get("trainer", {}).pop(key, None)
-        changed = ", ".join(f"{key}: {short(new)}" for key, (_, new) in self.differences().items())
-        text = f"# {self.base.study} with {changed or 'nothing changed'}.\n"
+        text = f"# {self.base.study} with {in_words(self.differences())}\n"
         text += yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
         if path.exists() and path.read_text(encoding="utf-8") != text:
             raise UserError(f"{path} exists and holds something else: choose another name, or delete it.")
@@ -131,10 +111,8 @@ class Ablation:
         """
         from ruamel.yaml import YAML
 
-        if self.file is None or "run" not in read_yaml(self.file):
-            raise UserError(
-                f"{self.file or 'This panel'} is no study's file: open the panel with one (a file with run:)."
-            )
+        if "run" not in read_yaml(self.file):
+            raise UserError(f"{self.file} is no study's file: open the panel with one (a file with run:).")
         changes = {key: new for key, (_, new) in self.differences().items()}
         if not changes:
             raise UserError("Nothing is changed, so there is nothing to add: move a control first.")
@@ -167,9 +145,7 @@ class Ablation:
     def beside(self) -> dict[str, list[Path]]:
         """The folders of the runs of the base's study and of the panel's by what they change, in words ("base" for
         nothing): those like the changed configuration first, then the nearest to the base; at most eight kinds."""
-        found: dict[str, list[Path]] = {}
-        near: dict[str, tuple[bool, int, str]] = {}
-        current = ""
+        current, found = "", dict[tuple[bool, int, str], list[Path]]()
         with suppress(UserError):  # an impossible configuration has no runs
             current = in_words(self.differences())
         for study in dict.fromkeys((self.base.study, self.study)):
@@ -177,9 +153,8 @@ class Ablation:
                 if content := config_of(folder):
                     changed = self._differences(content)
                     label = in_words(changed)
-                    found.setdefault(label, []).append(folder)
-                    near[label] = label != current, len(changed), label
-        return {label: found[label] for label in sorted(found, key=lambda label: near[label])[:MOST]}
+                    found.setdefault((label != current, len(changed), label), []).append(folder)
+        return {label: found[other, count, label] for other, count, label in sorted(found)[:MOST]}
 
 
 def samples_of(beside: Mapping[str, Iterable[Path]]) -> "tuple[pd.DataFrame, pd.DataFrame]":
@@ -187,21 +162,18 @@ def samples_of(beside: Mapping[str, Iterable[Path]]) -> "tuple[pd.DataFrame, pd.
     "base" is the baseline of differences."""
     import pandas as pd
 
+    runs = [(label, folder) for label, folders in beside.items() for folder in folders]
     tables = []
     for reader in (read, read_evals):
-        parts = [
-            reader(folder).assign(cell=label, factors=json.dumps({"variant": [label, "base"]}))
-            for label, folders in beside.items()
-            for folder in folders
-        ]
-        known = [part for part in parts if len(part)]
-        table = pd.concat(known, ignore_index=True) if known else pd.DataFrame()
+        told = {label: json.dumps({"variant": [label, "base"]}) for label in beside}
+        parts = [reader(folder).assign(cell=label, factors=told[label]) for label, folder in runs]
+        table = pd.concat([part for part in parts if len(part)] or [pd.DataFrame()], ignore_index=True)
         tables.append(table.drop(columns=["variant", "variant_place"], errors="ignore"))
     return tables[0], tables[1]
 
 
 def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "pd.DataFrame":
-    """A row a configuration: seeds, state, step, pass@1 at the end with low and high, and its difference from the base
+    """A row a configuration: seeds, state, pass@1 at the end with low and high, and its difference from the base
     with its interval, paired by problem (`rlkit.measures`)."""
     import pandas as pd
 
@@ -213,11 +185,12 @@ def comparison(beside: Mapping[str, Iterable[Path]], evals: "pd.DataFrame") -> "
         states = [run_state(folder) for folder in folders]
         rows.append(
             {"cell": label, "seeds": ", ".join(str(config_of(folder).get("seed")) for folder in folders),
-             "state": ", ".join(dict.fromkeys(state.status for state in states)),
-             "step": max((state.step for state in states if state.step is not None), default=None)}
+             "state": ", ".join(dict.fromkeys(state.status for state in states))}
         )  # fmt: skip
     table = pd.DataFrame(rows)
-    with suppress(UserError):  # nothing is graded yet
+    if evals.empty:
+        return table
+    with suppress(UserError):  # nothing is graded yet, or there is no base
         change = before_after(evals)
         after = change.loc[change["when"] == "after", ["cell", "pass@1", "low", "high"]]
         table = table.merge(after, how="left", on="cell")

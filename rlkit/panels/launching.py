@@ -26,11 +26,11 @@ from rlkit.params import override, validate
 from rlkit.results import store
 from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
+from rlkit.studies.report import watch_status
 
 if TYPE_CHECKING:
     from rlkit.panels.watching import RunView
 
-_AT_ONCE = 1.0  # seconds that a run which is stopped without waiting may still take
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
 
 
@@ -39,12 +39,7 @@ class RunFailed(RuntimeError):
 
 
 def launch(
-    source: RunConfig | str | Path,
-    overrides: Mapping[str, Any] | None = None,
-    /,
-    *,
-    root: str | Path = "outputs",
-    **sections: Any,
+    source: RunConfig | str | Path, overrides: Mapping[str, Any] | None = None, root: str | Path = "outputs"
 ) -> "Launched":
     """Train a run in a process of its own, which goes on when this one ends.
 
@@ -53,17 +48,16 @@ def launch(
 
     Args:
         source: a RunConfig, or the file of a run, or of a study, whose cell the overrides then choose.
-        overrides, sections: as in `rlkit.load`.
+        overrides: dotted keys to values.
         root: folder of all studies.
 
     Raises:
         UserError: the configuration is wrong, a study's cell is not chosen, or the run's folder cannot be written.
     """
-    dotted = {**(overrides or {}), **{key.replace("__", "."): value for key, value in sections.items()}}
     if isinstance(source, RunConfig):
-        config = validate(RunConfig, override(source.model_dump(mode="json"), dotted))
+        config = validate(RunConfig, override(source.model_dump(mode="json"), overrides or {}))
     else:
-        config = load_one(source, dotted)
+        config = load_one(source, overrides)
     return Launched(Path(root) / config.study / "runs" / config.id)._start(config)
 
 
@@ -74,15 +68,13 @@ def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
         run: its folder, or its id.
 
     Raises:
-        UserError: there is no such run.
+        UserError: there is no such run, or several of this id.
     """
     found = [Path(run)] if (Path(run) / "config.yaml").exists() else sorted(Path(root).glob(f"*/runs/{run}"))
-    if not found:
+    if len(found) != 1:
         raise UserError(
-            f"There is no run {str(run)!r} under {root}: give its folder or its id (rlkit status {root})."
+            f"There is no one run {str(run)!r} under {root}: give its folder (rlkit status {root})."
         )
-    if len(found) > 1:
-        raise UserError(f"{run} is in several studies: give one of the folders {', '.join(map(str, found))}.")
     return Launched(found[0])
 
 
@@ -116,8 +108,7 @@ class Launched:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """Steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds; empty before it
-        ends."""
+        """Steps, pass@1 with intervals at both ends, FLOPs, seconds; empty before it ends."""
         return store.read_json(self.folder / "run.json").get("summary", {})
 
     def stop(self, wait: bool = True) -> "Launched":
@@ -133,21 +124,19 @@ class Launched:
         process = process_of(info)
         if process is None:
             if self.state.active:
-                host = info.get("process", {}).get("host")
+                host = info["process"]["host"]
                 raise UserError(f"The run {self.id} is trained on the machine {host}: stop it there.")
             return self
-        starting = info.get("status") == "starting"  # has nothing to save, and ends at once
-        (process.kill if starting else process.terminate)()
-        deadline = None if wait or starting else time.monotonic() + _AT_ONCE
-        while is_alive(process) and (deadline is None or time.monotonic() < deadline):
+        process.terminate()
+        deadline = time.monotonic() + 1.0
+        while is_alive(process) and (wait or time.monotonic() < deadline):
             time.sleep(0.05)
         if not is_alive(process) and store.read_json(self.folder / "run.json").get("status") == "starting":
             store.announce(self.folder, pid=process.pid, status="stopped")
         return self
 
     def resume(self) -> "Launched":
-        """Continue it from its newest checkpoint; a run that is being trained or is finished stays as it
-        is."""
+        """Continue it from its newest checkpoint; a run that is being trained or is finished stays as it is."""
         return self._start(load(self.folder / "config.yaml"))
 
     def wait(self) -> "Launched":
@@ -162,7 +151,7 @@ class Launched:
         return self.ended()
 
     def watch(self, every: float = 2.0) -> "Launched":
-        """Show it live: curves, time left, samples and buttons in a notebook, a progress bar elsewhere.
+        """Show it live: curves, time left, samples and buttons in a notebook, the line of `rlkit status` elsewhere.
 
         In a notebook this returns at once and what it shows lives on; `await run.watch()` lasts until the run has
         ended. Elsewhere it returns then, and interrupting it stops the run at a checkpoint.
@@ -177,11 +166,9 @@ class Launched:
 
         if watching.in_notebook():
             self._view = watching.RunView(self, every)
-            self._view.show()
             return self
-        try:
-            watching.follow(self, every)
-        except KeyboardInterrupt:
+        watch_status(self.folder, every)
+        if self.state.active:  # interrupted
             print("stopping at the next step border …")
             self.stop()
         print(f"{self.id}: {watching.sentence(self.state)}")
@@ -227,13 +214,9 @@ class Launched:
             with open(self.log, "ab") as log:
                 log.write(f"{START} {' '.join(command)}\n".encode())
                 log.flush()
-                child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env={**os.environ, "TQDM_MININTERVAL": "60"},  # a bar in a log is a line a redraw
-                    start_new_session=True,  # a kernel's interrupt and end reach the kernel alone
-                )
+                env = {**os.environ, "TQDM_MININTERVAL": "60"}  # a bar in a log is a line a redraw
+                streams: Any = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
+                # A session of its own: a kernel's interrupt and end reach the kernel alone.
+                child = subprocess.Popen(command, env=env, start_new_session=True, **streams)
             store.announce(self.folder, pid=child.pid, status="starting")
         return self

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlkit.errors import UserError
 from rlkit.panels.view import slider
-from rlkit.panels.watching import button
+from rlkit.panels.watching import button, show
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rlkit.figures import Drawing
     from rlkit.laws import LawFit
 
-_STEPS, _STEP = 50, 0.01  # of a slider to either side, in decades
 _WIDE = {"style": {"description_width": "8em"}, "layout": {"width": "32em"}, "continuous_update": False}
 
 
@@ -60,35 +59,36 @@ class Explorer:
         if self._data:
             flops = 6 * columns["N"] * columns[self._data]
             look = {"description": "budget, FLOPs", "readout_format": ".2e", **_WIDE}
-            largest = float(flops.max())
-            self.budget = slider(10 * largest, float(flops.min()), 1000 * largest, 0.05, log=True, **look)
+            self.budget = slider(10 * flops.max(), flops.min(), 1000 * flops.max(), 0.05, log=True, **look)
             self.budget.observe(lambda _: self.refresh(), "value")
         self.reset = button("Back to the fit", "undo", self._reset)
-        self.text, self._picture = w.HTML(), DisplayHandle()
+        self.text, self._shown, self._picture = w.HTML(), DisplayHandle(), DisplayHandle()
         moved = [*self.sliders.values(), *([self.budget] if self._data else [])]
         self.box = w.VBox([*moved, self.reset, self.text])
 
     def _slider(self, name: str) -> Any:
-        """Half a decade to either side of a positive estimate, else one; within the parameter's bounds."""
+        """From a third to three times a positive estimate, within the parameter's bounds."""
         value, (low, high) = self.fit.params[name], self.fit.law.limits(name)
         look = {"description": name, "readout_format": ".4g", **_WIDE}
         if value > 0:
-            reach = 10 ** (_STEPS * _STEP)
-            ends = max(low, value / reach), min(high, value * reach)
-            made = slider(value, *ends, _STEP, log=True, **look)
+            made = slider(value, max(low, value / 3), min(high, 3 * value), 0.01, log=True, **look)
         else:
-            made = slider(value, max(low, value - 1), min(high, value + 1), 1 / _STEPS, **look)
+            made = slider(value, max(low, value - 1), min(high, value + 1), 0.02, **look)
         made.observe(lambda event: self._moved(name, event["new"]), "value")
         return made
 
     def _moved(self, name: str, value: float) -> None:
         fitted = self.fit.params[name]
-        self.values[name] = fitted if math.isclose(value, fitted, rel_tol=1e-9) else value  # a browser rounds
-        self.refresh()
+        value = fitted if math.isclose(value, fitted, rel_tol=1e-9) else value  # a browser rounds
+        if value != self.values[name]:
+            self.values[name] = value
+            self.refresh()
 
     def _reset(self) -> None:
+        self.values = dict(self.fit.params)
         for name, moved in self.sliders.items():
-            moved.value = self.fit.params[name]
+            moved.value = self.values[name]
+        self.refresh()
 
     @property
     def tried(self) -> "LawFit":
@@ -102,11 +102,7 @@ class Explorer:
 
     def optimum(self, budget: float) -> dict[str, Any]:
         """The best N and data for a budget in FLOPs (6 a parameter and token), at the tried parameters; with
-        intervals while those are the fit's.
-
-        Raises:
-            UserError: not a law of N and data.
-        """
+        intervals while those are the fit's. Raises UserError for another law."""
         from rlkit.laws import allocate
 
         same = self.values == self.fit.params
@@ -121,7 +117,7 @@ class Explorer:
         made = figures.law(self.fit, self.points, venue="tmlr")
         if self.values == self.fit.params:
             return made
-        along, grid = curves(self.fit)
+        along, grid = curves(self.fit, self.points)
         grid["tried"] = self.tried.predict(grid)
         others, ax = [c for c in grid if c not in (along, "tried")], made.figure.axes[0]
         for place, (_, part) in enumerate(grid.groupby(others) if others else [((), grid)]):
@@ -153,12 +149,5 @@ class Explorer:
         self._picture.update(self.drawing())
 
     def _ipython_display_(self) -> None:
-        from IPython.display import Pretty, display
-
-        display(self.box)
-        self._picture.display(Pretty(""))
+        show(self.box, self._shown, self._picture)
         self.refresh()
-
-    def __repr__(self) -> str:
-        values = ", ".join(f"{name} = {value:.4g}" for name, value in self.values.items())
-        return f"<{self.fit.law.name} law: {values}>"

@@ -1,11 +1,12 @@
 """The sample browser: prompts with their expected answers and responses, right and wrong in colour."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlkit.errors import UserError
-from rlkit.panels.watching import button
-from rlkit.results.read import run_folders
+from rlkit.panels.watching import button, show
+from rlkit.results.read import read_evals, run_folders
 from rlkit.results.store import read_jsonl
 
 if TYPE_CHECKING:
@@ -43,12 +44,20 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
     """
     import pandas as pd
 
-    parts = []
+    from rlkit.config import load
+    from rlkit.data import held_out
+
+    tasks, parts = {}, []
     for folder in run_folders(path):
-        training = pd.DataFrame(read_jsonl(folder / "samples.jsonl"))
-        parts += [
-            part.assign(run=folder.name) for part in (training.assign(kind="training"), _evaluated(folder))
-        ]
+        rows = pd.DataFrame(read_jsonl(folder / "samples.jsonl"))
+        parts.append(rows.assign(kind="training", run=folder.name))
+        with suppress(UserError):  # a data file that has moved
+            tasks |= {task.id: task for task in held_out(load(folder / "config.yaml"))}
+    if len(evals := read_evals(path)):
+        asked = {name: (task.prompt[-1]["content"], task.ground_truth) for name, task in tasks.items()}
+        both = [asked.get(name, (None, None)) for name in evals["task_id"]]
+        evals[["prompt", "ground_truth"]] = pd.DataFrame(both, evals.index, dtype=object)
+        parts.append(evals.assign(kind="evaluation"))
     parts = [part.astype(object) for part in parts if len(part)]
     if not parts:
         raise UserError(f"No run under {path} has logged a sample yet.")
@@ -56,27 +65,6 @@ def read_samples(path: str | Path) -> "pd.DataFrame":
     names = {True: "correct", False: "wrong"}
     found["outcome"] = found["correct"].map(names, na_action="ignore").fillna("not graded")
     return found.sort_values(["step", "run", "task_id"], ascending=[False, True, True], kind="stable")
-
-
-def _evaluated(folder: Path) -> "pd.DataFrame":
-    """Evaluated samples; their prompts are made again from the configuration, which decides them."""
-    import pandas as pd
-
-    path = folder / "evals.parquet"
-    if not path.exists():
-        return pd.DataFrame()
-    from rlkit.config import load
-    from rlkit.data import held_out
-
-    found = pd.read_parquet(path)
-    try:
-        tasks = {task.id: task for task in held_out(load(folder / "config.yaml"))}
-    except UserError:  # a data file that has moved
-        tasks = {}
-    prompts = {name: task.prompt[-1]["content"] for name, task in tasks.items()}
-    truths = {name: task.ground_truth for name, task in tasks.items()}
-    ids = found["task_id"]
-    return found.assign(kind="evaluation", prompt=ids.map(prompts), ground_truth=ids.map(truths))
 
 
 def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
@@ -120,7 +108,7 @@ class Browser:
         import ipywidgets as w
         from IPython.display import DisplayHandle
 
-        self.table, self.number, self._page = table, 0, DisplayHandle()
+        self.table, self.number, self._shown, self._page = table, 0, DisplayHandle(), DisplayHandle()
         self.filters = {
             name: w.Dropdown(
                 options=[ANY, *map(str, sorted(table[name].unique()))],
@@ -159,11 +147,5 @@ class Browser:
         self._page.update(page(rows, number) if pages else Pretty("No sample is like this."))
 
     def _ipython_display_(self) -> None:
-        from IPython.display import Pretty, display
-
-        display(self.box)
-        self._page.display(Pretty(""))
+        show(self.box, self._shown, self._page)
         self.show(0)
-
-    def __repr__(self) -> str:
-        return f"<samples: {len(self.table)}>"

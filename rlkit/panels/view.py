@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rlkit.config import RunConfig
+from rlkit.config import RunConfig, load
 from rlkit.errors import UserError, did_you_mean
 from rlkit.panels.ablation import Ablation, comparison, samples_of
 from rlkit.panels.launching import attach
-from rlkit.panels.watching import Live, button
+from rlkit.panels.watching import CURVES, Live, button, show
 from rlkit.params import parse_yaml
 from rlkit.results.labels import in_words, name_of, short
 from rlkit.results.progress import run_state
@@ -22,10 +22,6 @@ KEYS = (
     "rollout.temperature", "data.train_batch_size", "trainer.total_training_steps", "seed",
 )  # fmt: skip
 """What the panel shows unless told otherwise; the weights of several sources come on top."""
-METRICS = (
-    "critic/score/mean", "actor/entropy", "actor/grad_norm", "response_length/mean", "actor/pg_clipfrac",
-    "actor/kl_loss",
-)  # fmt: skip
 
 
 def panel(
@@ -38,7 +34,7 @@ def panel(
     """An ablation panel for a notebook: change a configuration with sliders, launch it, see it beside the rest.
 
     Args:
-        source: a params file, or outputs/<study>.
+        source: a params file, of a run or a study; the study's runs are shown beside yours.
         overrides: dotted keys, changed before the panel begins (fewer steps, a smaller model).
         keys: of RunConfig, the controls to show.
         root: folder of all studies.
@@ -46,10 +42,10 @@ def panel(
     Raises:
         UserError: a wrong file, override or key.
     """
-    return Panel(Ablation.of(source, overrides, root), keys)
+    return Panel(Ablation(load(source, overrides), Path(source), root), keys)
 
 
-class Panel(Live):
+class Panel:
     """Controls, buttons, curves and a table. Shown by a notebook as the value of a cell.
 
     Attributes:
@@ -64,29 +60,29 @@ class Panel(Live):
         self.ablation, self.widgets = ablation, controls(ablation.base, keys)
         self._start = {key: (widget.value, widget.description) for key, widget in self.widgets.items()}
         self._values = _flat(ablation.base)
-        self._picture, self._table, self._drawn = DisplayHandle(), DisplayHandle(), None
-        self.metric: Any = w.Dropdown(options=METRICS, description="curve")
+        self._box, self._picture, self._table = DisplayHandle(), DisplayHandle(), DisplayHandle()
+        self._drawn: Any = None
+        self._live = Live(self.refresh, self.say)
         self.changed, self.cost, self.message = w.HTML(), w.HTML(), w.HTML()
         self.changed.add_class("rlkit-changed")
-        self.launch = button(
-            "Launch", "play", self._reporting(self._launch), "Train or continue this configuration", "primary"
-        )
-        self.stop = button("Stop", "stop", self._reporting(self._stop), "End it at its next step border")
-        self.reset = button("Reset", "undo", self._reset, "Back to the base")
+        act = self._reporting
+        self.launch = button("Launch", "play", act(lambda: repr(ablation.launch())), "or continue", "primary")
+        self.stop = button("Stop", "stop", act(self._stop), "at its next step border")
+        self.reset = button("Reset", "undo", self._reset, "to the base")
         self.path = w.Text(f"params/{ablation.study}.yaml", layout=w.Layout(width="18em"))
-        self.save = button("Save as params", "save", self._reporting(self._save), "Write a params file")
+        self.save = button("Save as params", "save", act(lambda: f"wrote {ablation.save(self.path.value)}"))
         self.variant = w.Text(placeholder="name of the variant", layout=w.Layout(width="12em"))
-        self.add = button("Add to study", "plus", self._reporting(self._add), "As a variant of its file")
+        self.add = button(
+            "Add to study", "plus", act(lambda: ablation.add_to_study(self.variant.value or "ablation"))
+        )
         for widget in self.widgets.values():
             widget.observe(self._change, "value")
-        self.metric.observe(lambda _: self.follow(), "value")
         self.box = w.VBox([
             *self._groups(),
             self.changed,
             w.HBox([self.launch, self.stop, self.reset, self.cost]),
             w.HBox([self.path, self.save, self.variant, self.add], layout=w.Layout(flex_flow="row wrap")),
             self.message,
-            self.metric,
         ])  # fmt: skip
         self.box.add_class("rlkit-panel")
         self._change()
@@ -106,16 +102,9 @@ class Panel(Live):
         ]
 
     def _ipython_display_(self) -> None:
-        from IPython.display import Pretty, display
-
-        display(self.box)
-        self._picture.display(Pretty(""))
-        self._table.display(Pretty(""))
+        show(self.box, self._box, self._picture, self._table)
         self._drawn = None
-        self.begin()
-
-    def __repr__(self) -> str:
-        return f"<panel of {self.ablation.base.study}: {in_words(self.ablation.differences())}>"
+        self._live.begin()
 
     def refresh(self) -> bool:
         """Draw curves and table where something is new; true while a run is being trained."""
@@ -125,13 +114,12 @@ class Panel(Live):
 
         beside = self.ablation.beside()
         states = [(label, run_state(f)) for label, folders in beside.items() for f in folders]
-        now = self.metric.value, [(label, s.status, s.step, s.now) for label, s in states]
+        now = [(label, s.status, s.step, s.now) for label, s in states]
         if now != self._drawn:
             self._drawn = now
             metrics, evals = samples_of(beside)
             if len(metrics):
-                shown = (self.metric.value, "eval/pass@1")
-                self._picture.update(figures.metric_panels(metrics, shown, by="cell", venue="tmlr"))
+                self._picture.update(figures.metric_panels(metrics, CURVES, by="cell", venue="tmlr"))
             else:
                 self._picture.update(Pretty("No run has logged anything yet."))
             if beside:
@@ -155,9 +143,10 @@ class Panel(Live):
             self.changed.value = f"<span style='color:#b00020'>{html.escape(str(problem))}</span>"
             return
         self.launch.disabled = False
-        words = [f"<code>{k}</code> {_short(old)} → <b>{_short(new)}</b>" for k, (old, new) in found.items()]
+        shown = {key: [html.escape(short(value)) for value in both] for key, both in found.items()}
+        words = [f"<code>{key}</code> {old} → <b>{new}</b>" for key, (old, new) in shown.items()]
         self.changed.value = "Changed: " + (", ".join(words) or "nothing, this is the base")
-        self.follow()
+        self._live.follow()
 
     def _value(self, key: str) -> Any:
         """What a control says, in the type of the configuration."""
@@ -179,13 +168,9 @@ class Panel(Live):
                 self.say(action())
             except UserError as problem:
                 self.say(str(problem))
-            self.follow()
+            self._live.follow()
 
         return clicked
-
-    def _launch(self) -> str:
-        run = self.ablation.launch()
-        return f"{run.status}: {run.folder}"
 
     def _stop(self) -> str:
         current = in_words(self.ablation.differences())
@@ -194,21 +179,12 @@ class Panel(Live):
             attach(folder).stop(wait=False)
         names = ", ".join(folder.name for folder in active)
         return (
-            f"{names} ends at its next step border"
-            if names
-            else "No run of this configuration is being trained."
+            f"{names} ends at its next step border" if names else "No run of this configuration is trained."
         )
 
     def _reset(self) -> None:
         for key, widget in self.widgets.items():
             widget.value = self._start[key][0]
-
-    def _save(self) -> str:
-        path = self.ablation.save(self.path.value)
-        return f"wrote {path}: rlkit run {path} trains it"
-
-    def _add(self) -> str:
-        return self.ablation.add_to_study(self.variant.value.strip() or "ablation")
 
 
 def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
@@ -218,14 +194,12 @@ def controls(config: RunConfig, keys: Sequence[str] = KEYS) -> dict[str, Any]:
     Raises:
         UserError: a key that RunConfig lacks, or that holds a section.
     """
-    made, flat = {key: _control(key, _flat(config)) for key in keys}, _flat(config)
-    weights = {k: flat[k] for k in flat if k.startswith("data.train.") and k.endswith(".weight")}
-    for key, weight in weights.items() if len(weights) > 1 else ():
-        look = _look(
-            f"weight of {flat[key.replace('weight', 'kind')]}", "Share of this source in the mixture."
-        )
-        made[key] = slider(weight, 0.0, 2.0 * max(weights.values()), 0.05, **look)
-    return made
+    flat = _flat(config)
+    labels = {key: name_of(key) for key in keys}
+    weights = [key for key in flat if key.startswith("data.train.") and key.endswith(".weight")]
+    if len(weights) > 1:
+        labels |= {key: f"weight of {flat[key.replace('weight', 'kind')]}" for key in weights}
+    return {key: _control(key, flat, label) for key, label in labels.items()}
 
 
 def slider(value: float, low: float, high: float, step: float, log: bool = False, **look: Any) -> Any:
@@ -240,45 +214,35 @@ def slider(value: float, low: float, high: float, step: float, log: bool = False
     return kind(value=value, **ends, **look)
 
 
-def _control(key: str, flat: Mapping[str, Any]) -> Any:
+def _control(key: str, flat: Mapping[str, Any], label: str) -> Any:
     import ipywidgets as w
 
     if key not in flat:
-        if any(known.startswith(f"{key}.") for known in flat):
-            raise UserError(f"{key!r} holds no single value: name the keys inside it.")
-        known = did_you_mean(key, flat)
-        raise UserError(f"{key!r} is no key of a run's configuration.{known} See rlkit config --schema.")
+        near = did_you_mean(key, flat)
+        raise UserError(
+            f"{key!r} is no single value of a run's configuration.{near} See rlkit config --schema."
+        )
     schema, value = _schema(key), flat[key]
-    look = _look(name_of(key), str(schema.get("description", "")))
+    look: dict[str, Any] = {"description": label, "tooltip": schema.get("description", "")}
+    look |= {"style": {"description_width": "11em"}, "layout": {"width": "29em"}}
     if options := schema.get("enum") or schema.get("examples"):
         if key == "model.path":  # any folder or hub id
-            return w.Combobox(value=value, options=[str(option) for option in options], **look)
+            return w.Combobox(value=value, options=options, **look)
         return w.Dropdown(value=value, options=tuple(dict.fromkeys((value, *options))), **look)
     if isinstance(value, bool):
         return w.Checkbox(value=value, indent=True, **look)
     low, high = schema.get("minimum"), schema.get("maximum", schema.get("exclusiveMaximum"))
     if isinstance(value, int):
-        least = schema.get("exclusiveMinimum", min(0, value) - 1) + 1 if low is None else low
-        return w.IntSlider(value=value, min=least, max=max(4 * value, 16) if high is None else high, **look)
+        low = schema.get("exclusiveMinimum", -1) + 1 if low is None else low
+        return w.IntSlider(value=value, min=low, max=high or max(4 * value, 16), **look)
     if not isinstance(value, float):
         return w.Text(value="" if value is None else str(value), **look)
     look["readout_format"] = ".3g"
-    if high is not None or value == 0:
-        return slider(
-            value, low if low is not None else 0.01, high if high is not None else 1.0, 0.01, **look
-        )
-    if value >= 0.1:  # of the order of one, such as a temperature
-        return slider(value, 0.05 if low is None else low, max(2.0, 4 * value), 0.05, **look)
-    return slider(value, value / 100, value * 100, 0.05, log=True, **look)
-
-
-def _look(name: str, tooltip: str) -> dict[str, Any]:
-    return {
-        "description": name,
-        "tooltip": tooltip,
-        "style": {"description_width": "11em"},
-        "layout": {"width": "29em"},
-    }
+    if high is None and 0 < value < 0.1:
+        return slider(value, value / 100, value * 100, 0.05, log=True, **look)
+    if high is None:  # of the order of one, such as a temperature
+        high = max(2.0, 4 * value) if value else 1.0
+    return slider(value, 0.01 if low is None else low, high, 0.01, **look)
 
 
 def _schema(key: str) -> dict[str, Any]:
@@ -297,7 +261,3 @@ def _resolved(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
 
 def _flat(config: RunConfig) -> dict[str, Any]:
     return flatten(config.model_dump(mode="json"))
-
-
-def _short(value: Any) -> str:
-    return html.escape(short(value))

@@ -1,9 +1,8 @@
-"""A run shown live, from its folder alone: in a notebook curves, samples and buttons, elsewhere a progress bar."""
+"""A run shown live, from its folder alone: curves, samples and buttons in a notebook."""
 
 import asyncio
 import html
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,10 @@ from rlkit.results.store import read_jsonl
 from rlkit.studies.report import duration
 
 if TYPE_CHECKING:
-    from pandas.io.formats.style import Styler
-
     from rlkit.panels.launching import Launched
 
 CURVES = ("critic/score/mean", "eval/pass@1", "actor/entropy", "actor/kl_loss", "actor/reward_kl_penalty")
-SHOWN = 6  # samples of the last logged step
-_CUT = 300  # characters of a text
+_SHOWN, _CUT = 6, 300  # samples of the last logged step, and characters of a text
 
 
 def in_notebook() -> bool:
@@ -42,42 +38,24 @@ def sentence(state: RunState) -> str:
     return " · ".join(filter(None, [*parts, state.reason]))
 
 
-def follow(run: "Launched", every: float) -> None:
-    """A progress bar in the terminal, until the run is not trained any more."""
-    from tqdm import tqdm
-
-    with tqdm(total=run.state.total, bar_format="{bar:20} {desc}", leave=False) as bar:
-        while (state := run.state).active:
-            bar.n = state.step or 0
-            bar.set_description_str(sentence(state))
-            time.sleep(every)
-
-
 class Live:
-    """What a cell shows and keeps up to date: `refresh` is called every `every` seconds on the kernel's own loop,
-    between its cells, while it returns true. (A front end's clicks may come in a thread with another loop.)"""
+    """Calls `refresh` every `every` seconds on the kernel's own loop, between its cells, while it returns true; `say`
+    is told of its exceptions. (A front end's clicks may come in a thread with another loop.)"""
 
-    every = 2.0
-    _loop: "asyncio.AbstractEventLoop | None" = None
-    _task: "asyncio.Task[None] | None" = None
-
-    def refresh(self) -> bool:
-        """Show what is there now; true while there is more to come."""
-        raise NotImplementedError
-
-    def say(self, line: str) -> None:
-        """Show one line."""
-        raise NotImplementedError
+    def __init__(self, refresh: Callable[[], bool], say: Callable[[str], None], every: float = 2.0) -> None:
+        self._refresh, self._say, self._every = refresh, say, every
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Refresh now and from now on; called in the cell. Outside a kernel there is no loop, and no more than that."""
-        self.refresh()
+        """Call it now, in the cell, and from now on where there is a loop."""
+        self._refresh()
         with suppress(RuntimeError):
             self._loop = asyncio.get_running_loop()
         self.follow()
 
     def follow(self) -> None:
-        """Something has changed: refresh soon, and from then on."""
+        """Something has changed: call it soon, and from then on."""
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._start)
 
@@ -89,15 +67,15 @@ class Live:
     async def _refreshed(self) -> None:
         while True:
             try:
-                if not self.refresh():
+                if not self._refresh():
                     return
             except Exception as problem:  # such as a file that is being replaced
-                self.say(f"not drawn: {type(problem).__name__}: {problem}")
-            await asyncio.sleep(self.every)
+                self._say(f"not drawn: {type(problem).__name__}: {problem}")
+            await asyncio.sleep(self._every)
 
 
-class RunView(Live):
-    """Buttons with a bar, the curves and the samples of a run.
+class RunView:
+    """Buttons with a bar, the curves and the samples of a run, shown in the cell that makes it.
 
     Curves and samples are a picture and a table, so a saved notebook shows them without JavaScript. The buttons
     work whenever the kernel takes a click: between cells, and in one that awaits (ipykernel from 7.4 on).
@@ -107,23 +85,16 @@ class RunView(Live):
         import ipywidgets
         from IPython.display import DisplayHandle
 
-        self.run, self.every = run, every
+        self.run, self._live = run, Live(self.refresh, self.say, every)
         self._drawn: tuple[int | None, str] | None = None
         self._controls, self._curves, self._samples = DisplayHandle(), DisplayHandle(), DisplayHandle()
-        self.bar = ipywidgets.IntProgress(layout=ipywidgets.Layout(width="12em"))
+        self.bar = ipywidgets.IntProgress(layout={"width": "12em"})
         self.text = ipywidgets.HTML()
         self.stop = button("Stop", "stop", self._stop, "at its next step border, with a checkpoint")
         self.resume = button("Resume", "play", self._resume, "from the newest checkpoint")
         self.box = ipywidgets.HBox([self.stop, self.resume, self.bar, self.text])
-
-    def show(self) -> None:
-        """Take three places in the cell's output, and begin to keep them up to date."""
-        from IPython.display import Pretty
-
-        self._controls.display(self.box)
-        self._curves.display(Pretty(""))
-        self._samples.display(Pretty(""))
-        self.begin()
+        show(self.box, self._controls, self._curves, self._samples)
+        self._live.begin()
 
     def refresh(self) -> bool:
         """Show what the folder holds now, curves and samples only when there is a new step; true while the run
@@ -149,36 +120,40 @@ class RunView(Live):
         self.text.value = html.escape(line)
 
     def _draw(self) -> None:
+        import pandas as pd
+
         from rlkit import figures
         from rlkit.results.read import read
 
         self._curves.update(figures.metric_panels(read(self.run.folder), CURVES, venue="tmlr"))
         if rows := list(read_jsonl(self.run.folder / "samples.jsonl")):
-            self._samples.update(_samples_table(rows))
+            step = rows[-1]["step"]
+            last = pd.DataFrame([row for row in rows if row["step"] == step][:_SHOWN])
+            texts = {name: last[name].str.slice(0, _CUT) for name in ("prompt", "response")}
+            shown = figures.table(
+                last.assign(**texts), "data_source", "prompt", "response", "value", "correct"
+            )
+            self._samples.update(shown.set_caption(f"samples of step {step}"))
 
     def _stop(self) -> None:
         self.stop.disabled = True
         self.say("stopping at the next step border …")
         self.run.stop(wait=False)
-        self.follow()
+        self._live.follow()
 
     def _resume(self) -> None:
         self.resume.disabled = True
         self.run.resume()
-        self.follow()
+        self._live.follow()
 
 
-def _samples_table(rows: list[dict[str, Any]]) -> "Styler":
-    """The samples of the last step that has some."""
-    import pandas as pd
+def show(box: Any, first: Any, *places: Any) -> None:
+    """Show a box of widgets in the first of some display handles, and take a place below it for each of the others."""
+    from IPython.display import Pretty
 
-    from rlkit import figures
-
-    last = pd.DataFrame([row for row in rows if row["step"] == rows[-1]["step"]][:SHOWN])
-    texts = {name: last[name].str.slice(0, _CUT) for name in ("prompt", "response")}
-    shown = last.assign(**texts).rename(columns={"value": "reward"})
-    table = figures.table(shown, "data_source", "prompt", "response", "reward", "correct")
-    return table.set_caption(f"samples of step {rows[-1]['step']}")
+    first.display(box)
+    for place in places:
+        place.display(Pretty(""))
 
 
 def button(text: str, icon: str, action: Callable[[], None], tooltip: str = "", style: str = "") -> Any:
