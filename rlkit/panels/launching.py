@@ -2,8 +2,7 @@
 
     run = rlkit.launch("params/quickstart.yaml", {"model.path": "ladder-30k"})
     await run.watch()  # live curves; interrupting the cell stops the run at a checkpoint
-    run.stop()      # at the next step border
-    run.resume()    # from that checkpoint; so does calling launch again
+    run.resume()  # from that checkpoint; so does calling launch again
 
 The process is `rlkit run`, in a session of its own, with its output in the run's folder. Everything shown is
 read from that folder, so a kernel that was killed and started again sees the same.
@@ -16,20 +15,18 @@ import sys
 import time
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filelock import FileLock
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import RunStopped, UserError
+from rlkit.panels.watching import RunView, in_notebook, sentence
 from rlkit.params import override, validate
 from rlkit.results import store
 from rlkit.results.progress import LOG, START, RunState, is_alive, last_lines, process_of, run_state
 from rlkit.studies.file import load_one
 from rlkit.studies.report import watch_status
-
-if TYPE_CHECKING:
-    from rlkit.panels.watching import RunView
 
 _LOOK = 0.3  # seconds between two looks at a run that is waited for
 
@@ -92,9 +89,7 @@ class Launched:
         self._view: RunView | None = None
 
     def __repr__(self) -> str:
-        state = self.state
-        step = "" if state.step is None else f", step {state.step} of {state.total}"
-        return f"<run {self.id}: {state.status}{step}{', ' * bool(state.passed())}{state.passed()}>"
+        return f"<run {self.id}: {sentence(self.state)}>"
 
     @property
     def state(self) -> RunState:
@@ -162,16 +157,14 @@ class Launched:
         Raises:
             as `wait`, outside a notebook.
         """
-        from rlkit.panels import watching
-
-        if watching.in_notebook():
-            self._view = watching.RunView(self, every)
+        if in_notebook():
+            self._view = RunView(self, every)
             return self
         watch_status(self.folder, every)
         if self.state.active:  # interrupted
             print("stopping at the next step border …")
             self.stop()
-        print(f"{self.id}: {watching.sentence(self.state)}")
+        print(f"{self.id}: {sentence(self.state)}")
         return self.ended()
 
     def __await__(self) -> Generator[Any, None, "Launched"]:
