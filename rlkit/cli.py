@@ -1,26 +1,23 @@
-"""The command line. Every command is a few lines over a public function.
+"""The command line: every command is a call of a public function, and its docstring the help text.
 
-Those of runs, studies and laws are here, the others in the cli.py of a room. A new command goes beside its
-neighbours in `rlkit --help`: a function with `@app.command(...)`, its heavy imports inside the body (`rlkit
---help` imports no torch), its inputs typed, its docstring the help text. Raise UserError for bad input: `main`
-prints it as one sentence and exits with status 2.
+Those of runs, studies and laws are here, the others in the cli.py of a room. Heavy imports are inside the bodies
+(`rlkit --help` imports no torch). `main` prints a UserError as one sentence and exits with status 2.
 """
 
 import json
 import sys
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
+from rlkit.config import RunConfig, load
 from rlkit.data.cli import app as data_app
 from rlkit.errors import RunStopped, UserError, plain_warnings
+from rlkit.params import parse_overrides, settings
 from rlkit.rewards.cli import app as rewards_app
 from rlkit.serving.cli import app as agents_app
-
-if TYPE_CHECKING:
-    from rlkit.config import RunConfig
+from rlkit.studies.file import load_one
 
 app = typer.Typer(
     help="Train, evaluate and fit the scaling laws of language-model reinforcement learning.",
@@ -54,10 +51,7 @@ def run(
     root: Root = Path("outputs"),
 ) -> None:
     """Train one run, or continue it where it was ended."""
-    from rlkit.params import parse_overrides
-    from rlkit.studies.file import load_one
-
-    config = load_one(params, parse_overrides(overrides or []))  # before torch is loaded
+    config = load_one(params, parse_overrides(overrides))  # before torch is loaded
     if dry_run:
         return _plan_run(config, root)
     from rlkit.backends import train
@@ -69,30 +63,22 @@ def run(
         raise typer.Exit(130)
 
 
-def _plan_run(config: "RunConfig", root: Path) -> None:
+def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
-    from rlkit.sizing.devices import gpus
-    from rlkit.sizing.doctor import fit_run
     from rlkit.studies.report import run_plan
     from rlkit.training.checks import preflight
 
-    if config.trainer.backend == "local":
-        preflight(config)
-        typer.echo(f"{run_plan(config, root)}\n{fit_run(config).verdict()}")
-        return
-    from rlkit.verl import fields
+    if local := config.trainer.backend == "local":
+        from rlkit.sizing.doctor import fit_run
+    else:
+        from rlkit.verl import fields
+        from rlkit.verl.backend import dry_run
 
-    fields.check(config)
+        fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
-    with suppress(UserError):  # a card or a model's shape that is not known here
-        if gpus():
-            typer.echo(fit_run(config).verdict())
-    typer.echo("Composing verl's configuration …", err=True)
-    from rlkit.verl.backend import dry_run
-
-    typer.echo(dry_run(config, root))
+    typer.echo(fit_run(config).verdict() if local else dry_run(config, root))
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -100,23 +86,23 @@ def study(
     params: Params,
     overrides: Overrides = None,
     workers: Annotated[
-        str, typer.Option(help="Runs at a time; 0 is one a CPU core or GPU, auto what a GPU's memory holds.")
+        str, typer.Option(help="Runs at a time; 0: one a core or GPU; auto: what fits.")
     ] = "0",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the runs and their cost.")] = False,
     root: Root = Path("outputs"),
     executor: Annotated[str, typer.Option(help="Where runs are executed: local, ray or slurm.")] = "local",
     option: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of ray (address, num_gpus) or slurm (sbatch's); repeatable."),
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of ray, or sbatch's; repeatable.")
     ] = None,
 ) -> None:
     """Train every run of a study, then analyse it; what is finished is not repeated."""
     import rlkit
-    from rlkit.params import parse_overrides
 
+    if workers != "auto" and not workers.isdigit():
+        raise UserError(f"--workers is {workers!r}: give a number of runs, 0, or auto.")
     result = rlkit.study(
-        params, parse_overrides(overrides or []), workers=_workers(workers), dry_run=dry_run, root=root,
-        executor=executor, options=parse_overrides(option or []),
+        params, parse_overrides(overrides), workers="auto" if workers == "auto" else int(workers),
+        dry_run=dry_run, root=root, executor=executor, options=parse_overrides(option),
     )  # fmt: skip
     if result.failed:
         raise typer.Exit(1)
@@ -124,18 +110,16 @@ def study(
 
 @app.command(rich_help_panel="Runs and studies")
 def status(
-    path: Annotated[Path, typer.Argument(help="outputs, outputs/<study>, or a run's folder.")] = Path(
-        "outputs"
-    ),
+    path: Annotated[Path, typer.Argument(help="outputs or a folder of a study or run.")] = Path("outputs"),
     watch: Annotated[bool, typer.Option("--watch", help="Go on until every run has ended.")] = False,
 ) -> None:
     """Show the runs of a study: how far each is, how well it does, and whether it still lives."""
-    from rlkit.studies.report import status_table, watch_status
+    from rlkit.studies import report
 
     if watch:
-        watch_status(path)
+        report.watch_status(path)
     else:
-        _print(status_table(path))
+        _print(report.status_table(path))
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -145,16 +129,13 @@ def config(
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of all keys.")] = False,
 ) -> None:
     """Show a file's complete configuration with all defaults (of a study: what its runs share), or the schema."""
-    from rlkit.config import RunConfig, load
-    from rlkit.params import parse_overrides
     from rlkit.results.store import config_yaml
 
     if schema:
-        typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
-    elif params is None:
+        return typer.echo(json.dumps(RunConfig.model_json_schema(), indent=2))
+    if params is None:
         raise UserError("Give a YAML file to show, or --schema.")
-    else:
-        typer.echo(config_yaml(load(params, parse_overrides(overrides or []))), nl=False)
+    typer.echo(config_yaml(load(params, parse_overrides(overrides))), nl=False)
 
 
 @app.command(rich_help_panel="Runs and studies")
@@ -164,11 +145,9 @@ def verify_resume(
     kills: Annotated[int, typer.Option(help="How often the run is killed.", min=1)] = 2,
 ) -> None:
     """Run twice, killing one at random moments, and compare both bit for bit."""
-    from rlkit.params import parse_overrides
-    from rlkit.studies.file import load_one
     from rlkit.studies.verify import verify_resume as verify
 
-    if found := verify(load_one(params, parse_overrides(overrides or [])), kills, say=typer.echo):
+    if found := verify(load_one(params, parse_overrides(overrides)), kills, say=typer.echo):
         raise typer.Exit(_say("Different:\n" + "\n".join(found), 1))
     typer.echo("Bit-identical.")
 
@@ -179,10 +158,7 @@ def figures(
     venue: Annotated[str, typer.Option(help="neurips, iclr, icml, icml-text, acl, jmlr …")] = "neurips",
     out: Annotated[Path | None, typer.Option(help="Default: the study's figures folder.")] = None,
     law: Annotated[str, typer.Option(help="A law over the runs; default: that of the analysis.")] = "",
-    only: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Only this figure; several: again.")
-    ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say why figures are left out.")] = False,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="One figure; repeatable.")] = None,
 ) -> None:
     """Write the figures and tables of a study for a paper: PDF, SVG, PNG, the data drawn, the sources."""
     from rlkit.figures.study import render
@@ -190,12 +166,11 @@ def figures(
     files, missing, ungraded = render(path, venue, out, law, only or ())
     if ungraded:
         typer.echo(f"left out, without a graded sample before or after training: {', '.join(ungraded)}")
-    if missing:
+    if missing and not only:
         names = ", ".join(missing)
-        hint = "" if verbose else "; --verbose says what"
-        typer.echo(f"not drawn, for this study lacks what they need ({len(missing)}): {names}{hint}")
-    for name, reason in missing.items() if verbose else ():
-        typer.echo(f"  {name}: {reason}")
+        typer.echo(f"not drawn, for want of data ({len(missing)}): {names}; --only NAME says what one lacks")
+    for name, reason in missing.items() if only else ():
+        typer.echo(f"{name}: {reason}")
     if files:
         typer.echo(f"wrote {len(files)} files to {files[0].parent}")
 
@@ -203,47 +178,34 @@ def figures(
 @app.command(rich_help_panel="Runs and studies")
 def doctor(
     overrides: Overrides = None,
-    fit: Annotated[
-        str,
-        typer.Option(metavar="MODEL|FILE", help="Predict memory and seconds of a run of this model or file."),
-    ] = "",
+    fit: Annotated[str, typer.Option(metavar="MODEL|FILE", help="Predict memory and time of a run.")] = "",
     device: Annotated[str, typer.Option(help="With --fit: h100, h200, a100, l4 …, cpu, or here.")] = "here",
-    prompt_tokens: Annotated[int, typer.Option(help="With --fit: of a prompt; 0 is the limit.", min=0)] = 0,
-    response_tokens: Annotated[
-        int, typer.Option(help="With --fit: of a response; 0 is the limit.", min=0)
-    ] = 0,
+    prompt_tokens: Annotated[int, typer.Option(help="With --fit; 0 is the limit.", min=0)] = 0,
+    response_tokens: Annotated[int, typer.Option(help="With --fit; 0 is the limit.", min=0)] = 0,
 ) -> None:
     """Say what this machine has, what works on it and how to mend the rest; or whether a run fits."""
-    from rlkit.params import parse_overrides
+    from rlkit.sizing import doctor
 
-    if not fit:
-        if overrides:
-            raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
-        from rlkit.sandbox.levels import report
-        from rlkit.sizing.doctor import machine_table
+    if fit:
+        found = doctor.fit(fit, parse_overrides(overrides), device, (prompt_tokens, response_tokens))
+        typer.echo(found.summary())
+        raise typer.Exit(int(not found.fits))
+    if overrides:
+        raise UserError(f"{overrides[0]!r} is an override, which only --fit has a use for.")
+    from rlkit.sandbox.levels import report
 
-        _print(machine_table())
-        typer.echo(report())
-        return
-    from rlkit.sizing.doctor import fit as predict
-
-    found = predict(fit, parse_overrides(overrides or []), device, (prompt_tokens, response_tokens))
-    typer.echo(found.summary())
-    raise typer.Exit(int(not found.fits))
+    _print(doctor.machine_table())
+    typer.echo(report())
 
 
 @app.command(rich_help_panel="Environments and serving")
 def demo(
-    name: Annotated[Literal["math"], typer.Argument(help="Which demonstration.")],
-    overrides: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Keys of params/agentic_math.yaml.")
-    ] = None,
+    name: Annotated[Literal["math"], typer.Argument(help="Which demonstration.")], overrides: Overrides = None
 ) -> None:
     """A model learns to act step by step: executes notebooks/agentic_math.ipynb and prints its table."""
-    from rlkit.params import parse_overrides, settings
     from rlkit.studies.notebook import execute, results
 
-    chosen = parse_overrides(overrides or [])
+    chosen = parse_overrides(overrides)
     settings("params/agentic_math.yaml", chosen)  # a wrong key is an error before anything runs
     target = Path(f"outputs/demo-{name}/notebooks/agentic_{name}.ipynb")
     typer.echo(f"notebooks/agentic_{name}.ipynb: minutes on two cores with the defaults …")
@@ -261,13 +223,10 @@ def fit(
     y: Annotated[str, typer.Option(help="The column to fit.")],
     columns: Annotated[
         list[str] | None,
-        typer.Option(
-            "--map", metavar="NAME=COLUMN", help="The law's column and the table's, N=params; repeatable."
-        ),
+        typer.Option("--map", metavar="NAME=COLUMN", help="The law's column = the table's; repeatable."),
     ] = None,
     options: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE]...", help="Options of rlkit.fit, e.g. bootstrap=1000."),
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Of rlkit.fit, e.g. bootstrap=1000.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write the fit as JSON to this file.")] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
@@ -282,17 +241,8 @@ def fit(
 def plan(params: Params, overrides: Overrides = None) -> None:
     """Plan a study: the best use of a budget, or what a design would show."""
     from rlkit.laws.planning import plan as make
-    from rlkit.params import parse_overrides
 
-    typer.echo(make(params, parse_overrides(overrides or [])).summary())
-
-
-def _workers(value: str) -> "int | Literal['auto']":
-    if value == "auto":
-        return "auto"
-    if not value.isdigit():
-        raise UserError(f"--workers is {value!r}: give a number of runs, 0, or auto.")
-    return int(value)
+    typer.echo(make(params, parse_overrides(overrides)).summary())
 
 
 def _print(renderable: Any) -> None:

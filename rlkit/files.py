@@ -11,10 +11,7 @@ from pathlib import Path
 
 from rlkit.errors import UserError
 
-_DISK_ERRORS = {
-    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.EIO, errno.ENOTDIR, errno.EEXIST),
-}
+_DISK_ERRORS = "ENOSPC", "EDQUOT", "EROFS", "EACCES", "EPERM", "EIO", "ENOTDIR", "EEXIST"
 
 
 @contextmanager
@@ -56,9 +53,7 @@ def require_space(folder: str | Path, needed: int) -> None:
     folder = Path(folder)
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(b"x")
-            probe.flush()
+        tempfile.TemporaryFile(dir=folder).close()
         free = shutil.disk_usage(folder).free
     if free < needed:
         raise UserError(
@@ -73,7 +68,7 @@ def disk_errors(path: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _DISK_ERRORS:
+        if errno.errorcode.get(error.errno or 0) not in _DISK_ERRORS:
             raise
         raise UserError(
             f"Cannot write {path}: {error.strerror}. Make it writable and the disk not full, "

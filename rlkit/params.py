@@ -1,65 +1,23 @@
 """Params files: YAML 1.2 without its traps, dotted overrides, and validation as one clear sentence."""
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from ruamel.yaml import YAML
-from ruamel.yaml.composer import Composer
-from ruamel.yaml.constructor import ConstructorError, DuplicateKeyError, SafeConstructor
+from ruamel.yaml.constructor import DuplicateKeyError, SafeConstructor
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
 from rlkit.errors import UserError, did_you_mean
 
-DEPTH, VALUES = 100, 1_000_000  # of a params file: levels, and values once its aliases are written out
-
-
-class _Composer(Composer):
-    """Refuses deep nesting before Python's recursion ends."""
-
-    depth = 0
-
-    def compose_node(self, parent: Any, index: int) -> Any:
-        self.depth += 1
-        if self.depth > DEPTH:
-            raise UserError(f"The YAML is nested more than {DEPTH} levels deep.")
-        try:
-            return super().compose_node(parent, index)
-        finally:
-            self.depth -= 1
+VALUES = 1_000_000  # of a params file once its aliases are written out
 
 
 class _Constructor(SafeConstructor):
-    """Dates stay text; a number that Python cannot hold, or a text that is tagged as one, is an error with its
-    place."""
-
-    def construct_yaml_int(self, node: Any) -> int:
-        return self._number(node, super().construct_yaml_int)
-
-    def construct_yaml_float(self, node: Any) -> float:
-        value = self._number(node, super().construct_yaml_float)
-        if math.isinf(value) and "inf" not in node.value.lower():
-            raise ConstructorError(
-                None, None, f"{node.value[:40]} exceeds the largest float", node.start_mark
-            )
-        return value
-
-    def _number(self, node: Any, convert: Any) -> Any:
-        try:
-            return convert(node)
-        except (ValueError, IndexError):
-            shown = (
-                node.value if len(node.value) <= 40 else f"{node.value[:20]}… ({len(node.value)} characters)"
-            )
-            raise ConstructorError(
-                None, None, f"{shown!r} is no number that can be read", node.start_mark
-            ) from None
+    """Dates stay text."""
 
 
-for _tag in ("int", "float"):
-    _Constructor.add_constructor(f"tag:yaml.org,2002:{_tag}", getattr(_Constructor, f"construct_yaml_{_tag}"))
 _Constructor.add_constructor("tag:yaml.org,2002:timestamp", SafeConstructor.construct_yaml_str)
 
 
@@ -68,57 +26,54 @@ def parse_yaml(text: str) -> Any:
     is a number.
 
     Raises:
-        UserError: malformed text (with line and column), a key that occurs twice, more than 100 levels, a million
-            values once aliases are written out, a collection that holds itself, or a value of another kind.
+        UserError: malformed text (with line and column), a key that occurs twice, too many levels, a million values
+            once aliases are written out, a collection that holds itself, or a value of another kind.
     """
     reader = YAML(typ="safe", pure=True)
-    reader.Composer, reader.Constructor = _Composer, _Constructor
+    reader.Constructor = _Constructor
     try:
         content = reader.load(text.removeprefix("\ufeff"))
-    except DuplicateKeyError as error:
-        mark, key = error.problem_mark, str(error.problem).split('"')[1]
-        raise UserError(
-            f"Malformed YAML at line {mark.line + 1}, column {mark.column + 1}: the key {key!r} occurs twice in one "
-            "section; keep one of them."
-        ) from None
+        _measure(content, {}, "")
     except YAMLError as error:
         mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        problem = str(getattr(error, "problem", None) or error).splitlines()[0]
+        if isinstance(error, DuplicateKeyError):
+            problem = f"the key {problem.split(chr(34))[1]!r} occurs twice in one section; keep one of them"
         raise UserError(f"Malformed YAML{where}: {problem}.") from None
-    _measure(content, {}, "")
+    except RecursionError:
+        raise UserError("The YAML is nested too deeply.") from None
+    except UserError:
+        raise
+    except (ValueError, IndexError) as error:  # a text tagged as a number, or thousands of digits
+        raise UserError(f"Malformed YAML: {error}.") from None
     return content
 
 
 def _measure(value: Any, known: dict[int, int], path: str) -> int:
     """How many values there are, with those of an alias counted each time; 0 marks a collection that is being
     counted."""
-    if isinstance(value, str):
-        if any("\ud800" <= c <= "\udfff" for c in value):
-            raise UserError(f"{path or 'The YAML'} holds half of a surrogate pair, which is no text.")
-        return 1
-    if value is None or isinstance(value, bool | int | float):
+    name = path or "The YAML"
+    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise UserError(f"{name} holds half of a surrogate pair, which is no text.")
+    if value is None or isinstance(value, str | bool | int | float):
         return 1
     if not isinstance(value, dict | list):
         kind = type(value).__name__
-        raise UserError(
-            f"{path or 'The YAML'} is a {kind}: write text, a number, true, false, a list or a mapping."
-        )
+        raise UserError(f"{name} is a {kind}: write text, a number, true, false, a list or a mapping.")
     if id(value) in known:
         if not known[id(value)]:
-            raise UserError(f"{path or 'The YAML'} is an alias of a section or list that it stands in.")
+            raise UserError(f"{name} is an alias of a section or list that it stands in.")
         return known[id(value)]
     known[id(value)] = 0
     for key in value if isinstance(value, dict) else ():
         if not isinstance(key, str | int | float):
-            raise UserError(f"{path or 'The YAML'} has the key {key!r}: write keys as text.")
+            raise UserError(f"{name} has the key {key!r}: write keys as text.")
         _measure(key, known, path)
     parts = value.items() if isinstance(value, dict) else enumerate(value)
     size = 1 + sum(_measure(part, known, f"{path}.{key}".lstrip(".")) for key, part in parts)
     if size > VALUES:
-        raise UserError(
-            f"{path or 'The YAML'} has more than {VALUES:,} values once its aliases are written out."
-        )
+        raise UserError(f"{name} has more than {VALUES:,} values once its aliases are written out.")
     known[id(value)] = size
     return size
 
@@ -127,23 +82,17 @@ def read_yaml(path: str | Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises UserError when it is missing, malformed or no mapping."""
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        content = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
-        near = did_you_mean(
-            path.name, [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        )
+        near = did_you_mean(path.name, [other.name for other in path.parent.glob("*.yaml")])
         raise UserError(f"Cannot read {path}: {error.strerror}.{near}") from None
     except UnicodeDecodeError:
         raise UserError(f"Cannot read {path}: it is not UTF-8 text.") from None
-    try:
-        content = parse_yaml(text)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
-    if content is None:
-        content = {}
-    if not isinstance(content, dict):
+    if not isinstance(content, dict | None):
         raise UserError(f"{path} must hold a mapping of keys to values, not a {type(content).__name__}.")
-    return content
+    return content or {}
 
 
 def settings(path: str | Path, overrides: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -159,16 +108,10 @@ def settings(path: str | Path, overrides: Mapping[str, Any] | None = None) -> di
         if first not in content or (rest and not isinstance(content[first], Mapping)):
             near = did_you_mean(first, content)
             raise UserError(f"{path} does not set {name!r}.{near} It sets: {', '.join(content)}.")
-        given, wanted = type(value), type(content[first])
-        if (
-            not rest
-            and given is not wanted
-            and (given, wanted) != (int, float)
-            and content[first] is not None
-        ):
-            raise UserError(
-                f"{name} is {value!r}: give a {wanted.__name__}, as in {path} ({content[name]!r})."
-            )
+        kinds = type(content[first]), type(value)
+        if not (rest or content[first] is None or kinds[0] is kinds[1] or kinds == (float, int)):
+            wanted = f"give a {kinds[0].__name__}, as in {path} ({content[name]!r})"
+            raise UserError(f"{name} is {value!r}: {wanted}.")
     return override(content, overrides or {})
 
 
@@ -182,11 +125,15 @@ def override(content: Mapping[str, Any], dotted: Mapping[str, Any]) -> dict[str,
             raise UserError(f"Cannot set {key!r}: write a key as names with single dots between them.")
         node: Any = result
         for part in parents:
-            node = _descend(node, part, key)
-        if isinstance(node, list):
-            node[_index(node, last, key)] = _copy(value)
-        else:
-            node[last] = _copy(value)
+            place = _place(node, part, key)
+            if isinstance(node, dict) and node.get(place) is None:
+                node[place] = {}
+            node = node[place]
+            if not isinstance(node, dict | list):
+                raise UserError(
+                    f"Cannot set {key!r}: {part!r} holds the value {_shown(node)}, not a section."
+                )
+        node[_place(node, last, key)] = _copy(value)
     return result
 
 
@@ -196,28 +143,18 @@ def _copy(value: Any) -> Any:
     return [_copy(v) for v in value] if isinstance(value, list | tuple) else value
 
 
-def _descend(node: Any, part: str, key: str) -> Any:
-    if isinstance(node, list):
-        below = node[_index(node, part, key)]
-    else:
-        if node.get(part) is None:
-            node[part] = {}
-        below = node[part]
-    if not isinstance(below, dict | list):
-        raise UserError(f"Cannot set {key!r}: {part!r} holds the value {_shown(below)}, not a section.")
-    return below
-
-
-def _index(node: list[Any], part: str, key: str) -> int:
+def _place(node: Any, part: str, key: str) -> Any:
+    if isinstance(node, dict):
+        return part
     if not part.isdigit() or int(part) >= len(node):
         raise UserError(f"Cannot set {key!r}: {part!r} is no index into a list of {len(node)}.")
     return int(part)
 
 
-def parse_overrides(items: list[str] | tuple[str, ...]) -> dict[str, Any]:
+def parse_overrides(items: Iterable[str] | None) -> dict[str, Any]:
     """`["actor.optim.lr=1e-4"]` as typed values, by YAML's rules."""
     result = {}
-    for item in items:
+    for item in items or ():
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
             raise UserError(f"An override has the form key=value, not {item!r}.")
@@ -236,25 +173,21 @@ def validate(model: type[Any], content: Mapping[str, Any], where: str = "") -> A
 
 
 def _sentence(model: type[Any], problem: Any) -> str:
-    path = ".".join(
-        str(p)
-        for p in problem["loc"]
-        if not (isinstance(p, str) and p.startswith(("function", "tuple", "literal")))
-    )
+    inner = ("function", "tuple", "literal")  # steps of pydantic's own
+    path = ".".join(str(p) for p in problem["loc"] if not str(p).startswith(inner))
     if problem["type"] == "extra_forbidden":
         return f"Unknown key {path!r}.{_nearest(model, path)}"
     value = problem.get("input")
-    text = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    text = problem["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ").removesuffix(".")
     if not path:
         key = "." in text.split(" ", 1)[0]  # a sentence that begins with a key keeps its spelling
-        return (text if key else text[0].upper() + text[1:]) + ("" if text.endswith(".") else ".")
+        return f"{text if key else text[0].upper() + text[1:]}."
     if problem["type"] in ("tuple_type", "list_type"):
         text = f"write it as a list, {path}=[{value}]"
     if problem["type"] == "too_short":
         text = f"list at least {problem['ctx']['min_length']}"
-    # Of a section, the text names the key.
     given = path if isinstance(value, Mapping) else f"{path} is {_shown(value)}"
-    return f"{given}: {text[0].lower() + text[1:]}{'' if text.endswith('.') else '.'}"
+    return f"{given}: {text[0].lower() + text[1:]}."
 
 
 def _shown(value: Any) -> str:
@@ -264,11 +197,11 @@ def _shown(value: Any) -> str:
 
 
 def _nearest(model: type[Any], path: str) -> str:
-    known = field_paths(model)
-    direct = did_you_mean(path, known)
-    last = path.rsplit(".", 1)[-1]
+    known, last = field_paths(model), path.rsplit(".", 1)[-1]
     elsewhere = [k for k in known if k.rsplit(".", 1)[-1] == last and k != path]
-    return f" Did you mean {' or '.join(map(repr, elsewhere[:3]))}?" if elsewhere else direct
+    return (
+        f" Did you mean {' or '.join(map(repr, elsewhere[:3]))}?" if elsewhere else did_you_mean(path, known)
+    )
 
 
 def field_paths(model: type[Any], prefix: str = "") -> list[str]:

@@ -1,15 +1,8 @@
 """The one registration mechanism: names to functions or component classes (verl's own registries aside).
 
-A registry imports the modules that fill it only when it is first asked for a name, so that
-`import rlkit` and `rlkit --help` stay light.
-
-    laws = Registry("law", "rlkit.laws.forms")
-
-    @laws.register("power")
-    def power(x, *, a, b): ...
-
-A *component* is a frozen pydantic class with a `kind`: its options are its fields, its behaviour is its
-methods, and YAML is dispatched on `kind` (`Registry.field()`).
+A registry imports the modules that fill it only when it is first asked for a name, so that `rlkit --help` stays light.
+A *component* is a frozen pydantic class with a `kind`: its options are its fields, its behaviour is its methods, and
+YAML is dispatched on `kind` (`Registry.field()`).
 """
 
 import hashlib
@@ -53,36 +46,26 @@ def load_plugins(files: Iterable[str]) -> None:
             raise UserError(
                 f"plugins has {str(file)!r}, and there is no such file from {Path.cwd()}: mend the path."
             )
-        name = f"rlkit_plugin_{path.stem}_{content_hash(str(path), 6)}"
-        code = path.read_bytes()
-        if name in sys.modules and vars(sys.modules[name]).get("__rlkit_code__") == code:
+        name, code = f"rlkit_plugin_{path.stem}_{content_hash(str(path), 6)}", path.read_bytes()
+        if getattr(sys.modules.get(name), "__rlkit_code__", None) == code:
             continue
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        vars(module)["__rlkit_code__"], before = code, sys.modules.get(name)
+        spec: Any = importlib.util.spec_from_file_location(name, path)
+        module: Any = importlib.util.module_from_spec(spec)
+        module.__rlkit_code__ = code
         sys.modules[name] = module
         try:
             spec.loader.exec_module(module)
+        except UserError:
+            del sys.modules[name]
+            raise
         except Exception as error:
-            sys.modules.pop(name) if before is None else sys.modules.update({name: before})
-            if isinstance(error, UserError):
-                raise
-            place = next(
-                (
-                    f.lineno
-                    for f in reversed(traceback.extract_tb(error.__traceback__))
-                    if f.filename == str(path)
-                ),
-                None,
-            )
-            where = f", line {place or getattr(error, 'lineno', '?')}"
-            raise UserError(
-                f"The plugin {path}{where} cannot be imported: {type(error).__name__}: {error}."
-            ) from None
-        known = [known for known in os.environ.get(PLUGINS, "").split(os.pathsep) if known]
-        if str(path) not in known:
-            os.environ[PLUGINS] = os.pathsep.join([*known, str(path)])
+            del sys.modules[name]
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
+            where = f", line {[*lines, getattr(error, 'lineno', '?')][0]}"
+            problem = f"{type(error).__name__}: {error}"
+            raise UserError(f"The plugin {path}{where} cannot be imported: {problem}.") from None
+        known = list(filter(None, os.environ.get(PLUGINS, "").split(os.pathsep)))
+        os.environ[PLUGINS] = os.pathsep.join(dict.fromkeys([*known, str(path)]))
 
 
 def plugin_versions(files: Iterable[str]) -> dict[str, str]:
@@ -124,12 +107,10 @@ class Registry:
             if not module.startswith(self._packages):
                 self._load()  # so that the names of the package are known to be taken
             for name in names:
-                known = self._entries.get(name)
-                if known is not None and _module(known) != module:
-                    raise UserError(
-                        f"The {self.what} {name!r} is registered twice, in {_module(known)} and in {module}: choose "
-                        "another name."
-                    )
+                other = _module(self._entries.get(name, thing))
+                if other != module:
+                    told = f"The {self.what} {name!r} is registered twice, in {other} and in {module}"
+                    raise UserError(f"{told}: choose another name.")
                 self._entries[name] = thing
             return thing
 
@@ -146,9 +127,7 @@ class Registry:
                 for info in pkgutil.walk_packages(getattr(module, "__path__", []), package + "."):
                     importlib.import_module(info.name)
         except BaseException:
-            self._loaded = (
-                False  # half a registry would call known names unknown; the next look-up tries again
-            )
+            self._loaded = False  # else half a registry would call known names unknown
             raise
 
     def names(self) -> list[str]:
@@ -165,29 +144,24 @@ class Registry:
     def __getitem__(self, name: str) -> Any:
         self._load()
         if name not in self._entries:
-            known = ", ".join(self.names())
-            raise UserError(
-                f"Unknown {self.what} {name!r}.{did_you_mean(name, self._entries)} Known: {known}. {self.hint}".strip()
-            )
+            near, known = did_you_mean(name, self._entries), ", ".join(self.names())
+            raise UserError(f"Unknown {self.what} {name!r}.{near} Known: {known}. {self.hint}".strip())
         return self._entries[name]
 
     def parse(self, value: Any) -> Any:
         """A component from a mapping with `kind` (or from the kind alone); components pass through."""
         if isinstance(value, Component):
             return value
-        if isinstance(value, str):
-            value = {"kind": value}
-        if not isinstance(value, dict) or "kind" not in value:
-            raise ValueError(f"a {self.what} needs a 'kind', one of {', '.join(self.names())}")
-        if not isinstance(value["kind"], str):
-            raise ValueError(f"its kind is {value['kind']!r}: write one of {', '.join(self.names())}")
-        component = self[value["kind"]]
-        for name in value:
-            if name not in component.model_fields:
-                near = did_you_mean(name, component.model_fields)
-                raise ValueError(
-                    f"{value['kind']} has no key {name!r}.{near} It has {', '.join(component.model_fields)}"
-                )
+        value = {"kind": value} if isinstance(value, str) else value
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if not isinstance(kind, str):
+            given = "" if kind is None else f"its kind is {kind!r}: "
+            raise ValueError(f"{given}a {self.what} needs a 'kind', one of {', '.join(self.names())}")
+        component = self[kind]
+        fields = component.model_fields
+        if unknown := [name for name in value if name not in fields]:
+            near = did_you_mean(unknown[0], fields)
+            raise ValueError(f"{kind} has no key {unknown[0]!r}.{near} It has {', '.join(fields)}")
         return component.model_validate(value)
 
     def field(self) -> Any:

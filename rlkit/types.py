@@ -52,11 +52,8 @@ class Task:
 
     @cached_property
     def problem(self) -> str:
-        """Hash of what is asked, white space aside: equal whatever the data_source and the truth's spelling are.
-
-        An environment asks all its problems in the same words, so there the ground truth, which is the problem,
-        counts as well.
-        """
+        """Hash of what is asked, white space aside, whatever the data_source and the truth's spelling; in an
+        environment, which asks all its problems in the same words, `id`."""
         if self.data_source.startswith(ENVIRONMENT):
             return self.id
         return content_hash(" ".join(" ".join(m["content"] for m in self.prompt).split()))
@@ -69,19 +66,11 @@ class Task:
     def to_row(self, split: str = "train") -> dict[str, Any]:
         """verl's columns, of a file that is the `split` train or test. The truth and extra_info are JSON strings, so
         that the rows of all domains have one Arrow schema; verl itself reads keys of extra_info, hence a struct."""
-        index = self.extra_info.get("index")
-        return {
-            "data_source": self.data_source,
-            "prompt": list(self.prompt),
-            "ability": self.ability,
-            "reward_model": {"style": "rule", "ground_truth": json.dumps(self.ground_truth)},
-            "extra_info": {
-                "index": index if isinstance(index, int) else 0,
-                "split": split,
-                "json": json.dumps(dict(self.extra_info)),
-            },
-            "id": self.id,
-        }
+        index, extra = self.extra_info.get("index"), json.dumps(dict(self.extra_info))
+        info = {"index": index if isinstance(index, int) else 0, "split": split, "json": extra}
+        truth = {"style": "rule", "ground_truth": json.dumps(self.ground_truth)}
+        known = {"data_source": self.data_source, "prompt": list(self.prompt), "ability": self.ability}
+        return {**known, "reward_model": truth, "extra_info": info, "id": self.id}
 
 
 @dataclass(frozen=True)
@@ -92,8 +81,7 @@ class Reward:
         value: what trains; None when the answer could not be graded.
         correct: what is reported as pass@1; None when the answer could not be graded.
         parts: named pieces of the value and facts about the grading (share of cells, tests passed …).
-        error: why the grader failed. A failed grader is never a zero: the sample is left out of its
-            group and counted.
+        error: why the grader failed: never a zero, the sample is left out of its group and counted.
     """
 
     value: float | None = None
@@ -170,14 +158,13 @@ class Sampler(Protocol):
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
-        """`n` samples of each prompt of token ids, in order: P lists of n. Temperature 0 is greedy;
-        the returned log-probs are those of the distribution that was sampled from. `on_finished` may be
-        told responses that have ended while others go on."""
+        """`n` samples of each prompt of token ids, in order: P lists of n, with the log-probs of the distribution
+        that was sampled from. Temperature 0 is greedy; `on_finished` may be told responses that have ended."""
         ...
 
     def session(self, keep: int) -> Sampler:
-        """This sampler for prompts that continue earlier ones, as the turns of episodes do: of the last `keep`
-        prompts it may remember what it computed. It ends with the next `sync`."""
+        """This sampler for prompts that continue earlier ones, of which it may remember the last `keep`, until the
+        next `sync`."""
         ...
 
     def sync(self, policy: Any) -> None:
@@ -196,10 +183,8 @@ class Batch:
     Attributes:
         prompt_ids, prompt_mask: (P, S) the distinct prompts; `prompt_mask` is 1 on real tokens.
         prompt_index: (B,) row of `prompt_ids` for each sequence: a group shares its prompt.
-        response_ids: (B, T).
-        mask: (B, T) float, 1 where the policy sampled the token.
-        attention: (B, T) float, 1 where there is a token (sampled or observed).
-        rewards: (B, T) token-level rewards.
+        response_ids, rewards: (B, T).
+        mask, attention: (B, T) float, 1 where the policy sampled the token, and where there is one at all.
         sampler_logprobs, old_logprobs, ref_logprobs, values, advantages, returns: (B, T) float.
         baselines: (B,) reward of the greedy response to each sequence's prompt (remax).
         sum_pi_squared: (B, T) sum over the vocabulary of squared probabilities (optimal token baselines).

@@ -29,11 +29,11 @@ def test_a_cell_that_runs_twice_registers_its_latest_definition():
     assert things.register("a")(second) is things["a"]
 
 
-@pytest.mark.parametrize("kind", [[[[]]], 3, None, {"a": 1}])
+@pytest.mark.parametrize("kind", [[[[]]], 3, {"a": 1}])
 def test_a_kind_that_is_no_text_is_one_sentence(kind):
     things = Registry("thing")
     things.register("a")(Component)
-    with pytest.raises(ValueError, match="its kind is .*: write one of a"):
+    with pytest.raises(ValueError, match="its kind is .*: a thing needs a 'kind', one of a"):
         things.parse({"kind": kind})
 
 
