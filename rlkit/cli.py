@@ -228,7 +228,10 @@ def fit(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Of rlkit.fit, e.g. bootstrap=1000.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Write the fit as JSON to this file.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Write the fit to this file, JSON or .tex."),
+    ] = None,
     figure: Annotated[Path | None, typer.Option(help="Draw the fit into this file.")] = None,
 ) -> None:
     """Fit a scaling law to a table from anywhere, or to the final points of a study."""

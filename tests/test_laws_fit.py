@@ -33,7 +33,7 @@ def test_a_law_recovers_its_parameters_from_exact_data(name):
 def test_a_law_recovers_its_parameters_from_noisy_data(name):
     fit = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
     wrong = {p: abs(v / TRUTHS[name][p] - 1) for p, v in fit.params.items()}
-    assert max(wrong.values()) < (0.25 if name in ("data_constrained", "tan") else 0.02), wrong
+    assert max(wrong.values()) < (0.25 if name == "tan" else 0.02), wrong
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-2])

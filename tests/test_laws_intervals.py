@@ -68,7 +68,8 @@ def test_cluster_bootstrap_errors_match_cluster_robust_ones_and_exceed_plain_one
 def test_robust_profiles_bracket_the_estimate_and_agree_with_the_bootstrap():
     df = scattered()
     fit = rlkit.fit(df, "chinchilla", y="loss", delta=1e-2, bootstrap=400, resample="case")
-    profile, bootstrap = fit.interval(method="profile"), fit.interval(method="bootstrap")
+    profile = rlkit.fit(df, "chinchilla", y="loss", delta=1e-2, bootstrap=0).interval()
+    bootstrap = fit.interval()
     for p, value in fit.params.items():
         assert profile[p][0] < value < profile[p][1]
         widths = [np.log(high / low) for low, high in (profile[p], bootstrap[p])]
@@ -78,7 +79,7 @@ def test_robust_profiles_bracket_the_estimate_and_agree_with_the_bootstrap():
 def test_a_profile_ends_where_the_minimum_over_the_other_parameters_is_at_the_f_threshold():
     df = scattered(n=100)
     fit = rlkit.fit(df, "chinchilla", y="loss", loss="ls", bootstrap=0)
-    for end in fit.interval(method="profile")["E"]:
+    for end in fit.interval()["E"]:
         held = rlkit.fit(df, laws["chinchilla"].pin(E=end), y="loss", loss="ls")
         assert held.objective / fit.objective - 1 == pytest.approx(stats.t.ppf(0.975, 95) ** 2 / 95, rel=1e-3)
 
@@ -179,14 +180,6 @@ def test_prediction_bands_are_wider_than_confidence_bands_and_hold_new_points():
         assert 0.9 < inside <= 1.0
 
 
-def test_a_level_out_of_range_and_missing_draws_are_refused():
-    fit = rlkit.fit(planted("power", 30, 0.01), "power", y="y", bootstrap=0)
-    with pytest.raises(UserError, match="level is 95"):
-        fit.interval(95)
-    with pytest.raises(UserError, match="no bootstrap draws"):
-        fit.interval(method="bootstrap")
-
-
 def test_plain_intervals_of_correlated_runs_miss_and_cluster_ones_do_not():
     truth = dict(zip(SIGMOID, CURVES["good"][:4], strict=True))
     plain, clustered = [], []
@@ -234,18 +227,17 @@ def test_resamples_leave_a_bound_that_the_estimate_is_at():
         df = pd.DataFrame(
             {"N": N, "y": 2 * N**-0.187 * np.exp(0.05 * rng.standard_normal(8)), "run": range(8)}
         )
-        fits.append(
-            rlkit.fit(df, "saturating_power", y="y", x="N", loss="ls", bootstrap=200, resample="residual")
-        )
-    bounded = [fit for fit in fits if fit.at_bound]
+        options = {"y": "y", "x": "N", "loss": "ls"}
+        pair = [rlkit.fit(df, "saturating_power", **options, bootstrap=count) for count in (200, 0)]
+        fits.append(pair)
+    bounded = [pair for pair in fits if pair[0].at_bound]
     assert 3 <= len(bounded) < 12
-    for fit in bounded:
+    for fit, profiled in bounded:
         low, high = fit.interval()["E"]
         assert fit.params["E"] == 0 and low == 0
         assert 0.01 < high < 0.4  # not the zero width of resamples that cannot leave the bound
         assert 0.1 < np.mean(fit.draws[:, 0] > 1e-3) < 0.9
-        assert fit.interval(method="profile")["E"][0] == 0
-        assert 0.01 < fit.interval(method="profile")["E"][1] < 0.6
+        assert profiled.interval()["E"][0] == 0 and 0.01 < profiled.interval()["E"][1] < 0.6
 
 
 TWO_SIZES = [  # two sizes, three amounts of data and no law: A and alpha could run away together
@@ -277,5 +269,11 @@ def test_a_bootstrap_that_leaves_the_range_of_floats_says_so_in_words_alone():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fit = rlkit.fit(df, "chinchilla", y="error", bootstrap=20)
-        assert any("flat in one direction" in text for text in fit.warnings)
+        assert any("resamples have" in text for text in fit.warnings)
         assert len(fit.draws) == 20
+
+
+def test_a_level_out_of_range_is_refused():
+    fit = rlkit.fit(planted("power", 30, 0.01), "power", y="y", bootstrap=0)
+    with pytest.raises(UserError, match="level is 95"):
+        fit.interval(95)

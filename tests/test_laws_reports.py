@@ -1,13 +1,16 @@
 """What a fit says, writes and draws; the command line; and the smaller tools of the room."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 from laws_data import CHINCHILLA, curve, planted, scattered
 from typer.testing import CliRunner
 
 import rlkit
 from rlkit.errors import UserError
+from rlkit.laws.report import latex_number, symbol
 
 
 def test_the_summary_states_what_decided_the_fit():
@@ -15,7 +18,7 @@ def test_the_summary_states_what_decided_the_fit():
     text = rlkit.fit(scattered(), "chinchilla", y="loss", **options).summary()
     for part in (
         "arXiv 2203.15556", "235 of 240 rows", "Huber, delta = 0.001, summed, residuals in ln loss",
-        "exclude: 5 highest loss (5 rows)", "starts reached", "condition", "case bootstrap (50 draws, 235 units)",
+        "exclude: 5 highest loss (5 rows)", "starts reached", "case bootstrap (50 draws, 235 units)",
         "AIC = 2k - 2·ln L", "! ",
     ):  # fmt: skip
         assert part in text, part
@@ -29,10 +32,19 @@ def test_json_holds_everything_and_no_number_json_does_not_know(tmp_path):
     record = json.loads((tmp_path / "sub" / "fit.json").read_text())
     assert record == json.loads(text)
     assert "NaN" not in text and "Infinity" not in text
-    keys = "law params interval draws loss objective condition starts left_out columns warnings"
+    keys = "law params interval draws loss objective starts left_out columns warnings"
     assert set(keys.split()) <= set(record)
     assert record["loss"] == {"name": "ls", "delta": 0.0, "residuals": "linear"}
     assert [p.name for p in tmp_path.joinpath("sub").iterdir()] == ["fit.json"]
+
+
+def test_latex_is_a_table_of_the_estimates_with_greek_letters_and_3_digits():
+    text = rlkit.fit(planted("power", noise=0.05), "power", y="y", loss="ls").to_latex(note="a note")
+    assert text.startswith(r"\begin{tabular}{lrr}") and text.endswith(r"\end{tabular}")
+    assert re.search(r"^\$\\alpha\$ & \$0\.\d{3,4}\$ & \[\$0\.\d+\$, \$0\.\d+\$\]", text, re.M), text
+    assert r"\scriptsize \parbox{0.9\columnwidth}{a note}" in text
+    assert latex_number(7.5153) == "$7.52$" and latex_number(123456) == r"$1.23\times 10^{5}$"
+    assert latex_number(-np.inf) == r"$-\infty$" and symbol("alpha_N") == r"$\alpha_{\mathrm{N}}$"
 
 
 def run(*arguments):
@@ -55,6 +67,9 @@ def test_the_command_fits_a_file_from_anywhere(tmp_path):
     own = rlkit.fit(scattered(), "chinchilla", y="loss", exclude="5 highest loss")
     assert json.loads((tmp_path / "fit.json").read_text())["params"] == pytest.approx(own.params, rel=1e-4)
     assert (tmp_path / "fit.png").stat().st_size > 5000
+    table = ["--law", "chinchilla", "--y", "loss", *columns, "--out", tmp_path / "fit.tex", "bootstrap=0"]
+    assert run("fit", tmp_path / "points.csv", *table).exit_code == 0
+    assert r"$\alpha$ & $0." in (tmp_path / "fit.tex").read_text()
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,6 @@ def test_the_public_names_are_these():
         "plan",
         "read",
         "read_evals",
-        "recover",
         "sample_browser",
         "score",
         "study",

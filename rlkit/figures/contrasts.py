@@ -10,7 +10,7 @@ from rlkit.errors import UserError
 from rlkit.figures.axes import LETTERED, label_axes, legend, name_rows, new_axes, ticks_at
 from rlkit.figures.drawing import Drawing, sources
 from rlkit.figures.theme import LABELS, looks, short, styled
-from rlkit.measures.summary import few_seeds, unequal_steps
+from rlkit.measures.summary import few_seeds, seeds_to_show, unequal_steps
 from rlkit.results.labels import name_of
 
 if TYPE_CHECKING:
@@ -98,6 +98,7 @@ def _differences(table: pd.DataFrame, venue: str) -> Drawing:
         f"The baseline is {baseline}. Seeds a cell: {count}.",
         f"Intervals over seeds and problems{few}.".replace(", which", "") if few else "",
         "" if several else "One seed says nothing about others, so that there is no second interval.",
+        *seeds_to_show(table),
         unequal_steps(table.assign(when="after")),
     ]
     with styled():

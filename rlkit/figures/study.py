@@ -19,7 +19,7 @@ from rlkit.figures.theme import LABELS, WIDTHS
 from rlkit.files import write_text
 from rlkit.laws import LawFit, Loss, fit
 from rlkit.laws.diagnose import findings, in_words
-from rlkit.laws.report import escaped, symbol
+from rlkit.laws.report import escaped
 from rlkit.measures import summary
 from rlkit.measures.comparisons import differences
 from rlkit.measures.tables import equal_cells_sentence
@@ -137,13 +137,7 @@ def tables(study: StudyData) -> dict[str, str]:
     with suppress(UserError):
         missed = summary.outside(summary.held_out_error(study.fit, study.points).to_dict("records"))
         notes = [*missed, *(in_words(text, LABELS) for text in findings(study.fit.warnings))]
-        note = rf"\parbox{{0.9\columnwidth}}{{{escaped(' '.join(notes))}}}" if notes else ""
-        ends, fitted = study.fit.interval(), study.fit.params
-        rows = [(name, value, *ends.get(name, (value, value))) for name, value in fitted.items()]
-        estimates = pd.DataFrame(rows, columns=["parameter", "value", "low", "high"])
-        found["law"] = latex_table(estimates, {"value": ("low", "high")}, note)
-        for name in fitted:
-            found["law"] = found["law"].replace(f"\n{escaped(name)} &", f"\n{symbol(name)} &")
+        found["law"] = study.fit.to_latex(note=escaped(" ".join(notes))) + "\n"
     held = joined["held_out before"].astype(bool)
     joined["cell"] = joined["cell"].where(~held, joined["cell"] + "†")
     mark, caution = " of the law's fit" if found else "", summary.unequal_steps(study.change)

@@ -24,25 +24,17 @@ from rlkit.seeds import generator
 
 @dataclass(frozen=True)
 class Scheme:
-    """How resamples are drawn.
-
-    Attributes:
-        kind: case, cluster, residual or autoregressive.
-        units: independent units (of an autoregression, the residuals' degrees of freedom).
-        rho: the errors' lag-1 autocorrelation.
-    """
+    """How resamples are drawn: case, cluster, residual or autoregressive, from so many independent `units` (of an
+    autoregression, degrees of freedom), with the errors' lag-1 autocorrelation `rho`."""
 
     kind: str
     units: int
     rho: float = 0.0
 
     def stretch(self, level: float, parameters: int) -> float:
-        """How much wider than the resamples' own spread an interval must be in a small sample.
-
-        Resampling m units understates the variance by (m - 1)/m, or (n - p)/n for rows, and the spread it
-        shows is itself estimated: t quantiles with that many degrees of freedom in place of the normal's.
-        Drawn noise has been inflated already.
-        """
+        """How much wider than the resamples' own spread an interval must be in a small sample: resampling m units
+        understates the variance by (m - 1)/m, or (n - p)/n for rows (drawn noise is inflated already), and the spread
+        is itself estimated, hence t quantiles."""
         lost = {"case": parameters, "residual": parameters, "autoregressive": 0}
         freedom = self.units - lost.get(self.kind, 1)
         if freedom < 1:
@@ -69,17 +61,12 @@ class Plan(NamedTuple):
 
 
 def scheme(found: Optimum, kind: str) -> Scheme:
-    """The scheme that a fit's arguments ask for; clusters and time are those of its table.
-
-    Raises:
-        UserError: an unknown kind; residuals with clusters or time.
-    """
+    """The scheme that a fit's arguments ask for; a UserError where its table does not allow it."""
     cluster, timed = found.table.cluster, found.table.order is not None
     if kind not in ("case", "residual"):
         raise UserError(f"resample is {kind!r}: use 'case' or 'residual'.")
     if kind == "residual" and (cluster is not None or timed):
-        told = "leave cluster and block out, or use resample='case'"
-        raise UserError(f"resample='residual' draws single residuals: {told}.")
+        raise UserError("resample='residual' draws single residuals: leave cluster and block out.")
     if timed:
         noise = Autoregression(found)
         freedom = float(np.interp(noise.rho, noise.GRID, noise.freedom))
@@ -95,9 +82,6 @@ class Autoregression:
     Residuals look less correlated than errors are, because the fit absorbs what varies slowly. With R(rho) the errors'
     correlations and G = 1 - H the fit's projection, residuals have the covariance G·R·G: rho is where its lag-1
     autocorrelation is the one seen, and the errors' variance is the residuals' sum of squares over tr(G·R).
-
-    Attributes:
-        rho: the estimate, 0 to 0.97.
     """
 
     GRID = np.linspace(0.0, 0.97, 25)
@@ -157,11 +141,8 @@ def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarra
 
 
 def draw_noise(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
-    """(count, n) noise like the residuals, in residual space: what resamples add to the fit.
-
-    Residuals are divided by `Optimum.sizes`, so that those of heavy rows are compared with those of light ones, centred
-    and inflated by sqrt(n/(n - p)).
-    """
+    """(count, n) noise like the residuals, in residual space: what resamples add to the fit. Single residuals are
+    divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p))."""
     if kind == "autoregressive":
         return Autoregression(found).draw(count, rng) * found.sizes
     n, e = len(found.table), found.residuals / found.sizes
@@ -170,15 +151,8 @@ def draw_noise(found: Optimum, kind: str, count: int, rng: np.random.Generator) 
 
 
 def resample(found: Optimum, ends: Solution, plan: Plan) -> Draws:
-    """Every resample starts from whichever known optimum suits it best, and is solved again from its neighbours'
-    solutions wherever one of those beats its own.
-
-    Args:
-        ends: all that the search ended at.
-
-    Raises:
-        UserError: a scheme that the table does not allow; resamples without enough distinct points.
-    """
+    """Every resample starts from whichever known optimum (`ends`) suits it best, and is solved again from its
+    neighbours' solutions wherever one of those beats its own. A UserError where they have too few distinct points."""
     count, rows, loss = plan.count, found.table, found.loss
     problem, losses = replace(found.problem, central=False), found.loss.refit(found.spread)
     drawn = scheme(found, plan.kind)
@@ -194,10 +168,8 @@ def resample(found: Optimum, ends: Solution, plan: Plan) -> Draws:
     # one that still walks has run away, and is counted in the warnings
     usable &= np.isfinite(solved.objective)
     if usable.sum() < 2:
-        raise UserError(
-            f"None of the {count} resamples could be fitted: the {drawn.units} units leave too few "
-            "distinct points. Use resample='residual' or more data."
-        )
+        told = f"the {drawn.units} units leave too few distinct points. Use resample='residual' or more data"
+        raise UserError(f"None of the {count} resamples could be fitted: {told}.")
     return Draws(problem.law.from_z(solved.z[usable])[0], drawn, int(count - usable.sum()))
 
 
@@ -224,8 +196,7 @@ def refit(
 
 
 def runaways(law: Law, values: np.ndarray, params: Mapping[str, float]) -> dict[str, np.ndarray]:
-    """Of each free parameter, which of the estimates (B, p) are at a bound, or more than a million times away from
-    `params`."""
+    """Of each free parameter, which estimates (B, p) are at a bound, or a million times away from `params`."""
     found = {}
     for name in law.free:
         (low, high), own = law.limits(name), values[:, law.parameters.index(name)]

@@ -4,8 +4,7 @@ before the fit reads anything."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,25 +12,16 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws import table as tables
-from rlkit.laws.bootstrap import draw_noise
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.law import Law, resolve
 from rlkit.laws.report import CONVENTION
-from rlkit.laws.solver import to_space
-from rlkit.seeds import generator
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """A law fitted without the held-out rows and what it said of them.
-
-    Attributes:
-        fit: fitted without them.
-        held_out: the rows with prediction, low and high (prediction band), prediction_error (predicted - observed)
-            and inside.
-        rmse: root mean square error on them in units of y. bias: mean error, above 0 where the law predicts too much.
-        inside: share of them within the band. level: that of the band.
-    """
+    """A law fitted without the held-out rows and what it said of them: the rows with prediction, low and high
+    (prediction band of `level`), prediction_error (predicted - observed) and inside; rmse in units of y; bias, the mean
+    error, above 0 where the law predicts too much; and the share inside the band."""
 
     fit: LawFit
     held_out: pd.DataFrame
@@ -41,10 +31,10 @@ class Backtest:
     level: float
 
     def __repr__(self) -> str:
-        return (
-            f"{self.fit!r} on {len(self.held_out)} held-out rows: rmse {self.rmse:.4g}, bias {self.bias:+.4g}, "
-            f"{self.inside:.0%} inside the {self.level:.0%} prediction band"
+        told = (
+            f"rmse {self.rmse:.4g}, bias {self.bias:+.4g}, {self.inside:.0%} inside the {self.level:.0%} band"
         )
+        return f"{self.fit!r} on {len(self.held_out)} held-out rows: {told}"
 
 
 def backtest(
@@ -57,15 +47,11 @@ def backtest(
     level: float = 0.95,
     **options: Any,
 ) -> Backtest:
-    """Fit without the held-out rows and predict them.
+    """Fit without the held-out rows and predict them; rows that `exclude` leaves out are neither fitted nor predicted.
 
     Args:
-        holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case. Rows that
-            `exclude` leaves out are neither fitted nor predicted.
-        options: those of `fit`, without group.
-
-    Raises:
-        UserError: nothing is held out; otherwise as `fit`.
+        holdout: rules for the held-out rows; rows with a true `held_out` column are held out in any case.
+        options: those of `fit`, without group. A UserError where nothing is held out; otherwise as `fit`.
     """
     if options.get("group") is not None:
         raise UserError("backtest takes one group at a time: select its rows first.")
@@ -75,8 +61,7 @@ def backtest(
     for rule in tables.as_rules(options.get("exclude")):
         held &= ~tables.matches(df, rule, "exclude")
     if not held.any():
-        told = "give holdout=, e.g. 'N > 1e9', or a true-or-false column 'held_out'"
-        raise UserError(f"Nothing is held out: {told}.")
+        raise UserError("Nothing is held out: give holdout=, e.g. 'N > 1e9', or a column 'held_out'.")
     without = fit(df, law, y=y, x=x, holdout=holdout, **options)
     unread = df.loc[held].drop(columns=tables.HELD_OUT, errors="ignore")
     band = without.predict(unread, band="prediction", level=level)
@@ -91,11 +76,9 @@ def backtest(
 
 @dataclass(frozen=True)
 class Comparison:
-    """Laws ranked by their error on rows that none of them saw.
-
-    `table` has one row a law, best first: tail_rmse, tail_bias, inside (share of tail rows in the 95 % prediction
-    band), aicc, aic, bic, r2, lack_of_fit (p of the test of replicates, NaN without any), parameters, n, warnings.
-    `failed` says why a law could not be fitted.
+    """Laws ranked by their error on rows that none of them saw: a row a law, best first, with tail_rmse, tail_bias,
+    inside (share of tail rows in the 95 % prediction band), aicc, aic, bic, r2, lack_of_fit (p of the test of
+    replicates), parameters, n, warnings. `failed` says why a law could not be fitted, `tail` which rows were held out.
     """
 
     table: pd.DataFrame
@@ -109,14 +92,15 @@ class Comparison:
         return self.backtests[self.table["law"].iloc[0]].fit
 
     def summary(self) -> str:
+        """The table as text, with the laws that could not be fitted."""
         failed = "".join(f"{name}: not fitted: {why}\n" for name, why in self.failed.items())
-        return (
-            f"Ranked by error on the held-out tail ({self.tail}); no fit saw it.\n\n{self.table.to_string(index=False)}"
-            f"\n{failed}\n{CONVENTION}; comparable only between laws in the same residual space."
+        head, shown = (
+            f"Ranked by error on the held-out tail ({self.tail}):",
+            self.table.to_string(index=False),
         )
+        return f"{head}\n\n{shown}\n{failed}\n{CONVENTION}; comparable only in one residual space."
 
-    def __repr__(self) -> str:
-        return self.summary()
+    __repr__ = summary
 
 
 def compare(
@@ -128,15 +112,12 @@ def compare(
     holdout: Any = None,
     **options: Any,
 ) -> Comparison:
-    """Rank laws by how well they extrapolate.
+    """Rank two laws or more by how well they extrapolate.
 
     Args:
-        laws: two or more names or Laws.
         x: column names for all the laws together; each takes those it has.
-        holdout: the tail. By default the rows that a study held out, or, where it held none, those in the top quarter
-            of the distinct values of the first law's widest column.
-        options: those of `fit`; residuals are taken in the same space for every law, ln y unless log=False or
-            y is not positive.
+        holdout: the tail, e.g. 'N > 1e9', beside the rows that a study held out.
+        options: those of `fit`; residuals are taken in ln y for every law unless log=False or y is not positive.
 
     Raises:
         UserError: every law failed, or there is nothing to rank; otherwise as `fit`.
@@ -146,8 +127,6 @@ def compare(
         raise UserError(f"compare needs two laws or more, not {list(forms)}.")
     options.setdefault("log", bool((df[y] > 0).all()) if y in df.columns else True)
     columns = {name: _columns(form, x) for name, form in forms.items()}
-    if holdout is None and not tables.frozen(df).any():
-        holdout = _tail(df, *next((forms[name], columns[name]) for name in forms))
     found: dict[str, Backtest] = {}
     failed: dict[str, str] = {}
     for name, form in forms.items():
@@ -157,7 +136,15 @@ def compare(
             failed[name] = str(error)
     if not found:
         raise UserError("No law could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
-    table = pd.DataFrame([_row(name, one) for name, one in found.items()]).sort_values("tail_rmse")
+    rows = []
+    for name, test in found.items():
+        c, lack = test.fit.criteria, test.fit.lack_of_fit
+        rows.append(
+            {"law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside, "aicc": c.aicc,
+             "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
+             "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings)}
+        )  # fmt: skip
+    table = pd.DataFrame(rows).sort_values("tail_rmse")
     shown = "; ".join(map(tables.describe, tables.as_rules(holdout))) or tables.HELD_OUT
     return Comparison(table.reset_index(drop=True), found, failed, shown)
 
@@ -168,93 +155,3 @@ def _columns(law: Law, x: Mapping[str, str] | str | None) -> Any:
         return x
     chosen = {c: name for c, name in x.items() if c in law.columns}
     return next(iter(x.values())) if not chosen and len(x) == len(law.columns) == 1 else chosen
-
-
-def _tail(df: pd.DataFrame, law: Law, x: Any) -> str:
-    """The rule for the top quarter of the distinct values of the law's column that has most."""
-    names = tables.mapping(law, x).values()
-    known = {name: np.sort(tables.column(df, name, "x").dropna().unique()) for name in names}
-    name, values = max(known.items(), key=lambda item: len(item[1]))
-    cut = values[max(0, int(np.ceil(len(values) * 0.75)) - 1)]
-    if cut == values[-1]:
-        raise UserError(f"{name} has too few distinct values ({len(values)}) for a tail: give holdout=.")
-    return f"{name} > {float(cut)!r}"
-
-
-def _row(name: str, test: Backtest) -> dict[str, Any]:
-    c, lack = test.fit.criteria, test.fit.lack_of_fit
-    return {
-        "law": name, "tail_rmse": test.rmse, "tail_bias": test.bias, "inside": test.inside,
-        "aicc": c.aicc, "aic": c.aic, "bic": c.bic, "r2": c.r2, "lack_of_fit": np.nan if lack is None else lack.p,
-        "parameters": len(test.fit.law.free), "n": len(test.fit.table), "warnings": len(test.fit.warnings),
-    }  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Recovery:
-    """What the replicates gave: `table` has one row a parameter, with truth, coverage, median_width and open_ended
-    (share of intervals with an infinite end)."""
-
-    table: pd.DataFrame
-    replicates: int
-    level: float
-    failed: int
-
-    @property
-    def statement(self) -> str:
-        """The sentence that belongs under a figure."""
-        margin = 2 * np.sqrt(self.level * (1 - self.level) / self.replicates)
-        coverage = self.table.set_index("parameter")["coverage"]
-        honest = coverage.min() >= self.level - margin - 0.02
-        verdict = "are honest" if honest else f"are too short (worst: {coverage.idxmin()})"
-        shown = ", ".join(f"{name} {share:.0%}" for name, share in coverage.items())
-        return (
-            f"If the law is true, intervals of nominal {self.level:.0%} {verdict}: on {self.replicates} simulated "
-            f"copies of this design they hold the truth in {shown} (± {margin:.0%} from the number of copies)."
-        )
-
-
-def recover(fit: LawFit, replicates: int = 100, level: float = 0.95, seed: int = 0) -> Recovery:
-    """Simulate the fit's own design and state the coverage of its intervals, if the law is true.
-
-    The truth is the fit; each replicate gives its rows new noise (resampled residuals, or the autoregression of one
-    run) and is fitted and bootstrapped in the same way, with at most 200 resamples.
-
-    Raises:
-        UserError: fits of several groups; clusters; a law that its own data reject, whose misfit would be simulated as
-            noise; no replicate could be fitted.
-    """
-    if isinstance(fit, dict):
-        raise UserError(f"recover takes one group at a time: give fit[{next(iter(fit))!r}].")
-    if fit.table.cluster is not None:
-        raise UserError(
-            "recover draws one noise for all rows, and this fit has clusters: fit without cluster=."
-        )
-    test = fit.lack_of_fit
-    if test is not None and test.p < 0.05:
-        raise UserError(
-            f"The law {fit.law.name!r} is rejected by its own data (p = {test.p:.2g} of the lack-of-fit test), so "
-            "copies that are simulated from it say nothing of its intervals: fit another law."
-        )
-    names, found = fit.law.free, []
-    kind = "residual" if fit.scheme is None else fit.scheme.kind
-    for i, noise in enumerate(draw_noise(fit, kind, replicates, generator("laws", "recover", seed))):
-        y = to_space(fit.predicted + noise, fit.space, "linear")[0]
-        y = np.clip(y, 0.0, 1.0) if fit.loss.name == "binomial" else y
-        with suppress(UserError):
-            one = fit.again(replace(fit.table, y=y), seed=i, most=200)
-            found.append([one.interval(level)[p] for p in names])
-    if not found:
-        raise UserError(f"None of the {replicates} simulated copies of this design could be fitted.")
-    low, high = np.moveaxis(np.array(found), 2, 0)  # (copies, parameters) each
-    truth = np.array([fit.params[p] for p in names])
-    table = pd.DataFrame(
-        {
-            "parameter": names,
-            "truth": truth,
-            "coverage": ((low <= truth) & (truth <= high)).mean(axis=0),
-            "median_width": np.median(high - low, axis=0),
-            "open_ended": (np.isinf(low) | np.isinf(high)).mean(axis=0),
-        }
-    )
-    return Recovery(table, len(found), level, replicates - len(found))

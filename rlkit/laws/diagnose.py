@@ -10,7 +10,6 @@ from scipy import stats
 
 from rlkit.laws.bootstrap import runaways
 from rlkit.laws.estimate import Estimate
-from rlkit.laws.optimum import scaled_curvature
 from rlkit.laws.solver import Loss, minimise
 
 # lines in ln x, and their spaces
@@ -29,12 +28,9 @@ class LackOfFit(NamedTuple):
 
 
 def lack_of_fit(fit: Estimate) -> LackOfFit | None:
-    """Whether the law misses the cells' means by more than replicates differ: F of the pure-error test.
-
-    Rows with equal columns are replicates. Residuals are those of least squares in the fit's own space, with its
-    weights. None where no cell has replicates, where there are no more cells than parameters, or where rows of one
-    run count several times (their errors are not independent).
-    """
+    """Whether the law misses the cells' means by more than replicates (rows with equal columns) differ: F of the
+    pure-error test, by least squares in the fit's own space. None where no cell has replicates, where there are no more
+    cells than parameters, or where rows of one run count several times (their errors are not independent)."""
     n, p = len(fit.table), len(fit.law.free)
     if fit.table.record["runs"] not in (None, n):
         return None
@@ -76,10 +72,7 @@ def in_words(text: str, words: Mapping[str, str | None]) -> str:
 def _design(fit: Estimate) -> Iterator[str]:
     n = len(fit.table)
     if n < 5:
-        yield (
-            f"Only {n} points for {len(fit.law.free)} parameters: the fit nearly interpolates them, "
-            "and no interval is to be trusted."
-        )
+        yield f"Only {n} points for {len(fit.law.free)} parameters: no interval is to be trusted."
     for c, values in fit.table.columns.items():
         name, distinct, positive = fit.table.names[c], len(np.unique(values)), values[values > 0]
         if distinct < 3:
@@ -87,41 +80,32 @@ def _design(fit: Estimate) -> Iterator[str]:
         if c in fit.law.unlogged or not len(positive):
             continue
         if (decades := np.log10(positive.max() / positive.min())) < 2:
-            yield (
-                f"Only {decades:.1f} decades of {name}: with fewer than two, exponent and asymptote trade off "
-                "against each other, and extrapolation rests on the form."
-            )
+            told = "with fewer than two, exponent and asymptote trade off against each other"
+            yield f"Only {decades:.1f} decades of {name}: {told}."
 
 
 def _misfit(fit: Estimate) -> Iterator[str]:
     """The test of replicates; of a line in ln x whether its residuals are an arc; of `tan` whether sizes need levels of
-    their own once the residuals' slopes along ln X and in ln N are taken out as well."""
+    their own."""
     test, columns, names = lack_of_fit(fit), fit.table.columns, fit.table.names
     if test is not None and test.p < 0.05:
-        yield (
-            f"The law {fit.law.name!r} is rejected by its own data (F = {test.statistic:.3g} of {test.cells} and "
-            f"{test.replicates} degrees of freedom, p = {test.p:.2g}): it misses the means by more than replicates "
-            "differ, so its intervals and predictions are not to be trusted; try another law."
-        )
+        F = f"F = {test.statistic:.3g} of {test.cells} and {test.replicates} degrees of freedom, p = {test.p:.2g}"
+        told = "its intervals and predictions are not to be trusted; try another law"
+        yield f"The law {fit.law.name!r} is rejected by its own data ({F}): {told}."
     if STRAIGHT.get(fit.law.name) == fit.space:
         x = np.log(columns["x"])
         x = (x - x.mean()) / x.std()
         _, p = _more_explained(fit, [x**0, x], [x**0, x, x**2])
         if p < 0.05:
-            yield (
-                f"Residuals curve along {names['x']} (p = {p:.2g} of a quadratic term in logarithms): a "
-                f"{fit.law.name} law does not describe these values well, and its predictions beyond them are not to "
-                "be trusted."
-            )
+            told = f"a {fit.law.name} law does not describe these values well, nor predict beyond them"
+            yield f"Residuals curve along {names['x']} (p = {p:.2g} of a quadratic term in logarithms): {told}."
     if fit.law.name == "tan":
         size = np.unique(columns["N"], return_inverse=True)[1]
         x, N, m = np.log(columns["X"]), np.log(columns["N"]), int(size.max()) + 1
         F, p = _more_explained(fit, [x**0, N, x, x * N], [*np.eye(m)[:, size], x, x * N])
         if p < 0.01:
-            yield (
-                f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): fit a power of {names['X']} to each size, "
-                f"with group={names['N']!r}."
-            )
+            told = f"fit rlkit.laws.tan_by_size({names['N']}), which predicts no other"
+            yield f"E0 is no line of ln N for these {m} sizes (F = {F:.3g}): {told}."
 
 
 def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[float, float]:
@@ -138,35 +122,22 @@ def _more_explained(fit: Estimate, fewer: Sequence, more: Sequence) -> tuple[flo
 
 
 def _identified(fit: Estimate) -> Iterator[str]:
-    """Parameters at a bound, an asymptote that the data do not reach, and a direction in which nothing changes."""
+    """Parameters at a bound, and an asymptote that the data do not reach."""
     for name, bound in fit.at_bound.items():
         yield f"{name} is at its bound {bound:g}: the data would take it further, so its error is one-sided."
     if fit.law.identified_by is not None:
         middle, column = fit.law.identified_by
         reach, name = float(fit.table.columns[column].max() / fit.params[middle]), fit.table.names[column]
         if reach < 3:
-            yield (
-                f"The asymptote {fit.law.asymptote} is not identified: {name} reaches {reach:.2g} times {middle}, and "
-                "at least 3 times is needed; below 0.3 times the curve is a power law."
-            )
-    if fit.condition > 1e7:
-        H = scaled_curvature(fit.problem, fit.z, fit.loss, fit.observed, fit.table.weights)
-        values, vectors = np.linalg.eigh(H)
-        heavy = np.abs(vectors[:, np.argmin(values)])
-        together = [n for n, h in zip(fit.law.free, heavy, strict=True) if h > 0.3 * heavy.max()]
-        yield (
-            f"The objective is flat in one direction (condition number {fit.condition:.1e}): "
-            f"{' and '.join(together)} can move together with no visible change of fit."
-        )
+            told = f"{name} reaches {reach:.2g} times {middle}, and at least 3 times is needed"
+            yield f"The asymptote {fit.law.asymptote} is not identified: {told}."
 
 
 def _search(fit: Estimate) -> Iterator[str]:
     s = fit.starts
     if s.overruled:
-        yield (
-            f"The starts had agreed on a worse optimum than a walk along {' and '.join(s.overruled)} found: there may "
-            "be better ones still."
-        )
+        walked = " and ".join(s.overruled)
+        yield f"The starts agreed on a worse optimum than a walk along {walked} found: there may be better ones still."
     elif s.tried >= 4 and s.agree < 2:
         yield f"Only {s.agree} of {s.tried} starts reached the best objective: it may not be the global one."
 
@@ -200,23 +171,15 @@ def _runs(fit: Estimate) -> Iterator[str]:
     if why:
         yield f"The intervals leave out run-to-run variance{why}."
     if scheme is not None and clustered and scheme.units < 8:
-        yield (
-            f"The intervals rest on {scheme.units} clusters; they are widened for that (t with "
-            f"{scheme.units - 1} degrees of freedom), and few of their values can be trusted to the second digit."
-        )
+        freedom = f"t with {scheme.units - 1} degrees of freedom"
+        yield f"The intervals rest on {scheme.units} clusters, for which they are widened ({freedom})."
 
 
 def _study(fit: Estimate) -> Iterator[str]:
-    """What the rows of a study say of themselves that the law's columns do not."""
-    together, unfinished = (fit.table.record.get(key, 0) for key in ("cells_together", "unfinished"))
-    if together > 1:
+    """Whether the law's columns do not tell cells of a study apart."""
+    if (together := fit.table.record.get("cells_together", 0)) > 1:
         names = ", ".join(fit.table.names[c] for c in fit.law.columns)
-        yield (
-            f"Up to {together} cells share one value of {names}: the law does not see what tells them apart, so it "
-            "describes their mixture (use group=, or a law with a column for it)."
+        told = (
+            "the law describes their mixture (use group=, or a law with a column for what tells them apart)"
         )
-    if unfinished:
-        yield (
-            f"{unfinished} of {len(fit.table)} rows are of runs that have not finished: their last evaluation stands "
-            "for their end."
-        )
+        yield f"Up to {together} cells share one value of {names}: {told}."

@@ -1,8 +1,8 @@
 """An optimum with its uncertainty: resamples, intervals and predictions with bands.
 
-Robust losses have no likelihood of their own, so the scale of their profiles is estimated: an objective difference of
-s²·t²/2 with s² = sum(slope²)/(n - p)/mean(curvature) plays the part of the likelihood-ratio statistic (Huber
-and Ronchetti 2009, ch. 13). For least squares this is the F profile of lmfit's conf_interval.
+The scale of robust profiles is estimated: an objective difference of s²·t²/2 with s² = sum(slope²)/(n - p)/
+mean(curvature) plays the part of the likelihood-ratio statistic (Huber and Ronchetti 2009, ch. 13). For least squares
+this is the F profile of lmfit's conf_interval.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -21,25 +21,18 @@ from rlkit.errors import UserError
 from rlkit.laws import bootstrap
 from rlkit.laws.bootstrap import Draws, Plan, Scheme
 from rlkit.laws.optimum import Optimum
-from rlkit.laws.solver import Solution, minimise, to_space
+from rlkit.laws.solver import Problem, Solution, minimise, to_space
 from rlkit.laws.table import numbers
 
 Band = Literal["confidence", "prediction"]
-Method = Literal["bootstrap", "profile"]
 FAR = 30.0  # ln of the factor at which a parameter counts as having reached its bound
 WALK = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 10.0, 20.0, 50.0, 200.0, np.inf)  # in standard errors
 
 
 @dataclass(frozen=True)
 class Estimate(Optimum):
-    """An optimum and how its uncertainty is found.
-
-    Attributes:
-        plan: the resamples asked for; they are drawn when first needed.
-        ends: all that the search ended at, where resamples may start.
-        given: resamples that were drawn elsewhere.
-        notes: sentences to be shown with the warnings.
-    """
+    """An optimum and how its uncertainty is found: the resamples asked for, all that the search `ends` at, where they
+    may start, or resamples that were drawn elsewhere (`given`); `notes` are shown with the warnings."""
 
     plan: Plan
     ends: Solution = field(repr=False)
@@ -48,11 +41,8 @@ class Estimate(Optimum):
 
     @cached_property
     def resampled(self) -> Draws | None:
-        """The resamples, drawn when first needed; None where none were asked for.
-
-        Raises:
-            UserError: as `bootstrap.resample`.
-        """
+        """The resamples, drawn when first needed; None where none were asked for. A UserError as of
+        `bootstrap.resample`."""
         if self.given is not None or not self.plan.count:
             return self.given
         return bootstrap.resample(self, self.ends, self.plan)
@@ -69,8 +59,7 @@ class Estimate(Optimum):
 
     @cached_property
     def covariance(self) -> np.ndarray:
-        """(p, p) covariance of the estimates in natural units: of the draws, or without them Wald's, a linear
-        approximation that is robust to clusters where they were named."""
+        """(p, p) covariance of the estimates in natural units: of the draws, or without them Wald's."""
         with np.errstate(all="ignore"):
             if self.draws is not None:
                 return np.cov(self.draws.T).reshape(len(self.z), len(self.z))
@@ -85,27 +74,14 @@ class Estimate(Optimum):
         found = dict(zip(self.law.parameters, sd, strict=True))
         return found if self.draws is not None else {**found, **dict.fromkeys(self.at_bound, np.nan)}
 
-    def interval(self, level: float = 0.95, method: Method | None = None) -> dict[str, tuple[float, float]]:
-        """Interval of each free parameter.
-
-        bootstrap, the default where there are resamples: their percentiles, stretched for small samples
-        (`Scheme.stretch`). profile, the default otherwise: where the objective, minimised over the other
-        parameters, leaves its threshold; an end that is never reached is the parameter's bound or infinite. Rows count
-        as independent.
-
-        Raises:
-            UserError: a level outside (0, 1), an unknown method, or bootstrap without draws.
-        """
+    def interval(self, level: float = 0.95) -> dict[str, tuple[float, float]]:
+        """Interval of each free parameter: percentiles of the resamples, stretched for small samples; without any the
+        profile (of independent rows), where the objective, minimised over the other parameters, leaves its threshold;
+        an end that is never reached is the parameter's bound or infinite. A UserError for a level outside (0, 1)."""
         if not 0 < level < 1:
             raise UserError(f"level is {level!r}, but an interval's level lies between 0 and 1, e.g. 0.95.")
-        method = method or ("profile" if self.draws is None else "bootstrap")
-        if method not in ("bootstrap", "profile"):
-            raise UserError(f"method is {method!r}: use bootstrap or profile.")
-        if method == "profile":
-            return profiles(self, level)
         if self.draws is None:
-            told = "fit with bootstrap=1000, or ask for method='profile'"
-            raise UserError(f"There are no bootstrap draws: {told}.")
+            return profiles(self, level)
         # Linear parameters may be at a bound, which is infinitely far away in z: theirs are natural units.
         natural = np.array([p in self.law.linear for p in self.law.parameters])
         draws = np.where(natural, self.draws, self.law.to_z(self.draws))
@@ -125,72 +101,55 @@ class Estimate(Optimum):
         with np.errstate(invalid="ignore", over="ignore"):
             return np.where(ends == center, ends, center + stretch * (ends - center))
 
-    @overload
-    def predict(self, df: pd.DataFrame | Mapping[str, Any]) -> pd.Series: ...
-    @overload
-    def predict(
-        self, df: pd.DataFrame | Mapping[str, Any], band: Band, level: float = 0.95, repeats: int = 1
-    ) -> pd.DataFrame: ...
     def predict(
         self,
         df: pd.DataFrame | Mapping[str, Any],
         band: Band | None = None,
         level: float = 0.95,
         repeats: int = 1,
-    ) -> pd.Series | pd.DataFrame:
-        """Predictions for the rows of df, under the column names that the law was fitted with.
-
-        Args:
-            band: None gives a Series. "confidence" adds columns low and high for the law itself, "prediction"
-                for a new measurement at these columns, with the fit's residual spread on top; a measurement has the
-                weight in df's column of weights, or the median weight of the fitted rows.
-            repeats: of "prediction": the band is of the mean of so many new measurements.
-
-        Raises:
-            UserError: a column that is missing or has no finite value.
-        """
+    ) -> Any:
+        """Predictions for the rows of df, under the column names that the law was fitted with: without a band a Series,
+        with one a DataFrame of prediction, low and high. "confidence" is of the law itself, "prediction" of the mean of
+        `repeats` new measurements, with the weights in df's column of weights or the fit's median. A UserError for a
+        column that is missing or not finite."""
         df = df if isinstance(df, pd.DataFrame) else pd.DataFrame(df)
-        with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
-            value, ends = self._bands(df, band, level, repeats)
-        series = pd.Series(value, index=df.index, name=self.table.names["y"])
-        if ends is None:
-            return series
-        low, high = np.minimum(*ends), np.maximum(*ends)
-        return pd.DataFrame({"prediction": series, "low": low, "high": high}, index=df.index)
-
-    def _bands(
-        self, df: pd.DataFrame, band: Band | None, level: float, repeats: int
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        """(m,) predictions and (2, m) ends, in natural units."""
         columns = {c: numbers(df, self.table.names[c], f"x[{c!r}]") for c in self.law.columns}
-        problem = replace(self.problem, columns=columns)
-        center, noise = problem.predict(self.z[None])[0], None
-        if band == "prediction":
-            name = self.table.record["weights"]
-            known = numbers(df, name, "weights") if name in df.columns else np.median(self.table.weights)
-            noise = self.sizes_at(center, np.broadcast_to(known, len(df)))
+        problem, name = replace(self.problem, columns=columns), self.table.record["weights"]
+        with np.errstate(all="ignore"):  # a degenerate law leaves the range of floats beyond its data
+            center = problem.predict(self.z[None])[0]
+            natural = to_space(center, self.space, "linear")[0]
+            value = pd.Series(natural, df.index, name=self.table.names["y"])
+            if band is None:
+                return value
+            noise = np.zeros(len(df))
+            if band == "prediction":
+                known = numbers(df, name, "weights") if name in df.columns else np.median(self.table.weights)
+                noise = self.sizes_at(center, np.broadcast_to(known, len(df)))
+            ends = to_space(self._ends(problem, center, noise, level, repeats), self.space, "linear")[0]
+        table = {"prediction": value, "low": np.minimum(*ends), "high": np.maximum(*ends)}
+        return pd.DataFrame(table, index=df.index)
+
+    def _ends(
+        self, problem: Problem, center: np.ndarray, noise: np.ndarray, level: float, repeats: int
+    ) -> np.ndarray:
+        """(2, m) ends of a band about the predictions `center` (m,), in residual space."""
         e = self.residuals / self.sizes * np.sqrt(len(self.table) / self.freedom)
-        ends = None
-        if band is not None and self.draws is not None:
-            draws = problem.predict(self.law.to_z(self.draws))
-            if noise is not None:
-                rng = np.random.default_rng(self.plan.seed)
-                draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
-            ends = self._percentiles(draws, center, level)
-        elif band is not None:
+        if self.draws is None:
             J = problem.jacobian(self.z[None])[1][0]
             variance = np.einsum("pm,pq,qm->m", J, wald_covariance(self), J)
-            variance = variance if noise is None else variance + np.mean(e**2) * noise**2 / repeats
+            variance = variance + np.mean(e**2) * noise**2 / repeats
             half = stats.t.ppf((1 + level) / 2, self.freedom) * np.sqrt(variance)
-            ends = np.stack([center - half, center + half])
-        value = to_space(center, self.space, "linear")[0]
-        return value, None if ends is None else to_space(ends, self.space, "linear")[0]
+            return np.stack([center - half, center + half])
+        draws = problem.predict(self.law.to_z(self.draws))
+        if noise.any():
+            rng = np.random.default_rng(self.plan.seed)
+            draws = draws + rng.choice(e, size=(len(draws), repeats)).mean(axis=1)[:, None] * noise
+        return self._percentiles(draws, center, level)
 
 
 def _smooth_curvature(fit: Optimum) -> np.ndarray:
-    """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread: inside delta there
-    may be too few. A robust fit passes through about as many points as it has parameters, whose residuals say nothing.
-    """
+    """(n,) curvature of the loss, for robust ones with delta widened to the residuals' own spread but for those that
+    the fit passes through, about as many as it has parameters."""
     loss, r = fit.loss, fit.residuals
     if not loss.robust:
         return np.broadcast_to(loss(fit.predicted[None], fit.observed[None]).curvature, (1, len(r)))[0]
@@ -201,8 +160,7 @@ def _smooth_curvature(fit: Optimum) -> np.ndarray:
 
 def wald_covariance(fit: Optimum) -> np.ndarray:
     """(p, p) Wald covariance in z: s²·H⁻¹ for least squares, the sandwich H⁻¹·G·H⁻¹ for robust losses, H⁻¹ scaled by
-    its dispersion where that exceeds 1 for the binomial; with clusters the sandwich of their sums, whatever the loss.
-    """
+    its dispersion where that exceeds 1 for the binomial; with clusters the sandwich of their sums."""
     J = fit.problem.jacobian(fit.z[None])[1][0][fit.law.estimated]
     w, cluster, (p, n) = fit.table.weights, fit.table.cluster, J.shape
     inverse = np.linalg.pinv((J * w * _smooth_curvature(fit)) @ J.T, rcond=1e-13, hermitian=True)
@@ -232,15 +190,14 @@ def _scale(fit: Optimum) -> float:
 
 def profiles(fit: Optimum, level: float) -> dict[str, tuple[float, float]]:
     """Ends of each free parameter's profile interval; one that is never reached is the bound or infinite. Both sides of
-    every parameter walk outward together, each step started from the one before it."""
+    every parameter walk outward together."""
     law, names = fit.law, fit.law.free
     index = np.repeat([law.parameters.index(n) for n in names], 2)
     side = np.tile([-1.0, 1.0], len(names))
     unit = np.clip(np.sqrt(np.diagonal(wald_covariance(fit)))[index], 1e-4, 2.0)
     unit[[law.parameters[j] in fit.at_bound for j in index]] = 2.0  # no slope there, so no error either
     bounded = np.array([np.isfinite(law.limits(law.parameters[j])).any() for j in index])
-    upper = (1 + level) / 2
-    t = float(stats.t.ppf(upper, fit.freedom))
+    t = float(stats.t.ppf((1 + level) / 2, fit.freedom))
     limit = fit.minimum + 0.5 * t * t * _scale(fit)
     reach = np.where(bounded, FAR, 1e4 * unit)
     offsets, heights = [np.zeros(len(index))], [np.full(len(index), fit.minimum)]

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
 
 from rlkit.errors import UserError
-from rlkit.files import write_text
-from rlkit.laws import report, table
+from rlkit.laws import diagnose, report, table
 from rlkit.laws.bootstrap import Plan
-from rlkit.laws.diagnose import LackOfFit, lack_of_fit, warnings
 from rlkit.laws.estimate import Estimate
 from rlkit.laws.law import Law, Space, resolve
 from rlkit.laws.optimum import search
@@ -27,36 +23,12 @@ RESAMPLES = 1000
 class LawFit(Estimate):
     """A fitted law with everything that decided it, its uncertainty and its predictions."""
 
-    @cached_property
-    def warnings(self) -> list[str]:
-        """What a reviewer would object to, in words."""
-        return warnings(self)
-
-    @property
-    def lack_of_fit(self) -> LackOfFit | None:
-        """The F test of the law against its cells' means; None where no cell has replicates."""
-        return lack_of_fit(self)
-
-    @property
-    def criteria(self) -> report.Criteria:
-        """Log-likelihood, AIC, AICc and BIC, and R²."""
-        return report.criteria(self)
-
-    def summary(self, level: float = 0.95) -> str:
-        """Text: what was fitted, estimates with intervals, criteria and warnings."""
-        return report.summary(self, level)
-
-    def to_json(self, path: str | Path | None = None, level: float = 0.95) -> str:
-        """Everything the fit recorded as JSON text; written to `path` atomically when one is given."""
-        text = json.dumps(report.record(self, level), indent=2, allow_nan=False)
-        if path is not None:
-            write_text(Path(path), text + "\n")
-        return text
-
-    def again(self, rows: table.Table, seed: int, most: int) -> LawFit:
-        """The same law fitted in the same way to other rows, with at most so many resamples."""
-        plan = self.plan._replace(count=min(most, self.plan.count), seed=seed)
-        return _fit(rows, self.law, self.loss, self.space, plan)
+    warnings = cached_property(diagnose.warnings)
+    lack_of_fit = property(diagnose.lack_of_fit)
+    criteria = property(report.criteria)
+    summary = report.summary
+    to_json = report.to_json
+    to_latex = report.to_latex
 
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())
@@ -85,35 +57,28 @@ def fit(
     """Fit a law to the rows of a table.
 
     Args:
-        df: one row a measurement.
         law: a name (see `rlkit.laws.laws`) or a Law.
-        y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column
-            law.
+        y: column of the measured quantity. x: the law's columns to the table's; a lone name for a one-column law.
         group: column; a separate fit for each of its values, returned as a dict.
         loss: ls (the default), huber (the default where there is a delta), lad, or binomial (y a pass rate, weights
             the number of samples). The objective is the sum over rows, never the mean.
         delta: of huber, in units of the residual; 1e-3 where none is given.
         log: residuals in ln y (True) or y (False); the default is the law's own space.
         weights: column, e.g. the number of samples behind each row: inverse variances, up to a factor.
-        bootstrap: number of resamples; without one 1,000, drawn when an interval is first asked for, and with 0
-            intervals are profiles.
+        bootstrap: number of resamples; by default 1,000, drawn when first needed, and with 0 intervals are profiles.
         resample: residuals ("residual", the default of ls and binomial) or rows ("case", that of robust losses).
         cluster: column(s); whole clusters are resampled (run, seed, prompt).
-        block: the column that holds time, where the rows of one run are correlated in time: residuals are drawn as a
-            first-order autoregression estimated from them.
-        exclude, holdout: rules for rows that are not fitted (rlkit.laws.table). Rows with a true column
-            `held_out` (a study's frozen cells) are withheld in any case.
+        block: the column of time, where the rows of one run are correlated in time: noise is drawn as a first-order
+            autoregression estimated from the residuals.
+        exclude, holdout: rules for rows that are not fitted (rlkit.laws.table). Rows with a true column `held_out` (a
+            study's frozen cells) never are.
 
     Returns:
-        A LawFit, or a dict of group to LawFit when `group` is given.
-
-    Raises:
-        UserError: anything wrong with the input, in one sentence naming column and rows.
+        A LawFit, or a dict of group to LawFit; a UserError is one sentence naming column and rows.
     """
     form, target = resolve(law), make_loss(loss, delta)
     if target.name == "binomial" and weights is None:
-        told = "the column with the number of samples behind each pass rate"
-        raise UserError(f"loss='binomial' needs weights=, {told}.")
+        raise UserError("loss='binomial' needs weights=, the column with each pass rate's number of samples.")
     count = RESAMPLES if bootstrap is None else bootstrap
     if isinstance(count, bool) or not isinstance(count, int) or count < 0:
         raise UserError(f"bootstrap is {bootstrap!r}: give the number of resamples, 0 or more.")
@@ -132,7 +97,7 @@ def fit(
 
     def one(part: pd.DataFrame, notes: Sequence[str] = ()) -> LawFit:
         rows = table.build(part, form, y, x, space, record, options)
-        made = _fit(rows, form, target, space, plan, tuple(notes))
+        made = _fit(rows, form, target, space, plan, notes)
         if bootstrap:
             _ = made.resampled  # what is wrong with the resamples that were asked for is said now
         return made
@@ -141,11 +106,11 @@ def fit(
 
 
 def _fit(
-    rows: table.Table, law: Law, loss: Loss, space: Space, plan: Plan, notes: tuple[str, ...] = ()
+    rows: table.Table, law: Law, loss: Loss, space: Space, plan: Plan, notes: Sequence[str] = ()
 ) -> LawFit:
     best, ends = search(rows, law, loss, space)
     found = {field.name: getattr(best, field.name) for field in fields(best)}
-    return LawFit(**found, plan=plan, ends=ends, notes=notes)
+    return LawFit(**found, plan=plan, ends=ends, notes=tuple(notes))
 
 
 def _groups(df: pd.DataFrame, kept: pd.DataFrame, group: str, one: Any) -> dict[Any, LawFit]:

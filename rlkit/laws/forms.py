@@ -6,10 +6,14 @@ are in the study. Amplitudes absorb those units, exponents and asymptotes do not
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import expit
 
-from rlkit.laws.law import REAL, SHARE, along, law
+from rlkit.errors import UserError
+from rlkit.laws.law import REAL, SHARE, Law, along, law
 
 EXPONENTS = (0.05, 0.12, 0.2, 0.3, 0.4, 0.55, 0.8, 1.2, 2.0)
 ONE_EXPONENT = np.geomspace(0.02, 4, 24)
@@ -62,56 +66,42 @@ def chinchilla(N, D, *, E, A, alpha, B, beta):
     return E + A * _power(N, -alpha) + B * _power(D, -beta)
 
 
-def _worth(first: np.ndarray, further: np.ndarray, R: np.ndarray) -> np.ndarray:
-    """The worth first·(1 + R·(1 - exp(-further/R))) of units used 1 + further times; without cancellation at large
-    R, where it is first·(1 + further)."""
-    return first * (1 - R * np.expm1(-further / R))
-
-
 @law(
-    "data_constrained",
-    linear=("E",),
-    starts={"R_D": (2.0, 8.0, 30.0), "R_N": (2.0, 8.0, 30.0)},
-    like="chinchilla",
-    asymptote="E",
-)
-def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
-    """Muennighoff et al. 2023, arXiv 2305.16264, eqs. 5-7; D tokens seen, U unique ones
-
-    Repeated tokens and excess parameters decay in worth with half-lives R_D and R_N. U_N, the parameters that U
-    unique tokens can use, is Chinchilla's optimal N for them.
-    """
-    usable = np.exp((np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha)
-    base = np.minimum(usable, N)
-    tokens = _worth(np.minimum(D, U), np.maximum(D / U - 1, 0), R_D)
-    return E + A * _power(_worth(base, N / base - 1, R_N), -alpha) + B * _power(tokens, -beta)
-
-
-@law(
-    "sigmoid",
-    linear=("R0", "A"),
-    bounds={"R0": SHARE, "A": SHARE},
+    "sigmoid", linear=("R0", "A"), bounds={"R0": SHARE, "A": SHARE}, space="linear", asymptote="A",
     starts={"C_mid": along("C", 0.5, 4.0, 12), "B": (0.4, 0.7, 1.0, 1.5, 2.2, 3.5, 6.0)},
-    space="linear",
     identified_by=("C_mid", "C"),
-    asymptote="A",
-)
+)  # fmt: skip
 def sigmoid(C, *, R0, A, C_mid, B):
     """R = R0 + (A - R0)/(1 + (C_mid/C)^B) (ScaleRL, arXiv 2510.13786, eq. 1)"""
     return R0 + (A - R0) * expit(B * (np.log(C) - np.log(C_mid)))
 
 
 @law(
-    "tan",
-    linear=("k_max", "e0", "e1"),
-    bounds={"e0": REAL, "e1": REAL},
-    starts={"N0": along("N", 0.01, 30.0, 16)},
-    returns="log",
-)
+    "tan", linear=("k_max", "e0", "e1"), bounds={"e0": REAL, "e1": REAL},
+    starts={"N0": along("N", 0.01, 30.0, 16)}, returns="log",
+)  # fmt: skip
 def tan(N, X, *, k_max, N0, e0, e1):
     """ln L = -k(N)·ln X + E0(N), k = k_max·N/(N + N0) (Tan et al. 2025, arXiv 2509.25300); E0(N) = e0 + e1·ln N
     here, so that a size without data can be predicted"""
     return e0 + e1 * np.log(N) - k_max * N / (N + N0) * np.log(X)
+
+
+def tan_by_size(sizes: ArrayLike) -> Law:
+    """The law `tan` with an E0 of its own for each of the fitted `sizes` (two or more), named E0_1 … in their order; it
+    predicts no other."""
+    known = np.unique(np.asarray(sizes, dtype=float))
+    if len(known) < 2:
+        raise UserError(f"tan_by_size needs two sizes or more, not {len(known)}.")
+    names = tuple(f"E0_{i + 1}" for i in range(len(known)))
+
+    def function(N, X, *, k_max, N0, **E0):
+        of_size = np.isclose(N, known[:, None], rtol=1e-9)
+        level = sum(E0[name] * own for name, own in zip(names, of_size, strict=True))
+        return np.where(of_size.any(axis=0), level - k_max * N / (N + N0) * np.log(X), np.nan)
+
+    made = replace(tan, name="tan_by_size", function=function, source=tan.source.partition(";")[0])
+    made = replace(made, parameters=("k_max", "N0", *names), linear=("k_max", *names))
+    return replace(made, bounds=dict.fromkeys(names, REAL))
 
 
 @law("coverage", starts={"a": (1.0,), "b": (0.3,)}, returns="loglog", space="loglog")

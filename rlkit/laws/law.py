@@ -52,14 +52,10 @@ class Law:
     Attributes:
         function: (columns (n,), parameters (B, 1)) → (B, n).
         columns, parameters: argument names, positional and keyword-only.
-        linear: parameters in which the value is linear; they are solved for, not searched.
-        bounds: a range for each parameter; the default is positive.
-        starts: values to try for a parameter that is not linear.
+        linear: parameters in which the value is linear; they are solved for. starts: values to try for the others.
+        bounds: a range for each parameter; the default is positive. pinned: parameters held at a value.
         unlogged: columns on a linear scale (shares, distances), whose range is not counted in decades.
-        returns: what the function's value is: y, ln y, ln(-ln y) or logit y.
-        space: where residuals are taken unless the caller says otherwise.
-        like: another law whose fitted parameters are the first starts.
-        pinned: parameters held at a value.
+        returns: what the value is: y, ln y, ln(-ln y) or logit y. space: where residuals are taken by default.
         identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
         asymptote: the parameter that is the limit of y.
         source: formula and paper; default the first paragraph of the function's docstring.
@@ -75,7 +71,6 @@ class Law:
     unlogged: tuple[str, ...] = ()
     returns: Space = "linear"
     space: Space = "log"
-    like: str | None = None
     pinned: Mapping[str, float] = field(default_factory=dict)
     identified_by: tuple[str, str] | None = None
     asymptote: str | None = None
@@ -101,10 +96,9 @@ class Law:
 
     def check(self, names: Iterable[str]) -> None:
         """Refuse names that are none of the law's parameters."""
-        for name in names:
-            if name not in self.parameters:
-                near, known = did_you_mean(name, self.parameters), ", ".join(self.parameters)
-                raise UserError(f"The law {self.name!r} has no parameter {name!r}.{near} It has {known}.")
+        for name in set(names) - set(self.parameters):
+            near, known = did_you_mean(name, self.parameters), ", ".join(self.parameters)
+            raise UserError(f"The law {self.name!r} has no parameter {name!r}.{near} It has {known}.")
 
     def to_z(self, values: np.ndarray) -> np.ndarray:
         """Natural parameters (B, p) to unbounded coordinates (B, p); values at a bound are moved inside."""
@@ -145,28 +139,21 @@ class Law:
             out = np.asarray(self.function(*(columns[c] for c in self.columns), **named), dtype=float)
         B, n = len(values), len(next(iter(columns.values())))
         if out.shape not in ((B, n), (B, 1), (1, n), (n,), (1,), ()):
-            raise UserError(
-                f"The law {self.name!r} returned shape {out.shape} for {B} parameter vectors and {n} rows: write it "
-                "with numpy operations that broadcast (B, 1) against (n,)."
-            )
+            told = "write it with numpy operations that broadcast (B, 1) against (n,)"
+            raise UserError(f"The law {self.name!r} returned shape {out.shape} for {B} × {n} values: {told}.")
         return np.broadcast_to(out, (B, n))
 
 
 def law(name: str, **options: Any) -> Callable[[Callable[..., np.ndarray]], Law]:
-    """Decorator: register a function as the law `name`; options are the attributes of `Law`.
-
-    Raises:
-        UserError: no parameters (keyword-only arguments), or options that name none of them.
-    """
+    """Decorator: register a function as the law `name`; options are the attributes of `Law`. A UserError where it has
+    no parameters (keyword-only arguments), or options name none of them."""
 
     def build(function: Callable[..., np.ndarray]) -> Law:
         arguments = inspect.signature(function).parameters.values()
         columns = tuple(a.name for a in arguments if a.kind is a.POSITIONAL_OR_KEYWORD)
         parameters = tuple(a.name for a in arguments if a.kind is a.KEYWORD_ONLY)
         if not columns or not parameters:
-            raise UserError(
-                f"The law {name!r} needs columns (positional) and parameters (after a *) in its signature."
-            )
+            raise UserError(f"The law {name!r} needs columns (positional) and parameters (after a *).")
         told = (inspect.getdoc(function) or "").partition("\n\n")[0]
         made = Law(name, function, columns, parameters, **{"source": " ".join(told.split()), **options})
         made.check([*made.linear, *made.bounds, *made.starts])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlkit.errors import UserError
-from rlkit.laws.law import REAL, Law, Space, resolve
+from rlkit.laws.law import REAL, Law, Space
 from rlkit.laws.solver import Loss, Problem, Solution, minimise, to_space
 from rlkit.laws.table import Table
 
@@ -30,14 +30,10 @@ class Starts(NamedTuple):
 
 @dataclass(frozen=True)
 class Optimum:
-    """One law fitted to one table.
+    """One law fitted to one table, at z (p,) in the engine's coordinates.
 
     Attributes:
-        law, loss, table, problem: what was fitted to what; residuals are in `problem.space`.
-        z: (p,) the optimum in the engine's coordinates.
         objective: sum over rows of weight times loss. minimum: the same of the loss as smoothed for the solver.
-        condition: condition number of the curvature in z, each coordinate scaled to unit curvature.
-        starts: how many starts agree.
         at_bound: linear parameters that the search drove to a bound, and that bound.
     """
 
@@ -48,7 +44,6 @@ class Optimum:
     z: np.ndarray
     objective: float
     minimum: float
-    condition: float
     starts: Starts
     at_bound: Mapping[str, float]
 
@@ -103,31 +98,15 @@ class Optimum:
         return float(np.std(self.observed)) or 1.0
 
 
-def scaled_curvature(
-    problem: Problem, z: np.ndarray, loss: Loss, y: np.ndarray, weights: np.ndarray
-) -> np.ndarray:
-    """J'WJ over the free coordinates with unit diagonal: what the data say of the parameters."""
-    with np.errstate(all="ignore"):
-        J = problem.jacobian(z[None])[1][0][problem.law.estimated]
-        own = loss(problem.predict(z[None]), y).curvature if loss.name == "binomial" else 1.0
-        H = (J * weights * np.broadcast_to(own, (1, len(weights)))[0]) @ J.T
-    d = np.sqrt(np.maximum(np.nan_to_num(np.diagonal(H)), 1e-300))
-    return np.nan_to_num(H / np.outer(d, d))
-
-
 def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, Solution]:
-    """The best optimum, and all that the starts ended at.
-
-    Raises:
-        UserError: the law has no finite value at any start, or the columns do not determine its parameters.
-    """
+    """The best optimum, and all that the starts ended at; a UserError where the law has no finite value at any start,
+    or the columns do not determine its parameters."""
     problem = Problem(law, rows.columns, space)
     y, w = to_space(rows.y, "linear", space)[0], rows.weights
     path = loss.path(float(np.std(y)) or 1.0)
     begin = _starts(problem, y, w, path[0])
     if not len(begin):
-        told = f"check the units of {', '.join(rows.names.values())}"
-        raise UserError(f"The law {law.name!r} has no finite value at any start: {told}.")
+        raise UserError(f"The law {law.name!r} is finite at no start: check the units of its columns.")
     check_determined(problem, begin, rows.names)
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
     found, overruled = _contradict(problem, found, y, w, path)
@@ -140,21 +119,16 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
     z, at_bound = _settle(problem, found.z[i])
     exact = replace(path[-1], delta=1e-250) if loss.name == "lad" else path[-1]
     objective = float((w * exact(problem.predict(z[None]), y).value).sum())
-    values = np.linalg.eigvalsh(scaled_curvature(problem, z, path[-1], y, w))
-    condition = float(values[-1] / values[0]) if values[0] > 0 else np.inf
     near = found.objective <= found.objective.min() * (1 + SAME) + 1e-20
     starts = Starts(len(found.z), int(near.sum()), overruled)
-    return Optimum(law, path[-1], rows, problem, z, objective, least, condition, starts, at_bound), found
+    return Optimum(law, path[-1], rows, problem, z, objective, least, starts, at_bound), found
 
 
 def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) -> np.ndarray:
-    """Up to ten starts z (K, p), the best of the grid by `loss`, no two within 0.05 of each other in every
-    coordinate."""
+    """Up to ten starts z (K, p), the best of the grid by `loss`, no two within 0.05 in every coordinate."""
     law, columns = problem.law, problem.columns
     with np.errstate(all="ignore"):
         points = _grid(law, columns)
-        if law.like:
-            points = _alike(problem, y, weights, loss, points)
         # Least squares in the law's own value, weighted by how steeply the residual follows it.
         inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
         level = to_space(y, problem.space, "linear")[0]
@@ -232,49 +206,26 @@ def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points:
     return out
 
 
-def _alike(problem: Problem, y, weights: np.ndarray, loss: Loss, points: np.ndarray) -> np.ndarray:
-    """The grid with the parameters it shares with the law `like` taken from that law's best fits."""
-    law, simple = problem.law, resolve(str(problem.law.like))
-    pinned = {k: v for k, v in law.pinned.items() if k in simple.parameters}
-    sub = Problem(simple.pin(**pinned), {c: problem.columns[c] for c in simple.columns}, problem.space)
-    path = loss.path(float(np.std(y)) or 1.0)
-    found = minimise(sub, _starts(sub, y, weights, loss), y, weights, path, 1e-8)
-    best = np.unique(np.round(found.z[np.argsort(found.objective)[:4]], 3), axis=0)
-    values = sub.law.from_z(best)[0]
-    out = np.repeat(points, len(values), axis=0)
-    for j, name in enumerate(law.parameters):
-        if name in simple.parameters and name not in law.pinned:
-            out[:, j] = np.tile(values[:, simple.parameters.index(name)], len(points))
-    return out
-
-
 def check_determined(problem: Problem, begin: np.ndarray, names: Mapping[str, str]) -> None:
-    """Refuse a design on which the law has fewer independent directions than parameters, at every start `begin`.
-
-    Derivatives are exact to 1e-10, and a design that determines a law is above 1e-7.
-    """
+    """Refuse a design on which the law has fewer independent directions than parameters, at every start `begin`."""
     law = problem.law
     with np.errstate(all="ignore"):
         J = replace(problem, central=True).jacobian(begin)[1][:, law.estimated]
         J = np.nan_to_num(J / np.sqrt((J * J).sum(axis=2, keepdims=True)), posinf=0.0, neginf=0.0)
-    rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())
+    rank = int((np.linalg.svd(J, compute_uv=False) > 1e-7).sum(axis=1).max())  # exact to 1e-10
     if rank < len(law.free):
-        distinct = {names[c]: len(np.unique(v)) for c, v in problem.columns.items() if c in names}
-        raise UserError(
-            f"The data do not determine the {len(law.free)} parameters of {law.name!r}: with "
-            f"{', '.join(f'{n} of {name}' for name, n in distinct.items())}, only {rank} combinations of them "
-            "change the prediction. Add values, pin a parameter, or use a law with fewer."
-        )
+        distinct = ", ".join(f"{len(np.unique(v))} of {names[c]}" for c, v in problem.columns.items())
+        told = f"with {distinct}, only {rank} combinations of them change the prediction"
+        remedy = "Add values, pin a parameter, or use a law with fewer"
+        what = f"the {len(law.free)} parameters of {law.name!r}"
+        raise UserError(f"The data do not determine {what}: {told}. {remedy}.")
 
 
 def _contradict(
     problem: Problem, found: Solution, y: np.ndarray, w: np.ndarray, path: Sequence[Loss]
 ) -> tuple[Solution, tuple[str, ...]]:
-    """The solutions with any better one that a walk from the best found, and the parameters that it walked along.
-
-    Each parameter that is not linear is held at a distance on either side, the others are minimised there, and then all
-    are let go, which leaves a basin that a wide loss pulls every start into.
-    """
+    """The solutions with any better one that a walk from the best found, and the parameters that it walked along: each
+    is held at a distance on either side, the others are minimised there, and then all are let go."""
     law, overruled = problem.law, []
     walked = [j for j, name in enumerate(law.parameters) if name not in (*law.pinned, *law.linear)]
     steps = [(j, step) for j in walked for step in (-2.0, 2.0)]
@@ -297,8 +248,8 @@ def _contradict(
 
 
 def _settle(problem: Problem, z: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    """z with linear parameters that went to a bound, where z is infinite, a billionth of their unit beside it, where
-    profiles and resamples can begin, and those bounds."""
+    """z with linear parameters that went to a bound, where z is infinite, a billionth of their unit beside it, and
+    those bounds."""
     z, reached = z.copy(), {}
     for name in problem.law.linear:
         low, high = problem.law.limits(name)

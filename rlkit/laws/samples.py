@@ -29,18 +29,12 @@ def fit_coverage(
     seed: int = 0,
 ) -> LawFit:
     """Fit the coverage law -ln pass@k = a·k^-b to pass@k averaged over problems, by least squares in ln(-ln pass@k).
-
-    The points of a pass@k curve share their samples, so intervals that treat them as independent mean nothing;
-    problems are what is independent, and they are resampled.
+    The points of a pass@k curve share their samples, so problems are resampled.
 
     Args:
         df: one row a problem. n, c: columns with its samples and correct ones.
-        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Points at which pass@k is 0 or 1
-            have no place on the law and are left out.
-        bootstrap: resamples of problems; those with a pass@k of 0 or 1 at a used k are left out and counted.
-
-    Raises:
-        UserError: counts that are wrong, k above the smallest n, fewer than three usable k.
+        ks: the k of the curve; default 1, 2, 5, 10, … up to the smallest n. Those with a pass@k of 0 or 1 are left out.
+        bootstrap: resamples of problems; those with a pass@k of 0 or 1 are left out and counted.
     """
     counts, correct = (column(df, name, role).to_numpy() for name, role in ((n, "n"), (c, "c")))
     if ks is None:
@@ -59,7 +53,7 @@ def fit_coverage(
     means = resample_sums(values[:, usable], generator("laws", "coverage", seed), bootstrap) / len(values)
     means = means[((means > 0) & (means < 1)).all(axis=1)]
     note = f"The intervals resample {len(values)} problems; they allow for other problems, not for other k."
-    return with_draws(one, means, bootstrap, Scheme("cluster", len(values)), seed, [note])
+    return with_draws(one, means, bootstrap, len(values), seed, [note])
 
 
 def fit_pass_rates(
@@ -74,23 +68,16 @@ def fit_pass_rates(
 ) -> LawFit:
     """Fit a law to the runs of a study at their last evaluation, with intervals over seeds and problems.
 
-    The problems are the same for all runs, so each resample draws problems once for all of them, and then, within each
-    cell, runs; their deviations from the cell's mean are inflated by sqrt(m/(m - 1)) for m runs.
-
     Args:
         evals: from `rlkit.read_evals`: one row a sample, with run, cell, step, task_id, correct and the law's columns.
         y: the share of right samples, or one less it ("error").
-        bootstrap: resamples; 0 leaves the intervals to the profile of the law.
-        options: those of `rlkit.fit` but for its bootstrap.
-
-    Raises:
-        UserError: no graded sample; otherwise as `rlkit.fit`.
+        bootstrap: resamples (`resample_runs`); 0 leaves the intervals to the profile of the law.
+        options: those of `rlkit.fit`. A UserError where no sample was graded; otherwise as that.
     """
     last = evals[evals["step"] == evals["run"].map(evals.groupby("run")["step"].max())]
     graded = last[last["correct"].notna()].assign(correct=lambda t: t["correct"].astype(float))
     if graded.empty:
-        told = "there is no pass rate to fit"
-        raise UserError(f"No sample of these runs was graded at its last evaluation: {told}.")
+        raise UserError("No sample of these runs was graded at its last evaluation: nothing can be fitted.")
     wide = graded.pivot_table("correct", "run", "task_id")
     wide = wide if y == "pass@1" else 1 - wide
     points = graded.groupby("run").first().drop(columns=["task_id", "correct"])
@@ -98,18 +85,16 @@ def fit_pass_rates(
     one: LawFit = fit(points.reset_index(), law, y=y, x=x, bootstrap=0, **options)
     runs = points.index[one.table.rows]
     cells = pd.factorize(points.loc[runs, "cell"])[0]
-    size, problems = np.bincount(cells), wide.shape[1]
-    notes = [f"The intervals are over {len(size)} cells' seeds and {problems} problems."]
+    size = np.bincount(cells)
+    notes = [f"The intervals are over {len(size)} cells' seeds and {wide.shape[1]} problems."]
     if single := int((size == 1).sum()):
-        notes.append(
-            f"{single} of {len(size)} cells have one seed: what differs between seeds is left out there."
-        )
+        notes.append(f"{single} of {len(size)} cells have one seed: what differs there is left out.")
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
     rng = generator("laws", "pass rates", seed)
     values = resample_runs(wide.loc[runs].to_numpy()[:, None], cells, bootstrap, rng)[:, :, 0]
-    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
-    return with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, scheme, seed, notes)
+    units = max(len(runs) - len(size), 1) + 1
+    return with_draws(one, np.clip(values, 1e-6, 1 - 1e-6), bootstrap, units, seed, notes)
 
 
 def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
@@ -118,9 +103,7 @@ def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.rand
     their cell's mean are inflated by sqrt(m/(m - 1)) for m runs."""
     of_cell, size, problems = np.eye(cells.max() + 1)[cells], np.bincount(cells), rates.shape[2]
     drawn = rng.multinomial(problems, np.full(problems, 1 / problems), count)
-    total, seen = (
-        np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), (~np.isnan(rates)).astype(float))
-    )
+    total, seen = (np.tensordot(drawn, a, (1, 2)) for a in (np.nan_to_num(rates), 1.0 - np.isnan(rates)))
     values = total / np.maximum(seen, 1.0)
     mean = np.einsum("brk,rc->bck", values, of_cell / size)[:, cells]
     picked = np.stack([rng.choice(np.flatnonzero(cells == c), count) for c in cells], axis=1)
@@ -129,12 +112,13 @@ def resample_runs(rates: np.ndarray, cells: np.ndarray, count: int, rng: np.rand
 
 
 def with_draws(
-    one: LawFit, values: np.ndarray, asked: int, scheme: Scheme, seed: int, notes: Sequence[str]
+    one: LawFit, values: np.ndarray, asked: int, units: int, seed: int, notes: Sequence[str]
 ) -> LawFit:
-    """The fit with the resamples that other values (B, n) of y give; those of `asked` that are missing are lost."""
+    """The fit with the resamples that other values (B, n) of y give, drawn from so many independent units; those of
+    `asked` that are missing are lost."""
     targets = to_space(values, "linear", one.space)[0]
     start, losses = np.repeat(one.z[None], len(values), axis=0), one.loss.refit(one.spread)
     solved = minimise(one.problem, start, targets, one.table.weights, losses, 1e-12)
     usable = np.isfinite(solved.objective)
-    draws = Draws(one.law.from_z(solved.z[usable])[0], scheme, asked - int(usable.sum()))
+    draws = Draws(one.law.from_z(solved.z[usable])[0], Scheme("cluster", units), asked - int(usable.sum()))
     return replace(one, given=draws, plan=one.plan._replace(seed=seed), notes=tuple(notes))

@@ -32,12 +32,9 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss by name: a sum over rows, never a mean.
-
-    ls: r²/2 · huber: r²/2 inside delta, delta·(|r| - delta/2) outside (Hoffmann et al. 2022) · lad: |r|, smoothed
-    within `delta` of zero · binomial: -ln likelihood of a pass rate y out of n = weight samples, less that of the
-    saturated model.
-    """
+    """A loss by name: a sum over rows, never a mean. ls: r²/2 · huber: r²/2 inside delta, delta·(|r| - delta/2) outside
+    (Hoffmann et al. 2022) · lad: |r|, smoothed within `delta` of zero · binomial: -ln likelihood of a pass rate y out
+    of n = weight samples, less that of the saturated model."""
 
     name: str
     delta: float = 0.0
@@ -84,19 +81,15 @@ def _binomial(p: np.ndarray, y: np.ndarray) -> Terms:
 
 
 def make_loss(loss: str | Loss | None, delta: float | None) -> Loss:
-    """A Loss from its name; without one, ls, or huber where there is a delta.
-
-    Raises:
-        UserError: an unknown name; a delta that is not positive, or of another loss than huber.
-    """
+    """A Loss from its name, a UserError for an unknown one; without one, ls, or huber where there is a delta."""
     if isinstance(loss, Loss):
         return loss
     name = loss or ("ls" if delta is None else "huber")
     if name not in LOSSES:
         raise UserError(f"Unknown loss {loss!r}: use one of {', '.join(LOSSES)}.")
+    if name != "huber" and delta is not None:
+        raise UserError(f"delta is {delta!r}, which only the loss huber has: leave it out for {name}.")
     if name != "huber":
-        if delta is not None:
-            raise UserError(f"delta is {delta!r}, which only the loss huber has: leave it out for {name}.")
         return Loss(name)
     delta = 1e-3 if delta is None else delta
     if not 0 < delta < np.inf:
@@ -125,29 +118,25 @@ def to_space(value: np.ndarray, returns: Space, space: Space) -> tuple[np.ndarra
     """A law's value in the space of the residuals, and the derivative of that map."""
     if returns == space:
         return value, 1.0
-    if returns == "linear":
-        y, outer = value, 1.0
-    elif returns == "log":
+    y, outer = value, 1.0
+    if returns == "log":
         y = outer = np.exp(value)
     elif returns == "loglog":
         y = np.exp(-np.exp(value))
         outer = -np.exp(value) * y
-    else:
+    elif returns == "logit":
         y = expit(value)
         outer = y * expit(-value)
-    if space == "linear":
-        return y, outer
     if space == "log":
         return np.log(y), outer / y
     if space == "loglog":
         return np.log(-np.log(y)), outer / (y * np.log(y))
-    return np.log(y) - np.log1p(-y), outer / (y * (1 - y))
+    return (np.log(y) - np.log1p(-y), outer / (y * (1 - y))) if space == "logit" else (y, outer)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A law, its columns (n,), the space its residuals live in, and whether differences are central, for the last
-    digits, or one-sided."""
+    """A law, its columns (n,), the space of its residuals, and whether differences are central, for the last digits."""
 
     law: Law
     columns: Columns
@@ -228,15 +217,12 @@ def minimise(
     free: np.ndarray | None = None,
     rounds: int = 150,
 ) -> Solution:
-    """Levenberg-Marquardt on every row of the batch, through each loss in turn.
+    """Levenberg-Marquardt on every row of the batch, from z (B, p), through each loss in turn; the last is the
+    objective.
 
-    Args:
-        z: (B, p) starts. y: (n,), (1, n) or (B, n). weights: likewise.
-        losses: minimised in turn, each from the optimum before it; the last one is the objective.
-        tolerance: stop when a step would lower the objective by less than this share of it.
-        free: bool, (p,) or (B, p), the coordinates that move; default all. The law's pinned ones never do.
-        rounds: the most steps with each loss.
-    """
+    y and weights are (n,), (1, n) or (B, n); `free`, bool (p,) or (B, p), says which coordinates move (the law's pinned
+    ones never do); a search stops when a step would lower the objective by less than the share `tolerance` of it, or
+    after so many rounds."""
     z, y, weights = np.array(z, dtype=float), np.atleast_2d(y), np.atleast_2d(weights)
     free = np.ones((1, z.shape[1]), dtype=bool) if free is None else np.atleast_2d(free)
     size, parts = max(4, CELLS // y.shape[1]), []

@@ -23,7 +23,6 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.law import SHARE, Law, Space
 
 HELD_OUT = "held_out"  # a study's column; rows in which it is true are never fitted
-UNFINISHED = ("running", "stopped", "failed")  # of a run's status
 COMPARISONS = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt
 }  # fmt: skip
@@ -33,15 +32,12 @@ UNITS = {"": 1.0, "%": 0.01, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 
 @dataclass(frozen=True)
 class Table:
-    """What is fitted.
+    """What is fitted: `columns` (n,) by the law's names, `y` and `weights` (n,).
 
     Attributes:
-        columns: (n,) each, by the law's names. y: (n,) in natural units. weights: (n,).
-        names: the caller's column behind each of the law's, and y.
-        rows: labels of the caller's rows.
-        record: rows, and the rules that left some out; `runs` and `seeds`, how many there are; `cells_together`, how
-            many cells of a study share one value of the law's columns; `unfinished`, how many rows are of runs that
-            have not ended; `cluster`, `block` and `weights` as they were given.
+        names: the caller's column behind each of the law's, and y. rows: labels of the caller's rows.
+        record: rows and the rules that left some out; how many `runs` and `seeds`; `cells_together`, the most cells at
+            one value of the law's columns; the options as given.
         cluster: (n,) number of the cluster that is resampled whole.
         order: (n,) sorts rows by time, where noise is correlated in time.
     """
@@ -89,11 +85,7 @@ def describe(rule: Any) -> str:
 
 def matches(df: pd.DataFrame, rule: Any, role: str) -> np.ndarray:
     """(n,) bool: the rows that one rule chooses: one of the forms above, or a boolean mask as long as df (a Series is
-    aligned by its index).
-
-    Raises:
-        UserError: a column that is not there, a rule that cannot be read, a mask of another length.
-    """
+    aligned by its index). A UserError for a column that is not there, or a rule that cannot be read."""
     if isinstance(rule, Mapping):
         found = np.ones(len(df), dtype=bool)
         for name, values in rule.items():
@@ -128,36 +120,25 @@ def _compare(df: pd.DataFrame, rule: str, role: str) -> np.ndarray:
         try:
             return COMPARISONS[sign](values.to_numpy(), float(text))
         except ValueError:
-            raise UserError(
-                f"{told} {text!r} is not a number and column {compared[1]!r} is numeric."
-            ) from None
+            raise UserError(f"{told} {text!r} is not a number: column {compared[1]!r} is numeric.") from None
     if logical and (text.lower() not in ("true", "false") or sign not in ("==", "!=")):
         raise UserError(f"{told} column {compared[1]!r} is true or false: compare it with == true.")
     return COMPARISONS[sign](values.astype(str).to_numpy(), text.capitalize() if logical else text)
 
 
 def frozen(df: pd.DataFrame) -> np.ndarray:
-    """(n,) bool: the rows that a study held out, in its column `held_out`.
-
-    Raises:
-        UserError: the column is not true or false in every row.
-    """
+    """(n,) bool: the rows that a study held out, in its column `held_out`; a UserError where it is not true or
+    false."""
     if HELD_OUT not in df.columns:
         return np.zeros(len(df), dtype=bool)
-    known = df[HELD_OUT].map(
-        lambda v: isinstance(v, bool | np.bool_ | int | np.integer | float) and v in (0, 1)
-    )
-    remedy = "write true or false, so that no held-out row is fitted by mistake"
-    _refuse(df, ~known.to_numpy(dtype=bool), f"{HELD_OUT} is neither true nor false", remedy)
+    known = df[HELD_OUT].map(lambda v: not isinstance(v, str) and not pd.isna(v) and v in (0, 1))
+    _refuse(df, ~known.to_numpy(dtype=bool), f"{HELD_OUT} is neither true nor false", "write true or false")
     return df[HELD_OUT].to_numpy(dtype=bool, copy=True)
 
 
 def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """The rows that may be fitted, and the record of the others.
-
-    Raises:
-        UserError: no table, a rule that matches no row, no row left; otherwise as `matches` and `frozen`.
-    """
+    """The rows that may be fitted, and the record of the others; a UserError for a rule that matches no row, or none
+    left."""
     if not isinstance(df, pd.DataFrame) or not len(df):
         raise UserError("The data must be a pandas DataFrame with at least one row.")
     record: dict[str, Any] = {"rows": len(df), "exclude": [], "holdout": []}
@@ -167,8 +148,7 @@ def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFram
         for rule in as_rules(chosen):
             found = matches(df, rule, role)
             if not found.any():
-                told = "check the column's values or drop the rule"
-                raise UserError(f"{role} {describe(rule)!r} matches no row: {told}.")
+                raise UserError(f"{role} {describe(rule)!r} matches no row: check its values or drop it.")
             record[role].append({"rule": describe(rule), "rows": int(found.sum())})
             gone |= found
     if HELD_OUT in df.columns:
@@ -180,24 +160,19 @@ def leave_out(df: pd.DataFrame, exclude: Any, holdout: Any) -> tuple[pd.DataFram
 
 def mapping(law: Law, x: Mapping[str, str] | str | None) -> dict[str, str]:
     """The law's columns to the caller's; a lone name serves a law of one column."""
-    known = ", ".join(law.columns)
+    known = f"the law {law.name!r} has the columns {', '.join(law.columns)}"
     if isinstance(x, str):
         if len(law.columns) != 1:
-            told = f"but the law {law.name!r} has the columns {known}: give x as a mapping of each"
-            raise UserError(f"x is {x!r}, {told}.")
+            raise UserError(f"x is {x!r}, but {known}: give x as a mapping of each.")
         return {law.columns[0]: x}
     if foreign := [name for name in x or {} if name not in law.columns]:
-        told = f"which the law {law.name!r} does not have: its columns are {known}"
-        raise UserError(f"x maps {foreign[0]!r}, {told}.")
+        raise UserError(f"x maps {foreign[0]!r}, and {known}: leave it out.")
     return {name: (x or {}).get(name, name) for name in law.columns}
 
 
 def number(text: Any) -> float:
-    """A number as tables write them: 0.6B, 68.3% (a share, 0.683), 600,000,000; NaN for an empty cell.
-
-    Raises:
-        ValueError: it is none of these.
-    """
+    """A number as tables write them: 0.6B, 68.3% (a share, 0.683), 600,000,000; NaN for an empty cell; else a
+    ValueError."""
     if not isinstance(text, str):
         return float("nan") if text is None or text is pd.NA else float(text)
     if text.strip().lower() in ("", "nan", "na", "null", "none", "-"):
@@ -232,14 +207,10 @@ def build(
     record: dict[str, Any],
     options: dict[str, Any],
 ) -> Table:
-    """Check the rows that are fitted and collect their columns.
+    """Check the rows that are fitted and collect their columns; a UserError is one sentence that names column and rows.
 
     Args:
-        kept, record: from `leave_out`. The other arguments are those of `rlkit.fit`.
-        options: its weights, cluster and block.
-
-    Raises:
-        UserError: one sentence that names column and rows.
+        kept, record: from `leave_out`. options: weights, cluster and block of `rlkit.fit`, as the other arguments.
     """
     names = mapping(law, x)
     values = numbers(kept, y, "y")
@@ -251,16 +222,12 @@ def build(
     remedy = "drop the copies, or add the column (seed, run) that tells them apart"
     _refuse(kept, copies, "The same row occurs more than once", remedy)
     if len(values) <= len(law.free):
-        raise UserError(
-            f"{len(values)} rows cannot determine the {len(law.free)} parameters of {law.name!r} "
-            f"({', '.join(law.free)}): add data, or choose a law with fewer parameters."
-        )
+        told = f"the {len(law.free)} parameters of {law.name!r}: add data, or choose a law with fewer"
+        raise UserError(f"{len(values)} rows cannot determine {told}.")
     counts = {f"{c}s": kept[c].nunique() if c in kept.columns else None for c in ("run", "seed")}
     record = record | counts | options
     if "cell" in kept.columns:
         record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
-    if "status" in kept.columns and record["runs"] == len(kept):
-        record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
     weights = np.ones(len(kept))
     if (name := options["weights"]) is not None:
         weights = numbers(kept, name, "weights")
@@ -287,8 +254,7 @@ def _check_y(df: pd.DataFrame, y: np.ndarray, name: str, space: Space, law: Law)
         _refuse(df, (y <= 0) | (y >= 1), f"{what} is not strictly between 0 and 1", remedy)
     of_shares = law.returns in ("loglog", "logit") or any(law.limits(p) == SHARE for p in law.linear)
     if of_shares and y.max() > 1:
-        scale = "percent by 100" if y.max() <= 100 else "it by its maximum"
-        told = f"but the law {law.name!r} takes shares of 0 to 1: divide {scale}"
+        told = f"but the law {law.name!r} takes shares of 0 to 1: divide percent by 100"
         raise UserError(f"{what} reaches {y.max():.4g}, {told}.")
     if np.ptp(y) == 0:
         raise UserError(f"{what} is {y[0]:g} in all {len(y)} rows: there is nothing to fit.")
@@ -302,14 +268,10 @@ def _check_columns(
     points = law.from_z(np.array([[0.0], [1.0], [-1.0]]) * np.ones(len(law.parameters)))[0]
     for c, values in columns.items():
         if np.ptp(values) == 0:
-            told = "its effect cannot be fitted"
-            raise UserError(f"{names[c]} is {values[0]:g} in all {len(values)} rows: {told}.")
+            raise UserError(f"{names[c]} is {values[0]:g} in all {len(values)} rows: it cannot be fitted.")
         finite = np.isfinite(law({**usual, c: values}, points)).all(axis=0)
         what = f"x[{c!r}] (column {names[c]!r}) is zero or negative, which has no logarithm,"
         _refuse(df, (values <= 0) & ~finite, what)
-    if {"D", "U"} <= set(columns):
-        over = columns["U"] > columns["D"] * (1 + 1e-9)
-        _refuse(df, over, "U (unique data) exceeds D (data seen)", "U is at most D")
 
 
 def _cluster(df: pd.DataFrame, cluster: str | Sequence[str] | None) -> np.ndarray | None:
@@ -317,10 +279,8 @@ def _cluster(df: pd.DataFrame, cluster: str | Sequence[str] | None) -> np.ndarra
         return None
     by = [cluster] if isinstance(cluster, str) else list(cluster)
     for name in by:
-        missing = column(df, name, "cluster").isna().to_numpy()
-        _refuse(df, missing, f"cluster (column {name!r}) is missing")
+        _refuse(df, column(df, name, "cluster").isna().to_numpy(), f"cluster (column {name!r}) is missing")
     codes = df.groupby(by, sort=True).ngroup().to_numpy()
     if codes.max() == 0:
-        told = "so clusters cannot be resampled: leave it out"
-        raise UserError(f"cluster {cluster!r} has one value in the {len(df)} rows, {told}.")
+        raise UserError(f"cluster {cluster!r} has one value in the {len(df)} rows: leave it out.")
     return codes

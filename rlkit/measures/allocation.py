@@ -7,7 +7,6 @@ import pandas as pd
 
 from rlkit.errors import UserError
 from rlkit.laws import LawFit, fit
-from rlkit.laws.bootstrap import Scheme
 from rlkit.laws.law import Law
 from rlkit.laws.samples import resample_runs, with_draws
 from rlkit.measures.tables import remember
@@ -17,30 +16,20 @@ ROLLOUTS, PROMPTS = "rollout.n", "data.train_batch_size"
 
 
 def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.DataFrame:
-    """pass@1 of each split of equal budgets, the mean over problems (those that every evaluation of the run graded) and
-    runs.
+    """pass@1 of each split of equal budgets, the mean over runs and problems that every evaluation of a run graded.
 
     A run with n rollouts a prompt and B prompts a step has spent n·B·step rollouts; between two evaluations its pass@1
-    is taken as straight.
-
-    Args:
-        evals: from `rlkit.read_evals`. df: from `rlkit.read`, with the runs' configuration.
-        budgets: how many, evenly spaced in the logarithm between what every run has spent at its first evaluation
-            after the start and at its last.
+    is taken as straight. Budgets are evenly spaced in the logarithm over what all runs have spent.
 
     Returns:
         One row a budget and split: budget (rollouts), rollout.n, data.train_batch_size, steps, pass@1, runs, best (of
-        its budget).
-
-    Raises:
-        UserError: fewer than three values of rollout.n; runs that have no budget in common.
+        its budget). A UserError for fewer than three values of rollout.n, or runs without a budget in common.
     """
     runs, spent, rates = _rates(evals, df, budgets)
-    table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent)
-    table = table.join(runs).melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "pass@1")
-    keys = ["budget", ROLLOUTS, PROMPTS]
-    found = table.groupby(keys)["pass@1"].agg(["mean", "size"]).reset_index()
-    found = found.rename(columns={"mean": "pass@1", "size": "runs"}).astype({"budget": float})
+    table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent).join(runs)
+    table = table.melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "rate")
+    splits = table.groupby(["budget", ROLLOUTS, PROMPTS])["rate"]
+    found = splits.agg(**{"pass@1": "mean", "runs": "size"}).reset_index().astype({"budget": float})
     found["steps"] = found["budget"] / (found[ROLLOUTS] * found[PROMPTS])
     found["best"] = found["pass@1"] == found.groupby("budget")["pass@1"].transform("max")
     return remember(found, evals, "cell")
@@ -57,19 +46,9 @@ def rollouts_law(
     """A law n*(C) of the best rollouts a prompt in a budget of C rollouts, with intervals over seeds and problems.
 
     At each budget n* is the vertex of the parabola in ln n through the best n tried and its two neighbours, each with
-    its best number of prompts; where the least or largest n is best, n* is that. Each resample draws problems once for
-    all runs and runs within each split, as `rlkit.laws.fit_pass_rates`, and finds its own n*.
-
-    Args:
-        law: of one column, the budget. evals, df, budgets: as `at_budgets`.
-        bootstrap: resamples; 0 leaves the intervals to the profile of the law.
-
-    Returns:
-        A fit of y = rollout.n to budget; its notes say at how many budgets n* is at the least or largest n tried.
-
-    Raises:
-        UserError: as `at_budgets`; n* is the same at every budget.
-    """
+    its best number of prompts; where the least or largest n is best, n* is that. Each resample (`resample_runs`) finds
+    its own n*; with `bootstrap=0` intervals are the law's profile. A UserError as `at_budgets`, or where n* never
+    moves."""
     runs, spent, rates = _rates(evals, df, budgets)
     cells = runs.groupby([ROLLOUTS, PROMPTS]).ngroup().to_numpy()
     best, edge = _best(runs, np.nanmean(rates, axis=2)[None])
@@ -81,15 +60,13 @@ def rollouts_law(
     size = np.bincount(cells)
     notes = [f"The intervals are over {len(size)} splits' seeds and {rates.shape[2]} problems."]
     if edge.any():
-        notes.append(
-            f"At {edge.sum()} of {len(spent)} budgets the best n is the least or largest tried: the law is bounded by "
-            "the study there, so add values of rollout.n."
-        )
+        where = f"At {edge.sum()} of {len(spent)} budgets"
+        notes.append(f"{where} the best n is the least or largest tried: add values of rollout.n.")
     if not bootstrap:
         return replace(one, notes=tuple(notes[1:]))
-    scheme = Scheme("cluster", max(len(runs) - len(size), 1) + 1)
     draws = resample_runs(rates, cells, bootstrap, generator("measures", "rollouts", seed))
-    return with_draws(one, _best(runs, draws)[0], bootstrap, scheme, seed, notes)
+    units = max(len(runs) - len(size), 1) + 1
+    return with_draws(one, _best(runs, draws)[0], bootstrap, units, seed, notes)
 
 
 def _rates(
@@ -108,9 +85,8 @@ def _rates(
     low = max((s[s > 0].min() for s in spent.values() if s.any()), default=0.0)
     high = min((s.max() for s in spent.values()), default=0.0)
     if not 0 < low < high:
-        raise UserError(
-            f"These runs have no budget in common: all begin by {low:g} and end by {high:g} rollouts."
-        )
+        told = f"all begin by {low:g} and end by {high:g} rollouts"
+        raise UserError(f"These runs have no budget in common: {told}.")
     at = np.geomspace(low, high, budgets)
     rates = []
     for run, part in curves.items():

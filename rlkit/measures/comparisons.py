@@ -23,13 +23,8 @@ DRAWS = 4000
 
 
 def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | None = None) -> pd.DataFrame:
-    """What each doubling of `x` adds to pass@1 at the end, between neighbouring values of it.
-
-    The same held-out problems were asked at both, so problems are resampled with both answers.
-
-    Args:
-        x: a key of the config with positive numbers, e.g. "data.train_max_samples".
-        by: compare within each value of this column of `evals`.
+    """What each doubling of `x`, a key of the config, adds to pass@1 at the end, between neighbouring values of it,
+    paired by problem; `by` compares within each value of this column of `evals`.
 
     Returns:
         One row a pair: `by`, from, to, change (of pass@1), per_doubling with low and high, problems.
@@ -42,15 +37,10 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
             change = (wide[b] - wide[a]).dropna().to_numpy()
             mean = bootstrap_mean(change, rng=generator("marginal", str(name), str(a)), draws=DRAWS)
             per = np.array([mean.value, mean.low, mean.high]) / np.log2(b / a)
-            row = {
-                "from": a,
-                "to": b,
-                "change": mean.value,
-                "per_doubling": per[0],
-                "low": per[1],
-                "high": per[2],
-            }
-            rows.append(({by: name} if by else {}) | row | {"problems": mean.prompts})
+            rows.append(
+                {**({by: name} if by else {}), "from": a, "to": b, "change": mean.value, "per_doubling": per[0],
+                 "low": per[1], "high": per[2], "problems": mean.prompts}
+            )  # fmt: skip
     if not rows:
         told = "add values to the grid, or there is nothing to compare"
         raise UserError(f"{x} has one value in these runs: {told}.")
@@ -58,21 +48,13 @@ def marginal_returns(evals: pd.DataFrame, df: pd.DataFrame, x: str, by: str | No
 
 
 def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "cell") -> pd.DataFrame:
-    """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent.
-
-    The budget is a model's own: a larger one has hardly begun when a small one has spent all of its compute.
-
-    Args:
-        compute: a metric that grows along training, e.g. "compute/total_flops".
-        by: what is compared; each value is of one model.
+    """pass@1 of each `by` at its last evaluation within the compute that all runs of its model have spent, by a metric
+    that grows along training, e.g. "compute/total_flops".
 
     Returns:
         One row a value of `by`, smallest model first and best first within it: model.path, pass@1, low, high, budget
         (the compute), step (of that evaluation, a range where the seeds' differ), steps (of the whole run), tasks and
-        runs.
-
-    Raises:
-        UserError: no model has two values of `by`.
+        runs. A UserError where no model has two values of `by`.
     """
     spent = curve_table(df, compute, "eval/pass@1", by)
     model = spent["run"].map(df.groupby("run")["model.path"].first())
@@ -96,33 +78,26 @@ def at_compute(evals: pd.DataFrame, df: pd.DataFrame, compute: str, by: str = "c
 
 
 def differences(evals: pd.DataFrame) -> pd.DataFrame:
-    """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal. The
-    factors are `variant` and the keys of the grid; the baseline is the first value of each in the study's file, or what
-    the file names under `baselines`.
+    """Final pass@1 of each value of a factor less that of its baseline, everything else of the cell being equal.
+    Factors are `variant` and the keys of the grid; the baseline is the first value in the study's file, or named by
+    `baselines`.
 
-    The same held-out problems were asked of both, so they are paired: an interval over problems resamples each with its
-    answers of all seeds of both cells. It says what other problems would give of these very runs. The interval over
-    seeds and problems resamples both, the seeds within each cell: what other runs would give, too. Of two seeds it
-    knows little (docs/concepts/metrics.md).
+    Problems are paired: the interval over them says what other problems would give of these very runs. The one over
+    seeds and problems resamples both; of two seeds it knows little (docs/concepts/metrics.md).
 
     Returns:
         One row a factor and cell of another value, in the order of the file, smallest model first: factor, cell, value,
-        baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over seeds and
-        problems; NaN where a cell has one seed), problems, seeds and baseline_seeds, spread (standard deviation
-        between seeds of a cell), steps_least and steps (of the least and the most trained run of both cells).
-
-    Raises:
-        UserError: the study varies nothing that has a baseline; no cell was evaluated beside its baseline.
+        baseline, model.path, difference, low and high (over problems), low_seeds and high_seeds (over both; NaN where a
+        cell has one seed), problems, seeds and baseline_seeds, spread (between seeds of a cell, a standard deviation),
+        steps_least and steps (of both cells). A UserError where nothing has a baseline beside it.
     """
     last = graded_ends(evals)["after"]
     cells = {name: part for name, part in last.groupby("cell")}
     factors = {name: _factors(part) for name, part in cells.items()}
     compared = [k for k, (_, base) in next(iter(factors.values()), {}).items() if base is not None]
     if not compared:
-        raise UserError(
-            "Differences are between variants, or values of a key of the grid, and this study has fewer than two: add "
-            "some, or name one of model.path under baselines."
-        )
+        told = "add some, or name one of model.path under baselines"
+        raise UserError(f"Differences are between variants or values of a grid, fewer than two here: {told}.")
     at = {json.dumps({k: v for k, (v, _) in found.items()}): name for name, found in factors.items()}
     rows = []
     for key, name in itertools.product(compared, in_order(last, "cell")["cell"]):
@@ -172,10 +147,8 @@ def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     """pass@k before and after training for k = 1, 2, 4 … up to a run's samples of a problem, the mean over runs.
 
     Returns:
-        One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems.
-
-    Raises:
-        UserError: no value of `by` has a graded problem at both ends.
+        One row a value of `by`, `when` ("before", "after") and k: value, low, high, problems. A UserError where no
+        value of `by` has a graded problem at both ends.
     """
     tables = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
@@ -189,12 +162,9 @@ def pass_at_k_ends(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 def crossing(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     """The k from which the model before training solves more problems than the trained one (arXiv 2504.13837).
 
-    pass@k is taken as straight between powers of two on a logarithmic axis. Problems are resampled with both
-    curves.
-
     Returns:
-        One row a value of `by`: k (NaN: the curves do not cross up to the largest k), low and high over the
-        resamples that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k.
+        One row a value of `by`: k (NaN: the curves do not cross up to the largest k), low and high over the resamples
+        of problems that cross, crosses (their share), largest_k, gain_at_1 and gain_at_largest_k.
     """
     rows = []
     for name, (ks, before, after) in _both_ends(evals, by).items():
@@ -214,18 +184,15 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
     """How different the samples of one problem are, before and after training.
 
     Returns:
-        One row a value of `by`, smallest model first, and `when`: distinct (different responses over samples of a
-        run's problem, the mean over problems) with low and high, solved (share of problems with a correct sample),
-        samples a problem.
+        One row a value of `by`, smallest model first, and `when`: distinct (the share of different responses of a run
+        to a problem) with low and high, solved (share of problems with a correct sample), samples a problem.
     """
     rows, both = [], graded_ends(evals)
     for name in in_order(evals, by)[by]:
         for when, part in both.items():
             problems = part[part[by] == name].groupby(["run", "task_id"])
-            share, rng = (
-                problems["response"].nunique() / problems.size(),
-                generator("diversity", str(name), when),
-            )
+            share = problems["response"].nunique() / problems.size()
+            rng = generator("diversity", str(name), when)
             tasks = share.index.get_level_values("task_id").to_numpy()
             mean = bootstrap_mean(share.to_numpy(), tasks, rng=rng, draws=DRAWS)
             rows.append(
@@ -237,11 +204,7 @@ def diversity(evals: pd.DataFrame, by: str = "cell") -> pd.DataFrame:
 
 def _both_ends(evals: pd.DataFrame, by: str) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """For each `by`: k, and (problems, k) pass@k before and after, the mean over its runs, of the problems measured at
-    both ends.
-
-    The largest k is the largest that nine tenths of the problems have samples for; the others, of which some samples
-    could not be graded, are left out. A value of `by` without a problem at both ends has no entry.
-    """
+    both ends. The largest k is the largest that nine tenths of the problems have samples for; others are left out."""
     found, parts = {}, graded_ends(evals).values()
     for name in in_order(evals, by)[by]:
         keyed = (part[part[by] == name].groupby(["run", "task_id"])["correct"] for part in parts)

@@ -33,10 +33,8 @@ def expert_order(trajectory: Trajectory, expert: Trajectory) -> float:
 
 
 def optimality_gap(trajectory: Trajectory, expert: Trajectory) -> float:
-    """The share of the expert's return that is missing; negative where the expert is beaten.
-
-    Raises UserError where the expert earns nothing positive.
-    """
+    """The share of the expert's return that is missing, negative where the expert is beaten; a UserError where the
+    expert earns nothing positive."""
     if expert.total_reward <= 0:
         raise UserError(f"The expert's return is {expert.total_reward:g}, so there is no gap to measure.")
     return 1 - trajectory.total_reward / expert.total_reward
@@ -67,13 +65,10 @@ def episode_metrics(
     """One row a group of episodes and metric: group, metric, value, low, high (95 % bootstrap over problems), n.
 
     Metrics: success (domain accuracy), return, actions, wasted_actions (those that cost), valid_actions, structure,
-    completed (the environment ended it, no limit did), calibration_error of the last action's probability in
-    completed episodes of a model (no interval), and, given the expert's episodes on the same problems in the same
-    order, expert_order, and optimality_gap where the expert always earns something positive.
-
-    Raises:
-        UserError: an empty group, an episode without a step, or experts that do not belong to the same problems.
-    """
+    completed (no limit ended it), calibration_error of the last action's probability in completed episodes of a model
+    (no interval), and, given the expert's episodes on the same problems in the same order, expert_order, and
+    optimality_gap where the expert always earns something positive. A UserError for a group without episodes or
+    steps."""
     import pandas as pd
 
     rows = []
@@ -120,9 +115,8 @@ def transition_counts(trajectories: Sequence[Trajectory], names: Sequence[str]) 
 
     counts: Counter[tuple[str, str]] = Counter()
     for trajectory in trajectories:
-        counts.update(
-            pairwise(["start", *(t.action for t in trajectory.transitions if t.action in names), "end"])
-        )
+        valid = (t.action for t in trajectory.transitions if t.action in names)
+        counts.update(pairwise(["start", *valid, "end"]))
     table = [[counts[b, a] for a in [*names, "end"]] for b in ["start", *names]]
     return pd.DataFrame(table, index=["start", *names], columns=[*names, "end"])
 

@@ -2,6 +2,7 @@
 summary as text."""
 
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -25,20 +26,13 @@ KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "varian
 def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
     """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
 
-    The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Samples that
-    could not be graded are left out and counted; cells without a graded one at either end have no row, and
-    `attrs["ungraded"]` names them.
-
-    Args:
-        evals: from `rlkit.read_evals` of a study.
+    The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded
+    sample at either end have no row, and `attrs["ungraded"]` names them.
 
     Returns:
-        One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks,
-        samples, ungraded, runs, steps_least and steps (the evaluation's step, of the run with the least and the
-        most), held_out, model.path, parameters_non_embedding.
-
-    Raises:
-        UserError: no cell has a graded sample at both ends.
+        One row a cell and `when` ("before", "after"), smallest model first: pass@1, low, high, tasks, samples,
+        ungraded, runs, steps_least and steps (of the evaluation, over the runs), held_out, model.path,
+        parameters_non_embedding.
     """
     at, missing = ends(evals), ungraded(evals)
     cells = [cell for cell in in_order(evals, "cell")["cell"] if cell not in missing]
@@ -99,14 +93,8 @@ def suite_changes(folder: str | Path) -> dict[str, pd.DataFrame]:
 
 
 def final(df: pd.DataFrame) -> pd.DataFrame:
-    """One row a run: its metrics at the last step with an evaluation, and its configuration.
-
-    Adds `error` = 1 - pass@1, the quantity that power laws describe. Runs that are in the study's folder but no longer
-    in its file have no row: they were made with other settings. Nor have runs without a graded sample at their last
-    evaluation.
-
-    Args:
-        df: from `rlkit.read` of a study.
+    """One row a run of the study's file with a graded sample at its last evaluation: its metrics there, its
+    configuration, and `error` = 1 - pass@1, the quantity that power laws describe.
 
     Raises:
         UserError: no run has been evaluated, or the study's file asks for none of those that have.
@@ -128,53 +116,37 @@ def final(df: pd.DataFrame) -> pd.DataFrame:
 
 
 def made_with(path: str | Path) -> pd.DataFrame:
-    """What the runs under a run's or study's folder were made with, for the end of a notebook.
-
-    Returns:
-        One row a run, under its id: cell, status, steps, commit (with a + where files were changed), and the
-        versions of Python and the packages that train; run.json has more.
-    """
+    """One row a run under a run's or study's folder: cell, status, steps, commit (with a + where files were changed),
+    and the versions of Python and the packages that train; run.json has more."""
     rows, folders = [], run_folders(path)
     for folder, facts in zip(folders, run_facts(folders), strict=True):
         info = read_json(folder / "run.json")
         commit = str(facts.get("commit", ""))[:10] + ("+" if facts.get("dirty") else "")
-        versions = {
-            n: info.get("versions", {}).get(n) for n in ("python", "torch", "transformers", "verl", "vllm")
-        }
-        steps = info.get("summary", {}).get("steps")
+        known, steps = info.get("versions", {}), info.get("summary", {}).get("steps")
+        versions = {name: known.get(name) for name in ("python", "torch", "transformers", "verl", "vllm")}
         rows.append({"run": folder.name, "cell": facts["cell"], "status": facts["status"], "steps": steps,
                      "commit": commit, **versions})  # fmt: skip
     return pd.DataFrame(rows).set_index("run").dropna(axis="columns", how="all")
 
 
 def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """How well a law predicts the cells it never saw.
-
-    Returns:
-        One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
-        the band in which the mean of so many new runs is expected; and error = prediction - observed. Empty when
-        nothing was held out.
-    """
+    """One row a held-out cell: observed, the mean of the law's y over its runs; runs; the prediction with the ends of
+    the band in which the mean of so many new runs is expected; and error = prediction - observed."""
     y, held = fit.table.names["y"], points[points["held_out"].astype(bool)]
     columns = {**dict.fromkeys(_law_columns(fit), "mean"), y: "mean"}
     table = held.groupby("cell", as_index=False).agg(columns).rename(columns={y: "observed"})
     if table.empty:
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())
-    bands = [
-        fit.predict(part, band="prediction", level=level, repeats=int(part["runs"].iloc[0]))
-        for _, part in table.groupby("runs")
-    ]
+    options = {"band": "prediction", "level": level}
+    bands = [fit.predict(part, **options, repeats=int(runs)) for runs, part in table.groupby("runs")]
     return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
 def outside(missed: Iterable[Mapping[Any, Any]]) -> list[str]:
     """A sentence for each held-out cell (a row of `held_out_error`) that its interval does not hold."""
-    return [
-        f"{row['cell']} lies outside the interval that the law foretold for it."
-        for row in missed
-        if not row["low"] <= row["observed"] <= row["high"]
-    ]
+    cells = (row["cell"] for row in missed if not row["low"] <= row["observed"] <= row["high"])
+    return [f"{cell} lies outside the interval that the law foretold for it." for cell in cells]
 
 
 def few_seeds(differences: pd.DataFrame) -> str:
@@ -182,6 +154,20 @@ def few_seeds(differences: pd.DataFrame) -> str:
     least = int(differences[["seeds", "baseline_seeds"]].to_numpy().min())
     held = {2: "85 %", 3: "93 %", 4: "93 %", 5: "93 %"}.get(least)
     return f", which with {least} seeds hold the truth in some {held} of studies" if held else ""
+
+
+def seeds_to_show(differences: pd.DataFrame, least: float = 0.02) -> list[str]:
+    """How many seeds a cell would show a difference of `least` in four studies of five, in a sentence, from the spread
+    between seeds and the interval over problems that were measured (both taken as normal); none of one seed a cell."""
+    if differences["spread"].isna().all():
+        return []
+    spread = float((differences["spread"] ** 2).mean() ** 0.5)
+    error = float((differences["high"] - differences["low"]).mean()) / (2 * 1.96)
+    room = (least / (1.96 + 0.84)) ** 2 - error**2  # variance that is left for seeds
+    if room <= 0:
+        return [f"More seeds alone would not show a difference of {least}: ask more problems."]
+    need, told = max(2, math.ceil(2 * spread**2 / room)), f"(spread between seeds {spread:.3f})"
+    return [f"About {need} seeds a cell would show a difference of {least} {told}."]
 
 
 def write(
@@ -192,12 +178,8 @@ def write(
     no_law: str = "",
     differences: pd.DataFrame | None = None,
 ) -> str:
-    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary.
-
-    Args:
-        no_law: why one that was asked for could not be fitted.
-        differences: from `rlkit.measures.comparisons.differences`.
-    """
+    """Write analysis/summary.txt of a study, and law.json where a law was fitted; return the summary. `no_law` says why
+    one that was asked for could not be fitted; `differences` are those of `rlkit.measures.comparisons`."""
     folder, held = Path(folder), "held out" if fit is None else "held out of the fit"
     (folder / "analysis" / "law.json").unlink(missing_ok=True)
     runs = change.groupby("cell")["runs"].max().sum()
@@ -247,6 +229,7 @@ def _differences(table: pd.DataFrame) -> Iterator[str]:
             known = min(row["seeds"], row["baseline_seeds"]) > 1
             seeds = over[1] if known else "none over seeds, of which a cell has one"
             yield f"  {row['cell']:<{width}}  {row['difference']:+.3f} {over[0]}; {seeds}"
+        yield from (f"  {sentence}" for sentence in seeds_to_show(rows))
 
 
 def _law_columns(fit: "LawFit") -> list[str]:

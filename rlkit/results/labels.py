@@ -33,9 +33,9 @@ def labels(configs: Sequence[Mapping[str, Any]]) -> list[str]:
         chosen = others if groups(others) == groups(chosen) else chosen
     chosen = chosen or ["model.path"]
     names = [name_of(key) for key in chosen]
+    told = [name if names.count(name) == 1 else key for key, name in zip(chosen, names, strict=True)]
     columns = [
-        _texts(key, name if names.count(name) == 1 else key, [c.get(key) for c in configs])
-        for key, name in zip(chosen, names, strict=True)
+        _texts(key, name, [c.get(key) for c in configs]) for key, name in zip(chosen, told, strict=True)
     ]
     return [", ".join(words) for words in zip(*columns, strict=True)]
 

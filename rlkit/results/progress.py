@@ -31,20 +31,14 @@ class RunState:
     """How far a run is.
 
     Attributes:
-        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or
-            lost: it says that it runs, but its process is gone, or on another machine has been silent for
-            trainer.stall_timeout seconds.
-        step, total: the last logged step, and the last one to do.
-        reward: mean reward of that step.
+        status: waiting (nothing written), starting, running, finished, stopped (at a checkpoint), failed, or lost: it
+            says that it runs, but its process is gone, or on another machine silent for trainer.stall_timeout seconds.
+        step, total, reward: the last logged step, the last one to do, and the mean reward of the former.
         before, now: held-out pass@1 at the first and the last evaluation.
-        seconds: between the first and the last logged step.
-        left: seconds to the last step at the recent pace; None unless it runs and has a pace.
+        seconds, left: between the first and the last logged step; to the last one at the recent pace (None without).
         updated: when it last wrote anything, seconds since the epoch.
-        device: what it trains on.
-        reason: why it failed or stopped by itself, a sentence.
-        phase: what is being prepared or started; empty once it samples.
-        ending: of the last step that has them its gradient norm, score and pass@1; runs of one seed that agree to the
-            last bit were the same training.
+        reason: why it failed or stopped by itself. phase: what is being prepared or started; empty once it samples.
+        ending: the last values of `ENDING`; runs of one seed that agree to the last bit were the same training.
     """
 
     status: str = "waiting"
@@ -89,21 +83,15 @@ def run_state(folder: Path) -> RunState:
     if status == "running" and pace is not None and step is not None and total is not None:
         left = pace * (total - step)
     last = {name: [row[name] for row in rows if row.get(name) is not None][-1:] for name in ENDING}
+    rewards = [row["critic/score/mean"] for row in rows if "critic/score/mean" in row]
     return RunState(
-        status=status,
-        step=step,
-        total=total,
-        reward=next((row["critic/score/mean"] for row in rows[::-1] if "critic/score/mean" in row), None),
-        before=passed[0] if passed else None,
-        now=passed[-1] if passed else None,
-        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0,
-        left=left,
-        updated=updated,
-        device=_device(info, trainer),
-        reason=_reason(info, status, folder),
+        status=status, step=step, total=total, reward=rewards[-1] if rewards else None,
+        before=passed[0] if passed else None, now=passed[-1] if passed else None,
+        seconds=rows[-1]["time"] - rows[0]["time"] if rows else 0.0, left=left, updated=updated,
+        device=_device(info, trainer), reason=_reason(info, status, folder),
         phase=str(info.get("phase") or "") if status == "running" else "",
         ending=tuple(found[0] for found in last.values()) if all(last.values()) else (),
-    )
+    )  # fmt: skip
 
 
 def pace_of(folder: Path) -> float | None:
@@ -112,8 +100,7 @@ def pace_of(folder: Path) -> float | None:
 
 
 def kept_step(folder: Path) -> int:
-    """The step of the newest checkpoint of the run in `folder`, verl's own included, from which it continues; 0 where
-    there is none."""
+    """The step of the newest checkpoint of the run in `folder`, verl's own included; 0 where there is none."""
     return max([*checkpoint_steps(folder / "checkpoints"), verl_step(folder / "verl" / "checkpoints")])
 
 
@@ -131,10 +118,7 @@ def verl_step(root: Path) -> int:
 
 
 def process_of(info: Mapping[str, Any]) -> "psutil.Process | None":
-    """The process of this machine that has the run open, from what run.json says of it.
-
-    A process that began later than it says has only the number of one that is gone.
-    """
+    """The process of this machine that has the run open, from what run.json says of it; none that began later."""
     import psutil
 
     owner = info.get("process") or {}

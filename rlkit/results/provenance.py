@@ -42,13 +42,11 @@ def hardware() -> dict[str, Any]:
     gpus = output_of("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader") or ""
     info = Path("/proc/cpuinfo")
     cpu = re.search(r"^model name\s*:\s*(.+)", info.read_text() if info.exists() else "", re.MULTILINE)
+    name = cpu[1].strip() if cpu else platform.processor() or platform.machine()
     return {
-        "cpu": cpu[1].strip() if cpu else platform.processor() or platform.machine(),
-        "cores": usable_cores(),
-        "memory": psutil.virtual_memory().total,
-        "gpus": gpus.splitlines(),
-        "system": platform.platform(),
-    }
+        "cpu": name, "cores": usable_cores(), "memory": psutil.virtual_memory().total,
+        "gpus": gpus.splitlines(), "system": platform.platform(),
+    }  # fmt: skip
 
 
 def usable_cores() -> int:

@@ -31,35 +31,27 @@ def read(path: str | Path, metrics: str | None = None) -> "pd.DataFrame":
     Returns:
         Columns run, step, data_source ("all" where the metric is not of one source), metric, value; the facts of
         `run_facts`; and the config under its dotted keys ("seed", "model.path", "actor.optim.lr" …; lists of values as
-        JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. Runs without
-        any metric have no row.
-
-    Raises:
-        UserError: there are no runs under `path`.
+        JSON text). A metric logged twice for a step counts once, the later one. Missing numbers are NaN. A UserError
+        where there are no runs under `path`.
     """
     folders, wanted = run_folders(path), cache(partial(fnmatch.fnmatch, pat=metrics or "*"))
     tables = [table for folder in folders if (table := _whole(folder, _read_run, wanted)) is not None]
     configs = [_config(folder) for folder in folders]
-    return _joined(
-        tables, [facts | flatten(c) for facts, c in zip(_facts(folders, configs), configs, strict=True)]
-    )
+    known = zip(_facts(folders, configs), map(flatten, configs), strict=True)
+    return _joined(tables, [facts | config for facts, config in known])
 
 
 def read_evals(path: str | Path, suite: str | None = None) -> "pd.DataFrame":
-    """Every sample of the held-out tasks of a run, a study or an outputs folder, one a row; with the name of one of
-    `evaluation.suites`, its samples instead.
+    """Every sample of the held-out tasks, or of one of `evaluation.suites`, of a run, a study or an outputs folder.
 
     Returns:
         The columns of evals.parquet (step, task_id, data_source, sample, correct, value, error, tokens,
-        finish_reason, response) with run, study, seed, model.path and the facts of run.json. `correct` is null
+        finish_reason, response) with run, study, seed, model.path and `run_facts`. `correct` is null
         where the answer could not be graded: leave those out of means and say how many there were.
     """
     folders = run_folders(path)
-    tables = [
-        _of_suite(evals, suite).assign(run=folder.name)
-        for folder in folders
-        if (evals := _evals(folder)) is not None
-    ]
+    found = {folder.name: evals for folder in folders if (evals := _evals(folder)) is not None}
+    tables = [_of_suite(evals, suite).assign(run=run) for run, evals in found.items()]
     configs = [_config(folder) for folder in folders]
     own = [{key: flatten(config).get(key) for key in ("study", "seed", "model.path")} for config in configs]
     return _joined(tables, [facts | c for facts, c in zip(_facts(folders, configs), own, strict=True)])
@@ -85,16 +77,14 @@ def run_folders(path: str | Path) -> list[Path]:
     for pattern in ("config.yaml", "runs/*/config.yaml", "*/runs/*/config.yaml"):
         if found := sorted(file.parent for file in Path(path).glob(pattern)):
             return found
-    raise UserError(
-        f"There are no runs under {path}: give the folder of a run, of a study (outputs/<study>) or outputs."
-    )
+    raise UserError(f"There are no runs under {path}: give the folder of a run, of a study, or outputs.")
 
 
 def run_facts(folders: Sequence[Path]) -> list[dict[str, Any]]:
     """Of each run its id, the single values of run.json (status, parameters_total, held_out_hash, commit …), data_hash
-    (equal for runs whose tasks come from the same place in the same order), cell and held_out, and variant (with its
-    place in the file) where its study has some: null for a run that its study's file does not ask for. A run made by
-    hand, in a folder without such a file, is in a cell of what tells it from the others here, and not held out."""
+    (equal for runs with the same tasks in the same order), cell, held_out and variant (with its place in the file):
+    null for a run that its study's file does not ask for. The cell of a run made by hand is what tells it from others
+    here."""
     return _facts(folders, [_config(folder) for folder in folders])
 
 
@@ -163,9 +153,8 @@ def _read_run(folder: Path, wanted: Callable[[str], bool]) -> "pd.DataFrame | No
     split = [match.groups() if (match := _PER_SOURCE.match(name)) else (name, "all") for name in names]
     metric, source = zip(*split, strict=True)
     values = pd.Series(list(numbers.values()), dtype=object).astype(float)
-    return pd.DataFrame(
-        {"run": folder.name, "step": steps, "data_source": source, "metric": metric, "value": values}
-    )
+    columns = {"run": folder.name, "step": steps, "data_source": source, "metric": metric, "value": values}
+    return pd.DataFrame(columns)
 
 
 def _evals(folder: Path, columns: Sequence[str] | None = None) -> "pd.DataFrame | None":
@@ -201,9 +190,8 @@ def _joined(tables: "list[pd.DataFrame]", runs: list[dict[str, Any]]) -> "pd.Dat
 
     facts = pd.DataFrame(runs)
     if not tables:
-        return facts.iloc[:0].reindex(
-            columns=["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
-        )
+        columns = ["run", "step", "data_source", "metric", "value", *facts.columns[1:]]
+        return facts.iloc[:0].reindex(columns=columns)
     table = pd.concat(tables, ignore_index=True)
     new = [column for column in facts.columns if column == "run" or column not in table.columns]
     return table.merge(facts[new], how="left", on="run", validate="many_to_one")

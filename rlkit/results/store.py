@@ -42,14 +42,8 @@ _LOG_SPACE = 20_000_000  # bytes that must be free to begin; checkpoints are the
 
 @dataclass(frozen=True)
 class Run:
-    """A run and where it stands.
-
-    Attributes:
-        id: the config's id, and the name of the folder.
-        folder: outputs/<study>/runs/<id>.
-        status: "finished", or "stopped" (ended at a step border; call `train` again to continue).
-        summary: steps, pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters.
-    """
+    """A run and where it stands: status "finished", or "stopped" (call `train` again to continue); summary has steps,
+    pass@1 with intervals at the first and last evaluation, FLOPs, seconds, parameters."""
 
     id: str
     folder: Path
@@ -58,23 +52,16 @@ class Run:
 
 
 class RunStore:
-    """The folder of one run, opened for writing by one process at a time.
-
-    Attributes:
-        folder: outputs/<study>/runs/<run id>.
-        info: what run.json holds.
-    """
+    """The folder of one run, outputs/<study>/runs/<run id>, opened for writing by one process at a time; `info` is what
+    run.json holds."""
 
     def __init__(self, folder: Path, lock: FileLock) -> None:
         self.folder, self._lock, self.info = folder, lock, read_json(folder / "run.json")
 
     @classmethod
     def open(cls, config: RunConfig, root: str | Path = "outputs") -> "RunStore":
-        """Make or reopen the run's folder and lock it.
-
-        Raises:
-            UserError: another process has the run open, or the folder cannot be written.
-        """
+        """Make or reopen the run's folder and lock it; a UserError where another process has it open, or it cannot be
+        written."""
         folder = Path(root) / config.study / "runs" / config.id
         require_space(folder, _LOG_SPACE)
         lock = FileLock(folder / ".lock", timeout=0, thread_local=False)
@@ -82,10 +69,9 @@ class RunStore:
             lock.acquire()
         except Timeout:
             owner = read_json(folder / "run.json").get("process", {})
-            raise UserError(
-                f"The run {config.id} is open in another process (pid {owner.get('pid', 'unknown')} on "
-                f"{owner.get('host', 'an unknown host')}): wait for it, or end it."
-            ) from None
+            where = f"pid {owner.get('pid', 'unknown')} on {owner.get('host', 'an unknown host')}"
+            told = f"The run {config.id} is open in another process ({where}): wait for it, or end it."
+            raise UserError(told) from None
         try:
             store = cls(folder, lock)
             store._begin(config)
@@ -120,17 +106,15 @@ class RunStore:
         _write_info(self.folder, self.info)
 
     def pin(self, **fields: Any) -> None:
-        """`update` of fields that every attempt must have alike.
-
-        Raises:
-            UserError: one of them was another when the run began.
-        """
+        """`update` of fields that every attempt must have alike; a UserError where one was another when the run
+        began."""
         for name, value in fields.items():
             if (before := self.info.get(name, value)) != value:
-                raise UserError(
-                    f"{self.folder} was begun with {name} {before!r}, which is {value!r} now: its numbers would be a "
-                    "mixture. Restore what has changed, or begin another run (another study, or delete the folder)."
+                told = f"{name} {before!r}, which is {value!r} now: its numbers would be a mixture"
+                remedy = (
+                    "Restore what has changed, or begin another run (another study, or delete the folder)"
                 )
+                raise UserError(f"{self.folder} was begun with {told}. {remedy}.")
         self.update(**fields)
 
     def log(self, step: int, metrics: Mapping[str, SupportsFloat | None]) -> None:
@@ -148,9 +132,8 @@ class RunStore:
             file.write(lines)
 
     def log_evals(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add one evaluation to evals.parquet: a row a sample, with the columns step (filled
-        here), task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and
-        any others. An evaluation of the same step logged before is replaced."""
+        """Add one evaluation to evals.parquet, in place of one of the same step: a row a sample, with the columns
+        task_id, data_source, sample, correct, value, error, tokens, finish_reason, response and any others."""
         import pandas as pd
 
         path = self.folder / "evals.parquet"
@@ -199,7 +182,7 @@ def announce(folder: Path, pid: int, status: str) -> None:
 
 
 def say_stopped(folder: Path) -> None:
-    """Where this process opened a run and did not get to say how it ended, as after a signal amid the opening: it was
+    """Where this process opened a run and a signal amid the opening kept it from saying how it ended: it was
     stopped."""
     info = read_json(folder / "run.json")
     if info.get("status") == "running" and info.get("process", {}).get("pid") == os.getpid():
@@ -212,11 +195,8 @@ def config_yaml(config: RunConfig) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """The configuration of the run in `folder`, as `config_yaml` wrote it.
-
-    Raises:
-        UserError: the file is missing or broken.
-    """
+    """The configuration of the run in `folder`, as `config_yaml` wrote it; a UserError where it is missing or
+    broken."""
     path = folder / "config.yaml"
     try:  # libyaml takes a tenth of the time of the params files' reader
         content = yaml.load(path.read_bytes(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))

@@ -14,6 +14,7 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.files import write_text
 from rlkit.laws.fitting import fit
 from rlkit.laws.law import resolve
+from rlkit.laws.report import escaped
 from rlkit.laws.table import as_rules
 from rlkit.params import parse_overrides
 
@@ -52,7 +53,9 @@ def fit_file(
     fits = result if isinstance(result, dict) else {"": result}
     if out is not None:
         records = {str(name): json.loads(one.to_json()) for name, one in fits.items()}
-        write_text(out, json.dumps(records.get("", records), indent=2) + "\n")
+        tables = (escaped(str(name)) + "\n\n" * bool(name) + one.to_latex() for name, one in fits.items())
+        text = "\n\n".join(tables) if out.suffix == ".tex" else json.dumps(records.get("", records), indent=2)
+        write_text(out, text + "\n")
     if figure is not None:
         from rlkit import figures
 
