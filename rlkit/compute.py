@@ -1,16 +1,10 @@
 """The compute ledger: cumulative FLOPs by phase, tokens, optimizer steps and seconds of a run.
 
-FLOPs are counted from shapes and token counts, a multiply-add as two (Kaplan et al., arXiv 2001.08361, with
-attention as in Chowdhery et al., arXiv 2204.02311, appendix B): a forward pass costs 2 a matrix weight and
-token, plus 4·layers·(heads·head size) a pair of query and visible key; a backward pass costs twice the
-forward, or once where the base weights are frozen (LoRA), plus the adapter's own. Norms, activations, the
-softmax and the embedding look-up are left out (under 2 % of a tiny model; checked against
-torch.utils.flop_counter).
-
-What is counted is what was computed: a prompt once for its group, no padding, no sequences that the update
-skipped (the zeros of the block-diagonal product that holds the adapters of one input are left out as well).
-`compute/train_6nt_flops` is the papers' convention beside it: 6·N·T with N non-embedding parameters
-and T all tokens of all sequences, prompts included, skipped or not.
+FLOPs are counted from shapes and token counts, a multiply-add as two (Kaplan et al., arXiv 2001.08361; attention as in
+Chowdhery et al., arXiv 2204.02311, appendix B). Norms, activations, the softmax and the embedding look-up are left out
+(under 2 % of a tiny model; checked against torch.utils.flop_counter). What is counted is what was computed: a prompt
+once for its group, no padding, no sequences that the update skipped. `compute/train_6nt_flops` is the papers'
+convention beside it: 6·N·T with N non-embedding parameters and T all tokens of all sequences.
 """
 
 from __future__ import annotations
@@ -31,17 +25,11 @@ PHASES = ("sft", "rollout", "old_log_prob", "ref", "critic", "update")
 
 @dataclass(frozen=True)
 class Work:
-    """Token counts of a forward pass in which groups share their prompt.
+    """Token counts of a forward pass in which groups share their prompt."""
 
-    Attributes:
-        tokens: tokens that go through the layers.
-        pairs: pairs of a query and a key that it sees.
-        heads: tokens whose logits are computed.
-    """
-
-    tokens: float = 0
-    pairs: float = 0
-    heads: float = 0
+    tokens: float = 0  # that go through the layers
+    pairs: float = 0  # of a query and a key that it sees
+    heads: float = 0  # tokens whose logits are computed
 
     @classmethod
     def of(cls, prompts: list[int], responses: list[tuple[int, int]]) -> Work:
@@ -154,9 +142,8 @@ class Shape:
         return 2 * weights * work.tokens + self._attention(work) + 2 * self.vocab * self.hidden * work.heads
 
     def training(self, work: Work, checkpointing: bool = False) -> float:
-        """FLOPs of a forward and a backward pass. With an adapter, gradients flow through the frozen weights, but none
-        is formed for them, nor for the first layer's input. `checkpointing` computes layers a second time, up to the
-        last activation that the backward pass reads."""
+        """FLOPs of a forward and a backward pass. With an adapter, no gradient is formed for the frozen weights, nor
+        for the first layer's input. `checkpointing` computes layers again, up to the last activation that is read."""
         layers = 2 * (self.layer_weights + self.adapter_weights) * work.tokens + self._attention(work)
         if self.adapter_weights == 0:
             down = 2 * self.layers * math.prod(self.linear("down_proj")) * work.tokens

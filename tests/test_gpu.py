@@ -15,10 +15,9 @@ import torch
 
 from rlkit.backends import train
 from rlkit.config import Model, Optimizer, RunConfig
-from rlkit.models.attention import grouped_attention, ragged_attention
+from rlkit.models.attention import Layout, grouped_attention, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled
-from rlkit.models.layout import Layout
 from rlkit.params import override, validate
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.decode_attention import decode_attention

@@ -20,10 +20,9 @@ from rlkit.data.stream import prompt_lengths
 from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
-from rlkit.models.attention import grouped_attention
+from rlkit.models.attention import Layout, grouped_attention, pad_right
 from rlkit.models.decoder import Decoder
 from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
-from rlkit.models.layout import Layout, pad_right
 from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.products import AdaptedLinear

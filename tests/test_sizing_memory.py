@@ -12,10 +12,9 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from rlkit.compute import Ledger, Shape
 from rlkit.config import RunConfig
 from rlkit.errors import UserError
-from rlkit.models.attention import ragged_attention
+from rlkit.models.attention import Layout, ragged_attention
 from rlkit.models.decoder import Decoder
 from rlkit.models.ladder import parameter_counts
-from rlkit.models.layout import Layout
 from rlkit.models.loading import add_lora, load_policy
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import shape_of

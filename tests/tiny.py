@@ -77,7 +77,7 @@ def prompts(count: int, seed: int = 0, low: int = 3, high: int = 10) -> list[np.
 
 def states(decoder, ids, mask, index, responses):
     """(B, T, d) states that predict responses (B, T) of full length, in the order that people think in."""
-    from rlkit.models.layout import Layout
+    from rlkit.models.attention import Layout
 
     present = torch.ones(responses.shape, dtype=torch.bool)
     flat, b = decoder.states(ids, responses, Layout(mask.bool(), index, present)), len(responses)

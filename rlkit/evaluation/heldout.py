@@ -16,15 +16,9 @@ from rlkit.types import Rollout, Sampler, Task
 
 @dataclass(frozen=True)
 class EvaluationResult:
-    """Rows (one a sample) and their summary.
-
-    Attributes:
-        rows: dicts with task_id, data_source, sample, correct, value, error, tokens, finish_reason, response; of a
-            run with suites also suite, which is None for held-out tasks.
-        metrics: eval/pass@k over all held-out tasks, eval/pass@k/<data_source> and eval/pass@k/<suite>; the share that
-            could not be graded, also of each suite; response lengths.
-        pass_at_1: with its 95 % interval from resampling prompts; None when nothing could be graded.
-    """
+    """Rows, one a sample (of a run with suites with a column suite, None for held-out tasks), and their summary:
+    eval/pass@k over all held-out tasks, by data_source and by suite, shares that could not be graded, response lengths;
+    and pass@1 with its interval, None where nothing could be graded."""
 
     rows: list[dict[str, Any]]
     metrics: dict[str, float]
@@ -32,16 +26,9 @@ class EvaluationResult:
 
 
 def measure(
-    policy: Any,
-    sampler: Sampler,
-    router: Any,
-    tasks: Sequence[Task],
-    section: Evaluation,
-    *,
-    limits: Limits,
-    seed: int,
-    suites: Mapping[str, Sequence[Task]] = MappingProxyType({}),
-) -> EvaluationResult:
+    policy: Any, sampler: Sampler, router: Any, tasks: Sequence[Task], section: Evaluation, *, limits: Limits,
+    seed: int, suites: Mapping[str, Sequence[Task]] = MappingProxyType({}),
+) -> EvaluationResult:  # fmt: skip
     """`evaluate` with everything at hand: what a run calls at each evaluation step. The rows of `suites`, by name,
     have a column `suite`, and are in no number of the held-out tasks."""
     from rlkit.samplers.rollouts import grade, sample
@@ -100,6 +87,5 @@ def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationR
 
 def _groups(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of each value of a column, by "/value"."""
-    return {
-        f"/{value}": [r for r in rows if r[column] == value] for value in sorted({r[column] for r in rows})
-    }
+    values = sorted({r[column] for r in rows})
+    return {f"/{value}": [r for r in rows if r[column] == value] for value in values}

@@ -56,14 +56,9 @@ def _refuse(bad: np.ndarray, what: str, *values: np.ndarray) -> None:
 
 
 def bootstrap_mean(
-    values: Sequence[float] | np.ndarray,
-    prompts: Sequence[Any] | np.ndarray | None = None,
-    *,
-    rng: np.random.Generator,
-    draws: int = 10_000,
-    level: float = 0.95,
-    average: Average = "macro",
-) -> Interval:
+    values: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, *,
+    rng: np.random.Generator, draws: int = 10_000, level: float = 0.95, average: Average = "macro",
+) -> Interval:  # fmt: skip
     """The mean of per-sample outcomes with a percentile interval from resampling prompts.
 
     Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from `rng` alone.
@@ -84,11 +79,9 @@ def bootstrap_mean(
 
 
 def pass_rate(
-    correct: Sequence[float] | np.ndarray,
-    prompts: Sequence[Any] | np.ndarray | None = None,
-    level: float = 0.95,
+    correct: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, level: float = 0.95,
     average: Average = "macro",
-) -> Interval:
+) -> Interval:  # fmt: skip
     """The share of right samples with its interval, as a run, a table and a figure give it.
 
     The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between

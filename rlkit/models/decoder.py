@@ -1,11 +1,8 @@
 """A decoder-only forward pass in which the samples of a group share their prompt.
 
 Runs the modules of a Hugging Face Qwen2, Qwen3 or Llama model (or of a peft model around one) over (P, S) distinct
-prompts and (B, T) responses: the prompt of a group is computed once for all its samples, and only real tokens go
-through the layers. Positions, masks and numbers are those of the model's own forward (tests compare the two to 1e-5).
-The trainer runs this pass on the modules themselves, the torch sampler on fused copies.
-
-Not covered: sliding windows, mixtures of experts, other architectures; they are refused by name.
+prompts and (B, T) responses; only real tokens go through the layers. Numbers are those of the model's own forward
+(tests compare the two to 1e-5). The trainer runs it on the modules themselves, the torch sampler on fused copies.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,9 +16,8 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from rlkit.errors import UserError
-from rlkit.models.attention import attention
+from rlkit.models.attention import Layout, attention, scatter
 from rlkit.models.kernels import EAGER, Kernels, Norm, interleaved
-from rlkit.models.layout import Layout, scatter
 from rlkit.models.logprobs import logits_of
 from rlkit.models.products import Product, base_of, merged_weight
 
@@ -80,8 +76,7 @@ class Block:
 
 
 def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:
-    """A norm's weight, `interleaved` where it is that of heads, and epsilon. A frozen one is a copy in the precision
-    that norms are computed in."""
+    """A norm's weight, `interleaved` where it is that of heads, and epsilon; a copy where it is frozen."""
     weight = interleaved(module.weight, head_dim) if head_dim else module.weight
     if frozen:
         weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
@@ -93,17 +88,13 @@ Attend = Callable[[int, Tensor], Tensor]
 
 
 class Decoder:
-    """The forward pass over one model's modules.
-
-    Computes in `model.compute_dtype` where `load_policy` set one (bfloat16 over float32 master weights),
-    otherwise in the weights' own precision.
+    """The forward pass over one model's modules, in `model.compute_dtype` where `load_policy` set one (bfloat16 over
+    float32 master weights), otherwise in the weights' own precision.
 
     Args:
         model: a supported causal model, or a peft model around one.
-        frozen: hold detached, fused copies of the weights as they are now (a sampler's view) instead of
-            reading the modules at every call (the trainer's view, with gradients).
+        frozen: hold detached, fused copies of the weights as they are now instead of reading them at every call.
         checkpointing: keep only the input of each layer for the backward pass and compute the rest again.
-        kernels: what computes norms, rotary embedding and SwiGLU.
     """
 
     def __init__(
@@ -149,8 +140,7 @@ class Decoder:
 
     @torch.no_grad()
     def refresh(self, model: Any) -> None:
-        """Take over a model's weights in place, layer by layer: what was captured with these tensors stays valid, and
-        no second copy of the model is made."""
+        """Take over a model's weights in place, layer by layer, without a second copy of the model."""
         base = base_of(model)
         tied = self._head is self.weights()[1]
         theirs = [base.model.embed_tokens.weight, base.model.norm.weight]
@@ -183,13 +173,8 @@ class Decoder:
         return Prefix(hidden[layout.last], keys, values, mask, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:
-        """The states (N, d) from which the N response tokens are predicted: first those of every response's
-        first token, then the others row by row (`targets` puts the tokens in the same order).
-
-        Args:
-            ids: (P, S) prompts.
-            responses: (B, T); the last token of each is predicted, never an input.
-        """
+        """The states (N, d) from which the N tokens of responses (B, T) to prompts `ids` (P, S) are predicted, in the
+        order of `layout.targets`."""
         inputs, turns = layout.packed(ids, responses[:, :-1]), self.turns(layout.positions)
         hidden = self.run(inputs, turns, lambda _, qkv: attention(qkv, layout, self.heads))
         return torch.cat((hidden[layout.last].index_select(0, layout.index), hidden[layout.prompt_tokens :]))
@@ -201,8 +186,7 @@ class Decoder:
         return torch.complex(cos, sin)
 
     def run(self, ids: Tensor, turns: Tensor, attend: Attend) -> Tensor:
-        """All layers over packed tokens `ids` (N,) at the positions of `turns` (N, D/2); returns the normed states
-        (N, d)."""
+        """The normed states (N, d) of packed tokens `ids` (N,) at the positions of `turns` (N, D/2)."""
         blocks, embedding, last_norm = self.weights()
         # The residual stream is at least float32: rounded to bfloat16 at each of its many additions, it would move
         # log-probs by hundredths between two ways of computing the same thing.

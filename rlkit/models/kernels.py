@@ -66,7 +66,7 @@ class RMSNorm(torch.autograd.Function):
 
 
 def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
-    """RMSNorm; statistics in at least float32 as in the original."""
+    """See `Kernels`."""
     dtype = torch.promote_types(x.dtype, torch.float32)
     x, weight, epsilon = x.to(dtype), norm[0].to(dtype), norm[1]
     if x.is_cuda:
@@ -75,8 +75,8 @@ def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
 
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
-    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `rotate` takes. Weights
-    are arranged so instead of activations; scores do not change with the order of channels."""
+    """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `rotate` takes. Scores do
+    not change with it."""
     pairs = x.unflatten(dim, (-1, 2, head_dim // 2))
     first = dim % x.ndim
     return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
@@ -197,8 +197,8 @@ def compiled() -> Kernels:
 
 
 def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[..., Any]:
-    """Compiled for any number of rows of the arguments at the places `rows`; widths are constants, which makes kernels
-    three times as fast on a GPU. Rounded to 16 bits where eager kernels are, so that log-probs stay as near."""
+    """Compiled for any number of rows of the arguments at the places `rows`, and constant widths (three times as fast
+    on a GPU); rounded to 16 bits where eager kernels are."""
     inner = torch.compile(function, dynamic=False, options={"emulate_precision_casts": True})
 
     def kernel(*arguments: Any) -> Any:
@@ -210,8 +210,8 @@ def _compiled(function: Callable[..., Any], rows: tuple[int, ...]) -> Callable[.
 
 
 def kernels_for(config: RunConfig, on_gpu: bool, parameters: int) -> Kernels:
-    """Those of the update's and the torch sampler's passes over a model of `parameters` weights. Raises UserError where
-    `actor.use_torch_compile` asks to compile and nothing can; where it is unset, they are eager then."""
+    """Those of a run's passes over a model of `parameters` weights. Raises UserError where `actor.use_torch_compile`
+    asks to compile and nothing can; unset, they are eager then."""
     possible = config.actor.use_torch_compile is not None or missing_compiler() is None
     return compiled() if compiles(config, on_gpu, parameters) and possible else EAGER
 
@@ -221,12 +221,11 @@ def missing_compiler() -> str | None:
     if not torch.cuda.is_available():
         there = any(map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++")))
         return None if there else "a C++ compiler"
+    headers = Path(get_paths()["include"], "Python.h")
     lacks = {  # what Triton builds its launcher with, and the cards that it knows
         "Triton: pip install triton": find_spec("triton") is None,
         "a C compiler": not any(map(shutil.which, (os.environ.get("CC", "gcc"), "gcc", "clang"))),
-        "Python's headers: apt-get install python3-dev": not Path(
-            get_paths()["include"], "Python.h"
-        ).exists(),
+        "Python's headers: apt-get install python3-dev": not headers.exists(),
         "a GPU of compute capability 7.0 or above": torch.cuda.get_device_capability() < (7, 0),
     }
     return next((what for what, missing in lacks.items() if missing), None)

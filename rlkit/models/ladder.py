@@ -51,10 +51,8 @@ def build_ladder_model(name: str, seed: int) -> PreTrainedModel:
 
 
 def parameter_counts(model: Any) -> dict[str, int]:
-    """Total, non-embedding (N) and trainable parameters of a loaded model's base; tied weights once.
-
-    Embeddings are the input table and an untied output head; biases and norms count as non-embedding.
-    """
+    """Total, non-embedding (N, biases and norms with it) and trainable parameters of a loaded model; tied weights
+    once."""
     shape = Shape.of(model)
     return {
         "parameters_total": shape.parameters,

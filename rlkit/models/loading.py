@@ -11,13 +11,8 @@ import numpy as np
 import torch
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import PreTrainedTokenizerBase as Tokenizer
 from transformers.utils import logging
 
 from rlkit.config import Model
@@ -37,17 +32,11 @@ _HUB_SECONDS = 5.0  # until the hub counts as out of reach
 
 @dataclass
 class Policy:
-    """A model with its tokenizer and the token ids that end a response.
-
-    Attributes:
-        model: the causal model, or a peft model around it.
-        stop_ids: every end-of-sequence id of the tokenizer and of the generation config (chat models often have two;
-            missing one cuts every answer at the length limit).
-        pad_id: filler; never attended to and never scored, so it may equal an end-of-sequence id.
-    """
+    """A causal model, or a peft model around it, with its tokenizer; every token id that ends a response (chat models
+    often have two, of the tokenizer and of the generation config); and a filler that is never attended to."""
 
     model: torch.nn.Module
-    tokenizer: PreTrainedTokenizerBase
+    tokenizer: Tokenizer
     stop_ids: tuple[int, ...]
     pad_id: int
 
@@ -67,8 +56,7 @@ class Policy:
         return getattr(self.base, "compute_dtype", None) or self.base.dtype
 
     def encode(self, messages) -> list[int]:
-        """Token ids of a chat prompt by the model's own template, ready for the assistant's turn. Its words are never
-        control tokens (rlkit.models.prompts)."""
+        """Token ids of a chat prompt by the model's own template; its words are never control tokens."""
         return self.encode_all([messages])[0]
 
     def encode_all(self, chats: Sequence) -> list[list[int]]:
@@ -91,12 +79,8 @@ class Policy:
 def load_policy(
     config: Model, *, path: str | Path | None = None, seed: int = 0, device: str = "cpu"
 ) -> Policy:
-    """The policy of a run's `model` section, with a fresh LoRA adapter when `lora_rank` is set.
-
-    Args:
-        path: load weights from here instead of `config.path` (a warm-started or trained folder).
-        seed: of random ladder weights and of the adapter's initial weights.
-    """
+    """The policy of a run's `model` section, of the weights at `path` where it is given, with a fresh LoRA adapter
+    where `lora_rank` is set; `seed` is of random ladder weights and of the adapter's."""
     dtype = getattr(torch, config.dtype)
     master = dtype if config.lora_rank else torch.float32  # an update of 1e-5 is lost on bfloat16 weights
     model, tokenizer = load_model(str(path or config.path), master, seed)
@@ -115,13 +99,9 @@ def load_policy(
 
 def load_model(
     path: str, dtype: torch.dtype = torch.float32, seed: int = 0
-) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+) -> tuple[PreTrainedModel, Tokenizer]:
     """The model and tokenizer at `path`: a ladder size (random weights from `seed`), a packaged model, a folder or a
-    hub id.
-
-    Raises:
-        UserError: nothing is there, the architecture does not run here, or there is no chat template.
-    """
+    hub id. Raises UserError: nothing is there, it does not run here, or there is no chat template."""
     if is_ladder(path):
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
         return built.to(dtype), byte_tokenizer()
@@ -133,7 +113,7 @@ def load_model(
     return model, tokenizer
 
 
-def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(path: str) -> Tokenizer:
     """The tokenizer of `load_model`. Raises UserError where nothing is there, or it has no chat template."""
     if is_ladder(path):
         return byte_tokenizer()
@@ -141,7 +121,7 @@ def load_tokenizer(path: str) -> PreTrainedTokenizerBase:
         return _tokenizer(path, found)
 
 
-def _tokenizer(path: str, found: dict[str, Any]) -> PreTrainedTokenizerBase:
+def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
     tokenizer = AutoTokenizer.from_pretrained(**found)
     if not getattr(tokenizer, "chat_template", None):
         raise UserError(
@@ -153,14 +133,17 @@ def _tokenizer(path: str, found: dict[str, Any]) -> PreTrainedTokenizerBase:
 
 @contextmanager
 def pretrained(path: str, field: str = "model.path") -> Iterator[dict[str, Any]]:
-    """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments: the last in
-    the cache alone where the hub does not answer.
-
-    Raises:
-        UserError: what a loader within the block says, in one sentence about `field`.
-    """
+    """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments; in the cache
+    alone where the hub does not answer. Raises what a loader within the block says as a UserError about `field`."""
     where = str(packaged.convert(path) if path in packaged.PACKAGED else path)
-    cached = not Path(where).is_dir() and not _hub_answers(where)
+    cached = False
+    if not Path(where).is_dir():
+        try:  # once, where the loaders of transformers try for half a minute
+            HfApi().model_info(where, timeout=_HUB_SECONDS)
+        except (HfHubHTTPError, HFValidationError):
+            pass  # it has no such model: the loader says so in its words
+        except (httpx.TransportError, OSError):
+            cached = True
     try:
         yield {"pretrained_model_name_or_path": where, "local_files_only": cached}
     except UserError:
@@ -170,17 +153,6 @@ def pretrained(path: str, field: str = "model.path") -> Iterator[dict[str, Any]]
             f"{field} is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
             f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
         ) from error
-
-
-def _hub_answers(path: str) -> bool:
-    """Whether the hub can be reached: asked once, where the loaders of transformers try for half a minute."""
-    try:
-        HfApi().model_info(path, timeout=_HUB_SECONDS)
-    except (HfHubHTTPError, HFValidationError):  # it has no such model: the loader says so in its words
-        return True
-    except (httpx.TransportError, OSError):
-        return False
-    return True
 
 
 def check_path(path: str) -> None:
@@ -202,7 +174,8 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
     """`model` with a LoRA adapter (Hu et al., arXiv 2106.09685); only the adapter trains, in float32."""
     from peft import LoraConfig, get_peft_model
 
-    targets = config.target_modules if isinstance(config.target_modules, str) else list(config.target_modules)
+    targets = config.target_modules
+    targets = targets if isinstance(targets, str) else list(targets)
     lora = LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout,
         target_modules=targets, task_type="CAUSAL_LM",

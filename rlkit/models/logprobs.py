@@ -8,10 +8,8 @@ from rlkit.models.shapes import CHUNK
 
 
 def logits_of(hidden: Tensor, weight: Tensor, temperature: float = 1.0) -> Tensor:
-    """Logits (N, V) of states (N, d), divided by the temperature, in at least float32.
-
-    Rounding logits of 10 or 20 to bfloat16 would move log-probs by hundredths.
-    """
+    """Logits (N, V) of states (N, d) over the temperature, in at least float32: bfloat16 would move log-probs by
+    hundredths."""
     logits = product(hidden, weight.to(hidden.dtype).t())
     return logits if temperature == 1 else logits / temperature
 
@@ -40,13 +38,9 @@ def squared_probabilities(hidden: Tensor, weight: Tensor, temperature: float = 1
 class SelectedLogProbs(torch.autograd.Function):
     """Log-probs (N,) of `targets` (N,) under softmax(hidden · weightᵀ / temperature), and entropies (N,).
 
-    Where all logits fit in CHUNK, their softmax is kept and the backward pass writes the gradient of the logits once.
-    Otherwise logits are formed chunk by chunk: the gradient of a log-prob to its state is the token's own gradient
-    times a vector that the forward pass knows, which is kept instead (N, d), and so for the entropy. Only the
-    gradient to the weight forms the logits again.
-
-    Args:
-        entropy_gradient: whether a gradient flows through the entropies too.
+    Where all logits fit in CHUNK, their softmax is kept. Otherwise logits are formed chunk by chunk, and the vectors
+    (N, d) are kept by which gradients of log-probs and entropies reach the states; only the gradient to the weight
+    forms the logits again. With `entropy_gradient` a gradient flows through the entropies too.
     """
 
     @staticmethod

@@ -16,13 +16,9 @@ RANKS = 8  # the rank of fused adapters is filled up with zeros to a multiple: t
 class Product:
     """The outputs of linear layers on one input, side by side: (N, in) → (N, sum of outputs).
 
-    Frozen ones are detached copies with adapters merged in float32 (the base weights are never touched). Otherwise
-    weights are concatenated inside autograd and cast to `dtype`, and plain LoRA adapters are one more pair of products
-    for all the layers. Adapters of another kind, and dropout, run as peft wrote them.
-
-    Args:
-        modules: linear layers, or peft's layers around them.
-        head_dims: for each layer the size of the heads whose outputs are `interleaved`; 0 leaves them as they are.
+    Frozen ones are detached copies with adapters merged in float32. Otherwise weights are concatenated inside autograd
+    and cast to `dtype`, and plain LoRA adapters are one more pair of products for all the layers; other adapters, and
+    dropout, run as peft wrote them. `head_dims` are sizes of heads whose outputs are `interleaved`, or 0.
     """
 
     def __init__(
@@ -62,8 +58,7 @@ class Product:
         return F.linear(x, self.weight, self.bias)
 
     def added(self, total: Tensor, x: Tensor) -> Tensor:
-        """total (N, outputs) and the product of x (N, in): in place and by one kernel, unless there is a gradient or
-        another precision."""
+        """total (N, outputs) + the product of x (N, in), in place where there is no gradient."""
         if torch.is_grad_enabled() or self.adapters or self.bias is not None or total.dtype != self.dtype:
             return total + self(x)
         return torch.addmm(total, x, self.weight.t(), out=total)  # FLOP counters know no addmm_
@@ -97,11 +92,9 @@ def one_storage(weights: Sequence[Tensor]) -> Tensor:
 
 
 class AdaptedLinear(torch.autograd.Function):
-    """x (N, in) · (weight + up · down)ᵀ + bias, for a frozen weight (out, in), down (r, in) and up (out, r).
-
-    A product with few columns costs what it reads and writes, so nothing wide is touched twice for the adapter's
-    sake: where there are more outputs than inputs, the r columns of x · downᵀ stand beside x in one product with
-    (weight up), and so does their gradient.
+    """x (N, in) · (weight + up · down)ᵀ + bias, for a frozen weight (out, in), down (r, in) and up (out, r). Where
+    there are more outputs than inputs, x · downᵀ stands beside x in one product with (weight up): nothing wide is read
+    twice.
     """
 
     @staticmethod
@@ -126,8 +119,8 @@ class AdaptedLinear(torch.autograd.Function):
 
 
 def adapter_of(module: Any) -> Any:
-    """(A (r, in), B (out, r), scaling) of a layer's plain adapter; None where none is active; "own forward"
-    where only the layer itself can compute it (dropout, several adapters, DoRA and its like)."""
+    """(A (r, in), B (out, r), scaling) of a layer's plain adapter; None where none is active; "own forward" where only
+    the layer itself can compute it (dropout, DoRA)."""
     if not hasattr(module, "base_layer"):
         return None if type(module) is nn.Linear else "own forward"
     if module.disable_adapters or not module.active_adapters:

@@ -24,15 +24,8 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
 
 
 def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables: Any) -> list[list[int]]:
-    """Token ids of each chat up to where the assistant's turn begins. A control token's name in a message, which
-    transformers would encode as the token, is encoded as text.
-
-    Args:
-        variables: of the chat template, such as enable_thinking.
-
-    Raises:
-        UserError: the template refuses a chat.
-    """
+    """Token ids of each chat up to where the assistant's turn begins, by the chat template with `variables`. A control
+    token's name in a message is encoded as text. Raises UserError where the template refuses a chat."""
     pattern = names_of_control_tokens(tokenizer)
     marked = [MarkedChat(tokenizer, chat, pattern) for chat in chats]
     options = {"add_generation_prompt": True, "tokenize": False, **variables}
@@ -44,12 +37,7 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
 
 
 class MarkedChat:
-    """A chat for a template, with marks in place of the names of control tokens.
-
-    Attributes:
-        messages: what the template is applied to.
-        names: the names that the marks stand for, in order.
-    """
+    """A chat's `messages` for a template, with marks in place of the `names` of control tokens."""
 
     def __init__(
         self, tokenizer: Any, chat: Sequence[Message], pattern: re.Pattern[str] | None = None
@@ -84,10 +72,7 @@ def names_of_control_tokens(tokenizer: Any) -> re.Pattern[str]:
 
 
 def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
-    """Give variables of the chat template values (`data.apply_chat_template_kwargs`), e.g. enable_thinking.
-
-    They become part of the template, so that a saved model is asked as it was trained.
-    """
+    """Give variables of the chat template values, which a saved model keeps in its template."""
     lines = "".join(  # Jinja's literals of JSON values are Python's
         f"{{%- if {name} is not defined %}}{{%- set {name} = {value!r} %}}{{%- endif %}}"
         for name, value in sorted(values.items())

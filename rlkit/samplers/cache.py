@@ -3,20 +3,14 @@
 import torch
 from torch import Tensor
 
+from rlkit.models.attention import HIDDEN_SCORE, scatter, slots_of
 from rlkit.models.decoder import Prefix
-from rlkit.models.layout import HIDDEN_SCORE, scatter, slots_of
 
 
 class Cache:
-    """What A running sequences of P prompts attend to; K key heads of dimension D.
-
-    Sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
-    in one matrix product.
-
-    Args:
-        index: (A,) prompt of each sequence.
-        max_tokens: that a sequence may grow by.
-    """
+    """What A running sequences of prompts `index` (A,) of P attend to, which grow by up to `max_tokens`; K key heads of
+    dimension D. Sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet
+    their prompt in one matrix product."""
 
     def __init__(self, prefix: Prefix, index: Tensor, max_tokens: int) -> None:
         pairs = zip(prefix.keys, prefix.values, strict=True)

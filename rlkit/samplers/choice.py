@@ -37,28 +37,21 @@ def beside_cache(weights: int, rows: int, vocab: int) -> int:
 
 
 def chosen(config: RunConfig, shape: Shape, gpu: float | None, installed: bool = True) -> tuple[str, str]:
-    """(torch or vllm, why) for a run.
-
-    Args:
-        gpu: bytes of the GPU's memory; None on a CPU.
-        installed: whether vLLM is.
-    """
+    """(torch or vllm, why) for a run on a GPU of `gpu` bytes (None: a CPU), where vLLM is `installed` or not."""
     if config.rollout.name != "auto":
         return config.rollout.name, f"rollout.name is {config.rollout.name}"
     if gpu is None:
         return "torch", "there is no GPU"
-    item, tokens = 4 if config.model.dtype == "float32" else 2, config.data.max_prompt_length
-    tokens = together(config) * (tokens + config.data.max_response_length)
+    tokens = together(config) * (config.data.max_prompt_length + config.data.max_response_length)
+    item, size = 4 if config.model.dtype == "float32" else 2, f"{shape.parameters:,} parameters decode"
     held = item * (shape.parameters + tokens * shape.cache_width) / gpu
-    size = f"{shape.parameters:,} parameters decode"
-    if shape.parameters >= VLLM_FROM:
-        why = f"{size} as fast in vLLM, which sleeps during the update"
-    elif held > HELD:
+    if shape.parameters < VLLM_FROM and held <= HELD:
+        return "torch", f"{size} faster in CUDA graphs than under vLLM's scheduler"
+    why = f"{size} as fast in vLLM, which sleeps during the update"
+    if shape.parameters < VLLM_FROM:
         why = (
             f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
         )
-    else:
-        return "torch", f"{size} faster in CUDA graphs than under vLLM's scheduler"
     if not installed:
         return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
     return "vllm", why
@@ -68,9 +61,8 @@ def make_sampler(policy: "Policy", config: RunConfig) -> tuple["Sampler", str]:
     """The sampler that `rollout.name` asks for, holding the policy's weights, and why it is that one."""
     import torch
 
-    r, d, on_gpu = config.rollout, config.data, policy.device.type == "cuda"
+    r, d, on_gpu, shape = config.rollout, config.data, policy.device.type == "cuda", Shape.of(policy.model)
     memory = torch.cuda.get_device_properties(policy.device).total_memory if on_gpu else None
-    shape = Shape.of(policy.model)
     name, why = chosen(config, shape, memory, find_spec("vllm") is not None)
     if name == "vllm":
         from rlkit.samplers.vllm import VllmSampler

@@ -19,11 +19,8 @@ Grading = Callable[[], tuple[Reward, float]]
 
 
 class Grader:
-    """Sends answers to the router as they come, so that they are graded while others are sampled.
-
-    Equal answers to a task, of which the samples of a group have many, are graded once, unless by a function of the
-    user's own, which may ask a judge that does not say the same twice.
-    """
+    """Sends answers to the router as they come. Equal answers to a task are graded once, unless by a function of the
+    user's own, which may ask a judge that does not say the same twice."""
 
     def __init__(self, router: Router, policy: Policy) -> None:
         self.router, self.policy, self.begun = router, policy, dict[Any, Grading]()
@@ -41,16 +38,9 @@ class Grader:
 
 
 def sample(
-    tasks: Sequence[Task],
-    sampler: Sampler,
-    policy: Policy,
-    *,
-    n: int,
-    seed: int,
-    limits: Limits,
-    prompt_limit: int,
+    tasks: Sequence[Task], sampler: Sampler, policy: Policy, *, n: int, seed: int, limits: Limits, prompt_limit: int,
     router: Router | None = None,
-) -> list[Rollout]:
+) -> list[Rollout]:  # fmt: skip
     """`n` rollouts of each task, group by group, in the order of `tasks`. Episodes come back graded; a `router` begins
     to grade other answers when they end, and `grade` waits for it.
 
@@ -116,11 +106,8 @@ def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.nda
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
-    """Set `reward` on every rollout that has none: the sampled text goes through the router.
-
-    Only tokens that the policy sampled and those of an interruption are read, so that text printed by an environment is
-    never graded.
-    """
+    """Set `reward` on every rollout that has none, by its tokens that the policy sampled or an interruption forced:
+    text printed by an environment is never graded."""
     new = [r for r in rollouts if r.reward is None and r.grading is None]
     read = [r.mask if r.forced is None else r.mask + r.forced for r in new]
     texts = [r.response_ids[mask > 0] for r, mask in zip(new, read, strict=True)]

@@ -1,9 +1,8 @@
 """Decoding in buffers of fixed size, each step captured once as a CUDA graph and replayed.
 
-A small model's step is a hundred kernels of a few microseconds: launching them costs more than running them. Captured,
-they are one launch, and so are the prompts before them and the refresh of the weights. A graph is bound to its buffers,
-so weights are refreshed in place, rows come in powers of two, and prompts are padded to a rounded width. Without CUDA
-the same work runs as it is, which is how it is tested.
+A small model's step is a hundred kernels of a few microseconds, which cost more to launch than to run; captured, they
+are one launch. A graph is bound to its buffers: weights are refreshed in place, rows come in powers of two, prompts are
+padded to a rounded width. Without CUDA the same work runs as it is, which is how it is tested.
 """
 
 from collections.abc import Callable
@@ -16,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from rlkit.models.attention import FullLayout
 from rlkit.models.decoder import Decoder, Prefix
-from rlkit.models.layout import FullLayout
 from rlkit.models.shapes import LAUNCH_BOUND, row_bucket, width_bucket
 from rlkit.samplers.decode_attention import fastest_attention
 from rlkit.samplers.drawing import Settings, draw
@@ -30,8 +29,8 @@ MOST_REFRESHED = 2**29  # bytes of weights, which a captured refresh holds twice
 
 
 class Buffers:
-    """What the captured steps read and write, on the decoder's device: P prompts of S tokens, R sequences of T more.
-    The last of R + 1 sequences is nobody's."""
+    """What the captured steps read and write: P prompts of S tokens, R sequences of T more, and one that is
+    nobody's."""
 
     def __init__(self, decoder: Decoder, prompts: int, width: int, rows: int, max_tokens: int) -> None:
         dtype, device = decoder.dtype, decoder.device
@@ -86,12 +85,7 @@ class Buffers:
 
 
 class StaticDecoding:
-    """Runs whole generations on one decoder; graphs and buffers are kept from call to call.
-
-    Args:
-        decoder: a frozen decoder whose weights are refreshed in place.
-        stop_ids: token ids that end a response.
-    """
+    """Runs whole generations on a frozen decoder; graphs and buffers are kept from call to call."""
 
     def __init__(self, decoder: Decoder, stop_ids: tuple[int, ...]) -> None:
         self.decoder, self.capture = decoder, decoder.device.type == "cuda"
@@ -101,7 +95,7 @@ class StaticDecoding:
         self.stops = torch.tensor(stop_ids, dtype=torch.long, device=decoder.device)
         self.buffers: Buffers | None = None
         self.prompts: dict[tuple[int, int], tuple[Tensor, Tensor]] = {}  # ids and masks that prefills read
-        self.graphs: dict[tuple, tuple[Callable[[], None], Any] | None] = {}
+        self.graphs: dict[tuple, Any] = {}  # replay and its result; None before the capture
         self.pool: Any = None  # memory that all graphs share
 
     def refresh(self, model: Any) -> None:
@@ -113,8 +107,7 @@ class StaticDecoding:
             self._graphed(("refresh", places), lambda: self.decoder.refresh(model))
 
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
-        """`Decoder.prefill` of prompts (P, S). What it returns may be a graph's own memory, which the next replay of
-        any graph may write: `decode` copies it first."""
+        """`Decoder.prefill` of prompts (P, S), perhaps in memory that the next replay of a graph writes."""
         device, (p, s) = self.decoder.device, ids.shape
         size = p, width_bucket(s, PROMPT_STEP)
         if self.parameters > LAUNCH_BOUND or p * size[1] > MOST_PROMPT_TOKENS:
@@ -131,13 +124,9 @@ class StaticDecoding:
         return Prefix(full.last, keys, values, full.mask[:, :s], full.lengths)
 
     def decode(
-        self,
-        prefix: Prefix,
-        index: Tensor,
-        uniform: Tensor,
-        settings: Settings,
+        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,
         ended: Callable[[list[int], list[np.ndarray]], None] | None = None,
-    ) -> tuple[Tensor, Tensor, Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,).
 
         Args:
@@ -181,9 +170,8 @@ class StaticDecoding:
         if self.capture:  # a pool ends with the last of its graphs
             self.pool = torch.cuda.graph_pool_handle()
         prompts, width, rows, max_tokens = size
-        self.buffers = Buffers(
-            self.decoder, row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
-        )
+        size = row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
+        self.buffers = Buffers(self.decoder, *size)
         return self.buffers
 
     def free(self) -> None:
@@ -204,9 +192,7 @@ class StaticDecoding:
             with torch.cuda.graph(graph, pool=self.pool):
                 result = work()
             self.graphs[key] = graph.replay, result
-        held = self.graphs[key]
-        assert held is not None
-        replay, result = held
+        replay, result = self.graphs[key]
         replay()
         return result
 

@@ -1,8 +1,5 @@
-"""Batched decoding with a key-value cache.
-
-The prompt of a group is computed once for its n samples, sequences that have stopped leave the batch, and the random
-numbers of a sequence depend on the call's seed and its own place only. Token ids are appended, never re-encoded.
-"""
+"""Batched decoding with a key-value cache: a group's prompt is computed once, sequences that have stopped leave the
+batch, and the random numbers of a sequence depend on the call's seed and its own place only."""
 
 import copy
 import warnings
@@ -13,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
-from rlkit.models.layout import pad_right
 from rlkit.samplers.cache import Cache
 from rlkit.samplers.drawing import Settings, draw, require_numbers
 from rlkit.samplers.prefixes import PrefixCache, alike
@@ -27,24 +24,13 @@ COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; 
 
 
 class TorchSampler:
-    """Samples from a copy of the policy's weights (see `sync`).
-
-    Args:
-        policy: a Policy, or any Hugging Face / peft model that `Decoder` supports.
-        stop_ids: token ids that end a response; the stop token belongs to the response and is scored.
-        pad_id: filler behind shorter prompts; never attended to.
-        max_num_seqs: sequences decoded together.
-        kernels: what computes norms, rotary embedding and SwiGLU.
-    """
+    """Samples from a copy of a model's weights (see `sync`), at most `max_num_seqs` sequences together. `stop_ids` end
+    a response, belong to it and are scored."""
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        stop_ids: Sequence[int],
-        pad_id: int = 0,
-        max_num_seqs: int = 4096,
+        self, model: torch.nn.Module, stop_ids: Sequence[int], pad_id: int = 0, max_num_seqs: int = 4096,
         kernels: Kernels = EAGER,
-    ):
+    ) -> None:  # fmt: skip
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
         on_gpu = self.decoder.device.type == "cuda"
@@ -71,11 +57,7 @@ class TorchSampler:
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
-        """`n` samples of each prompt (1-d arrays of token ids), in order; see `rlkit.types.Sampler`.
-
-        Log-probs are those of the distribution drawn from (after temperature and top-p); for greedy decoding
-        (temperature 0) those at temperature 1.
-        """
+        """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings = Settings(temperature, top_p, max_tokens)
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
@@ -83,17 +65,21 @@ class TorchSampler:
             for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
                 places = (rows[:, None] * n + np.arange(n)).flatten()
                 uniform = draws[torch.from_numpy(places)].to(self.decoder.device)  # (rows·n, T), in [0, 1)
-                ended = on_finished and partial(_tell, on_finished, places)
-                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, ended)
+
+                def ended(rows: list[int], ids: list[np.ndarray], places: np.ndarray = places) -> None:
+                    assert on_finished is not None
+                    on_finished(list(zip(places[rows].tolist(), ids, strict=True)))
+
+                drawn = self._decode(
+                    [prompts[row] for row in rows], n, uniform, settings, on_finished and ended
+                )
                 samples |= zip(places.tolist(), drawn, strict=True)
             return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
         except torch.cuda.OutOfMemoryError:
             if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
                 raise
-        self.max_num_seqs = together
-        warnings.warn(
-            f"The GPU's memory does not hold all sequences: decoding {together} together.", stacklevel=2
-        )
+        self.max_num_seqs, told = together, "The GPU's memory does not hold all sequences"
+        warnings.warn(f"{told}: decoding {together} together.", stacklevel=2)
         if self.static is not None:
             self.static.free()
         options = {"temperature": temperature, "top_p": top_p, "on_finished": on_finished}
@@ -106,13 +92,9 @@ class TorchSampler:
         return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
 
     def _decode(
-        self,
-        prompts: Sequence[np.ndarray],
-        n: int,
-        uniform: Tensor,
-        settings: Settings,
+        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings,
         ended: Callable[..., None] | None,
-    ) -> list[Sample]:
+    ) -> list[Sample]:  # fmt: skip
         prefix = self._prefill(prompts)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
         if self.static is not None:
@@ -170,10 +152,3 @@ class TorchSampler:
             turns, attend = self.decoder.turns(cache.lengths + t), partial(cache.attend, t=t)
             hidden = self.decoder.run(token, turns, attend)
         return tokens, logprobs, lengths
-
-
-def _tell(
-    on_finished: Callable[[Finished], None], places: np.ndarray, rows: list[int], ids: list[np.ndarray]
-) -> None:
-    """Tell what has ended of the sequences that are decoded together, whose `places` these are."""
-    on_finished(list(zip(places[rows].tolist(), ids, strict=True)))

@@ -1,9 +1,5 @@
-"""vLLM in the trainer's process, on the trainer's GPU.
-
-Prompts go in and come out as token ids. Weights are loaded in process: for a LoRA policy the adapted layers only,
-merged in float32 into copies, so that the trainer's base weights are never touched. Requires vLLM 0.24 or later
-(pip install 'rlkit[gpu]').
-"""
+"""vLLM (0.24 or later) in the trainer's process, on the trainer's GPU. Prompts go in and responses come out as token
+ids; of a LoRA policy the adapted layers are loaded, merged in float32 into copies."""
 
 import os
 import tempfile
@@ -31,20 +27,15 @@ WORTH = 256  # sequences of full length below which a cache holds so few that de
 
 
 class VllmSampler:
-    """The `Sampler` protocol over an in-process vLLM engine.
+    """The `Sampler` protocol over an in-process vLLM engine; samples of a seed repeat on the same card and version.
 
     Args:
-        policy: the trainer's policy; the engine gets a merged copy of its weights.
-        max_num_seqs: most sequences decoded together.
-        max_model_len: most tokens of a prompt and its response.
         gpu_memory_utilization: share of the card's memory (of the machine's, on a CPU) for the engine; 0 computes it
             from what is free and what `max_num_seqs` sequences can use (a tenth, on a CPU).
         later: bytes that the trainer will take besides what it holds: an optimizer's moments come with its first step.
 
     Raises:
         UserError: vLLM is not installed, or too little of the card's memory is free.
-
-    Samples of one seed repeat on the same card and version only, since vLLM draws them batch by batch.
     """
 
     def __init__(
@@ -169,12 +160,8 @@ def import_vllm() -> Any:
 
 def memory_options(beside: int, sequence: int, rows: int, later: int = 0) -> dict[str, Any]:
     """vLLM's options for its memory: what it takes `beside` its KV cache, and keys and values of `rows` sequences of
-    `sequence` bytes, or as many as fit beside what the trainer will take `later`. Warns where they are few. The cache
-    is told in bytes: vLLM would measure them while it starts, which another run on the same card disturbs.
-
-    Raises:
-        UserError: not even one sequence would fit beside what is on the card.
-    """
+    `sequence` bytes, or as many as fit beside what the trainer will take `later`. The cache is told in bytes: what vLLM
+    would measure while it starts, another run disturbs. Raises UserError where not even one sequence fits."""
     torch.cuda.empty_cache()  # what torch keeps of earlier passes is free
     free, total = torch.cuda.mem_get_info()
     ours = torch.cuda.memory_reserved()

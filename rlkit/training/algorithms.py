@@ -1,11 +1,8 @@
-"""The one place where rlkit meets verl's maths.
+"""The one place where rlkit meets verl's maths: every advantage estimator and policy loss is the function that verl
+0.9.1 registers under that name, or that a plugin registers with verl's decorators.
 
-Every advantage estimator and policy loss is the function that verl 0.9.1 registers under that name, so a
-run here and a run on verl's own trainer compute the same numbers, and an algorithm added with verl's
-decorators (`verl.trainer.ppo.core_algos.register_adv_est`, `register_policy_loss`) works in both.
-
-Denominators are counted over the whole mini-batch, in which a sequence that is masked everywhere counts for nothing;
-advantages are zero where the mask is. Importing verl takes seconds and loads ray, so it happens inside functions.
+Denominators are counted over the whole mini-batch, in which a sequence that is masked everywhere counts for nothing.
+Importing verl takes seconds and loads ray, so it happens inside functions.
 """
 
 from __future__ import annotations
@@ -84,12 +81,9 @@ def check(config: RunConfig) -> None:
 
 
 def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
-    """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`.
-
-    An estimator gets the inputs that its signature names. Both results are zero where the policy sampled nothing:
-    verl's GAE leaves whitening noise there. verl's functions run on the CPU: they go through groups and tokens one by
-    one, and a GPU would launch a kernel for each.
-    """
+    """Advantages and returns (B, T) of `batch.rewards`, by `algorithm.adv_estimator`, which gets the inputs that its
+    signature names; zero where the policy sampled nothing. verl's functions go through groups and tokens one by one,
+    hence on the CPU."""
     from verl.trainer.config import AlgoConfig
 
     a, mask = config.algorithm, batch.mask.float()
@@ -174,13 +168,8 @@ def denominators(mask: Tensor, actor: Actor, max_response_length: int) -> dict[s
 def policy_loss(
     actor: Actor, group_size: int, scale: dict[str, int], **tensors: Tensor | None
 ) -> tuple[Tensor, dict[str, float]]:
-    """This micro-batch's share of the policy loss (a scalar that sums to the mini-batch's) and verl's metrics.
-
-    Args:
-        scale: of the mini-batch, from `denominators`.
-        tensors: (b, T) under verl's names: log_prob, old_log_prob, advantages, response_mask, and rollout_is_weights,
-            the importance weights between trainer and sampler, or None.
-    """
+    """This micro-batch's share of the policy loss (a scalar that sums to the mini-batch's) and verl's metrics, from the
+    mini-batch's `denominators` and tensors (b, T) under verl's names."""
     config = actor_config(actor, group_size)  # pyright: ignore[reportArgumentType]  # frozen models hash
     config.global_batch_info.clear()
     config.global_batch_info.update(scale)

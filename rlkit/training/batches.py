@@ -11,7 +11,7 @@ from torch import Tensor
 
 from rlkit.config import OverlongBuffer, RunConfig
 from rlkit.errors import RunStopped
-from rlkit.models.layout import pad_right
+from rlkit.models.attention import pad_right
 from rlkit.rewards import grading_metrics
 from rlkit.seeds import derive
 from rlkit.training.algorithms import WHITENING

@@ -33,11 +33,8 @@ def folder_of(root: Path, step: int) -> Path:
 
 def save(root: Path, step: int, write: Callable[[Path], None], keep: int) -> Path:
     """Write a checkpoint through `write(folder)`, then drop those of later steps, which a run that went on from an
-    earlier one has passed over, and of the others all but the newest `keep`.
-
-    Raises:
-        UserError: the disk is full or the folder cannot be written; earlier checkpoints are untouched.
-    """
+    earlier one has passed over, and of the others all but the newest `keep`. Raises UserError where the folder cannot
+    be written; earlier checkpoints are untouched."""
     final = folder_of(root, step)
     for leftover in root.glob(".step_*"):  # of processes that were killed: the run's lock keeps others out
         shutil.rmtree(leftover, ignore_errors=True)
@@ -94,9 +91,7 @@ def load(folder: Path, policy: Any) -> dict[str, Any]:
         weights = load_file(folder / "model" / "model.safetensors", device=device)
         missing, unexpected = model.load_state_dict(weights, strict=False)
         if unexpected or not set(missing) <= set(getattr(model, "_tied_weights_keys", None) or {}):
-            raise RuntimeError(
-                f"{folder} does not hold this model: missing {missing}, unexpected {unexpected}"
-            )
+            raise RuntimeError(f"{folder} is of another model: missing {missing}, unexpected {unexpected}")
         model.tie_weights()
     return torch.load(folder / "state.pt", map_location=device, weights_only=True)
 

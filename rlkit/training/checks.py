@@ -104,12 +104,8 @@ def warn_of_defaults(config: RunConfig) -> None:
 def problems(metrics: Mapping[str, float], config: RunConfig) -> Iterator[tuple[str, str]]:
     """(kind, sentence) of everything in a step's metrics that a person should look at."""
     m = defaultdict[str, float](float, metrics)
-    cut, broken, gap = (
-        m[k] for k in ("response_length/clip_ratio", "reward/grader_exceptions", "policy/logprob_gap")
-    )
-    late = next(
-        (name for name in ("reward/killed", "reward/timeouts") if m[name] > UNDECIDED), "reward/killed"
-    )
+    cut, broken, gap = m["response_length/clip_ratio"], m["reward/grader_exceptions"], m["policy/logprob_gap"]
+    late = "reward/timeouts" if m["reward/killed"] <= UNDECIDED < m["reward/timeouts"] else "reward/killed"
     scale, bound = metrics.get("actor/loss_scale"), config.max_logprob_gap
     told = {
         "cut": (cut > CLIPPED,

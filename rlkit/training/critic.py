@@ -22,13 +22,10 @@ from rlkit.types import Batch
 
 
 class Critic(nn.Module):
-    """V(s) before each response token, predicted from the state the token is drawn from.
-
-    Beside a LoRA policy it is an adapter of its own over the very tensors that the policy has frozen, so one base
-    serves both; the adapter has no dropout. Beside a policy that trains whole, or with critic.model.lora_rank 0, it
-    is a float32 copy of the first weights, all of which train. The head starts at zero, so that the first
-    advantages are the rewards themselves.
-    """
+    """V(s) before each response token, from the state that the token is drawn from. Beside a LoRA policy it is an
+    adapter of its own over the tensors that the policy has frozen; beside one that trains whole, or with
+    critic.model.lora_rank 0, a float32 copy of the first weights. The head starts at zero: the first advantages are the
+    rewards."""
 
     def __init__(self, model: Any, config: RunConfig, ledger: Ledger, kernels: Kernels = EAGER) -> None:
         super().__init__()
@@ -53,8 +50,7 @@ class Critic(nn.Module):
         return self.learner.padded(batch, self.predict, "critic")
 
     def update(self, batch: Batch, step: int) -> dict[str, Any]:
-        """Fit the values to `batch.returns`, in the mini-batches of the policy's update; returns metrics, some of them
-        still on the device."""
+        """Fit the values to `batch.returns`, in the mini-batches of the policy's update; returns metrics."""
         assert batch.returns is not None and batch.values is not None
         minis = list(mini_batches(batch, self.config, step, self.config.critic.ppo_epochs))
         losses, norm, rate = list[Tensor](), torch.zeros(()), 0.0
@@ -107,9 +103,8 @@ class Critic(nn.Module):
 
 def _adapted(policy: Any, config: RunConfig, rank: int) -> Any:
     """A fresh adapter over the policy's own base tensors: modules are copied, weights are not."""
-    base = base_of(policy)
+    base, section = base_of(policy), config.model.model_copy(update={"lora_rank": rank})
     model = _plain(copy.deepcopy(base, {id(p): p for p in base.parameters()}))
-    section = config.model.model_copy(update={"lora_rank": rank})
     return add_lora(model, section, derive("critic", config.seed)).eval()
 
 

@@ -21,17 +21,10 @@ from rlkit.types import Task
 
 
 def evaluate(
-    model: Any,
-    tasks: Sequence[Task],
-    n: int = 4,
-    *,
-    temperature: float = 1.0,
-    top_p: float = 1.0,
-    max_tokens: int = 256,
-    seed: int = 0,
-    pass_at: Sequence[int] = (1,),
+    model: Any, tasks: Sequence[Task], n: int = 4, *, temperature: float = 1.0, top_p: float = 1.0,
+    max_tokens: int = 256, seed: int = 0, pass_at: Sequence[int] = (1,),
     apply_chat_template_kwargs: Mapping[str, Any] = MappingProxyType({}),
-) -> EvaluationResult:
+) -> EvaluationResult:  # fmt: skip
     """Sample `n` responses to each task and grade them.
 
     Args:

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from rlkit.compute import Work
+from rlkit.models.attention import FullLayout, Layout, pad_right
 from rlkit.models.decoder import Decoder
-from rlkit.models.layout import FullLayout, Layout, pad_right
 from rlkit.models.logprobs import SelectedLogProbs
 from rlkit.models.shapes import width_bucket
 from rlkit.types import Batch
@@ -31,23 +31,15 @@ FEWEST = 8  # prompts of a pass, below which cutting a batch into equal passes i
 
 @dataclass(frozen=True)
 class Rows:
-    """Some sequences of a batch with the prompts that they use, ready for one forward pass.
+    """Some sequences of a batch with the prompts that they use, trimmed to the longest, for one forward pass."""
 
-    Attributes:
-        rows: (b,) positions in the batch.
-        prompt_ids, prompt_mask: (p, s) the prompts in use, trimmed to the longest.
-        index: (b,) prompt of each sequence.
-        response_ids, present: (b, t) tokens and where there are any, trimmed to the longest.
-        counted: (b, 1) 1 for the sequences that the loss and the FLOPs count; None is all.
-    """
-
-    rows: Tensor
-    prompt_ids: Tensor
+    rows: Tensor  # (b,) positions in the batch
+    prompt_ids: Tensor  # (p, s)
     prompt_mask: Tensor
-    index: Tensor
-    response_ids: Tensor
+    index: Tensor  # (b,) prompt of each sequence
+    response_ids: Tensor  # (b, t)
     present: Tensor
-    counted: Tensor | None = None
+    counted: Tensor | None = None  # (b, 1) 1 for the sequences that the loss and the FLOPs count; None is all
 
     @classmethod
     def of(cls, batch: Batch, rows: Tensor) -> "Rows":
@@ -83,11 +75,8 @@ class Rows:
 def token_logprobs(
     decoder: Decoder, rows: Rows, temperature: float = 1.0, entropy_gradient: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Log-probs and entropies (b, t) of the response tokens; zero where there is no token.
-
-    Logits are computed at real tokens only and divided by the sampling temperature, as the sampler does.
-    The entropy carries a gradient where `entropy_gradient` asks for it.
-    """
+    """Log-probs and entropies (b, t) of the response tokens at the sampling temperature; zero where there is none. The
+    entropy carries a gradient where `entropy_gradient` asks for it."""
     return _priced(decoder, rows.prompt_ids, rows.response_ids, rows.layout, temperature, entropy_gradient)
 
 
@@ -177,11 +166,8 @@ class CapturedPasses:
         if p * size[0] + b * size[1] > MOST_WASTE * (p * own[0] + b * own[1]):
             size = own
         right, below = (0, size[0] - s), (0, size[1] - t)
-        arguments = (
-            F.pad(rows.prompt_ids, right),
-            F.pad(rows.prompt_mask, right),
-            F.pad(rows.response_ids, below),
-        )
+        prompts = (F.pad(x, right) for x in (rows.prompt_ids, rows.prompt_mask))
+        arguments = *prompts, F.pad(rows.response_ids, below)
         if self.run is None or size != self.size:
             self.run, self.size = self._captured(arguments), size
         logprobs, entropy = (x[:, :t].where(rows.present, 0.0) for x in self.run(*arguments))

@@ -43,16 +43,9 @@ class Passes:
 
 
 class Learner:
-    """A policy, a critic or a supervised model in training.
+    """A policy, a critic or a supervised model in training, whose FLOPs are counted as a `phase` of the ledger."""
 
-    Args:
-        decoder: the forward pass, with gradients.
-        shape: what the FLOPs of a pass follow from.
-        phase: of the ledger, that training belongs to.
-    """
-
-    captured: CapturedPasses | None = None
-    """Passes as CUDA graphs, where the model is so small that they pay."""
+    captured: CapturedPasses | None = None  # passes as CUDA graphs, where the model is so small that they pay
 
     def __init__(
         self, decoder: Decoder, stepper: Stepper, shape: Shape, passes: Passes, ledger: Ledger, phase: str
@@ -124,12 +117,12 @@ class Learner:
         """Form the gradient of a loss over `rows` (b,) of a batch, pass by pass, for the next `stepper.step`.
 
         Args:
-            loss: a pass's share of the loss (a scalar; shares add up), and anything else: what is returned of each.
+            loss: a pass's share of the loss (a scalar; shares add up), and what is returned of it.
             needed: those of the rows whose loss can have a gradient; default all. Others are not computed.
             whole: the loss must not be split into passes.
 
         Raises:
-            RunStopped: the GPU's memory does not hold single sequences, or a loss that cannot be split.
+            RunStopped: the GPU's memory does not hold the smallest pass.
         """
         needed = rows if needed is None else needed
 
@@ -177,8 +170,8 @@ class SupervisedTrainer(Learner):
         return self.ledger.flops["sft"]
 
     def step(self, batch: Batch, weights: Tensor | None = None) -> float:
-        """An optimizer step on a batch; returns its loss before it, in nats per token. Response tokens of weight 0 in
-        `weights` (B, T; default 1) do not count."""
+        """An optimizer step on a batch; its loss before, in nats per token with a weight in `weights` (B, T; default
+        1)."""
         weights = batch.mask if weights is None else weights
         total = float((weights > 0).sum())
 

@@ -34,19 +34,13 @@ class Stepper:
     Args:
         parameters: N for the learning-rate rule.
         total: optimizer steps of the whole run, for the schedule.
-        dtype: of the passes.
         offload: keep the moments in the host's memory between steps, where the model is on a GPU.
     """
 
     def __init__(
-        self,
-        model: torch.nn.Module,
-        config: Optimizer,
-        parameters: float,
-        total: int,
-        dtype: str = "float32",
+        self, model: torch.nn.Module, config: Optimizer, parameters: float, total: int, dtype: str = "float32",
         offload: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.config, self.total, self.step_count = config, total, 0
         self.peak = learning_rate(config, parameters)
         self.parameters = [p for p in model.parameters() if p.requires_grad]
@@ -126,9 +120,8 @@ class HostMoments:
         """Copy the moments to the host and give their memory on the device back to torch's allocator."""
         pinned = torch.cuda.is_available()
         for parameter, name, moment in self._moments():
-            if (parameter, name) not in self._host:
-                self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
-            host = self._host[parameter, name]
+            if (host := self._host.get((parameter, name))) is None:
+                host = self._host[parameter, name] = torch.empty_like(moment, device="cpu", pin_memory=pinned)
             self.optimizer.state[parameter][name] = host.copy_(moment, non_blocking=True)
         if pinned:
             torch.cuda.synchronize()  # before anything else takes the memory that is copied from

@@ -4,7 +4,7 @@ import copy
 import json
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -23,11 +23,8 @@ if TYPE_CHECKING:
     from rlkit.training.run import TrainingRun
 
 
-class Sampled(NamedTuple):
-    """The rollouts of a batch of tasks, group by group, and the greedy one of each task where a baseline needs it."""
-
-    rollouts: list[Rollout]
-    greedy: list[Rollout]
+Sampled = tuple[list[Rollout], list[Rollout]]
+"""The rollouts of a batch of tasks, group by group, and the greedy one of each task where a baseline needs it."""
 
 
 class Feed:
@@ -100,9 +97,10 @@ class Feed:
         return {"drawn": self.drawn, "sampled_at": self.sampled_at, "rates": dict(self.rates), "ahead": ahead}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.drawn, self.sampled_at = state["drawn"], state.get("sampled_at", 0)
-        self.rates, ahead = state.get("rates", {}), state.get("ahead", ())
-        self.ahead = [Sampled(*([unpacked(r) for r in part] for part in batch)) for batch in ahead]
+        self.drawn, self.sampled_at, self.rates = (state[key] for key in ("drawn", "sampled_at", "rates"))
+        self.ahead = [
+            ([unpacked(r) for r in part], [unpacked(r) for r in more]) for part, more in state["ahead"]
+        ]
 
 
 def packed(rollout: Rollout) -> dict[str, Any]:
@@ -116,15 +114,9 @@ def packed(rollout: Rollout) -> dict[str, Any]:
 
 def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
-    fields: dict[str, Any] = {
-        k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()
-    }
-    task, reward = (json.loads(fields[name] or "null") for name in ("task", "reward"))
-    fields |= {
-        "task": Task(**{**task, "prompt": tuple(task["prompt"])}),
-        "reward": reward and Reward(**reward),
-    }
-    return Rollout(**fields)
+    fields = {k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    task, reward = json.loads(state["task"]), state["reward"] and Reward(**json.loads(state["reward"]))
+    return Rollout(**fields | {"task": Task(**task | {"prompt": tuple(task["prompt"])}), "reward": reward})
 
 
 def collect(run: "TrainingRun") -> tuple[list[Rollout], list[float]]:
@@ -171,9 +163,7 @@ def _sampled_ahead(run: "TrainingRun") -> list[Sampled]:
     drawn = _sampled(run, tasks, "rollout", c.rollout.n, c.rollout.temperature)
     greedy = _sampled(run, tasks, "greedy", 1, 0.0) if c.algorithm.needs.greedy else []
     each = size * c.rollout.n
-    return [
-        Sampled(drawn[i * each : (i + 1) * each], greedy[i * size : (i + 1) * size]) for i in range(steps)
-    ]
+    return [(drawn[i * each : (i + 1) * each], greedy[i * size : (i + 1) * size]) for i in range(steps)]
 
 
 def _sampled(
@@ -208,7 +198,8 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
         if one.reward and one.reward.error is not None:
             for r in rollouts[i * n : (i + 1) * n]:
                 r.reward = one.reward
-    if section.custom_reward_function and any(map(_undecided, rollouts)):
+    scores = [r.reward for r in rollouts if r.reward is not None and "acc" not in r.reward.parts]
+    if section.custom_reward_function and any(reward.value not in (None, 0.0, 1.0) for reward in scores):
         run.warn(
             "reward.custom_reward_function gives scores other than 0 and 1 and does not say which answers are "
             "right: pass@k counts scores of at least 1. Return a dict with score and acc.",
@@ -219,9 +210,3 @@ def _graded(run: "TrainingRun", rollouts: list[Rollout], greedy: list[Rollout]) 
         if r.reward is not None and r.turn_rewards is None:
             r.reward = shortened(r.reward, len(r.response_ids), limit, section.overlong_buffer)
     return [float(r.reward.value or 0.0) if r.reward else 0.0 for r in greedy]
-
-
-def _undecided(rollout: Rollout) -> bool:
-    """Whether a score does not tell if the answer is right."""
-    reward = rollout.reward
-    return reward is not None and reward.value not in (None, 0.0, 1.0) and "acc" not in reward.parts

@@ -1,8 +1,8 @@
 """Advantages by turn: what an episode earns is credited to the turns that earned it.
 
-A turn is a run of sampled tokens between observations, and all its tokens share one advantage. The estimators
-have the signature of verl's registry, where `rlkit.training.algorithms.core` puts them; `algorithm.gamma` and
-`algorithm.lam` count turns here, not tokens. Shapes: B sequences, T response tokens, K turns of the longest episode.
+A turn is a run of sampled tokens between observations, and all its tokens share one advantage. The estimators have the
+signature of verl's registry; `algorithm.gamma` and `algorithm.lam` count turns here, not tokens. Shapes: B sequences, T
+response tokens, K turns of the longest episode.
 """
 
 from dataclasses import dataclass
@@ -17,19 +17,12 @@ TIE = 1e-9  # smaller differences between returns are rounding
 
 @dataclass(frozen=True)
 class Turns:
-    """The turns of a batch, read from its mask.
+    """The turns of a batch, read from its mask."""
 
-    Attributes:
-        mask: (B, T) 1 where the policy sampled the token.
-        starts: (B, T) 1 on the first token of every turn.
-        index: (B, T) number of the turn of each token, counted from 0.
-        live: (B, K) 1 where the episode has a turn of that number.
-    """
-
-    mask: Tensor
-    starts: Tensor
-    index: Tensor
-    live: Tensor
+    mask: Tensor  # (B, T) 1 where the policy sampled the token
+    starts: Tensor  # (B, T) 1 on the first token of every turn
+    index: Tensor  # (B, T) number of the turn of each token, from 0
+    live: Tensor  # (B, K) 1 where the episode has a turn of that number
 
     @classmethod
     def of(cls, mask: Tensor) -> "Turns":
@@ -73,14 +66,8 @@ def turn_gae(
 
 
 def gigpo(
-    token_level_rewards: Tensor,
-    response_mask: Tensor,
-    index: np.ndarray,
-    config: Any,
-    *,
-    situations: Tensor,
-    **_: Any,
-) -> tuple[Tensor, Tensor]:
+    token_level_rewards: Tensor, response_mask: Tensor, index: np.ndarray, config: Any, *, situations: Tensor, **_: Any
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """GiGPO (Feng et al., arXiv 2505.10978): advantages and discounted returns from each turn on, both (B, T). The
     return of the whole episode beside those of the same problem's, plus the return from a turn on beside those of the
     group's turns in the same situation (0 for one that nobody else saw).

@@ -48,23 +48,14 @@ def summary(
 
 
 class Learning:
-    """The policy in training (`actor`), its reference, critic and KL controller.
-
-    Args:
-        model: the policy.
-        reference: context in which the policy is the reference (its adapter switched off), or a second decoder;
-            None where no KL to a reference is asked for.
-    """
+    """The policy in training (`actor`), its reference (a context in which its adapter is switched off, a second
+    decoder, or None where no KL to it is asked for), critic and KL controller."""
 
     def __init__(
-        self,
-        config: RunConfig,
-        model: torch.nn.Module,
-        reference: Decoder | Callable[[], AbstractContextManager] | None,
-        critic: Critic | None,
-        ledger: Ledger,
+        self, config: RunConfig, model: torch.nn.Module,
+        reference: Decoder | Callable[[], AbstractContextManager] | None, critic: Critic | None, ledger: Ledger,
         kernels: Kernels = EAGER,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.config, self.model, self.reference, self.critic = config, model, reference, critic
         self.ledger, self.kl = ledger, algorithms.kl_controller(config)
         decoder = Decoder(model, checkpointing=config.model.enable_gradient_checkpointing, kernels=kernels)
@@ -134,7 +125,7 @@ class Learning:
         return batch.rewards - coefficient * kl, metrics
 
     def accumulate(self, batch: Batch, rows: Tensor) -> list[dict[str, Any]]:
-        """Form the policy's gradient of a mini-batch, the `rows` of the batch; returns numbers of each pass."""
+        """Form the policy's gradient of a mini-batch, the `rows` of the batch; numbers of each pass."""
         actor, dropout = self.config.actor, bool(self.config.model.lora_dropout)
         scale = algorithms.denominators(batch.mask[rows], actor, self.config.data.max_response_length)
         weights = torch.ones_like(batch.mask[:, :1])
@@ -169,11 +160,8 @@ class Learning:
     def _loss(
         self, batch: Batch, part: Rows, scale: dict[str, int], weights: Tensor
     ) -> tuple[Tensor, dict[str, Any]]:
-        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; and its numbers.
-
-        Args:
-            weights: (B, 1) of the tokens of each sequence.
-        """
+        """A pass's share of the loss: policy gradient, entropy bonus and KL to the reference; and its numbers. Tokens
+        of a sequence count by `weights` (B, 1)."""
         c, actor, weight = self.config, self.config.actor, weights[part.rows]
         mask, sampled = part.cut(batch.mask), part.cut(batch.sampler_logprobs)
         bonus, captured = bool(actor.entropy_coeff), self.actor.captured

@@ -19,7 +19,7 @@ import torch
 
 from rlkit.config import RunConfig
 from rlkit.data import TaskStream, held_out
-from rlkit.models.layout import pad_right
+from rlkit.models.attention import pad_right
 from rlkit.models.loading import load_policy
 from rlkit.params import validate
 from rlkit.samplers.torch import TorchSampler
