@@ -21,11 +21,10 @@ from rlkit.errors import UserError
 from rlkit.models import kernels
 from rlkit.models import logprobs as logprobs_module
 from rlkit.models.attention import Layout, grouped_attention, pad_right
-from rlkit.models.decoder import Decoder
+from rlkit.models.decoder import AdaptedLinear, Decoder
 from rlkit.models.kernels import EAGER, compiled, interleaved, kernels_for, missing_compiler, rms_norm, rotary
 from rlkit.models.loading import Policy, load_model, load_tokenizer, save_model
 from rlkit.models.logprobs import SelectedLogProbs
-from rlkit.models.products import AdaptedLinear
 from rlkit.models.shapes import COMPILED_FROM
 from rlkit.training.forward import Rows, token_logprobs
 from rlkit.types import Task

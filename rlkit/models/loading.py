@@ -18,9 +18,8 @@ from transformers.utils import logging
 from rlkit.config import Model
 from rlkit.errors import UserError
 from rlkit.models import packaged
-from rlkit.models.decoder import require_supported
+from rlkit.models.decoder import base_of, merged_weight, require_supported
 from rlkit.models.ladder import build_ladder_model
-from rlkit.models.products import base_of, merged_weight
 from rlkit.models.prompts import encode_chats
 from rlkit.models.shapes import is_ladder
 from rlkit.models.tokenizer import byte_tokenizer

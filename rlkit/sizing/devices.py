@@ -37,23 +37,22 @@ class Device(Section):
         return self.memory_gb * 1e9 if self.gpu else None
 
 
-def _gpu(mebibytes: int, bfloat16: float, float32: float, bandwidth: float) -> Device:
-    return Device(
+DEVICES = {
+    name: Device(
         memory_gb=mebibytes * MIB / 1e9, flops_per_second=bfloat16 * 1e12, float32_per_second=float32 * 1e12,
         bytes_per_second=bandwidth * 1e9,
-    )  # fmt: skip
-
-
-DEVICES = {  # memory in MiB as nvidia-smi shows it, bfloat16 and float32 TFLOP/s, GB/s
-    "h100": _gpu(81_559, 989, 67, 3_350),  # NVIDIA H100 data sheet, SXM
-    "h200": _gpu(143_771, 989, 67, 4_800),  # NVIDIA H200 data sheet, SXM
-    "b200": _gpu(183_359, 2_250, 75, 7_700),  # NVIDIA Blackwell data sheet, HGX B200
-    "a100-40gb": _gpu(40_960, 312, 19.5, 1_555),  # NVIDIA A100 data sheet, SXM 40GB
-    "a100": _gpu(81_920, 312, 19.5, 2_039),  # the same, SXM 80GB
-    "l40s": _gpu(46_068, 362, 91.6, 864),  # NVIDIA L40S data sheet
-    "l4": _gpu(23_034, 121, 30.3, 300),  # NVIDIA L4 data sheet
-    "rtx-4090": _gpu(24_564, 165, 82.6, 1_008),  # NVIDIA Ada architecture white paper
-}
+    )
+    for name, mebibytes, bfloat16, float32, bandwidth in (  # MiB as nvidia-smi shows it, TFLOP/s, GB/s
+        ("h100", 81_559, 989, 67, 3_350),  # NVIDIA H100 data sheet, SXM
+        ("h200", 143_771, 989, 67, 4_800),  # NVIDIA H200 data sheet, SXM
+        ("b200", 183_359, 2_250, 75, 7_700),  # NVIDIA Blackwell data sheet, HGX B200
+        ("a100-40gb", 40_960, 312, 19.5, 1_555),  # NVIDIA A100 data sheet, SXM 40GB
+        ("a100", 81_920, 312, 19.5, 2_039),  # the same, SXM 80GB
+        ("l40s", 46_068, 362, 91.6, 864),  # NVIDIA L40S data sheet
+        ("l4", 23_034, 121, 30.3, 300),  # NVIDIA L4 data sheet
+        ("rtx-4090", 24_564, 165, 82.6, 1_008),  # NVIDIA Ada architecture white paper
+    )
+}  # fmt: skip
 
 
 def device_named(name: str, threads: int = 0) -> Device:
