@@ -1,7 +1,7 @@
 """Offline training: which tokens weigh what, the trainer's four steps, and the metrics of episodes."""
 
 import weakref
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,12 +10,11 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import rlkit
 from rlkit.agents import ExpertAgent, NoisyAgent, RandomAgent, run_episodes
-from rlkit.agents.trainer import AgenticConfig, AgenticTrainer, encode, named_model
+from rlkit.agents.trainer import AgenticConfig, AgenticTrainer, named_model
 from rlkit.config import Model, Optimizer, RunConfig
 from rlkit.environments import Trajectory, Transition
 from rlkit.environments.mathematics import Mathematics
-from rlkit.environments.rollout import ChatTokens
-from rlkit.errors import RunStopped, UserError
+from rlkit.errors import UserError
 from rlkit.measures.episodes import (
     action_table,
     calibration_error,
@@ -27,7 +26,6 @@ from rlkit.measures.episodes import (
 )
 from rlkit.models.tokenizer import byte_tokenizer
 from rlkit.params import validate
-from rlkit.training import learner
 from rlkit.training.export import open_saved
 
 ENV = Mathematics(instructions="brief", families=("linear",))
@@ -74,12 +72,6 @@ def test_nothing_to_learn_from_is_refused(episodes, words):
         AgenticTrainer("ladder-30k", ENV).prepare_training_data(episodes)
 
 
-@pytest.mark.parametrize("temperature", [0, -1])
-def test_a_temperature_that_weighs_nothing_is_refused(temperature):
-    with pytest.raises(ValueError, match="greater than 0"):
-        AgenticConfig(temperature=temperature)
-
-
 def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     trainer = AgenticTrainer(
         "ladder-30k", ENV, AgenticConfig(optim=Optimizer(lr=1e30, clip_grad=0), epochs=9)
@@ -90,48 +82,6 @@ def test_nothing_to_train_on_or_a_loss_that_is_no_number_is_one_sentence():
     data = trainer.prepare_training_data([episode(1.0)])
     with pytest.raises(UserError, match=r"The loss is (nan|inf) at step \d+: lower optim.lr"):
         trainer.train(data)
-
-
-def test_a_pass_that_a_gpu_has_no_memory_for_is_halved_and_trains_the_same(monkeypatch):
-    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.4), ENV, ENV.problems("train", 12))
-    trainer, poor = (AgenticTrainer("ladder-30k", ENV, AgenticConfig(epochs=1)) for _ in range(2))
-    data = trainer.prepare_training_data(episodes)
-    passes, whole = [], learner.token_logprobs
-
-    def little_memory(decoder, rows):
-        passes.append(int(rows.present.sum()))
-        if len(rows.rows) > 3:
-            raise torch.cuda.OutOfMemoryError("out of memory")
-        return whole(decoder, rows)
-
-    calm = trainer.train(data)
-    monkeypatch.setattr(learner, "token_logprobs", little_memory)
-    with pytest.warns(UserWarning, match="going on with half of it"):
-        tight = poor.train(data)
-    assert len(passes) > 4 and tight.losses == pytest.approx(calm.losses, rel=1e-5)
-    assert tight.last_loss == pytest.approx(calm.last_loss, rel=1e-3)
-    monkeypatch.setattr(learner, "token_logprobs", raises_out_of_memory)
-    with (
-        pytest.warns(UserWarning),
-        pytest.raises(RunStopped, match=r"not even for one.* lower config.max_length"),
-    ):
-        poor.loss(data)
-
-
-def raises_out_of_memory(*_) -> NoReturn:
-    raise torch.cuda.OutOfMemoryError("not even for one")
-
-
-def test_a_model_section_decides_whether_activations_are_kept():
-    def kept(checkpointing: bool) -> int:
-        section = Model(path="ladder-30k", enable_gradient_checkpointing=checkpointing)
-        trainer = AgenticTrainer(section, ENV, AgenticConfig(epochs=1))
-        data, sizes = trainer.prepare_training_data([episode(*[1.0] * 20)]), []
-        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-            trainer.train(data)
-        return sum(sizes)
-
-    assert kept(True) < 0.5 * kept(False)
 
 
 def test_episodes_that_are_too_long_are_left_out_and_counted():
@@ -172,24 +122,6 @@ def test_training_lowers_the_loss_repeats_exactly_and_can_be_saved(tmp_path):
     again.model = Model.model_validate({"path": again.model.path})
     problems = ENV.problems("test", 3)
     assert again.test_inference(problems) == trainer.test_inference(problems)
-
-
-def test_training_makes_the_experts_moves_likelier_than_the_noise():
-    """Half of the actions are random: after training, the expert's are the more probable ones."""
-    episodes = run_episodes(NoisyAgent(ExpertAgent(), 0.5), ENV, ENV.problems("train", 150))
-    config = AgenticConfig(
-        temperature=0.5, epochs=3, batch_size=16, optim=Optimizer(lr=5e-3, lr_warmup_steps=5)
-    )
-    trainer = AgenticTrainer("ladder-30k", ENV, config)
-    result = trainer.train(trainer.prepare_training_data(episodes))
-    assert result.loss_reduction > 0.2
-    problems = ENV.problems("test", 20)
-    losses = {}
-    for name, agent in {"expert": ExpertAgent(), "random": RandomAgent()}.items():
-        played = run_episodes(agent, ENV, problems)
-        chat = ChatTokens(trainer.policy)
-        losses[name] = trainer.loss([encode(chat, t) for t in played])
-    assert losses["expert"] < losses["random"] - 0.3
 
 
 def test_a_released_model_is_loaded_again_when_needed():
@@ -233,23 +165,6 @@ def test_agents_differ_as_they_should_and_repeat():
     actions = [t.action for e in noisy for t in e.transitions]
     off = np.mean([t.reward < 0 for e in noisy for t in e.transitions])
     assert len(set(actions)) > 5 and 0.1 < off < 0.35
-
-
-def test_a_thousand_episodes_run_at_once():
-    import asyncio
-
-    alive: list[int] = [0, 0]
-
-    class Slow(ExpertAgent):
-        async def choose(self, state, valid_actions):
-            alive[0] += 1
-            alive[1] = max(alive)
-            await asyncio.sleep(0.05)
-            alive[0] -= 1
-            return await super().choose(state, valid_actions)
-
-    episodes = run_episodes(Slow(), ENV, ["3x + 7 = 16"] * 1000)
-    assert len(episodes) == 1000 and all(e.total_reward == 8.5 for e in episodes) and alive[1] == 1000
 
 
 def test_noise_may_surround_an_agent_that_waits():

@@ -1,7 +1,6 @@
 """What every environment promises, and that the checker notices when one does not."""
 
 import importlib.util
-import pickle
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -105,16 +104,6 @@ def test_playing_in_a_broken_environment_is_one_sentence(fault, words):
         run_episodes(RandomAgent(), env, env.problems("train", 2))
 
 
-def test_a_limit_of_the_environments_own_truncates():
-    env = Count()
-    env.reset({"target": 9})
-    object.__setattr__(
-        env, "act", lambda *_: ActionResult("late", 1.0, True, {"truncated": True, "success": False})
-    )
-    result = env.step("add")
-    assert result.done and result.info["truncated"] and not result.info["success"]
-
-
 def test_an_episode_that_never_ends_is_truncated_without_success():
     env = Count(fault="endless", max_steps=5)
     env.reset({"target": 9})
@@ -136,14 +125,6 @@ def test_an_invalid_action_costs_and_changes_nothing():
     assert env.step("add", {"value": 1}).observation == "5"
 
 
-def test_a_copy_goes_its_own_way():
-    env = Count()
-    env.reset({"target": 9})
-    twin = pickle.loads(pickle.dumps(env))
-    env.step("add", {"value": 4})
-    assert (env.render(), twin.render()) == ("4", "0")
-
-
 @pytest.mark.parametrize("seed", [0, 1])
 def test_splits_share_no_problem_for_any_seeds(seed):
     env = environments.parse(
@@ -152,28 +133,6 @@ def test_splits_share_no_problem_for_any_seeds(seed):
     train = {str(p) for p in env.problems("train", 300, seed)}
     test = {str(p) for other in range(3) for p in env.problems("test", 100, other)}
     assert train and test and not train & test
-
-
-@pytest.mark.parametrize(
-    ("text", "action", "params"),
-    [
-        ("subtract_terms 7", "subtract_terms", {"value": "7"}),
-        ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
-        ('add_terms {"value": "3"}', "add_terms", {"value": "3"}),
-        ("distribute", "distribute", {}),
-        ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
-        (
-            'add_terms {"value": 9' + "9" * 5000 + "}",
-            "add_terms",
-            {"value": '{"value": 9' + "9" * 5000 + "}"},
-        ),
-        ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
-        ("xsubtract_terms 7", "xsubtract_terms", {}),
-        ("", "", {}),
-    ],
-)
-def test_actions_are_parsed_from_text(text, action, params):
-    assert environments.parse("mathematics").parse_action(text) == (action, params)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -273,9 +232,7 @@ def test_the_checker_notices_an_episode_that_goes_on_from_the_last_one():
         check_environment(Leaky(), episodes=2)
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("x"), RuntimeError("x"), OSError("x"), AssertionError("x"), StopIteration()]
-)
+@pytest.mark.parametrize("error", [KeyError("x"), AssertionError("x"), StopIteration()])
 def test_what_an_environment_raises_leaves_step_and_reset_as_one_sentence(monkeypatch, error):
     def fails(*_):
         raise error
@@ -297,27 +254,36 @@ def test_problems_of_no_split_or_a_negative_number_are_refused(arguments):
 
 
 @pytest.mark.parametrize(
-    ("text", "action", "value"),
+    "text",
     [
-        ("**subtract_terms** 7", "subtract_terms", "7"),
-        ("**subtract_terms 7**", "subtract_terms", "7"),
-        ("`subtract_terms 7`", "subtract_terms", "7"),
-        ("`subtract_terms` `7`", "subtract_terms", "7"),
-        ("```\nsubtract_terms 7\n```", "subtract_terms", "7"),
-        ("Subtract_terms 7", "subtract_terms", "7"),
-        ("Action: subtract_terms 7", "subtract_terms", "7"),
-        ("**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "subtract_terms", "7"),
-        ("1. subtract_terms 7", "subtract_terms", "7"),
-        ("- **subtract_terms**: 7", "subtract_terms", "7"),
-        ("subtract_terms 7\nThat gives 3x = 9", "subtract_terms", "7"),
-        ("subtract_terms 7. That gives 3x = 9.", "subtract_terms", "7"),
-        ("We could distribute, but first:\nsubtract_terms 7", "subtract_terms", "7"),
-        ('subtract_terms {"value": "7"} gives 3x = 9', "subtract_terms", "7"),
-        ("subtract_terms $7$", "subtract_terms", "7"),
+        "subtract_terms 7", "Subtract_terms 7", "Action: subtract_terms 7", "1. subtract_terms 7", "subtract_terms $7$",
+        "**subtract_terms** 7", "**subtract_terms 7**", "`subtract_terms 7`", "`subtract_terms` `7`",
+        "```\nsubtract_terms 7\n```", "**Action:** `subtract_terms 7`\n**Result:** 3x = 9", "- **subtract_terms**: 7",
+        "subtract_terms 7\nThat gives 3x = 9", "subtract_terms 7. That gives 3x = 9.",
+        "We could distribute, but first:\nsubtract_terms 7", 'subtract_terms {"value": "7"} gives 3x = 9',
+    ],
+)  # fmt: skip
+def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text):
+    assert environments.parse("mathematics").parse_action(text) == ("subtract_terms", {"value": "7"})
+
+
+NINES = '{"value": 9' + "9" * 5000 + "}"
+
+
+@pytest.mark.parametrize(
+    ("text", "action", "params"),
+    [
+        ("I should do\nsubtract_terms(2x + 1)", "subtract_terms", {"value": "2x + 1"}),
+        ("distribute", "distribute", {}),
+        ("subtract_terms (x + 1)*(2)", "subtract_terms", {"value": "(x + 1)*(2)"}),
+        (f"add_terms {NINES}", "add_terms", {"value": NINES}),
+        ("add_terms " + '{"a":' * 5000, "add_terms", {"value": '{"a":' * 5000}),
+        ("xsubtract_terms 7", "xsubtract_terms", {}),
+        ("", "", {}),
     ],
 )
-def test_the_markup_and_prose_of_instruct_models_is_no_part_of_an_action(text, action, value):
-    assert environments.parse("mathematics").parse_action(text) == (action, {"value": value})
+def test_actions_are_parsed_from_text(text, action, params):
+    assert environments.parse("mathematics").parse_action(text) == (action, params)
 
 
 @pytest.mark.parametrize(

@@ -197,26 +197,3 @@ def test_tasks_of_an_environment_are_a_source(policy):
     held_out = [env.split_of(p) for p in env.problems("test", 20)]
     assert held_out == ["test"] * 20
     assert rollout([task], solve_script(policy), policy, GENEROUS, n=1, seed=0)[0].turns >= 1
-
-
-class Forgetful(TorchSampler):
-    """Computes every turn's whole context anew."""
-
-    def session(self, keep):
-        return self
-
-
-@pytest.mark.parametrize("instructions", ["brief", "full"])
-def test_a_turn_computed_from_the_last_one_is_the_same_turn(policy, instructions):
-    env = Mathematics(instructions=instructions)
-    tasks = [environment_task(env, p) for p in env.problems("train", 6)]
-    mine, own = (
-        rollout(
-            tasks, kind(policy.model, policy.stop_ids, policy.pad_id), policy, Limits(800, 20), n=3, seed=2
-        )
-        for kind in (TorchSampler, Forgetful)
-    )
-    assert max(r.turns for r in mine) > 3
-    for a, b in zip(mine, own, strict=True):
-        assert a.response_ids.tolist() == b.response_ids.tolist() and a.mask.tolist() == b.mask.tolist()
-        np.testing.assert_allclose(a.logprobs, b.logprobs, atol=1e-5)
