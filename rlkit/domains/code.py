@@ -28,15 +28,13 @@ _NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
 
 
 def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str | None:
-    """The program in a response, outside the reasoning.
+    """The program in a response: outside the reasoning the last fence tagged as Python, else the last one without a
+    tag, else the whole text; None where no fence may hold Python.
 
-    It is the last fence tagged as Python, else the last one without a tag, else the whole text; but of several fences
-    the last that defines most of `wanted`, the names that the tests use (another may show an example), and without
-    `wanted` the last that reads its input, if any does. A fence may be opened by the prompt or never closed. Where it
-    defines none of `wanted`, it is the body of the function with which `start` ends, if that makes a program.
-
-    Returns:
-        None where the response has fences, and none that may hold Python.
+    Of several fences it is the last that defines most of `wanted`, the names that the tests use (another may show an
+    example), and without `wanted` the last that reads its input, if any does. A fence may be opened by the prompt or
+    never closed. Where it defines none of `wanted`, it is the body of the function with which `start` ends, if that
+    makes a program.
     """
     bodies = _bodies(after_thinking(response).replace("\r\n", "\n"))
     if wanted:
@@ -110,11 +108,9 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         {"functional": code}              test code with assertions, or HumanEval's check(candidate)
         {"pytest": code}                  a pytest file without fixtures that imports from `solution`
         {"solution_file": code}           a test script that imports from `solution`
-    An optional "checker" (code that sets `ok` from `inp`, `out`, `expected`) judges tests with several right outputs.
 
     parts: tests_passed, tests_total, for a failure the first `reason` ("time", "memory" …), and `trusted: False` where
-    the tests had to run in the program's process, which may have changed what they say. The value is the share of
-    tests passed, which counts with reward.partial_credit.
+    the tests had to run in the program's process, which may have changed what they say.
 
     Raises:
         UserError, Ungradable: the truth is broken, or its tests check nothing; the sandbox lacks a package.
@@ -164,8 +160,10 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
         )
     if len(inputs) != len(outputs) or not inputs:
         raise UserError(f"A program has {len(inputs)} inputs and {len(outputs)} outputs.")
-    if truth.get("checker") and not _statements(truth["checker"]):
-        raise UserError("The checker of a program is no Python.")
+    if truth.get("checker"):
+        raise UserError(
+            "A program with a checker needs reward.custom_reward_function: only outputs are compared here."
+        )
     return truth, None
 
 
@@ -181,15 +179,11 @@ def _result(grading: Grading, passed: int, total: int, reason: str | None, **par
 
 def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Standard input and output; lists are lines."""
-    passed, reason, checker = 0, None, truth.get("checker")
+    passed, reason = 0, None
     for test in zip(truth["inputs"], truth["outputs"], strict=True):
         given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
         printed, failure = _script(grading, program, given)
-        if failure is None and checker:
-            values = {"checker": checker, "inp": given, "out": printed, "expected": expected}
-            if _script(grading, _CHECKER, json.dumps(values))[0] != "ok\n":
-                failure = "the checker rejects the output"
-        elif failure is None and not same_output(printed, expected):
+        if failure is None and not same_output(printed, expected):
             failure = "wrong output"
         passed += failure is None
         reason = reason or failure
@@ -206,17 +200,6 @@ def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None
         last = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         failure = f"exit status {outcome.status}: {last}"[:200]
     return outcome.stdout.decode(errors="surrogateescape"), failure
-
-
-_CHECKER = """import json, sys
-values = json.load(sys.stdin)
-code = values.pop("checker")
-try:
-    exec(code, values)
-except Exception:
-    values["ok"] = False
-print("ok" if values.get("ok") is True else "no")
-"""
 
 
 def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:

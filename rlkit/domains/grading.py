@@ -25,11 +25,7 @@ _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
 
 def decode(value: Any) -> Any:
-    """The value itself, or what its compressed form holds.
-
-    Raises:
-        UserError: a compressed value that cannot be read.
-    """
+    """The value itself, or what its compressed form holds. UserError: it cannot be read."""
     if isinstance(value, Mapping):
         if set(value) == {"compressed"}:
             return _inflate(value["compressed"])
@@ -50,11 +46,7 @@ def _inflate(text: Any) -> Any:
 
 
 def parse(value: Any, kind: type, what: str) -> Any:
-    """`value` if it is a dict or list as its domain needs, else what its JSON string holds.
-
-    Raises:
-        UserError: neither the value nor its JSON form has the type.
-    """
+    """`value` if it is a dict or list as its domain needs, else what its JSON string holds. UserError: neither."""
     if isinstance(value, str):
         try:
             value = json.loads(value)
@@ -68,12 +60,8 @@ def parse(value: Any, kind: type, what: str) -> Any:
 def score_in_sandbox(
     grading: Grading, source: str, arguments: list[Any], modules: tuple[str, ...], whose: str
 ) -> Any:
-    """What `score(*arguments)` of `source` returns, a scorer that may evaluate the response as Python.
-
-    Raises:
-        WrongAnswer: the response ended it.
-        Ungradable: it failed by itself, with an exception.
-    """
+    """What `score(*arguments)` of `source` returns, a scorer that may evaluate the response as Python. WrongAnswer: the
+    response ended it. Ungradable: it failed by itself, with an exception."""
     seconds = grading.seconds(margin=0.3)
     [call] = programs.call_function(grading, source, "score", [arguments], seconds, modules=modules)
     if call.error is None:
@@ -93,8 +81,8 @@ _LONGEST_NUMBER = 300  # characters; longer ones are compared as text
 def same_output(printed: str, expected: str) -> bool:
     """Whether printed text is the expected one, line by line and token by token.
 
-    Blanks at the ends and runs of blanks do not count, nor do empty lines; yes and no are compared without case (a
-    habit of Codeforces); numbers with a fraction have the tolerance of `close`, whole ones have none.
+    Blanks and empty lines do not count; yes and no are compared without case (a habit of Codeforces); numbers with a
+    fraction have the tolerance of `close`.
     """
     if printed == expected:
         return True

@@ -145,11 +145,8 @@ CHECKS: dict[str, Callable[..., bool]] = {
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response outside the reasoning follows every instruction.
 
-    Args:
-        ground_truth: arguments of each instruction, a list of mappings (or its JSON or Python text).
-        extra_info: `instruction_id_list`, and `prompt` for instructions that repeat it.
-
-    parts: instructions_followed, instructions_total. The value is their ratio.
+    The truth has the arguments of each instruction, a list of mappings (or its JSON or Python text); extra_info has
+    `instruction_id_list`, and `prompt` for instructions that repeat it. The value is the share that is followed.
     """
     names, prompt = extra_info.get("instruction_id_list"), extra_info.get("prompt")
     if not isinstance(names, list) or not names:

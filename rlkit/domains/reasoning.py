@@ -73,10 +73,8 @@ def _items(dataset: str, options: str, seed: int) -> Any:
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """The value that the data set's own scorer gives the last `<answer>`; correct is full marks. parts: score.
 
-    `extra_info["entry"]` is the item (or its JSON text), with `metadata.source_dataset` as reasoning-gym
-    writes it; `extra_info["task"]` or `["dataset"]` names the data set otherwise. The scorers run in the sandbox:
-    several evaluate the answer as Python or with sympy.
-    """
+    `extra_info["entry"]` is the item (or its JSON text), whose `metadata.source_dataset` or extra_info's `task` or
+    `dataset` names the data set. The scorers run in the sandbox: several evaluate the answer as Python or with sympy."""
     entry = parse(extra_info.get("entry") or {}, dict, "a reasoning-gym item")
     metadata = parse(entry.get("metadata") or extra_info.get("metadata") or {}, dict, "a reasoning-gym item")
     name = extra_info.get("dataset") or extra_info.get("task") or metadata.get("source_dataset")

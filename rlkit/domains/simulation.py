@@ -132,8 +132,7 @@ def score_cruxeval(
     response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading
 ) -> Reward:
     """1 when the last fence holds one assertion `assert f(arguments) == value` of literals that is true, about the
-    arguments `extra_info["input"]` (when the output is asked for) or the value `["output"]` (when the input is).
-    """
+    arguments `extra_info["input"]` (when the output is asked for) or the value `["output"]` (when the input is)."""
     code = parse(ground_truth, dict, "cruxeval").get("functional")
     shown = {key: extra_info[key] for key in ("input", "output") if extra_info.get(key) is not None}
     if not isinstance(code, str) or not shown:  # a true assertion about anything would be an answer

@@ -1,8 +1,5 @@
-"""Whether an answer is the truth: numbers, expressions, and what is built of them.
-
-Both are read into the same few forms (a number with its unit, words, a group of parts, a relation) and compared part by
-part; an order matters where the notation says so.
-"""
+"""Whether an answer is the truth: both are read into the same few forms (a number with its unit, words, a group of
+parts, a relation) and compared part by part; an order matters where the notation says so."""
 
 import re
 from itertools import product

@@ -128,11 +128,7 @@ _MIXED = re.compile(
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Node:
-    """The expression in `text`, which has been normalised.
-
-    Raises:
-        Unreadable: it is no expression, or nested too deep.
-    """
+    """The expression in `text`, which has been normalised. Unreadable: it is none, or nested too deep."""
     parser = _Parser(_MIXED.sub(r"(\1+\2\4/\3\5)", text))  # 3\frac{1}{2}, 3 1/2
     try:
         node = parser.expression()

@@ -1,7 +1,6 @@
 """Mathematics: generated problems, bare arithmetic or families with worked solutions, and the scorer of answers.
 
-The level (1 … 5) sets the size of the numbers and of the expressions. Answers are exact: whole numbers or reduced
-fractions in LaTeX. The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe et al. 2021).
+The box convention is MATH's (Hendrycks et al. 2021), `####` is GSM8K's (Cobbe et al. 2021).
 """
 
 import math
@@ -200,11 +199,8 @@ _VERL = ("openai/gsm8k", "lighteval/MATH", "DigitalLearningGmbH/MATH-lighteval",
 
 @scorer("math__*", "math_dapo*", "math", "aime*", "numina_*", *_VERL)
 def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the last boxed or `Answer:` value outside the reasoning equals the truth.
-
-    A short response with neither is compared as a whole, so that a bare number is an answer. Boxes side by side can
-    also be a list, one a member.
-    """
+    """1 when the last boxed or `Answer:` value outside the reasoning equals the truth. A short
+    response with neither is compared as a whole; boxes side by side can also be a list, one a member."""
     truth = _truth(ground_truth)
     answer = given(response)
     if not answer:

@@ -43,7 +43,6 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
-_N = r"\{?\s*(\d{1,4})\s*\}?"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -60,8 +59,6 @@ _REWRITES = [
         (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
-        (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
-         r"\\binom{\1\3\5}{\2\4\6}"),  # C(5,2), {}_5C_2, C_5^2
         (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
         (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
         (r"<=", r"\\le "), (r">=", r"\\ge "), (r"(?<![\d)}])!=", r"\\ne "), (r"\*\*", "^"),

@@ -62,11 +62,8 @@ _POWER_OF_TEN = re.compile(  # 3 * 10^8, 10^{-19}
 
 
 def split_unit(text: str) -> Amount:
-    """The number and its unit of an answer that has been normalised; `18 million dollars` is 18*10^6 dollars.
-
-    The unit is "%" for every percentage, and "" for words of no particular unit: "square units", a measure word of
-    another language.
-    """
+    """The number and its unit of an answer that has been normalised; `18 million dollars` is 18*10^6 dollars. The unit
+    is "%" for every percentage, and "" for words of no particular unit, such as "square units"."""
     if residue := re.fullmatch(r"(.+?)[\s,]*\\mod (.+)", text):
         return Amount(residue[1], f"mod {residue[2]}")
     if based := re.fullmatch(r"\(?(\d+)\)?\s*_\s*\{?(\d{1,2})\}?", text):

@@ -38,12 +38,8 @@ Point = Mapping[str, Any]
 
 
 def value(node: Node, point: Point) -> Any:
-    """The value at a point: a Fraction where arithmetic is exact, else mpmath's number.
-
-    Raises:
-        TooBig: a value with more digits than are computed.
-        ArithmeticError, ValueError, KeyError: undefined at this point.
-    """
+    """The value at a point: a Fraction where arithmetic is exact, else mpmath's number. TooBig: it has more digits than
+    are computed. ArithmeticError, ValueError, KeyError: it is undefined at this point."""
     kind, *parts = node
     take_steps()
     if kind == "num":
