@@ -74,7 +74,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     """The value that the data set's own scorer gives the last `<answer>`; correct is full marks. parts: score.
 
     `extra_info["entry"]` is the item (or its JSON text), whose `metadata.source_dataset` or extra_info's `task` or
-    `dataset` names the data set. The scorers run in the sandbox: several evaluate the answer as Python or with sympy."""
+    `dataset` names the data set. The scorers run in the sandbox: several evaluate the answer as code."""
     entry = parse(extra_info.get("entry") or {}, dict, "a reasoning-gym item")
     metadata = parse(entry.get("metadata") or extra_info.get("metadata") or {}, dict, "a reasoning-gym item")
     name = extra_info.get("dataset") or extra_info.get("task") or metadata.get("source_dataset")
