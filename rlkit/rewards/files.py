@@ -109,7 +109,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
         sandbox = choose(config.sandbox)
     except UserError:
         sandbox = "none"
-    wanted = cases()
+    scorer, wanted = "/".join(scorer_of(config).values()), cases()
     rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
     with Router(config) as router:
         outcomes = list(router.submit(rows))
@@ -117,7 +117,7 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
         {**case, "verdict": r.correct, "parts": dict(r.parts), "error": r.error, "seconds": round(seconds, 3)}
         for case, (r, seconds) in zip(wanted, outcomes, strict=True)
     ]
-    result = Audit("/".join(scorer_of(config).values()), sandbox, found)
+    result = Audit(scorer, sandbox, found)
     if out is not None:
         write_text(out, json.dumps(asdict(result), indent=1))
     return result
