@@ -48,7 +48,7 @@ class Outcomes:
 
 
 class _Job(NamedTuple):
-    row: bytes  # as JSON
+    row: Row
     call: Outcomes
     index: int
 
@@ -128,7 +128,8 @@ class Router(AbstractContextManager["Router"]):
         call, left = Outcomes(), iter(rows)
         try:
             while part := [*islice(left, _LARGEST_BATCH)]:
-                jobs = [job for row in part if (job := _job(row, call))]
+                jobs = [_Job(row, call, len(call) + i) for i, row in enumerate(part)]
+                call.found += [None] * len(part)
                 with self._lock:
                     if self._closed:
                         raise RuntimeError("This Router is closed.")
@@ -163,12 +164,15 @@ class Router(AbstractContextManager["Router"]):
         """A worker that is late or dies is replaced; what it has not graded is sent again."""
         deaths = 0  # of workers that were grading the first answer
         while batch:
+            batch, message = _encoded(batch)
+            if not batch:
+                return
             try:
                 worker = self._worker(new=deaths > 0)  # one that was idle may have died, too
             except (OSError, EOFError, ValueError, RuntimeError) as error:
                 return _settle(batch, [_failed(f"No grading process can be started: {error}.")] * len(batch))
             try:
-                worker.send(b"[" + b",".join(job.row for job in batch) + b"]", len(batch))
+                worker.send(message, len(batch))
                 while batch:
                     outcomes = worker.outcomes()
                     deaths = 0 if outcomes else deaths
@@ -235,14 +239,15 @@ class Router(AbstractContextManager["Router"]):
         self.close()
 
 
-def _job(row: Row, call: Outcomes) -> _Job | None:
-    """The job of a row, the next one of its call; None for a row that has no JSON form, which is an error at once."""
-    call.found.append(None)
+def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
+    """The answers that JSON has a form for, and it; the others become errors."""
     try:
-        return _Job(encode(row), call, len(call) - 1)
+        return batch, encode([job.row for job in batch])
     except Exception as error:  # of any kind: the values are the caller's
-        call.found[-1] = _failed(f"The row cannot be sent to a worker: {error}.")
-        return None
+        if len(batch) == 1:
+            _settle(batch, [_failed(f"The row cannot be sent to a worker: {error}.")])
+            return [], b""
+        return _encoded([job for job in batch if _encoded([job])[0]])
 
 
 @lru_cache

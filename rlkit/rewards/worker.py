@@ -215,13 +215,19 @@ def _serve(channel: Channel, begins: int) -> None:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
         _drop_privileges()
-    outcomes: list[bytes] = []
+    outcomes: list[list[Any]] = []
     process, number, told = os.getpid(), 0, 0.0
 
     def tell(wait: float = config.timeout) -> None:
         """Send the outcomes that are there, and how many seconds the next may take."""
         nonlocal number, told
-        channel.write(b"[" + b",".join([encode(number), encode(wait), *outcomes]) + b"]")
+        try:
+            message = encode([number, wait, *outcomes])
+        except Exception:  # of any kind: the parts are the scorer's
+            for outcome in outcomes:
+                outcome[2] = {"parts": "they have no JSON form"}
+            message = encode([number, wait, *outcomes])
+        channel.write(message)
         number, told = number + len(outcomes), time.perf_counter()
         outcomes.clear()
 
@@ -234,20 +240,11 @@ def _serve(channel: Channel, begins: int) -> None:
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
             end = time.perf_counter()
-            outcomes.append(_outcome(reward, end - start))
+            outcomes.append([reward.value, reward.correct, reward.parts, reward.error, end - start])
             if end - told > _TOGETHER:
                 tell()
         if outcomes:
             tell()
-
-
-def _outcome(reward: Reward, seconds: float) -> bytes:
-    facts = [reward.value, reward.correct, reward.parts, reward.error, seconds]
-    try:
-        return encode(facts)
-    except Exception:  # of any kind: the parts are the scorer's
-        facts[2] = {"parts": "they have no JSON form"}
-        return encode(facts)
 
 
 def _drop_privileges() -> None:
