@@ -263,8 +263,12 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _jsonable(value: Any) -> Any:
-    """numpy scalars and arrays as lists and numbers, other mappings as dicts; TypeError for all else."""
-    return value.tolist() if hasattr(value, "tolist") else dict(value)
+    """numpy scalars and arrays as lists and numbers, other mappings as dicts."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if hasattr(value, "items"):
+        return dict(value)
+    raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
 _ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
