@@ -129,7 +129,7 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
         seen.append(load(section, **options))
         return seen[-1]
 
-    monkeypatch.setattr(loading, "load_policy", watched)
+    monkeypatch.setattr("rlkit.training.export.load_policy", watched)
     monkeypatch.setattr("rlkit.models.device.device_of", lambda config: "cuda")
     result = evaluate(folder, tasks(c), n=1)
     assert len(result.rows) == 2 and asked == ["cuda"] and seen[0].dtype == torch.bfloat16
