@@ -35,17 +35,12 @@ PLUGINS = "RLKIT_PLUGINS"
 
 def load_plugins(files: Iterable[str]) -> None:
     """Import Python files that register sources, scorers, environments, laws, or algorithms with verl's decorators. The
-    processes that this one starts import them, too (graders, verl's workers). A file is imported again when it changed.
-
-    Raises:
-        UserError: a file that is not there, or that cannot be imported.
-    """
+    processes that this one starts import them, too (graders, verl's workers). A file is imported again when it changed;
+    one that is not there, or cannot be imported, is a UserError."""
     for file in files:
         path = Path(file).expanduser().resolve()
         if not path.is_file():
-            raise UserError(
-                f"plugins has {str(file)!r}, and there is no such file from {Path.cwd()}: mend the path."
-            )
+            raise UserError(f"plugins has {str(file)!r}, which is no file from {Path.cwd()}: mend the path.")
         name, code = f"rlkit_plugin_{path.stem}_{content_hash(str(path), 6)}", path.read_bytes()
         if getattr(sys.modules.get(name), "__rlkit_code__", None) == code:
             continue

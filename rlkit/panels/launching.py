@@ -59,14 +59,8 @@ def launch(
 
 
 def attach(run: str | Path, root: str | Path = "outputs") -> "Launched":
-    """A run that was started before, here or elsewhere.
-
-    Args:
-        run: its folder, or its id.
-
-    Raises:
-        UserError: there is no such run, or several of this id.
-    """
+    """A run that was started before, here or elsewhere, by its folder or its id. Raises UserError where there is no
+    such run, or several of this id."""
     found = [Path(run)] if (Path(run) / "config.yaml").exists() else sorted(Path(root).glob(f"*/runs/{run}"))
     if len(found) != 1:
         raise UserError(
@@ -153,9 +147,6 @@ class Launched:
 
         Args:
             every: seconds between two looks.
-
-        Raises:
-            as `wait`, outside a notebook.
         """
         if in_notebook():
             self._view = RunView(self, every)

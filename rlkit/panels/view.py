@@ -247,16 +247,13 @@ def _control(key: str, flat: Mapping[str, Any], label: str) -> Any:
 
 def _schema(key: str) -> dict[str, Any]:
     """The JSON schema of one value, of alternatives that of the one that is not null; empty in a list of sections."""
-    whole = RunConfig.model_json_schema()
-    node: dict[str, Any] = whole
+    node = found = whole = RunConfig.model_json_schema()
     for part in key.split("."):
-        node = _resolved(node, whole).get("properties", {}).get(part, {})
-    return {**_resolved(node, whole), **{k: v for k, v in node.items() if k in ("description", "examples")}}
-
-
-def _resolved(node: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
-    node = next((one for one in node.get("anyOf", ()) if one.get("type") != "null"), node)
-    return whole["$defs"][node["$ref"].rsplit("/", 1)[-1]] if "$ref" in node else node
+        node = found.get("properties", {}).get(part, {})
+        found = next((one for one in node.get("anyOf", ()) if one.get("type") != "null"), node)
+        if "$ref" in found:
+            found = whole["$defs"][found["$ref"].rsplit("/", 1)[-1]]
+    return {**found, **{k: v for k, v in node.items() if k in ("description", "examples")}}
 
 
 def _flat(config: RunConfig) -> dict[str, Any]:
