@@ -21,13 +21,6 @@ def test_held_out_rows_are_never_read():
     assert two.table.record["holdout"] == [{"rule": "N > 5e9", "rows": int(big.sum())}]
 
 
-def test_a_studys_held_out_cells_are_withheld_without_being_asked():
-    df = scattered().assign(held_out=lambda d: d["N"] > 5e9)
-    fit = rlkit.fit(df, "chinchilla", y="loss")
-    assert len(fit.table) == int((~df["held_out"]).sum())
-    assert fit.table.record["holdout"][0]["rows"] == int(df["held_out"].sum())
-
-
 def test_a_backtest_predicts_rows_that_it_has_not_seen():
     test = backtest(scattered(), "chinchilla", y="loss", holdout="N > 5e9")
     assert test.rmse < 0.3 and 0.85 <= test.inside <= 1

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from laws_data import CHINCHILLA, TRUTHS, planted, scattered
+from laws_data import TRUTHS, planted, scattered
 from scipy.optimize import linprog, minimize
 
 import rlkit
@@ -161,11 +161,3 @@ def test_an_asymptote_of_zero_is_found_at_its_bound():
     fit = rlkit.fit(df, "saturating_power", y="y", loss="ls")
     assert fit.params["E"] < 1e-6
     assert any("E is at its bound 0" in w for w in fit.warnings)
-
-
-def test_chinchilla_recovers_a_planted_law_within_two_per_cent_of_loss_predictions():
-    fit = rlkit.fit(scattered(), "chinchilla", y="loss")
-    big = pd.DataFrame({"N": [7e10], "D": [1.4e12]})
-    t = CHINCHILLA
-    truth = t["E"] + t["A"] * 7e10 ** -t["alpha"] + t["B"] * 1.4e12 ** -t["beta"]
-    assert fit.predict(big).iloc[0] == pytest.approx(truth, rel=0.02)
