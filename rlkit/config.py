@@ -530,6 +530,11 @@ class RewardConfig(Section):
     """boxed: a \\boxed{} outside the reasoning. answer: one <answer>…</answer>, at the end. think: one
     <think>…</think>, at the beginning and with text after it."""
     overlong_buffer: OverlongBuffer = OverlongBuffer()
+    judge_url: str | None = None
+    """OpenAI-compatible endpoint (…/v1) of the model that judges free-text answers; each worker asks one question at
+    a time, so raise num_workers with it."""
+    judge_model: str = "TIGER-Lab/general-verifier"
+    """Model asked for at judge_url."""
 
     @field_validator("custom_reward_function", mode="before")
     @classmethod
@@ -668,10 +673,6 @@ class RunConfig(Section):
         """`<model>-<estimator>-s<seed>-<hash>`; what decides nothing but last bits (loggers, GPUs) is not hashed."""
         content = self.model_dump(mode="json", exclude=UNHASHED)
         content["rollout"] |= self.rollout.older
-        content["reward"] |= {
-            "judge_url": None,
-            "judge_model": "TIGER-Lab/general-verifier",
-        }  # keys of earlier runs
         content["model"]["warm_start"] |= self.model.warm_start.older
         correction = self.algorithm.rollout_correction
         if correction.rollout_is != "sequence":

@@ -55,7 +55,7 @@ STEM = [
 
 @pytest.mark.parametrize(("answer", "truth", "right"), STEM)
 def test_science_answers(answer, truth, right):
-    assert score_stem(boxed(answer), truth, {}).correct is right
+    assert score_stem(boxed(answer), truth, {}, Grading(RewardConfig())).correct is right
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,8 @@ import pytest
 
 from rlkit.data.exporting import reference_response
 from rlkit.domains import HELD_OUT_INDICES, sources
-from rlkit.domains.composed import LAST, STEPS, cases, compose
+from rlkit.domains.composed import STEPS, Program, cases, compose
+from rlkit.domains.math.tasks import FAMILIES
 from rlkit.domains.reasoning import REFUSED
 from rlkit.errors import UserError
 from rlkit.rewards.grading import grade
@@ -99,8 +100,26 @@ def test_programs_are_graded_by_the_sandbox():
 
 
 def test_steps_say_in_words_and_code_the_same_number_of_constants():
-    for step in STEPS + LAST:
-        assert ("{k}" in step.words) == ("{k}" in step.code) and "xs" in step.code, step.words
+    for step in STEPS:
+        assert ("{k}" in step.words) == ("{k}" in step.code), step.words
+        assert re.search(rf"\b{Program((step,), (2,)).parameter}\b", step.code)
+
+
+def test_asked_for_inputs_are_the_only_ones():
+    source = sources.parse({"kind": "code_io", "predict": "input", "steps": 4})
+    rng = np.random.default_rng(0)
+    for k in range(40):
+        task = source.task(START + k)
+        program = compose_again(task)
+        truth = json.loads(f"{{{task.ground_truth}}}")["input"]
+        ((_, value),) = truth.items()
+        others = [v for v, _ in cases(rng, program, 50)]
+        assert all(program.run(v) != program.run(value) for v in others if v != value)
+
+
+def compose_again(task):
+    rng = generator("code_io", 4, "input", task.extra_info["index"])
+    return compose(rng, int(rng.integers(1, 5)), invertible=True)
 
 
 def test_mathematics_against_sympy():
@@ -124,8 +143,23 @@ def test_mathematics_against_sympy():
         if family == "linear_equation":
             left, right = found(r": \$(.*) = (.*)\$", text).groups()
             right_answer = sympy.solve(sympy.Eq(read(left), read(right)))[0]
+        elif family == "linear_system":
+            pairs = re.findall(r"\$([^$=]*) = (-?\d+)\$", text)
+            solved = sympy.solve([sympy.Eq(read(a), int(b)) for a, b in pairs], dict=True)[0]
+            right_answer = sum(solved.values())
         elif family == "quadratic":
             right_answer = max(sympy.solve(read(found(r"\$(.*) = 0", text)[1])))
+        elif family == "derivative":
+            f, at = found(r"f\(x\) = (.*)\$\. What is \$f'\((-?\d+)\)", text).groups()
+            right_answer = sympy.diff(read(f)).subs(sympy.Symbol("x"), int(at))
+        elif family == "modular_power":
+            base, power, modulus = map(int, re.findall(r"\d+", text))
+            right_answer = pow(base, power, modulus)
+        elif family == "arithmetic_series":
+            n, a, b, _ = map(int, re.findall(r"-?\d+", text))
+            right_answer = sum(a + (b - a) * j for j in range(n))
+        elif family == "greatest_divisor":
+            right_answer = sympy.gcd(*map(int, re.findall(r"\d+", text)))
         elif family == "collections":
             right_answer = int(found(r"has (\d+)", text).group(1))
             events = re.findall(r"finds (\d+) more|gives (\d+) of them|for (\d+) smaller", text)
@@ -135,7 +169,7 @@ def test_mathematics_against_sympy():
             continue
         assert right_answer == answer, (text, task.ground_truth)
         checked[family] += 1
-    assert len(checked) == 3 and min(checked.values()) >= 10
+    assert len(checked) == 8 and min(checked.values()) >= 10 and len(FAMILIES) == 11
 
 
 def _fraction(text: str) -> Fraction:
@@ -145,28 +179,38 @@ def _fraction(text: str) -> Fraction:
 
 def test_tables_against_plain_python():
     checked = Counter()
-    for k in range(120):
+    for k in range(200):
         task = sources.parse("tables").task(START + k)
         question, family = task.extra_info["question"], task.extra_info["family"]
         lines = [
             line.strip("| ").split(" | ") for line in task.prompt[0]["content"].split("\n") if line[0] == "|"
         ]
         head, body = lines[0], lines[2:]
-        column = next(j for j, h in enumerate(head) if j > 1 and h in question)
-        of = {row[0]: int(row[column]) for row in body}
-        named = [row[0] for row in body if row[0] in question]
-        right = {
-            "cell": lambda of=of, named=named: str(of[named[0]]),
-            "difference": lambda of=of, named=named: str(abs(of[named[0]] - of[named[1]])),
-            "total": lambda of=of, body=body, question=question: str(
-                sum(of[row[0]] for row in body if f"Region {row[1]}?" in question)
-            ),
-            "mean": lambda of=of: f"{sum(of.values()) / len(of):.2f}",
-            "top_two": lambda of=of: "|".join(sorted(of, key=of.get, reverse=True)[:2]),
-        }[family]()
-        assert task.ground_truth == right, (family, question)
-        checked[family] += 1
-    assert len(checked) == 5
+        columns = {h: [row[j] for row in body] for j, h in enumerate(head)}
+        column = next(h for h in sorted(head[2:], key=len, reverse=True) if h in question)
+        values = [int(v) for v in columns[column]]
+        ranked = [n for _, n in sorted(zip(values, columns[head[0]], strict=True), reverse=True)]
+        group = next((g for g in set(columns[head[1]]) if f"{head[1]} {g}" in question), None)
+        inside = [(v, row[0]) for v, row in zip(values, body, strict=True) if row[1] == group]
+        right = _table_answer(family, question, values, ranked, inside)
+        if right is not None:
+            assert task.ground_truth == right, (family, question)
+            checked[family] += 1
+    assert len(checked) == 6
+
+
+def _table_answer(family, question, values, ranked, inside) -> str | None:
+    if family == "extreme":
+        return ranked[0] if "highest" in question else ranked[-1]
+    if family == "mean":
+        return f"{sum(values) / len(values):.2f}"
+    if family == "top_two":
+        return "|".join(ranked[:2])
+    if family == "count":
+        return str(sum(v > int(found(r"above (-?\d+)", question)[1]) for v in values))
+    if family == "total":
+        return str(sum(v for v, _ in inside))
+    return min(inside)[1] if family == "extreme_in_group" else None
 
 
 def test_units_against_factors_written_out():
@@ -175,7 +219,7 @@ def test_units_against_factors_written_out():
     factor |= {"V": 1, "mV": 1e-3, "ohm": 1, "kohm": 1000, "mA": 1e-3, "A": 1}
     checked = 0
     for k in range(400):
-        task = sources.parse("formulas").task(START + k)
+        task = sources.parse({"kind": "formulas", "form": "number"}).task(START + k)
         question = task.extra_info["question"]
         if not re.match(r"A (train|force|voltage)", question):
             continue
@@ -185,6 +229,13 @@ def test_units_against_factors_written_out():
         assert float(value) == pytest.approx(expected, rel=1e-3)
         checked += 1
     assert checked >= 30
+
+
+def test_choices_have_one_right_letter_and_letters_are_even():
+    letters = Counter(
+        sources.parse({"kind": "formulas", "form": "choice"}).task(START + k).ground_truth for k in range(400)
+    )
+    assert set(letters) == set("ABCD") and min(letters.values()) > 60
 
 
 @pytest.mark.parametrize(
@@ -245,5 +296,5 @@ def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
             sources.parse({"kind": "reasoning_gym", "dataset": dataset}).task(1)
     with pytest.raises(UserError, match="refuses its options"):
         sources.parse({**GYM[0], "options": {"no_such_option": 1}}).task(1)
-    with pytest.raises(ValueError, match="quadratic"):
+    with pytest.raises(ValueError, match="Did you mean 'quadratic'"):
         sources.parse({"kind": "math_problems", "families": ["quadratics"]})

@@ -1,4 +1,4 @@
-"""Programs on a list of integers, composed of steps: tasks to write one, and to predict what one gives or was given."""
+"""Programs composed of steps: tasks to write one, with generated tests. simulation.py asks what one returns."""
 
 import json
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -10,75 +10,139 @@ from rlkit.domains import Source, sources
 from rlkit.seeds import generator
 from rlkit.types import Task
 
+Type = Literal["list", "string", "integer"]
+_PARAMETERS: dict[Type, str] = {"list": "xs", "string": "s", "integer": "n"}
+_HINTS: dict[Type, str] = {"list": "list[int]", "string": "str", "integer": "int"}
+_WORDS: dict[Type, str] = {"list": "a list of integers", "string": "a string", "integer": "an integer"}
+_LINES: dict[Type, tuple[str, str]] = {
+    "list": ("integers separated by spaces", "list(map(int, input().split()))"),
+    "string": ("a string", "input()"),
+    "integer": ("an integer", "int(input())"),
+}
+"""What a line of input is called, and the code that reads it."""
+
 
 class Step(NamedTuple):
-    """`code` is an expression of xs; `{k}` stands for a constant from 2 to 5."""
+    """`code` is an expression of the parameter's name; `{k}` stands for a constant from 2 to 5."""
 
+    takes: Type
+    gives: Type
     words: str
     code: str
+    invertible: bool = False
 
 
+# fmt: off
 STEPS = (
-    Step("sort it in ascending order", "sorted(xs)"),
-    Step("reverse it", "xs[::-1]"),
-    Step("multiply every element by {k}", "[x * {k} for x in xs]"),
-    Step("add {k} to every element", "[x + {k} for x in xs]"),
-    Step("square every element", "[x * x for x in xs]"),
-    Step("drop the first element", "xs[1:]"),
-    Step("keep every second element from the first on", "xs[::2]"),
-    Step("keep the even elements", "[x for x in xs if x % 2 == 0]"),
-    Step("append its length", "xs + [len(xs)]"),
-    Step("replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]"),
+    Step("list", "list", "sort it in ascending order", "sorted(xs)"),
+    Step("list", "list", "sort it in descending order", "sorted(xs, reverse=True)"),
+    Step("list", "list", "reverse it", "xs[::-1]", True),
+    Step("list", "list", "multiply every element by {k}", "[x * {k} for x in xs]", True),
+    Step("list", "list", "add {k} to every element", "[x + {k} for x in xs]", True),
+    Step("list", "list", "square every element", "[x * x for x in xs]"),
+    Step("list", "list", "drop the first element", "xs[1:]"),
+    Step("list", "list", "keep every second element from the first on", "xs[::2]"),
+    Step("list", "list", "keep the elements greater than {k}", "[x for x in xs if x > {k}]"),
+    Step("list", "list", "keep the even elements", "[x for x in xs if x % 2 == 0]"),
+    Step("list", "list", "append its length", "xs + [len(xs)]", True),
+    Step("list", "list", "replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]", True),
+    Step("list", "integer", "take the sum of its elements", "sum(xs)"),
+    Step("list", "integer", "take the sum of the squares of its elements", "sum(x * x for x in xs)"),
+    Step("list", "integer", "take its largest element, or 0 if it is empty", "max(xs, default=0)"),
+    Step("list", "integer", "take its largest element minus its smallest, or 0 if it is empty",
+         "max(xs, default=0) - min(xs, default=0)"),
+    Step("list", "string", "join its elements into a string with hyphens", '"-".join(map(str, xs))', True),
+    Step("string", "string", "reverse it", "s[::-1]", True),
+    Step("string", "string", "sort its characters", '"".join(sorted(s))'),
+    Step("string", "string", "convert it to upper case", "s.upper()"),
+    Step("string", "string", "move its first {k} characters to the end", "s[{k}:] + s[:{k}]", True),
+    Step("string", "string", "write every character twice", '"".join(c + c for c in s)', True),
+    Step("string", "string", "keep every second character from the first on", "s[::2]"),
+    Step("string", "string", "append its first character", "s + s[:1]", True),
+    Step("string", "string", "remove its last character", "s[:-1]"),
+    Step("string", "list", "list its code points", "[ord(c) for c in s]", True),
+    Step("string", "integer", "sum its code points", "sum(ord(c) for c in s)"),
+    Step("integer", "integer", "multiply it by {k}", "n * {k}", True),
+    Step("integer", "integer", "add {k}", "n + {k}", True),
+    Step("integer", "integer", "square it", "n * n"),
+    Step("integer", "integer", "add the sum of its decimal digits (ignoring a sign)",
+         "n + sum(int(d) for d in str(abs(n)))"),
+    Step("integer", "string", "write it as a decimal string", "str(n)", True),
+    Step("integer", "list", "take the list of its decimal digits (ignoring a sign)", "[int(d) for d in str(abs(n))]"),
 )
-LAST = (
-    Step("take the sum of its elements", "sum(xs)"),
-    Step("take its largest element, or 0 if it is empty", "max(xs, default=0)"),
-)
-"""Steps that give an integer."""
+# fmt: on
 
 
 class Program(NamedTuple):
-    """A chain of steps."""
+    """A chain of steps with their constants, applied to one parameter."""
 
     steps: tuple[Step, ...]
+    constants: tuple[int, ...]
+
+    @property
+    def takes(self) -> Type:
+        return self.steps[0].takes
+
+    @property
+    def parameter(self) -> str:
+        return _PARAMETERS[self.takes]
+
+    def _filled(self) -> list[tuple[Step, str, str]]:
+        """Each step with its words and its code."""
+        pairs = zip(self.steps, self.constants, strict=True)
+        return [(step, step.words.format(k=k), step.code.format(k=k)) for step, k in pairs]
 
     def words(self) -> str:
-        return "; then ".join(step.words for step in self.steps)
+        return "; then ".join(words for _, words, _ in self._filled())
 
-    def run(self, xs: Any) -> Any:
-        for step in self.steps:
-            xs = eval(step.code, {"xs": xs})  # of the tables above
-        return xs
+    def run(self, value: Any) -> Any:
+        for step, _, code in self._filled():
+            value = eval(code, {_PARAMETERS[step.takes]: value})  # of the table above
+        return value
 
     def source(self, name: str = "solve") -> str:
         """The function's source: one assignment a step."""
-        return "\n    ".join([f"def {name}(xs):", *(f"xs = {step.code}" for step in self.steps), "return xs"])
+        gives = self.steps[-1].gives
+        lines = [f"def {name}({self.parameter}: {_HINTS[self.takes]}) -> {_HINTS[gives]}:"]
+        lines += [f"    {_PARAMETERS[step.gives]} = {code}" for step, _, code in self._filled()]
+        return "\n".join([*lines, f"    return {_PARAMETERS[gives]}"])
 
 
-def compose(rng: np.random.Generator, length: int) -> Program:
-    """A program of at most `length` steps, none of them twice; every third one gives an integer."""
-    chosen = [STEPS[int(k)] for k in rng.permutation(len(STEPS))[:length]]
-    if rng.integers(3) == 0:
-        chosen[-1] = LAST[int(rng.integers(len(LAST)))]
-    constants = (int(k) for k in rng.integers(2, 6, size=len(chosen)))
-    return Program(
-        tuple(Step(s.words.format(k=k), s.code.format(k=k)) for s, k in zip(chosen, constants, strict=True))
-    )
+def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> Program:
+    """A program of `length` steps whose types fit, or fewer where none is left; no step stands twice."""
+    pool = [s for s in STEPS if s.invertible or not invertible]
+    at = list(_PARAMETERS)[int(rng.integers(3))]
+    chosen: list[Step] = []
+    while len(chosen) < length and (fitting := [s for s in pool if s.takes == at and s not in chosen]):
+        chosen.append(fitting[int(rng.integers(len(fitting)))])
+        at = chosen[-1].gives
+    return Program(tuple(chosen), tuple(int(k) for k in rng.integers(2, 6, size=len(chosen))))
 
 
-def an_input(rng: np.random.Generator) -> list[int]:
-    """3 to 8 numbers of -20 … 40."""
-    return rng.integers(-20, 41, size=int(rng.integers(3, 9))).tolist()
+def an_input(rng: np.random.Generator, kind: Type) -> Any:
+    """A random argument: 3 to 8 numbers of -20 … 40, 4 to 9 letters, or a number of -99 … 999."""
+    if kind == "list":
+        return [int(k) for k in rng.integers(-20, 41, size=int(rng.integers(3, 9)))]
+    if kind == "string":
+        return "".join(chr(97 + int(k)) for k in rng.integers(26, size=int(rng.integers(4, 10))))
+    return int(rng.integers(-99, 1000))
 
 
-def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[list[int], Any]]:
-    """Inputs with their outputs."""
-    return [(xs, program.run(xs)) for xs in (an_input(rng) for _ in range(count))]
+def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[Any, Any]]:
+    """`count` different inputs with their outputs."""
+    found: dict[str, tuple[Any, Any]] = {}
+    while len(found) < count:
+        value = an_input(rng, program.takes)
+        found[repr(value)] = (value, program.run(value))
+    return list(found.values())
 
 
 @sources.register("programs")
 class Programs(Source):
-    """Functions of a list, composed of steps, with generated tests; `extra_info["solution"]` is a right one."""
+    """Functions of a list, a string or an integer, composed of steps, with generated tests.
+
+    `extra_info["solution"]` is the reference solution in a fence; all tests were computed from it.
+    """
 
     makes: ClassVar[tuple[str, ...]] = ("codegen__composed",)
     kind: Literal["programs"] = "programs"
@@ -86,43 +150,79 @@ class Programs(Source):
     """Most steps; drawn evenly from 1 up to it."""
     tests: Annotated[int, Field(ge=3, le=50)] = 8
     """Hidden tests."""
+    form: Literal["functional", "stdin", "both"] = "both"
+    """functional: assertions on a function. stdin: a whole program that reads and prints."""
 
     def task(self, index: int) -> Task:
-        rng = generator("programs", self.steps, self.tests, index)
-        program, tests = Program(()), []
+        rng = generator("programs", self.steps, self.tests, self.form, index)
+        stdin = self.form == "stdin" or (self.form == "both" and bool(rng.integers(2)))
+        program, tests = Program((), ()), []
         while len({repr(out) for _, out in tests}) < self.tests // 2:  # outputs that tell programs apart
             program = compose(rng, int(rng.integers(1, self.steps + 1)))
             tests = cases(rng, program, self.tests + 1)
-        (given, result), *hidden = tests
-        question = (
-            "Write a Python function `solve(xs)` that takes a list of integers and does the following: "
-            f"{program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
-            "Answer with the function in a ```python fence."
-        )
-        truth = {"functional": "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in hidden)}
-        code = program.source()
-        info = {"index": index, "difficulty": len(program.steps), "reference": code}
-        info |= {"solution": f"```python\n{code}\n```"}
+        question, truth, code = (_stdin if stdin else _functional)(program, tests)
+        solution = f"```python\n{code}\n```"
+        info = {"index": index, "difficulty": len(program.steps), "reference": code, "solution": solution}
         return Task.ask("codegen__composed", question, json.dumps(truth), ability="codegen", extra_info=info)
+
+
+def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
+    """Question, ground truth and solution; the first test is shown."""
+    (given, result), *hidden = tests
+    question = (
+        f"Write a Python function `solve({program.parameter})` that takes {_WORDS[program.takes]} and does the "
+        f"following: {program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
+        "Answer with the function in a ```python fence."
+    )
+    checks = "\n".join(f"assert solve({value!r}) == {out!r}" for value, out in hidden)
+    return question, {"functional": checks}, program.source()
+
+
+def _stdin(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
+    (called, read), many = _LINES[program.takes], program.steps[-1].gives == "list"
+    (given, *inputs), (result, *outputs) = (
+        [_line(value) for value in side] for side in zip(*tests, strict=True)
+    )
+    question = (
+        f"Write a Python program that reads one line with {called} and does the following: {program.words()}; then "
+        f"print the result{' separated by spaces' if many else ''}.\nFor example, for the input\n{given}it prints\n"
+        f"{result}Answer with the whole program in a ```python fence."
+    )
+    code = f"{program.source()}\n\nresult = solve({read})\nprint({'*' if many else ''}result)"
+    return question, {"inputs": inputs, "outputs": outputs}, code
+
+
+def _line(value: Any) -> str:
+    return " ".join(map(str, value if isinstance(value, list) else [value])) + "\n"
 
 
 @sources.register("code_io")
 class CodeIO(Source):
-    """What a composed program gives for an input, as in Guru's codeio."""
+    """What a composed program gives for an input, or which input gives an output, as in Guru's codeio.
+
+    Inputs are asked for only where every step can be undone, so that the answer is the only one.
+    """
 
     makes: ClassVar[tuple[str, ...]] = ("simulation__codeio_generated",)
     kind: Literal["code_io"] = "code_io"
     steps: Annotated[int, Field(ge=1, le=8)] = 3
     """Most steps of the program; drawn evenly from 1 up to it."""
+    predict: Literal["output", "input", "both"] = "both"
+    """What is asked for."""
 
     def task(self, index: int) -> Task:
-        rng = generator("code_io", self.steps, index)
-        program, xs = compose(rng, int(rng.integers(1, self.steps + 1))), an_input(rng)
+        rng = generator("code_io", self.steps, self.predict, index)
+        wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
+        program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
+        value = an_input(rng, program.takes)
+        pair = {"input": {program.parameter: value}, "output": program.run(value)}
+        given = "output" if wanted == "input" else "input"
+        form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
         question = (
-            f"Here is a Python function:\n{program.source()}\n\nIts input is {json.dumps(xs)}. What is its output? "
-            'Please output the final answer within ```json``` as {"output": ...}.'
+            f"Here is a Python function:\n{program.source()}\n\n"
+            f"Its {given} is {json.dumps(pair[given])}. What is its {wanted}{form}? Please output the final answer "
+            f'within ```json``` as {{"{wanted}": ...}}.'
         )
-        truth, info = f'"output": {program.run(xs)}', {"index": index, "difficulty": len(program.steps)}
-        return Task.ask(
-            "simulation__codeio_generated", question, truth, ability="simulation", extra_info=info
-        )
+        truth = f'"{wanted}": {json.dumps(pair[wanted])}'
+        fields = {"ability": "simulation", "extra_info": {"index": index, "difficulty": len(program.steps)}}
+        return Task.ask("simulation__codeio_generated", question, truth, **fields)

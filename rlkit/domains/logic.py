@@ -1,8 +1,8 @@
 """Logic: generated zebra puzzles, and scorers of Guru's zebra grids, orders and nodes of a graph."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice, permutations
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import permutations
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -23,30 +23,37 @@ ATTRIBUTES = {
     "Drink": ("tea", "coffee", "milk", "juice", "water"),
     "Job": ("baker", "doctor", "farmer", "painter", "teacher"),
 }
-Grid = tuple[tuple[int, ...], ...]
+RELATIONS = {
+    "same": ("is", lambda x, y: x == y),
+    "next": ("lives next to", lambda x, y: abs(x - y) == 1),
+    "directly": ("lives directly to the left of", lambda x, y: y - x == 1),
+    "left": ("lives somewhere to the left of", lambda x, y: x < y),
+}
+"""What a clue may say of two houses."""
+Grid = list[tuple[int, ...]]
 """`grid[attribute][value]` is a house."""
 
 
 class Clue(NamedTuple):
-    """A sentence about the houses of two (attribute, value) pairs, and whether it is true of two houses."""
+    """`kind` relates the houses of two (attribute, value) pairs; for "at", the second is (attribute, house)."""
 
-    text: str
+    kind: str
     first: tuple[int, int]
     second: tuple[int, int]
-    true: Callable[[int, int], bool]
 
-    def holds(self, grid: Sequence[tuple[int, ...]]) -> bool:
+    def holds(self, grid: Grid) -> bool:
         (a, v), (b, w) = self.first, self.second
-        return self.true(grid[a][v], grid[b][w])
+        return grid[a][v] == w if self.kind == "at" else RELATIONS[self.kind][1](grid[a][v], grid[b][w])
 
-
-RELATIONS: dict[str, Callable[[int, int], bool]] = {
-    "is": lambda x, y: x == y,
-    "lives next to": lambda x, y: abs(x - y) == 1,
-    "lives directly to the left of": lambda x, y: y - x == 1,
-    "lives somewhere to the left of": lambda x, y: x < y,
-}
-"""What a clue may say of two houses."""
+    def text(self, names: list[str]) -> str:
+        """The clue as a sentence; `names` are the attributes' names."""
+        first, second = (
+            f"the person whose {names[a].lower()} is {ATTRIBUTES[names[a]][v]}"
+            for a, v in (self.first, self.second)
+        )
+        if self.kind == "at":
+            return f"{first} lives in house {self.second[1] + 1}."
+        return f"{first} {RELATIONS[self.kind][0]} {second}."
 
 
 def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Grid]:
@@ -55,8 +62,8 @@ def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Gri
     def extended(grids: Iterable[Grid], decided: list[Clue]) -> Iterator[Grid]:
         for grid in grids:
             for order in permutations(range(size)):
-                if all(clue.holds((*grid, order)) for clue in decided):
-                    yield (*grid, order)
+                if all(clue.holds([*grid, order]) for clue in decided):
+                    yield [*grid, order]
 
     clues, grids = list(clues), iter([Grid()])
     for new in range(attributes):
@@ -64,30 +71,34 @@ def solutions(clues: Iterable[Clue], size: int, attributes: int) -> Iterator[Gri
     return grids
 
 
-def puzzle(rng: np.random.Generator, size: int, names: Sequence[str]) -> tuple[Grid, list[Clue]]:
-    """A grid of the attributes `names`, and clues that leave no other one, none of which can be left out."""
-    grid = tuple(tuple(int(k) for k in rng.permutation(size)) for _ in names)
-    clues = [c for c in _true_clues(grid, size, names) if c.first != c.second or rng.random() < 0.3]
-    kept = [clues[int(k)] for k in rng.permutation(len(clues))]
+def unique(clues: list[Clue], size: int, attributes: int) -> bool:
+    """Whether exactly one grid satisfies the clues."""
+    found = solutions(clues, size, attributes)
+    return next(found, None) is not None and next(found, None) is None
+
+
+def puzzle(rng: np.random.Generator, size: int, attributes: int) -> tuple[Grid, list[Clue]]:
+    """A grid and clues that leave no other one, none of which can be left out."""
+    grid = [tuple(int(k) for k in rng.permutation(size)) for _ in range(attributes)]
+    clues = [clue for clue in _true_clues(grid, size) if clue.kind != "at" or rng.random() < 0.3]
+    clues = [clues[int(k)] for k in rng.permutation(len(clues))]
+    enough = (clues[:n] for n in range(size, len(clues) + size, size) if unique(clues[:n], size, attributes))
+    kept = next(enough, clues)
     for clue in list(kept):
         rest = [c for c in kept if c is not clue]
-        if len(list(islice(solutions(rest, size, len(names)), 2))) == 1:
+        if unique(rest, size, attributes):
             kept = rest
     return grid, kept
 
 
-def _true_clues(grid: Grid, size: int, names: Sequence[str]) -> Iterator[Clue]:
+def _true_clues(grid: Grid, size: int) -> Iterator[Clue]:
     items = [(a, v) for a in range(len(grid)) for v in range(size)]
-    people = {(a, v): f"the person whose {names[a].lower()} is {ATTRIBUTES[names[a]][v]}" for a, v in items}
     for first in items:
-        house = grid[first[0]][first[1]]
-        yield Clue(
-            f"{people[first]} lives in house {house + 1}.", first, first, lambda x, _, house=house: x == house
-        )
+        yield Clue("at", first, (first[0], grid[first[0]][first[1]]))
         for second in items:
-            for words, true in RELATIONS.items():
-                clue = Clue(f"{people[first]} {words} {people[second]}.", first, second, true)
-                if first != second and clue.holds(grid):
+            for kind in RELATIONS:
+                clue, symmetric = Clue(kind, first, second), kind in ("same", "next")
+                if first != second and (first < second or not symmetric) and clue.holds(grid):
                     yield clue
 
 
@@ -106,14 +117,15 @@ class Zebra(Source):
         rng = generator("zebra", self.houses, self.attributes, index)
         size, count = int(rng.integers(2, self.houses + 1)), int(rng.integers(2, self.attributes + 1))
         names = [list(ATTRIBUTES)[int(k)] for k in sorted(rng.permutation(len(ATTRIBUTES))[:count])]
-        grid, clues = puzzle(rng, size, names)
+        grid, clues = puzzle(rng, size, count)
         places = [
             [ATTRIBUTES[name][places.index(k)] for k in range(size)]
             for name, places in zip(names, grid, strict=True)
         ]
         rows = [list(row) for row in zip(map(str, range(1, size + 1)), *places, strict=True)]
         values = "\n".join(f"- {name}: {', '.join(ATTRIBUTES[name][:size])}" for name in names)
-        lines = "\n".join(f"{i}. {clue.text[0].upper()}{clue.text[1:]}" for i, clue in enumerate(clues, 1))
+        texts = enumerate((clue.text(names) for clue in clues), 1)
+        lines = "\n".join(f"{i}. {text[0].upper()}{text[1:]}" for i, text in texts)
         question = (
             f"There are {size} houses in a row, numbered 1 to {size} from left to right. Each house has "
             f"one person, and the people differ in every attribute:\n{values}\nClues:\n{lines}\n"

@@ -1,28 +1,36 @@
 """Science: generated one-formula problems with units, and the scorers of letters, quantities, formulas and words."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
-from rlkit.domains import Source, scorer, sources
+from rlkit.domains import Source, judge, scorer, sources
 from rlkit.domains.answers import TOLERANCE, choice_letter, given
+from rlkit.domains.grading import Grading
 from rlkit.domains.math.typography import from_unicode
+from rlkit.domains.table import clean, figure
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
 
 class Formula(NamedTuple):
-    """A product or quotient of two quantities. Of each: its lowest and highest whole number, its unit, and others that
-    it may be given in; `units` are the answer's and another."""
+    """A question with a blank for each variable.
+
+    Attributes:
+        variables: of each, the lowest and highest whole number, its unit, and others that it may be given in.
+        compute: takes pint quantities in that order and returns one.
+        units: the answer's, and another.
+    """
 
     subject: str
     text: str
-    first: tuple[Any, ...]
-    second: tuple[Any, ...]
+    variables: tuple[tuple[Any, ...], ...]
+    compute: Callable[..., Any]
     units: tuple[str, ...]
     equation: str
 
@@ -30,63 +38,120 @@ class Formula(NamedTuple):
 # fmt: off
 FORMULAS = (
     Formula("physics", "A train covers {} in {}. What is its average speed?",
-            (2, 400, "km", "m"), (2, 90, "min", "s", "h"), ("m/s", "km/h"), "v = s / t"),
+            ((2, 400, "km", "m"), (2, 90, "min", "s", "h")), lambda s, t: s / t, ("m/s", "km/h"), "v = s / t"),
+    Formula("physics", "A stone falls from rest for {} (take g = 9.81 m/s^2, no air). How far does it fall?",
+            ((2, 40, "s"),), lambda t: 0.5 * 9.81 * _units()("m/s^2") * t**2, ("m", "cm"), "s = g t^2 / 2"),
+    Formula("physics", "What net force gives a body of mass {} an acceleration of {}?",
+            ((2, 900, "kg", "g"), (2, 80, "m/s^2", "cm/s^2")), lambda m, a: m * a, ("N", "kN"), "F = m a"),
+    Formula("physics", "What is the kinetic energy of a car of mass {} moving at {}?",
+            ((600, 2400, "kg"), (5, 140, "km/h", "m/s")), lambda m, v: 0.5 * m * v**2, ("kJ", "J"), "E = m v^2 / 2"),
     Formula("physics", "A voltage of {} lies across a resistor of {}. What current flows?",
-            (2, 240, "V", "mV"), (3, 900, "ohm", "kohm"), ("mA", "A"), "I = U / R"),
+            ((2, 240, "V", "mV"), (3, 900, "ohm", "kohm")), lambda u, r: u / r, ("mA", "A"), "I = U / R"),
+    Formula("physics", "A wave of frequency {} travels at {}. What is its wavelength?",
+            ((20, 900, "Hz", "kHz"), (200, 6000, "m/s", "km/s")), lambda f, v: v / f, ("m", "cm"), "λ = v / f"),
+    Formula("engineering", "A block of mass {} has a volume of {}. What is its density?",
+            ((20, 900, "g", "kg"), (10, 400, "cm^3", "dm^3")), lambda m, v: m / v, ("g/cm^3", "kg/m^3"), "ρ = m / V"),
+    Formula("engineering", "A hoist lifts {} by {} in {} (take g = 9.81 m/s^2). What power does it deliver?",
+            ((20, 800, "kg"), (2, 40, "m"), (4, 60, "s", "min")),
+            lambda m, h, t: m * 9.81 * _units()("m/s^2") * h / t, ("W", "kW"), "P = m g h / t"),
     Formula("engineering", "A force of {} acts evenly on an area of {}. What is the pressure?",
-            (10, 900, "N", "kN"), (2, 300, "cm^2", "dm^2"), ("kPa", "bar"), "p = F / A"),
+            ((10, 900, "N", "kN"), (2, 300, "cm^2", "dm^2")), lambda f, a: f / a, ("kPa", "bar"), "p = F / A"),
     Formula("chemistry", "A solution holds {} of solute in {}. What is its concentration?",
-            (5, 900, "mmol", "mol"), (50, 950, "mL", "L"), ("mol/L", "mmol/L"), "c = n / V"),
+            ((5, 900, "mmol", "mol"), (50, 950, "mL", "L")), lambda n, v: n / v, ("mol/L", "mmol/L"), "c = n / V"),
+    Formula("chemistry", "How much substance is {} of a compound with a molar mass of {}?",
+            ((5, 900, "g", "mg"), (18, 300, "g/mol")), lambda m, molar: m / molar, ("mol", "mmol"), "n = m / M"),
+    Formula("chemistry", "{} of an ideal gas is held in {} at {} (take R = 8.314 J/(mol K)). What is its pressure?",
+            ((2, 90, "mmol", "mol"), (2, 60, "L", "dm^3"), (250, 400, "K")),
+            lambda n, v, t: n * 8.314 * _units()("J/(mol*K)") * t / v, ("kPa", "Pa"), "p = n R T / V"),
+    Formula("chemistry", "How much heat warms {} of water by {} (take c = 4.18 J/(g K))?",
+            ((20, 900, "g", "kg"), (3, 70, "K")),
+            lambda m, t: m * 4.18 * _units()("J/(g*K)") * t, ("kJ", "J"), "Q = m c ΔT"),
     Formula("biology", "A heart pumps {} a beat and beats at {}. What is its output?",
-            (45, 110, "mL"), (45, 170, "1/min"), ("L/min", "mL/s"), "Q = V f"),
+            ((45, 110, "mL"), (45, 170, "1/min")), lambda v, f: v * f, ("L/min", "mL/s"), "Q = V f"),
+    Formula("biology", "A drug is given at {} of body mass. How much does a patient of {} get?",
+            ((2, 40, "mg/kg"), (6, 110, "kg")), lambda d, m: d * m, ("mg", "g"), "m = d M"),
     Formula("earth science", "A river with a cross-section of {} flows at {}. How much water passes?",
-            (4, 600, "m^2"), (10, 300, "cm/s", "m/min"), ("m^3/s", "L/s"), "Q = A v"),
+            ((4, 600, "m^2"), (10, 300, "cm/s", "m/min")), lambda a, v: a * v, ("m^3/s", "L/s"), "Q = A v"),
+    Formula("earth science", "A radar pulse returns from the Moon's direction after {} (it travels at 299792 km/s, "
+            "there and back). How far away is the reflector?",
+            ((5, 2600, "ms", "s"),), lambda t: 299792 * _units()("km/s") * t / 2, ("km", "m"), "d = c t / 2"),
 )
 # fmt: on
 
 
+@cache
+def _units() -> Any:
+    """pint's registry of units, which makes a quantity of a text such as m/s^2."""
+    import pint
+
+    return pint.UnitRegistry(cache_folder=None)
+
+
 @sources.register("formulas")
 class Formulas(Source):
-    """One-formula problems of five subjects; the answer is a number with a unit."""
+    """One-formula problems of five subjects; the answer is a number with a unit, or the letter of one."""
 
-    makes: ClassVar[tuple[str, ...]] = ("stem__units",)
+    makes: ClassVar[tuple[str, ...]] = ("stem__units", "stem__choice")
     kind: Literal["formulas"] = "formulas"
     level: Annotated[int, Field(ge=1, le=3)] = 3
     """1: the formula's own units. 2: given quantities in other units. 3: the answer in another one too."""
+    form: Literal["number", "choice", "both"] = "both"
+    """number: a value and its unit in a box. choice: one of four letters in a box."""
 
     def task(self, index: int) -> Task:
-        rng = generator("formulas", self.level, index)
+        rng = generator("formulas", self.level, self.form, index)
+        choice = self.form == "choice" or (self.form == "both" and bool(rng.integers(2)))
         while True:  # until the value is one that is comfortably written out
             formula = FORMULAS[int(rng.integers(len(FORMULAS)))]
             level = int(rng.integers(1, self.level + 1))
             known, answer, unit = _instance(formula, level, rng)
             if 0.01 <= answer < 1e5:
                 break
-        value = np.format_float_positional(answer, precision=4, fractional=False, trim="-")
-        question, truth = formula.text.format(*known), f"{value} {unit}"
-        text = (
-            f"{question} Give the answer in {unit}, to four significant digits. Please output the final answer, with "
-            "its unit, within \\boxed{}."
-        )
-        solution = (
-            f"By ${formula.equation}$ with {', '.join(known)}: {truth}. The answer is \\boxed{{{truth}}}."
-        )
+        value, question = _written(answer), formula.text.format(*known)
+        if choice:
+            text, truth = _choices(question, answer, unit, rng)
+        else:
+            truth = f"{value} {unit}"
+            text = (
+                f"{question} Give the answer in {unit}, to four significant digits. Please output the final "
+                "answer, with its unit, within \\boxed{}."
+            )
+        solution = f"By ${formula.equation}$ with {', '.join(known)}: {value} {unit}. The answer is \\boxed{{{truth}}}."
         info = {"index": index, "difficulty": level, "subject": formula.subject, "question": question}
-        return Task.ask("stem__units", text, truth, ability="stem", extra_info={**info, "solution": solution})
+        source = "stem__choice" if choice else "stem__units"
+        return Task.ask(source, text, truth, ability="stem", extra_info={**info, "solution": solution})
 
 
 def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[list[str], float, str]:
     """Given quantities as text, the answer's value and its unit; which units depends on the level."""
-    from rlkit.domains.math.units import registry  # mpmath and pint are imported where they are needed
-
-    known = []
-    for low, high, *units in (formula.first, formula.second):
+    known: list[tuple[int, str]] = []
+    for low, high, *units in formula.variables:
         unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
         known.append((int(rng.integers(low, high + 1)), unit))
     unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
-    a, b = (registry().Quantity(*quantity) for quantity in known)
-    answer = (a / b if "/" in formula.equation else a * b).to(unit)
+    answer = formula.compute(*(_units().Quantity(*q) for q in known)).to(unit)
     return [f"{value} {u}" for value, u in known], float(answer.magnitude), unit
+
+
+def _written(value: float) -> str:
+    """Four significant digits, without an exponent."""
+    return np.format_float_positional(value, precision=4, fractional=False, trim="-")
+
+
+def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -> tuple[str, str]:
+    """The question with four options in random order, and the right one's letter."""
+    factors = [0.1, 10, 2, 0.5, 3.6, 1 / 3.6, 1.5]
+    wrong = [value * factors[int(k)] for k in rng.permutation(len(factors))[:3]]
+    at = int(rng.integers(4))
+    options = [*wrong[:at], value, *wrong[at:]]
+    lines = "\n".join(
+        f"{letter}. {_written(option)} {unit}" for letter, option in zip("ABCD", options, strict=True)
+    )
+    return (
+        f"{question}\n{lines}\nPlease reason step by step and put the letter of the right option within "
+        f"\\boxed{{}}, for example \\boxed{{A}}.",
+        "ABCD"[at],
+    )
 
 
 _LONGEST = 20_000  # characters of an answer that is read
@@ -105,9 +170,11 @@ def score_choice(response: str, ground_truth: Any, extra_info: Mapping[str, Any]
 
 
 @scorer("stem_web*", "stem__*")
-def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
+def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], grading: Grading) -> Reward:
     """1 when the final answer is the truth: the same number in the same or a convertible unit (within
     0.1 % if it has decimals), the same formula, or the same words (singular and plural are one).
+
+    Where `reward.judge_url` is set and the truth is text, the judge decides what the rules do not accept.
     """
     if isinstance(ground_truth, int | float) and not isinstance(ground_truth, bool):
         ground_truth = repr(ground_truth)
@@ -116,7 +183,12 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    return Reward.of(same_answer(answer, ground_truth))
+    if same_answer(answer, ground_truth):
+        return Reward.of(True)
+    if grading.settings.judge_url is None or figure(clean(ground_truth)) is not None:
+        return Reward.of(False)
+    question = str(extra_info.get("question") or "")
+    return Reward.of(judge.means_the_same(grading, question, ground_truth, answer), judged=True)
 
 
 def same_answer(answer: str, truth: str) -> bool:

@@ -14,56 +14,85 @@ from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
-CITIES = [
-    "Arden",
-    "Belmora",
-    "Calder",
-    "Dunmore",
-    "Eastvale",
-    "Farrow",
-    "Glenby",
-    "Harwick",
-    "Inver",
-    "Juniper",
-]
-REGIONS = ("North", "South", "East", "West")
-COLUMNS = {
-    "Population (thousands)": (20, 990),
-    "Rainfall (mm)": (150, 2400),
-    "Parks": (2, 80),
-    "Schools": (5, 160),
-}
-"""Number columns with their lowest and highest value."""
-LEVELS = {"cell": 1, "difference": 2, "total": 3, "mean": 3, "top_two": 4}
+
+class Theme(NamedTuple):
+    """A kind of table: its row names, a category column and columns of whole numbers (low, high)."""
+
+    row: str
+    names: tuple[str, ...]
+    category: str
+    categories: tuple[str, ...]
+    numbers: dict[str, tuple[int, int]]
+
+
+# fmt: off
+THEMES = (
+    Theme("City", ("Arden", "Belmora", "Calder", "Dunmore", "Eastvale", "Farrow", "Glenby", "Harwick", "Inver",
+                   "Juniper"),
+          "Region", ("North", "South", "East", "West"),
+          {"Population (thousands)": (20, 990), "Rainfall (mm)": (150, 2400), "Parks": (2, 80), "Schools": (5, 160)}),
+    Theme("Product", ("lamp", "desk", "chair", "shelf", "mirror", "carpet", "clock", "vase", "bench", "stool"),
+          "Store", ("Downtown", "Harbor", "Airport"),
+          {"Units sold": (3, 400), "Price": (5, 900), "Returns": (0, 40), "Stock": (0, 700)}),
+    Theme("Team", ("Falcons", "Bears", "Comets", "Rovers", "Lions", "Wolves", "Sharks", "Eagles", "Miners", "Pilots"),
+          "Division", ("A", "B", "C"),
+          {"Wins": (0, 30), "Goals": (10, 120), "Cards": (0, 60), "Points": (5, 99)}),
+    Theme("Employee", ("Adler", "Brandt", "Castro", "Dietz", "Evans", "Fischer", "Garcia", "Holm", "Ito", "Jensen"),
+          "Department", ("Sales", "Research", "Support", "Finance"),
+          {"Age": (21, 64), "Years of service": (0, 35), "Projects": (1, 25), "Training hours": (0, 200)}),
+)
+# fmt: on
+
+Table = dict[str, list[Any]]
+"""Columns by name: the rows' names, their categories, and columns of whole numbers that hold no value twice."""
+LEVELS = {"cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mean": 3, "top_two": 4, "best_group": 4,
+          "extreme_in_group": 4}  # fmt: skip
 """Level of each kind of question."""
 
 
 def _ask(
-    kind: str, column: str, rows: list[tuple[str, str, int]], rng: np.random.Generator
-) -> tuple[str, str]:
-    """A question of a kind about a number column, and its answer; rows are (city, region, number)."""
-    ranked = sorted(rows, key=lambda row: row[2])
+    kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator
+) -> tuple[str, list[str]]:
+    """A question of a kind about a number column, and its answers."""
+    names, categories, values = table[theme.row], table[theme.category], table[column]
+    ranked = sorted(zip(values, names, categories, strict=True))
     match kind:
         case "cell":
-            city, _, number = rows[int(rng.integers(len(rows)))]
-            return f"What is the {column} of {city}?", str(number)
+            at = int(rng.integers(len(names)))
+            return f"What is the {column} of {names[at]}?", [str(values[at])]
+        case "extreme":
+            word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
+            return f"Which {theme.row} has the {word} {column}?", [ranked[place][1]]
         case "difference":
-            low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(rows))[:2]))
-            question = f"By how much is the {column} of {high[0]} above that of {low[0]}?"
-            return question, str(high[2] - low[2])
-        case "total":
-            region = rows[int(rng.integers(len(rows)))][1]
-            total = sum(number for _, other, number in rows if other == region)
-            return f"What is the total {column} of the rows with Region {region}?", str(total)
+            low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
+            return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [
+                str(high[0] - low[0])
+            ]
+        case "count":
+            bound = int(np.median(values)) + int(rng.integers(-3, 4))
+            return f"How many rows have a {column} above {bound}?", [str(sum(v > bound for v in values))]
         case "mean":
-            mean = sum(row[2] for row in rows) / len(rows)
-            return f"What is the mean {column} over all rows, to two decimals?", f"{mean:.2f}"
-    return f"Which two entries of City have the highest {column}?", f"{ranked[-1][0]}|{ranked[-2][0]}"
+            mean = sum(values) / len(values)
+            return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
+        case "top_two":
+            question = f"Which two entries of {theme.row} have the highest {column}?"
+            return question, [name for _, name, _ in ranked[:-3:-1]]
+        case "best_group":
+            totals = {g: sum(v for v, _, c in ranked if c == g) for g in sorted(categories)}
+            best = [g for g, total in totals.items() if total == max(totals.values())]
+            return f"Which {theme.category} has the largest total {column}?", best
+    group = _pick(categories, rng)
+    inside = [(value, name) for value, name, category in ranked if category == group]
+    if kind == "total":
+        question = f"What is the total {column} of the rows with {theme.category} {group}?"
+        return question, [str(sum(value for value, _ in inside))]
+    question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
+    return question, [inside[0][1]]
 
 
 @sources.register("tables")
 class Tables(Source):
-    """Questions about one table of cities: look-ups, differences, sums, means and rankings."""
+    """Questions about one table: look-ups, comparisons, counts, sums, means and groups."""
 
     makes: ClassVar[tuple[str, ...]] = ("table__generated",)
     kind: Literal["tables"] = "tables"
@@ -72,31 +101,35 @@ class Tables(Source):
     columns: Annotated[int, Field(ge=1, le=4)] = 3
     """Number columns."""
     level: Annotated[int, Field(ge=1, le=4)] = 4
-    """Hardest kind of question: 1 look-ups, 2 differences, 3 sums and means, 4 rankings."""
+    """Hardest kind of question: 1 look-ups, 2 comparisons, 3 sums and means, 4 groups and rankings."""
 
     def task(self, index: int) -> Task:
         rng = generator("tables", self.rows, self.columns, self.level, index)
-        size = int(rng.integers(3, self.rows + 1))
-        cities = [CITIES[int(k)] for k in rng.permutation(len(CITIES))[:size]]
-        regions = [_pick(REGIONS, rng) for _ in cities]
-        columns = {}
-        for k in sorted(rng.permutation(len(COLUMNS))[: self.columns]):
-            name, (low, high) = list(COLUMNS.items())[int(k)]
-            columns[name] = rng.choice(
-                np.arange(low, high + 1), size, replace=False
-            ).tolist()  # one is the highest
+        theme = THEMES[int(rng.integers(len(THEMES)))]
+        rows = int(rng.integers(3, self.rows + 1))
+        table = _table(theme, rows, self.columns, rng)
         kind = _pick([kind for kind, level in LEVELS.items() if level <= self.level], rng)
-        column = _pick(list(columns), rng)
-        question, answer = _ask(kind, column, list(zip(cities, regions, columns[column], strict=True)), rng)
-        head = ["City", "Region", *columns]
-        lines = [head, ["---"] * len(head), *zip(cities, regions, *columns.values(), strict=True)]
+        question, answers = _ask(kind, table, theme, _pick(list(table)[2:], rng), rng)
+        lines = [list(table), ["---"] * len(table), *zip(*table.values(), strict=True)]
         bars = "\n".join(f"| {' | '.join(map(str, cells))} |" for cells in lines)
         text = (  # in the words of Guru's prompts
             f"Here is a table:\n{bars}\n{question} Please output the final answer within "
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
-        info = {"index": index, "difficulty": LEVELS[kind] * size, "question": question, "family": kind}
-        return Task.ask("table__generated", text, answer, ability="table", extra_info=info)
+        info = {"index": index, "difficulty": LEVELS[kind] * rows, "question": question, "family": kind}
+        return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
+
+
+def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> Table:
+    """Number columns hold no value twice, so that rankings have one answer."""
+    table: Table = {
+        theme.row: [theme.names[int(k)] for k in rng.permutation(len(theme.names))[:rows]],
+        theme.category: [_pick(theme.categories, rng) for _ in range(rows)],
+    }
+    for k in sorted(rng.permutation(len(theme.numbers))[:columns]):
+        column, (low, high) = list(theme.numbers.items())[int(k)]
+        table[column] = [int(v) for v in rng.choice(np.arange(low, high + 1), size=rows, replace=False)]
+    return table
 
 
 def _pick(items: Sequence[str], rng: np.random.Generator) -> str:

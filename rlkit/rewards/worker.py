@@ -51,8 +51,9 @@ _VARIABLES = {
 
 
 def environment(config: RewardConfig) -> dict[str, str]:
-    """The variables of this process that a worker gets: a fixed list without secrets, and `reward.env_vars`."""
-    named = {*config.env_vars}
+    """The variables of this process that a worker gets: a fixed list without secrets, those of `reward.env_vars`, and
+    the judge's key where there is a judge."""
+    named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
 
     def passed(name: str, value: str) -> bool:
         plain = name in _VARIABLES or name.startswith(("LC_", "PYTHON"))

@@ -77,6 +77,8 @@ RULES: tuple[tuple[str, Callable[[RunConfig], Any], str], ...] = (
      lambda c: c.trainer.early_stop.metric is None, "no metric ends the run: set trainer.early_stop.metric"),
     ("data.difficulty_field",
      lambda c: c.data.order != "curriculum", "only data.order curriculum sorts by it"),
+    ("reward.judge_model",
+     lambda c: not c.reward.judge_url, "no judge is asked: set reward.judge_url"),
 )  # fmt: skip
 """Dotted keys (a section stands for all of its keys), when they do nothing, and why."""
 

@@ -9,12 +9,12 @@ from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from rlkit.domains import Source, scorer, sources
 from rlkit.domains.answers import final_answer, given, side_by_side
 from rlkit.domains.math.parse import rational
-from rlkit.errors import UserError
+from rlkit.errors import UserError, did_you_mean
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
@@ -23,6 +23,16 @@ class Problem(NamedTuple):
     question: str
     answer: str
     solution: str
+
+
+Family = Callable[[np.random.Generator, int], Problem]
+FAMILIES: dict[str, Family] = {}
+
+
+def family(make: Family) -> Family:
+    """Decorator: add a family under its function's name."""
+    FAMILIES[make.__name__] = make
+    return make
 
 
 def draw(rng: np.random.Generator, low: int, high: int) -> int:
@@ -56,6 +66,7 @@ def polynomial(coefficients: list[int], x: str = "x") -> str:
     return text or "0"
 
 
+@family
 def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     most = 5 * level
     a, c = nonzero(rng, most), draw(rng, 0, most) if level > 2 else 0
@@ -68,6 +79,25 @@ def linear_equation(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, latex(x), solution)
 
 
+@family
+def linear_system(rng: np.random.Generator, level: int) -> Problem:
+    most = 2 + 2 * level
+    x, y = nonzero(rng, 3 * level), nonzero(rng, 3 * level)
+    a, b, c, d = (nonzero(rng, most) for _ in range(4))
+    while a * d == b * c:
+        d = nonzero(rng, most)
+    question = f"If ${_sum(a, b)} = {a * x + b * y}$ and ${_sum(c, d)} = {c * x + d * y}$, what is $x + y$?"
+    determinant = a * d - b * c
+    solution = f"Eliminating $y$ gives ${polynomial([determinant, 0])} = {determinant * x}$, so $x = {x}$. "
+    return Problem(question, str(x + y), solution + f"Then $y = {y}$ and $x + y = {x + y}$.")
+
+
+def _sum(a: int, b: int) -> str:
+    """Text of ax + by, of two numbers that are not 0."""
+    return f"{polynomial([a, 0])} {'+' if b > 0 else '-'} {polynomial([abs(b), 0], 'y')}"
+
+
+@family
 def quadratic(rng: np.random.Generator, level: int) -> Problem:
     r, s = nonzero(rng, 3 + 3 * level), nonzero(rng, 3 + 3 * level)
     a = draw(rng, 1, level)
@@ -78,6 +108,7 @@ def quadratic(rng: np.random.Generator, level: int) -> Problem:
     return Problem(question, str(max(r, s)), solution)
 
 
+@family
 def fractions(rng: np.random.Generator, level: int) -> Problem:
     most = 4 * level + 4
     terms = [Fraction(nonzero(rng, most), draw(rng, 2, most)) for _ in range(2 + level // 3)]
@@ -89,10 +120,84 @@ def fractions(rng: np.random.Generator, level: int) -> Problem:
     return Problem(f"Compute ${text}$.", latex(total), solution)
 
 
+@family
+def greatest_divisor(rng: np.random.Generator, level: int) -> Problem:
+    shared = draw(rng, 2, 6 * level)
+    a, b = shared * draw(rng, 2, 8 * level), shared * draw(rng, 2, 8 * level)
+    steps, p, q = [], max(a, b), min(a, b)
+    while q:
+        steps.append(f"${p} = {p // q} \\cdot {q} + {p % q}$")
+        p, q = q, p % q
+    solution = "By Euclid's algorithm: " + ", ".join(steps) + f". The last non-zero remainder is ${p}$."
+    return Problem(f"What is the greatest common divisor of {a} and {b}?", str(p), solution)
+
+
+@family
+def modular_power(rng: np.random.Generator, level: int) -> Problem:
+    base, power = draw(rng, 2, 4 + 3 * level), draw(rng, 2, 4 * level + 2)
+    modulus = draw(rng, 3, 6 * level + 5)
+    value, steps = 1, []
+    for k in range(1, power + 1):
+        value = value * base % modulus
+        steps.append(f"${base}^{{{k}}} \\equiv {value}$")
+    question = f"What is the remainder when ${base}^{{{power}}}$ is divided by {modulus}?"
+    return Problem(question, str(value), f"Modulo {modulus}: " + ", ".join(steps) + ".")
+
+
+@family
+def arithmetic_series(rng: np.random.Generator, level: int) -> Problem:
+    first, step, n = nonzero(rng, 5 * level), nonzero(rng, 2 * level + 1), draw(rng, 4, 6 * level + 4)
+    last = first + (n - 1) * step
+    total = n * (first + last) // 2
+    shown = ", ".join(str(first + k * step) for k in range(3))
+    question = f"What is the sum of the first {n} terms of the arithmetic sequence {shown}, ...?"
+    quotient = rf"\frac{{{n}({first} + ({last}))}}{{2}}"
+    return Problem(question, str(total), f"The {n}th term is ${last}$, so the sum is ${quotient} = {total}$.")
+
+
+@family
+def derivative(rng: np.random.Generator, level: int) -> Problem:
+    degree = 2 + level // 2
+    coefficients = [nonzero(rng, 2 + level) for _ in range(degree + 1)]
+    at = nonzero(rng, 1 + level)
+    slopes = [c * (degree - k) for k, c in enumerate(coefficients[:-1])]
+    value = sum(c * at ** (degree - 1 - k) for k, c in enumerate(slopes))
+    question = f"Let $f(x) = {polynomial(coefficients)}$. What is $f'({at})$?"
+    return Problem(question, str(value), f"$f'(x) = {polynomial(slopes)}$, so $f'({at}) = {value}$.")
+
+
+@family
+def committees(rng: np.random.Generator, level: int) -> Problem:
+    women, men = draw(rng, 3, 3 + 2 * level), draw(rng, 3, 3 + 2 * level)
+    w, m = draw(rng, 1, 2 + level // 2), draw(rng, 1, 2 + level // 2)
+    ways = math.comb(women, w) * math.comb(men, m)
+    question = (
+        f"A club has {women} women and {men} men. In how many ways can a committee of {w} "
+        f"{'woman' if w == 1 else 'women'} and {m} {'man' if m == 1 else 'men'} be chosen?"
+    )
+    parts = rf"\binom{{{women}}}{{{w}}} \cdot \binom{{{men}}}{{{m}}}"
+    solution = f"${parts} = {math.comb(women, w)} \\cdot {math.comb(men, m)} = {ways}$."
+    return Problem(question, str(ways), solution)
+
+
+@family
+def discount(rng: np.random.Generator, level: int) -> Problem:
+    percent = 5 * draw(rng, 1, 12)
+    items, price = draw(rng, 2, 3 + 2 * level), 20 * draw(rng, 1, 10 * level)
+    total = Fraction(items * price * (100 - percent), 100)
+    question = (
+        f"A shop sells notebooks at {price} cents each and takes {percent}% off the bill. "
+        f"How many cents do {items} notebooks cost?"
+    )
+    solution = f"Without the discount: {items} * {price} = {items * price}. "
+    return Problem(question, latex(total), solution + f"{percent}% off leaves {latex(total)}.")
+
+
 NAMES = ("Anna", "Ben", "Chloe", "David", "Emma", "Farid", "Grace", "Hugo")
 THINGS = ("apples", "stamps", "marbles", "books", "shells", "stickers", "coins", "cards")
 
 
+@family
 def collections(rng: np.random.Generator, level: int) -> Problem:
     """Word problems of one to three steps on whole numbers: what somebody has in the end."""
     name, thing = NAMES[draw(rng, 0, len(NAMES) - 1)], THINGS[draw(rng, 0, len(THINGS) - 1)]
@@ -114,11 +219,6 @@ def collections(rng: np.random.Generator, level: int) -> Problem:
         count = after
     question = f"{' '.join(text)} How many {thing} does {name} have now?"
     return Problem(question, str(count), " ".join(working))
-
-
-FAMILIES: dict[str, Callable[[np.random.Generator, int], Problem]] = {
-    make.__name__: make for make in (linear_equation, quadratic, fractions, collections)
-}
 
 
 @sources.register("arithmetic")
@@ -168,10 +268,19 @@ class MathProblems(Source):
     kind: Literal["math_problems"] = "math_problems"
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """Hardest level; each task's level is drawn evenly up to it."""
-    families: tuple[Literal["linear_equation", "quadratic", "fractions", "collections"], ...] = ()
+    families: tuple[str, ...] = ()
     """Families drawn from; empty is all."""
     instruction: str = BOXED
     """What follows the question. Small pretrained models rarely know the box."""
+
+    @field_validator("families")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in FAMILIES:
+                near = did_you_mean(name, FAMILIES)
+                raise UserError(f"unknown family {name!r}.{near} Known: {', '.join(FAMILIES)}")
+        return names
 
     def task(self, index: int) -> Task:
         rng = generator("math_problems", self.level, *self.families, index)
