@@ -164,6 +164,8 @@ def _single(text: str) -> Iterator[Form]:
     words = _words(text)
     if words and (number := NUMBERS.get(words.replace(" ", "-"))) is not None:
         yield Amount(str(number))
+    if words == "infinity":
+        yield Amount("\\infty")
     if words is not None and _NOTHING.fullmatch(words):
         yield Group("{}", [])
     if words is not None and (len(words) > 1 or not text.isalpha()):
