@@ -22,8 +22,6 @@ from rlkit.studies.inert import no_warm_start
 from rlkit.studies.notebook import check_parameters, parameters_of
 from rlkit.types import Task
 
-Cost = dict[str, float]  # `flops` and `seconds`
-
 
 @dataclass(frozen=True, eq=False)
 class PlannedRun:
@@ -104,8 +102,9 @@ class Plan:
         return sorted(unfinished, key=lambda run: -self.costs[run.name]["flops"])
 
     @cached_property
-    def costs(self) -> dict[str, Cost]:
-        """What a whole run of each cell with unfinished ones is predicted to take, NaN where its model is not known."""
+    def costs(self) -> dict[str, dict[str, float]]:
+        """The predicted `flops` and `seconds` of a whole run of each cell with unfinished ones, NaN where its model is
+        not known."""
         from rlkit.sizing.estimate import estimate
 
         cells = {run.name: run for run in self.runs if not self.is_finished(run)}
@@ -114,7 +113,7 @@ class Plan:
         return {k: {"flops": e.flops, "seconds": e.seconds} if e else unknown for k, e in found.items()}
 
     @cached_property
-    def warm_starts(self) -> dict[str, Cost]:
+    def warm_starts(self) -> dict[str, dict[str, float]]:
         """What the warm starts that are to be made are predicted to take, by the first cell of those that share them;
         where each seed has its own, those of all seeds together."""
         runs = [run for run in self.runs if not (no_warm_start(run.config) or self.is_finished(run))]
@@ -128,7 +127,7 @@ class Plan:
         for run in starts.values():
             if folder := to_make(run.config):
                 first.setdefault(folder, run)
-        found: dict[str, Cost] = {}
+        found: dict[str, dict[str, float]] = {}
         for run in first.values():
             if cost := estimate_warm_start(self._priced(run)):
                 own = found.setdefault(run.name, {"flops": 0.0, "seconds": 0.0})
@@ -230,21 +229,24 @@ def _with_tasks_made_once(
 
 
 def _check_first_steps(path: Path, runs: Sequence[PlannedRun]) -> None:
-    """Refuse a study with runs that would end at their first step. Seeds, ladder sizes and models of a hub have that in
-    common."""
+    """Refuse a study with runs that would end at their first step, as those that differ in seed or size all do."""
     from rlkit.training.checks import preflight  # loads torch
 
     seen = set()
     for run in runs:
         content = run.config.model_dump(mode="json")
         content["seed"], content["model"]["warm_start"]["seed"], content["actor"]["optim"] = 0, 0, {}
-        model = content["model"]["path"]
+        model = run.config.model.path
         if model in LADDER or not at_hand(model):  # a hub's model is looked at when a run loads it
             content["model"]["path"] = "ladder" if model in LADDER else "hub"
         if (key := content_hash(content)) in seen:
             continue
         seen.add(key)
+        config = run.config
+        if config.data.order == "curriculum" and config.data.train_max_samples <= 0 and not at_hand(model):
+            trainer = config.trainer.model_copy(update={"total_training_steps": 1})  # else it makes all tasks
+            config = config.model_copy(update={"trainer": trainer})
         try:
-            preflight(run.config)
+            preflight(config)
         except UserError as error:
             raise UserError(f"{path}: {run.label}: {error}") from None
