@@ -136,11 +136,8 @@ def _room(ax: "Axes", direction: int) -> float:
 
 def legend(ax: "Axes", title: str | None = None, ends: bool = False) -> None:
     """The legend beside the axes of a figure that is high enough for it; under them, in small type and with room of its
-    own, in a narrow column or a figure of several panels.
-
-    Args:
-        ends: of curves: always beside the axes, in the order in which the curves end and in their colours.
-    """
+    own, in a narrow column or a figure of several panels. `ends`: of curves, beside the axes in the order in which they
+    end and in their colours."""
     fig: Any = ax.get_figure()
     if fig.get_label() == LETTERED:
         return

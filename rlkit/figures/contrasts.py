@@ -60,12 +60,8 @@ def against(
 
 
 def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
-    """pass@1 with its interval, a row each, in the table's order, with the step that it is from; the caption has each
-    model's budget.
-
-    Args:
-        table: from `rlkit.measures.comparisons.at_compute`.
-    """
+    """pass@1 of a table of `rlkit.measures.comparisons.at_compute` with its interval, a row each, in the table's order,
+    with the step that it is from; the caption has each model's budget."""
     names = [f"{row['cell']}: step {row['step']} of {row['steps']}" for _, row in table.iterrows()]
     budgets = table.groupby("model.path", sort=False)["budget"].first()
     words = ", ".join(f"{short(most)} for {Path(str(model)).name}" for model, most in budgets.items())
@@ -76,12 +72,8 @@ def ranked(table: pd.DataFrame, venue: str = "neurips") -> Drawing:
 
 
 def differences(table: pd.DataFrame, venue: str = "neurips") -> dict[str, Drawing]:
-    """The difference from the baseline of each factor, a figure each, by the factor's name (one factor: ""); with its
-    interval over problems (thick) and, where both cells have seeds, that over seeds and problems (thin).
-
-    Args:
-        table: from `rlkit.measures.comparisons.differences`.
-    """
+    """The differences of a table of `rlkit.measures.comparisons.differences`, a figure a factor, by its name (one
+    factor: ""); with intervals over problems (thick) and, where there are seeds, over seeds and problems (thin)."""
     factors = {str(factor): rows for factor, rows in table.groupby("factor", sort=False)}
     for rows in factors.values():
         rows.attrs = table.attrs
@@ -129,11 +121,8 @@ def _rows(ax: "Axes", table: pd.DataFrame, value: str, names: list[str]) -> None
 
 
 def pass_at_k_ends(table: pd.DataFrame, venue: str = "neurips", ax: "Axes | None" = None) -> Drawing:
-    """pass@k before training (dashed, hollow) and after (solid), with intervals.
-
-    Args:
-        table: from `rlkit.measures.comparisons.pass_at_k_ends`. ax: a panel to draw on.
-    """
+    """pass@k of a table of `rlkit.measures.comparisons.pass_at_k_ends` before training (dashed, hollow) and after
+    (solid), with intervals; `ax` is a panel to draw on."""
     if table["k"].nunique() < 3:
         raise UserError(
             "pass@k at fewer than three k says no more than pass@1: set evaluation.n to 4 or more."

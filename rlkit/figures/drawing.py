@@ -66,12 +66,8 @@ class Drawing:
         return [*pictures, table, record]
 
     def to_latex(self, file: str, wide: bool = False) -> str:
-        """A figure environment with the caption and the label `fig:<name>`; needs graphicx.
-
-        Args:
-            file: the PDF, as the paper finds it.
-            wide: over both columns.
-        """
+        """A figure environment (`wide`: over both columns) of a PDF as the paper finds it, with the caption and the
+        label `fig:<name>`; needs graphicx."""
         environment = "figure*" if wide else "figure"
         return (
             f"\\begin{{{environment}}}\n\\centering\n\\includegraphics{{{file}}}\n"

@@ -66,11 +66,8 @@ def metric_panels(
     df: pd.DataFrame, metrics: Sequence[str], by: str = "model.path", venue: str = "neurips", share: str = ""
 ) -> Drawing:
     """Several metrics side by side: thick the mean over the runs of each `by`, smoothed over a twentieth of the
-    steps, faint the runs themselves where they are few. Metrics that were not logged are left out.
-
-    Args:
-        share: the y axis that all panels have; the metrics are then their titles.
-    """
+    steps, faint the runs themselves where they are few. Metrics that were not logged are left out. `share`: the y axis
+    that all panels have; the metrics are then their titles."""
     known = [m for m in metrics if (df["metric"] == m).any()]
     if not known:
         raise UserError(f"None of the metrics {', '.join(metrics)} was logged.")
@@ -111,12 +108,8 @@ def domain_curves(df: pd.DataFrame, by: str = "cell", venue: str = "neurips") ->
 
 
 def before_after(table: pd.DataFrame, venue: str = "neurips", value: str = "pass@1") -> Drawing:
-    """A value before (hollow) and after training (filled) with its intervals, a row a cell.
-
-    Args:
-        table: from `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure then shows; or
-            with its columns cell, when, low, high and another `value`.
-    """
+    """A value before (hollow) and after training (filled) with its intervals, a row a cell, of a table of
+    `rlkit.measures.summary.before_after`, whose caution of unequal steps the figure shows, or of another `value`."""
     cells = list(dict.fromkeys(table["cell"]))
     caution = unequal_steps(table) if "steps" in table else ""
     styles = looks(table, "cell")
