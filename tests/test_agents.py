@@ -145,6 +145,8 @@ def test_a_pretrained_model_gets_the_small_adapter(tmp_path):
 def test_a_name_alone_means_an_adapter_over_bfloat16_on_a_gpu(tmp_path, monkeypatch):
     on_gpu, on_cpu = named_model("some/model", "cuda"), named_model("some/model", "cpu")
     assert (on_gpu.dtype, on_gpu.lora_rank, on_cpu.dtype) == ("bfloat16", 8, "float32")
+    assert (on_cpu.lora_alpha, on_cpu.lora_dropout) == (16, 0.1)
+    assert tuple(on_cpu.target_modules) == ("q_proj", "v_proj")
     ladder = named_model("ladder-30k", "cuda")
     assert (ladder.dtype, ladder.lora_rank) == ("float32", 0)
     monkeypatch.chdir(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from rlkit import ActionResult, AgenticTrainer, BaseAgent, BaseEnvironment
 from rlkit.agents import ExpertAgent, RandomAgent, run_episodes
-from rlkit.agents.trainer import AgenticConfig, named_model
+from rlkit.agents.trainer import AgenticConfig
 from rlkit.environments import check_environment, environments
 from rlkit.errors import UserError
 
@@ -170,13 +170,6 @@ def test_the_checker_knows_the_short_form():
     assert "ValueError" in str(found.value) or "TypeError" in str(found.value)
     with pytest.raises(UserError, match="write step"):
         BaseEnvironment().act("x", {})
-
-
-def test_the_trainer_has_the_defaults_it_is_known_for():
-    model = named_model("Qwen/Qwen2.5-0.5B-Instruct", "cpu")
-    assert (model.lora_rank, model.lora_alpha, model.lora_dropout) == (8, 16, 0.1)
-    assert tuple(model.target_modules) == ("q_proj", "v_proj")
-    assert AgenticTrainer("Qwen/Qwen2.5-0.5B-Instruct").model.path == "Qwen/Qwen2.5-0.5B-Instruct"
 
 
 def test_training_is_called_or_awaited():

@@ -158,11 +158,6 @@ def test_problems_that_cannot_be_solved_are_refused(text):
         Mathematics().reset(text)
 
 
-def test_a_problem_whose_solution_is_wrong_is_refused():
-    with pytest.raises(UserError, match="does not solve"):
-        Mathematics().reset({"equations": ["3x + 7 = 16"], "solution": {"x": "4"}})
-
-
 @pytest.mark.parametrize(
     "text",
     ["2(x + 3) = 14", "x/2 + 3 = 5", "(x + 1)/3 - 2x = -4/3", "-x = 7", "3(2x - 1)/4 = x + 5", "0 = 2x"],
