@@ -29,7 +29,8 @@ def at_budgets(evals: pd.DataFrame, df: pd.DataFrame, budgets: int = 6) -> pd.Da
     table = pd.DataFrame(np.nanmean(rates, axis=2), index=runs.index, columns=spent).join(runs)
     table = table.melt([ROLLOUTS, PROMPTS], spent.tolist(), "budget", "rate")
     splits = table.groupby(["budget", ROLLOUTS, PROMPTS])["rate"]
-    found = splits.agg(**{"pass@1": "mean", "runs": "size"}).reset_index().astype({"budget": float})
+    found = splits.agg(["mean", "size"]).reset_index().rename(columns={"mean": "pass@1", "size": "runs"})
+    found = found.astype({"budget": float})
     found["steps"] = found["budget"] / (found[ROLLOUTS] * found[PROMPTS])
     found["best"] = found["pass@1"] == found.groupby("budget")["pass@1"].transform("max")
     return remember(found, evals, "cell")

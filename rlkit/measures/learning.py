@@ -1,7 +1,5 @@
 """What training shows along its curves: how steadily runs learn, and how much of something a level of pass@1 needs.
-
-Tables from `rlkit.read` (`df`). Ranges are over runs.
-"""
+Tables from `rlkit.read` (`df`); ranges are over runs."""
 
 from collections.abc import Sequence
 
@@ -55,13 +53,14 @@ def needed(df: pd.DataFrame, x: str, levels: Sequence[float] | int = 4, by: str 
     for name in in_order(df, by)[by]:
         own = table[table[by] == name]
         same = table[table["run"].map(models).isin(own["run"].map(models))].groupby("run")[METRIC]
-        wanted = levels
-        if isinstance(levels, int):
+        if not isinstance(levels, int):
+            wanted = levels
+        else:
             start, best = same.first().max(), same.max().max()
             wanted = np.linspace(start, best, levels + 2)[1:-1].tolist() if best > start else []
         for level in wanted:
-            curves = (run[[x, METRIC]].to_numpy().T for _, run in own.groupby("run"))
-            need = [first_at(*curve, level) for curve in curves]
+            curves = (run[[x, METRIC]].to_numpy() for _, run in own.groupby("run"))
+            need = [first_at(curve[:, 0], curve[:, 1], level) for curve in curves]
             found = np.array(need)[np.isfinite(need)]
             ends = (found.mean(), found.min(), found.max()) if len(found) else (np.nan,) * 3
             told = dict(zip((x, "low", "high"), ends, strict=True))

@@ -139,7 +139,8 @@ def held_out_error(fit: "LawFit", points: pd.DataFrame, level: float = 0.95) -> 
         return table
     table["runs"] = table["cell"].map(held.groupby("cell").size())
     options = {"band": "prediction", "level": level}
-    bands = [fit.predict(part, **options, repeats=int(runs)) for runs, part in table.groupby("runs")]
+    parts = [part for _, part in table.groupby("runs")]
+    bands = [fit.predict(part, **options, repeats=int(part["runs"].iloc[0])) for part in parts]
     return table.join(pd.concat(bands)).assign(error=lambda t: t["prediction"] - t["observed"])
 
 
