@@ -1,5 +1,7 @@
 """Drawing tokens from logits by inverting the distribution at given random numbers."""
 
+import math
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +11,8 @@ from torch import Tensor
 from rlkit.errors import RunStopped
 
 BELOW_ONE = 1 - 1e-6  # a draw of one would be above every sum
+LARGE = 8_192  # words of a vocabulary that is summed in blocks
+SMALLEST_BLOCK, LARGEST_BLOCK = 64, 512
 
 
 class Settings(NamedTuple):
@@ -20,20 +24,48 @@ class Settings(NamedTuple):
 
 
 def draw(logits: Tensor, uniform: Tensor, settings: Settings) -> tuple[Tensor, Tensor]:
-    """Tokens (A,) and their log-probs (A,) from logits (A, V): the first tokens at which the running sum of
-    probabilities comes above `uniform` (A,) of the whole. A token of probability zero is never drawn."""
+    """Tokens (A,) and their log-probs (A,) from logits (A, V), by inverting the distribution at `uniform` (A,)."""
     logits = logits.float()
     if settings.temperature == 0:
         logprobs = logits.log_softmax(-1)
         token = logprobs.argmax(-1)
         return token, logprobs.gather(1, token[:, None])[:, 0]
     logits = logits if settings.temperature == 1 else logits / settings.temperature
-    p = (logits if settings.top_p == 1 else nucleus(logits, settings.top_p)).softmax(-1)  # (A, V)
-    sums = p.cumsum(-1)
-    point = uniform.clamp(max=BELOW_ONE)[:, None] * sums[:, -1:]
-    # of probabilities that are no numbers, which `require_numbers` refuses, the last
-    token = torch.searchsorted(sums, point, right=True).clamp_(max=p.shape[-1] - 1)
+    logits = logits if settings.top_p == 1 else nucleus(logits, settings.top_p)
+    p = logits.softmax(-1)  # (A, V)
+    token = _inverted(p, uniform.clamp(max=BELOW_ONE)[:, None])
     return token[:, 0], p.gather(1, token)[:, 0].log()
+
+
+def _inverted(p: Tensor, uniform: Tensor) -> Tensor:
+    """The tokens (A, 1) at which the running sum of p (A, V) comes above `uniform` (A, 1) of the whole: of a large
+    vocabulary first the block of tokens, because a running sum takes several times as long as a sum."""
+    size = block_size(p.shape[-1])
+    if size == 1:
+        sums = p.cumsum(-1)
+        return _first_above(sums, uniform * sums[:, -1:])
+    blocks = p.unflatten(-1, (-1, size))
+    sums = blocks.sum(-1).cumsum(-1)  # (A, V / size)
+    point = uniform * sums[:, -1:]
+    block = _first_above(sums, point)
+    before = torch.where(block > 0, sums.gather(1, (block - 1).clamp_(min=0)), 0.0)
+    inside = blocks.gather(1, block[..., None].expand(-1, -1, size))[:, 0].cumsum(-1)  # (A, size)
+    # Summed in another order, the block may end below the point.
+    rest = torch.minimum(point - before, BELOW_ONE * inside[:, -1:])
+    return block * size + _first_above(inside, rest)
+
+
+def _first_above(sums: Tensor, point: Tensor) -> Tensor:
+    """The places (A, 1) of the first of `sums` (A, n) above `point` (A, 1). A probability of zero adds nothing to the
+    sum, so it is never its own; of probabilities that are no numbers, which `require_numbers` refuses, the last."""
+    return torch.searchsorted(sums, point, right=True).clamp_(max=sums.shape[-1] - 1)
+
+
+@cache
+def block_size(vocab: int) -> int:
+    """Tokens that are summed together first: a power of two that divides a large vocabulary, else 1."""
+    size = math.gcd(vocab, LARGEST_BLOCK)
+    return size if vocab >= LARGE and size >= SMALLEST_BLOCK else 1
 
 
 def require_numbers(logprobs: np.ndarray) -> None:
