@@ -247,6 +247,7 @@ def test_choices_have_one_right_letter_and_letters_are_even():
         ({"kind": "code_io", "steps": 1}, {"kind": "code_io", "steps": 8}, "difficulty"),
         ({"kind": "tables", "level": 1}, {"kind": "tables", "level": 4}, "difficulty"),
         ({"kind": "formulas", "level": 1}, {"kind": "formulas", "level": 3}, "difficulty"),
+        ({**GYM[0], "level": 0}, {**GYM[0], "level": 3}, "prompt"),
     ],
 )
 def test_the_difficulty_knob_turns(easy, hard, measure):
@@ -296,5 +297,7 @@ def test_data_sets_of_reasoning_gym_that_cannot_be_relied_on_are_refused():
             sources.parse({"kind": "reasoning_gym", "dataset": dataset}).task(1)
     with pytest.raises(UserError, match="refuses its options"):
         sources.parse({**GYM[0], "options": {"no_such_option": 1}}).task(1)
+    with pytest.raises(UserError, match="has no levels"):
+        sources.parse({"kind": "reasoning_gym", "dataset": "gsm_symbolic", "level": 1}).task(1)
     with pytest.raises(ValueError, match="Did you mean 'quadratic'"):
         sources.parse({"kind": "math_problems", "families": ["quadratics"]})

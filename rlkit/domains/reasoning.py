@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -35,25 +36,28 @@ class ReasoningGym(Source):
     kind: Literal["reasoning_gym"] = "reasoning_gym"
     dataset: str
     """Name of the data set: chain_sum, knights_knaves, mini_sudoku …"""
+    level: Annotated[int, Field(ge=0)] | None = None
+    """Level of reasoning-gym's curriculum for every attribute (its last one where it has fewer); None is
+    the data set's default."""
     options: dict[str, Any] = Field(default_factory=dict)
     """Fields of the data set's own configuration."""
 
     def task(self, index: int) -> Task:
         seed, place = (index, 0) if self.dataset in LISTED else (0, index)
-        items = _items(self.dataset, json.dumps(self.options, sort_keys=True), seed)
+        items = _items(self.dataset, self.level, json.dumps(self.options, sort_keys=True), seed)
         item, ability = items[place], ABILITY.get(items.category, "logic")
         question = item["question"].strip() + "\nGive the final answer in <answer> </answer> tags."
         entry = {"answer": item["answer"], "metadata": json.loads(json.dumps(item["metadata"], default=str))}
-        info = {"index": index, "difficulty": 0, "entry": entry}
+        info = {"index": index, "difficulty": self.level or 0, "entry": entry}
         name = f"reasoning_gym__{self.dataset}"
         return Task.ask(name, question, item["answer"], ability=ability, extra_info=info)
 
 
 @lru_cache(64)
-def _items(dataset: str, options: str, seed: int) -> Any:
-    """The data set with its options, of which `options` is the JSON."""
+def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
+    """The data set, with every attribute at a level of its curriculum where one is given."""
     import reasoning_gym
-    from reasoning_gym.factory import DATASETS
+    from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum
 
     refusal = f"data.train reasoning_gym: dataset {dataset!r} "
     if dataset in REFUSED:
@@ -62,7 +66,15 @@ def _items(dataset: str, options: str, seed: int) -> Any:
         )
     if dataset not in DATASETS:
         raise UserError(f"{refusal}is unknown.{did_you_mean(dataset, DATASETS)}")
-    values = {**json.loads(options), "seed": seed, "size": 1 if dataset in LISTED else 2**62}
+    values: dict[str, Any] = {}
+    if level is not None:
+        if dataset not in CURRICULA:
+            raise UserError(f"{refusal}has no levels: use options instead.")
+        curriculum = create_curriculum(dataset)
+        for name, attribute in curriculum.attributes.items():
+            curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
+        values = asdict(curriculum.generate_configuration())
+    values |= {**json.loads(options), "seed": seed, "size": 1 if dataset in LISTED else 2**62}
     try:
         return reasoning_gym.create_dataset(dataset, **values)
     except (TypeError, AssertionError, ValueError) as error:
