@@ -326,9 +326,15 @@ def test_a_sandbox_without_pytest_is_an_error_and_no_zero(monkeypatch):
         )
 
 
-def test_a_checker_is_not_run_and_the_row_says_so(router):
-    reward = grade(router, "print(2, 4)", {"inputs": ["6\n"], "outputs": ["1 5"], "checker": "ok = True"})
-    assert not reward.correct and "reward.custom_reward_function" in str(reward.error)
+def test_a_checker_judges_tests_with_several_right_outputs(router):
+    truth = {
+        "inputs": ["6\n"],
+        "outputs": ["1 5"],
+        "checker": "a, b = map(int, out.split())\nok = a + b == int(inp)",
+    }
+    assert grade(router, "print(2, 4)", truth).correct
+    assert not grade(router, "print(2, 5)", truth).correct
+    assert not grade(router, "print('x')", truth).correct
 
 
 def test_all_or_nothing_by_default_and_the_share_of_tests_on_request(router):

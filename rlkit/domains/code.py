@@ -108,6 +108,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
         {"functional": code}              test code with assertions, or HumanEval's check(candidate)
         {"pytest": code}                  a pytest file without fixtures that imports from `solution`
         {"solution_file": code}           a test script that imports from `solution`
+    An optional "checker" (code that sets `ok` from `inp`, `out`, `expected`) judges tests with several right outputs.
 
     parts: tests_passed, tests_total, for a failure the first `reason` ("time", "memory" …), and `trusted: False` where
     the tests had to run in the program's process, which may have changed what they say.
@@ -160,10 +161,8 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
         )
     if len(inputs) != len(outputs) or not inputs:
         raise UserError(f"A program has {len(inputs)} inputs and {len(outputs)} outputs.")
-    if truth.get("checker"):
-        raise UserError(
-            "A program with a checker needs reward.custom_reward_function: only outputs are compared here."
-        )
+    if truth.get("checker") and not _statements(truth["checker"]):
+        raise UserError("The checker of a program is no Python.")
     return truth, None
 
 
@@ -179,11 +178,15 @@ def _result(grading: Grading, passed: int, total: int, reason: str | None, **par
 
 def _run(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
     """Standard input and output; lists are lines."""
-    passed, reason = 0, None
+    passed, reason, checker = 0, None, truth.get("checker")
     for test in zip(truth["inputs"], truth["outputs"], strict=True):
         given, expected = ("\n".join(map(str, t)) if isinstance(t, list) else str(t) for t in test)
         printed, failure = _script(grading, program, given)
-        if failure is None and not same_output(printed, expected):
+        if failure is None and checker:
+            values = {"checker": checker, "inp": given, "out": printed, "expected": expected}
+            if _script(grading, _CHECKER, json.dumps(values))[0] != "ok\n":
+                failure = "the checker rejects the output"
+        elif failure is None and not same_output(printed, expected):
             failure = "wrong output"
         passed += failure is None
         reason = reason or failure
@@ -200,6 +203,17 @@ def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None
         last = outcome.stderr.decode(errors="replace").strip().rpartition("\n")[2]
         failure = f"exit status {outcome.status}: {last}"[:200]
     return outcome.stdout.decode(errors="surrogateescape"), failure
+
+
+_CHECKER = """import json, sys
+values = json.load(sys.stdin)
+code = values.pop("checker")
+try:
+    exec(code, values)
+except Exception:
+    values["ok"] = False
+print("ok" if values.get("ok") is True else "no")
+"""
 
 
 def _called(program: str, truth: Mapping[str, Any], grading: Grading) -> Reward:
