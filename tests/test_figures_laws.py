@@ -136,3 +136,10 @@ def test_the_formula_that_begins_a_laws_docstring_stands_in_its_figure(docstring
     fit = rlkit.fit(table, rlkit.law("my_own")(mine), y="y", x="x", bootstrap=0)
     [text] = figures.law(fit, table).figure.axes[0].texts
     assert text.get_text().splitlines()[0] == begins
+
+
+def test_residuals_stand_over_what_the_law_predicts():
+    table = pd.DataFrame({"x": [1e4, 1e5, 1e6, 1e7], "y": [0.9, 0.7, 0.5, 0.42]})
+    fit = rlkit.fit(table, "power", y="y", x="x", bootstrap=0)
+    drawn = drawings.residuals(fit).table
+    assert np.log(table["y"] / drawn["predicted"]).to_numpy() == pytest.approx(drawn["residual"].to_numpy())

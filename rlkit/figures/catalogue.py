@@ -119,6 +119,12 @@ def scaling_law(study: "StudyData", venue: str) -> Drawing:
 
 
 @figure
+def residuals(study: "StudyData", venue: str) -> Drawing:
+    """Residuals of the law in its own space against what it predicts: a trend is what the law does not describe."""
+    return laws.residuals(study.fit, venue)
+
+
+@figure
 def law_of_size_and_steps(study: "StudyData", venue: str) -> Drawing:
     """One law of size and steps, ln L = E0(N) - k(N) ln steps (arXiv 2509.25300), with 95 % bands."""
     _needs(study, SIZE, FOR_LAW)

@@ -188,6 +188,29 @@ def _write_estimates(ax: Axes, fit: LawFit, level: float) -> None:
     ax.text(s="\n".join(lines), **place, ha="right", fontsize=7, transform=ax.transAxes, linespacing=1.3)
 
 
+def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
+    """Residuals in the fit's own space against its prediction, one look a value of the law's first column."""
+    columns, y = fit.table.columns, fit.table.names["y"]
+    name = fit.table.names[fit.law.columns[0]]
+    predicted = fit.predict(pd.DataFrame({fit.table.names[c]: values for c, values in columns.items()}))
+    table = pd.DataFrame(
+        {"predicted": predicted, "residual": fit.residuals, name: columns[fit.law.columns[0]]}
+    )
+    few = table[name].nunique() <= 10
+    with styled():
+        fig, (ax,) = new_axes(venue, 1, 0.45)
+        for value, style in looks(table, name).items() if few else [(None, look(0))]:
+            part = table[table[name] == value] if few else table
+            dots: Any = style | {"linestyle": "none", "label": short(value) if few else None}
+            ax.plot(part["predicted"], part["residual"], **dots)
+        ax.axhline(0, color="0.4", linewidth=0.6)
+        of = {"log": " of the logarithm", "logit": " of the logit"}.get(fit.space, "")
+        label_axes(ax, f"predicted {LABELS.get(y, y)}", f"residual{of}")
+        if few:
+            legend(ax, LABELS.get(name, name))
+    return Drawing(fig, table, sources(fit=fit))
+
+
 def equation(law: Law) -> str:
     """The formula that begins a law's docstring, for matplotlib; the law's name where none begins it."""
     formula = re.split(r" \((?=[A-Z][a-z])|[:;,] ", law.source)[0]
