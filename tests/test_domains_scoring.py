@@ -187,6 +187,19 @@ def test_cruxeval_wants_an_assertion_about_what_the_program_defines(claim, info)
     assert good.correct
 
 
+def test_cruxeval_reads_no_assertion_of_great_length():
+    truth = {"functional": "def f(x):\n    return len(x)"}
+    for count, right in ((9, True), (200_000, False)):
+        row = (
+            "simulation__cruxeval-i",
+            f"```\nassert f('{'a' * count}') == {count}\n```",
+            truth,
+            {"output": str(count)},
+        )
+        reward = shared().grade_rows([row])[0]
+        assert (reward.correct, reward.error) == (right, None)
+
+
 def test_cruxeval_without_the_input_cannot_be_told():
     row = ("simulation__cruxeval-o", "```\nassert f(1) == 1\n```", {"functional": "def f(x): return x"}, {})
     assert "cruxeval needs" in shared().grade_rows([row])[0].error

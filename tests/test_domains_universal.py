@@ -166,6 +166,21 @@ def degenerate(rng: random.Random) -> str:
     return rng.choice(forms)[:300_000]
 
 
+HARD = {
+    "math__x": [
+        "the answer is" + " " * 20_000, "the answer is:" + " " * 20_000 + "\n", "answer for" + " " * 600_000 + "x",
+        *(rf"\boxed{{{text}}}" for text in (
+            r"7 \mod x" + r"\quad" * 1500 + "y", r"7 \mod" + r"\color{}" * 240 + "(", r"\mod a" * 3300 + "(",
+            "1" + ",111" * 4900 + "!", "7 " + "b" * 19_000 + "?", r"\\" * 9900 + "x", "7" + "=07" * 6000 + "=8",
+            r"\gcd(\pi^{10^9}, 3)", r"\lcm(\pi^{10^8}, \pi^{10^7})", r"\gcd(e^{10^{12}}, 3)",
+        )),
+    ],
+    "stem_web": [r"\boxed{" + r"7 \mod" + r"\quad" * 1500 + "(}", r"\boxed{7 " + "b" * 19_000 + "?}"],
+    "logic__ordering_puzzle_dataset": [f"<answer>a, b{' ' * 40_000}c</answer>", f"<answer>{'1' * 5000}. a, b</answer>"],
+}  # fmt: skip
+"""Responses that a pattern with a second repetition of the same characters reads for long."""
+
+
 @pytest.mark.parametrize("name", [*SCORERS, "ood__ifeval"])
 def test_no_response_makes_an_error_or_takes_long(name):
     """A quadratic reader takes many seconds for some of these; the bound leaves room for a loaded machine."""
@@ -175,8 +190,7 @@ def test_no_response_makes_an_error_or_takes_long(name):
     )
     rng = random.Random(11)
     grade(name, r"\boxed{3 m}", truth, info)
-    for _ in range(100):
-        response = degenerate(rng)
+    for response in [*(degenerate(rng) for _ in range(100)), *HARD.get(name, ())]:
         start = time.process_time()  # of this process: other work on the machine does not count
         reward = grade(name, response, truth, info)
         assert reward.error is None and not {"exception", "killed"} & set(reward.parts), response[:200]

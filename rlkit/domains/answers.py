@@ -34,7 +34,7 @@ _LEAD = re.compile(
 )
 _WINDOW = 80  # characters before "answer:" in which its line or sentence must begin
 _SENTENCE = re.compile(
-    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s+(?:is|equals|=)\s*[:：]?\s*(?=\S)", re.IGNORECASE
+    r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)", re.IGNORECASE
 )
 _CLAUSE = re.compile(
     r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.I | re.DOTALL

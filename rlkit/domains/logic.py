@@ -200,7 +200,8 @@ def names(text: str) -> list[str] | None:
     blocks = fences(text) if "```" in text else []
     text = re.sub(
         r"\*\*|`|</?b>|\\(?:left|right)(?=[\[\]()])", "", blocks[0][1] if len(blocks) == 1 else text
-    ).strip()
+    )
+    text = re.sub(r"[^\S\n]+", " ", text).strip()
     text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", _LABEL.sub("", text))
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
@@ -212,7 +213,7 @@ def names(text: str) -> list[str] | None:
     parts = [part.strip() for part in _SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:  # a, b and c
         parts[-1:] = filter(None, re.split(r"(?:^|\s+)(?:and|\\?&)\s+", parts[-1], maxsplit=1))
-    marks = [re.match(r"(?:\(?(\d+)[.):]|[-*•])\s+", part) for part in parts]
+    marks = [re.match(r"(?:\(?(\d{1,9})[.):]|[-*•])\s+", part) for part in parts]
     numbers = [int(mark[1]) for mark in marks if mark and mark[1]]
     if numbers and numbers != [1] * len(parts) and numbers != list(range(1, len(parts) + 1)):
         return None  # they tell another order

@@ -141,7 +141,8 @@ def score_cruxeval(
     if known is None:
         raise UserError(f"cruxeval: the input or output in extra_info is no literal: {str(shown)[:120]}.")
     blocks = fences(response)
-    claim = _claim(blocks[-1][1] if blocks else after_thinking(response))
+    text = blocks[-1][1] if blocks else after_thinking(response)
+    claim = _claim(text) if len(text) <= _LONGEST else None
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim

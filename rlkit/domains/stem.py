@@ -154,7 +154,7 @@ def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -
     )
 
 
-_LONGEST = 20_000  # characters of an answer that is read
+_LONGEST = 2000  # characters of an answer that is read
 
 
 @scorer("stem__supergpqa*", "stem__gpqa*", "stem__choice*", "stem__mmlu*")

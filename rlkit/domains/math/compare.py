@@ -11,7 +11,7 @@ from rlkit.domains.math.parse import is_expression, start_work
 from rlkit.domains.math.typography import normalize, squeeze
 from rlkit.domains.math.units import Amount
 
-_LONGEST, _MOST_ITEMS = 20_000, 200  # characters of an answer that is read; parts of a list
+_LONGEST, _MOST_ITEMS = 2000, 200  # characters of an answer that is read; parts of a list
 _TEXT = re.compile(r"\\(?:text|mathrm)\s*\{([^{}]*)\}")
 _BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 

@@ -54,7 +54,7 @@ _REWRITES = [
         (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
         (r"(?<![.\d])\.\.\.(?!\.)", r"\\ldots "),
         (r"\\(?:text|mathrm)\s*\{\s*\(?mod\s*\}|(?<![\\A-Za-z])mod(?![A-Za-z])", r" \\mod "),
-        (r"\(?\s*\\mod\s*\{?\s*([^(){}=,]+?)\s*\}?\s*\)?[\s.]*$", r" \\mod \1"),
+        (r"\(?\s*\\mod[\s{]*([^(){}=,]*[^(){}=,\s.])[\s}).]*$", r" \\mod \1"),
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
         (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3

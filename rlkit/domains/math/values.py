@@ -107,7 +107,12 @@ def _factorial(n: Any) -> Any:
 
 
 def _whole(function: Callable[..., int]) -> Callable[..., Any]:
-    return lambda *numbers: mpmath.mpf(function(*map(int, numbers)))
+    def of_whole(*numbers: Any) -> Any:
+        if any(mpmath.isinf(n) or mpmath.mag(n) > _MAX_FRACTION_BITS for n in numbers):
+            raise TooBig
+        return mpmath.mpf(function(*map(int, numbers)))
+
+    return of_whole
 
 
 _CONSTANTS: dict[str, Callable[[], Any]] = {
