@@ -5,8 +5,8 @@ import re
 from itertools import product
 
 from rlkit.domains.answers import choice_letter
-from rlkit.domains.math import sets, units, values
-from rlkit.domains.math.forms import Form, Group, Relation, is_name, read_forms
+from rlkit.domains.math import units, values
+from rlkit.domains.math.forms import TURNED, Form, Group, Relation, is_name, read_forms, real_set
 from rlkit.domains.math.parse import is_expression, start_work
 from rlkit.domains.math.typography import normalize, squeeze
 from rlkit.domains.math.units import Amount
@@ -24,7 +24,7 @@ def equivalent(answer: str, truth: str) -> bool:
     a, b = normalize(answer), normalize(truth)
     if not a or not b:
         return False
-    for read in (read_forms, sets.real_set):
+    for read in (read_forms, real_set):
         read(b)  # the truth first, alone
     try:
         return _same_option(a, b) or _same(a, b) or _same_qualified(a, b)
@@ -47,7 +47,7 @@ def _same(a: str, b: str) -> bool:
     """Whether two normalised answers are the same by any way that they can be read."""
     if squeeze(a) == squeeze(b) or squeeze(_TEXT.sub(r"\1", a)) == squeeze(_TEXT.sub(r"\1", b)):
         return True
-    left, right = sets.real_set(a), sets.real_set(b)
+    left, right = real_set(a), real_set(b)
     if left and right and not (left.bare and right.bare):
         return left.name in ("", right.name or left.name) and _matching(left.intervals, right.intervals)
     return any(_same_form(x, y, a, b) for x, y in product(read_forms(a), read_forms(b)))
@@ -153,13 +153,13 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
 
 
 def _same_relation(a: Relation, b: Relation) -> bool:
-    turned = Relation(b.operands[::-1], [sets.TURNED.get(o, o) for o in b.operators[::-1]])
+    turned = Relation(b.operands[::-1], [TURNED.get(o, o) for o in b.operators[::-1]])
     if any(a.operators == r.operators and _pairwise(a.operands, r.operands) for r in (b, turned)):
         return True
     if len(a.operators) != 1 or len(b.operators) != 1:
         return False
     sign = values.ratio_sign(*(f"({r.operands[0]})-({r.operands[1]})" for r in (a, b)))
-    operator = a.operators[0] if sign > 0 else sets.TURNED.get(a.operators[0], a.operators[0])
+    operator = a.operators[0] if sign > 0 else TURNED.get(a.operators[0], a.operators[0])
     return sign != 0 and operator == b.operators[0]
 
 
