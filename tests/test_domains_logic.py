@@ -34,10 +34,13 @@ GRIDS = [
     r"\boxed{[[1, 0], [0, 2]]}",
     r"$\boxed{\left[[1,0],[0,2]\right]}$",
     "**Answer:** [[1,0],[0,2]]", tag(r"$$\begin{pmatrix} 1 & 0 \\ 0 & 2 \end{pmatrix}$$"), tag(r"\[ [[1,0],[0,2]] \]"),
+    tag("Row 1: 1 0\nRow 2: 0 2"), tag("Row 0: [1, 0]\nRow 1: [0, 2]"), tag("((1, 0), (0, 2))"),
     tag("<pre>1 0\n0 2</pre>"),
     tag("array([[1, 0],\n       [0, 2]])"), tag("np.array([[1, 0], [0, 2]])."),
     r"\boxed{\begin{bmatrix} 1 & 0 \\ 0 & 2 \end{bmatrix}}", "[[1,0],[0,2]]", "1 0\n0 2", "<think>so</think>\n1 0\n0 2",
-    tag("Here is the output grid: [[1,0],[0,2]]"),
+    r"\boxed{\text{[[1,0],[0,2]]}}", tag("output_grid = [[1,0],[0,2]]"), tag("The transformed grid is [[1,0],[0,2]]"),
+    tag("Here is the output grid: [[1,0],[0,2]]"), tag("Thus, the resulting grid is:\n1 0\n0 2"),
+    tag("The predicted output grid for the test input is:\n[[1,0],[0,2]]"),
     r"\boxed{\begin{array}{cc}1&0\\0&2\end{array}}", r"\boxed{\left[\begin{array}{cc}1&0\\0&2\end{array}\right]}",
 ]
 NO_GRIDS = [

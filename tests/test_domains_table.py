@@ -22,6 +22,7 @@ RIGHT = [
     # words
     ("three", "3"), ("Twelve", "12"), ("twenty-one", "21"), ("twenty one", "21"), ("three million", "3,000,000"),
     ("3", "three"), ("seven|two", "2|7"), (r"\text{zero}", "0"), ("12 percent", "12%"), ("five percent", "5%"),
+    (r"12.5 \text{ kilometres}", "12.5"), ("5 km", "5"), ("45 years", "45"),
     ("two hundred", "200"), ("200", "two hundred"),
     # an approximation sign
     ("≈ 5.2", "5.2"), (r"\approx 5.2", "5.2"), ("~5.2", "5.2"), ("about 5.2", "5.2"),
@@ -34,7 +35,7 @@ RIGHT = [
     ("'North', \"South\"", "South|North"), ("North, East, and West", "West|East|North"), ("2018.0", "2018"),
     ("2018", "2018.0"), ("St. John’s", "St. John's"), ("“Up” she said", '"Up" she said'),
     # labels, brackets, a percent sign
-    ("= 1234", "1234"), 
+    ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("year: 2018", "2018"),
     ("['North', 'South']", "South|North"),
     (r"\{North, South\}", "North|South"), ("12.5%", "12.5"), ("12.5%", "0.125"), ("3%", "3"), ("2019--20", "2019-20"),
 ]

@@ -69,13 +69,16 @@ _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3
 _AROUND = re.compile(  # LaTeX and HTML
     r"(?:\\left\s*[\[(]\s*)?\\begin\{array\}\{[lcr|]*\}|\\end\{array\}(?:\s*\\right\s*[\])])?"
     r"|\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
+    r"|\\text(?:tt)?\s*\{(?=\s*\[)"
 )
 _LEAD = re.compile(  # The output grid is: · {"output": · array(
-    r"(?:(?:the|final|correct|predicted|output|answer|grid|result|solution|here|thus|so|therefore|is|np|array)\b"
-    r"[\s\"'*_`.,]*|[\s{\"'*_`])*[:=(]?[\s*_`]*",
+    r"(?:(?:the|final|correct|expected|predicted|resulting|transformed|test|output|answer|grid|output_grid|result|solution"
+    r"|here|thus|so|therefore|hence|is|for\s+the\s+(?:given\s+|test\s+)?input|np|numpy|array)\b[\s\"'*_`.,]*"
+    r"|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
 _REST = re.compile(r"(?:, dtype=\w+)?[\s)}.*_`\"']*\Z")
+_LABEL = re.compile(r"^ *row ?(\d{1,3}) ?:", re.IGNORECASE | re.MULTILINE)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
 
 
@@ -109,7 +112,12 @@ def read(text: str) -> list[list[int]] | None:
     """The grid that a text holds, or None if it holds none or more than one."""
     if len(text) > _LONGEST:
         return None
-    text = _AROUND.sub("", text).strip().strip("$")
+    labels = [int(number) for number in _LABEL.findall(text)]
+    if labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
+        return None
+    text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
+    if "[" not in text:  # tuples
+        text = text.translate({40: "[", 41: "]"})
     text = text[_LEAD.match(text).end() :]  # type: ignore[union-attr] # it matches any text
     if "[" in text:
         end = text.rfind("]") + 1

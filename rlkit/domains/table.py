@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, given, in_percent, side_by_side
+from rlkit.domains.answers import TOLERANCE, final_answer, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -170,6 +170,13 @@ _ABOUT = re.compile(
     r"(?:(?:\\approx|\\sim(?:eq)?|[≈≃~]|approx\.?|approximately|about|around|roughly|circa|ca\.|c\.) ?){1,2}"
     r"(?=[-+$€£¥\\(.]{0,4}\d)"
 )
+_NAMED = re.compile(  # x = 5, total: 5
+    r"(?:[a-z] ?=|(?:answer|result|value|total|sum|mean|average|count|difference|year) ?[:=]) ?(.+)"
+)
+_WITH_UNIT = re.compile(  # measures alone: other words may change the number, as in 5 dozen, 5 below zero
+    r"(.*\d) (?:[mck]m|(?:kilo)?met(?:er|re)s|in|inches|ft|feet|yards|mi|miles|[mk]?g|(?:kilo)?grams|ton(?:ne)?s|lbs?"
+    r"|pounds|oz|ounces|ml|lit(?:er|re)s|hectares|acres|s|sec|seconds|min|minutes|h|hrs?|hours|days|weeks|months|years|mph)"
+)
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
 # fmt: off
 _UNITS = ["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
@@ -196,20 +203,22 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     answer = given(response)
     if not answer or len(answer) > _LONGEST:
         return Reward.of(False, reason="no answer")
-    right, boxes = same_members(answer, theirs), side_by_side(response)  # or one box a member
+    marked = final_answer(response) is not None
+    right, boxes = same_members(answer, theirs, units=marked), side_by_side(response)  # or one box a member
     several = len(boxes) == len(theirs) > 1 and answer.endswith(boxes[-1])
-    return Reward.of(right or (several and same_members("|".join(boxes), theirs)))
+    return Reward.of(right or (several and same_members("|".join(boxes), theirs, units=True)))
 
 
-def same_members(answer: str, theirs: list[str]) -> bool:
-    """Whether a list has exactly the members `theirs`, in any order."""
+def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
+    """Whether a list has exactly the members `theirs`, in any order. With `units`, a bare figure in `theirs` is met
+    by the figure and a measure behind it, such as km or years."""
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
         ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
     left = list(theirs)
     for part in ours:
-        if not (found := [other for other in left if same_member(part, other)]):
+        if not (found := [other for other in left if same_member(part, other, units)]):
             return False
         left.remove(found[0])
     return not left
@@ -242,11 +251,15 @@ def _unquoted(text: str) -> str:
     return text[1:-1].strip() if len(text) > 2 and text[0] == "$" == text[-1] else text
 
 
-def same_member(ours: str, theirs: str) -> bool:
+def same_member(ours: str, theirs: str, units: bool = False) -> bool:
     """Whether two members are the same words or the same figure."""
     if ours == theirs:
         return True
     x, y = figure(ours), figure(theirs)
+    if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
+        x = figure(match[1])
+    if x is None and (match := _NAMED.fullmatch(ours[:_SHORT])):
+        x = figure(match[1])
     if x is None or y is None:
         return False
     if x.percent and not y.percent and not in_percent(y.value):
@@ -257,6 +270,7 @@ def same_member(ours: str, theirs: str) -> bool:
     return alike and _near(x.value, y.value)
 
 
+_SHORT = 100  # characters of a figure
 _FIGURE = re.compile(
     r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
     r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d{1,3})?"
@@ -276,7 +290,7 @@ class Figure(NamedTuple):
 
 def figure(text: str) -> Figure | None:
     """The figure that a text is, in digits or words; None if it is something else (a range, a formula, an infinity)."""
-    if len(text) >= 100 or sum(map(str.isdigit, text.partition(".")[0])) > 15:
+    if len(text) >= _SHORT or sum(map(str.isdigit, text.partition(".")[0])) > 15:
         return None  # floats tell whole numbers of 15 digits apart
     word, _, rest = text.strip().partition(" ")
     if (number := _WORDS.get(text.replace(" ", "-"))) is not None:
