@@ -38,6 +38,8 @@ RIGHT = [
     ("= 1234", "1234"), ("x = 1234", "1234"), (r"\text{Total: }1234", "1234"), ("year: 2018", "2018"),
     ("['North', 'South']", "South|North"),
     (r"\{North, South\}", "North|South"), ("12.5%", "12.5"), ("12.5%", "0.125"), ("3%", "3"), ("2019--20", "2019-20"),
+    # a measure
+    ("5 years", "5"), (r"12.5\text{ km}", "12.5"), (r"1,200 \text{ miles}", "1200"), ("5 days|6 days", "6|5"),
 ]
 WRONG = [
     ("-12.3%", "12.3%"), ("2018", "2019"), ("33.3", "33.39"), ("2|5|5", "2|5"), ("2|2|5", "2|5|5"), ("5", "5|2"),
@@ -56,7 +58,9 @@ WRONG = [
     ("5 hundred", "5"), ("5 dozen", "5"), ("5 tenths", "5"), ("5 squared", "5"), ("5 below zero", "5"),
     ("5 score", "5"),
     ("5 wrong", "5"), ("20 percent less", "20"), ("5 quarters", "5"), ("not: 5", "5"), ("anything except: 5", "5"),
-    ("5 years less", "5"), ("below: 5", "5"), ("total or: 5", "5"), ("two hundred", "2"), ("minus = 5", "5"),
+    ("5", "5 years"), ("5 km", "5 miles"), ("5 km", "6"), ("in", "5"), ("12.5%", "12.5 million"),
+    ("12.5 million", "12.5%"), ("5 years less", "5"), ("below: 5", "5"), ("total or: 5", "5"), ("two hundred", "2"),
+    ("minus = 5", "5"),
 ]
 # fmt: on
 

@@ -260,7 +260,7 @@ def same_member(ours: str, theirs: str, units: bool = False) -> bool:
         x = figure(match[1])
     if x is None and (match := _NAMED.fullmatch(ours[:_SHORT])):
         x = figure(match[1])
-    if x is None or y is None:
+    if x is None or y is None or (x.percent != y.percent and x.scale != y.scale):
         return False
     if x.percent and not y.percent and not in_percent(y.value):
         return _near(x.value / 100, y.value)
