@@ -296,7 +296,9 @@ ANSWERS = [
         r"5\text{ twentieths}", r"5\text{ tens}", r"5\text{ fold}", r"5\text{ quadrillion}", r"5\text{ doubled}",
         r"5\text{ halved}", r"5\text{ twice}", r"5\text{ negative}", r"5\text{ at most}", r"5\text{ at least}",
         r"5\text{ pi}", r"5\text{ pi cm}", r"5\text{ except }x", r"5\text{ with remainder }2", r"5\text{ (wrong)}",
-        r"5\text{ root}", r"5\text{ reciprocal}", r"5\text{ almost}", r"5\text{ isn't it}"]),
+        r"5\text{ root}", r"5\text{ reciprocal}", r"5\text{ almost}", r"5\text{ isn't it}", r"5\text{ (6 too)}",
+        r"5\text{ [6]}", r"5\text{ / 6}", "-x=5", r"\sqrt{x}=5", "n!=5"]),
+    ("5", ["m-n=5", r"\frac{a}{b}=5", r"5\text{ (1/s)}"], []), ("y", [], ["y'"]), ("y'", ["y'"], ["y", "y''"]),
     (r"3\times 10^8", [r"3 \times 10^8 \text{ m}", r"3\times10^{8} m", "3 x 10^8", "3x10^8 m"], [r"3 \times 10^8 x"]),
 ]  # fmt: skip
 
@@ -459,6 +461,22 @@ def test_a_degenerate_answer_is_settled_in_no_time(answer):
     """Where a reader takes exponential or quadratic time, this runs into the suite's time limit."""
     assert not graded(answer, r"9 \text{ cm}")
     assert not score_choice(rf"\boxed{{{answer}}}", "A", {}).correct
+
+
+@pytest.mark.parametrize(
+    "letter", [*"abcdfghjklmnopqrstuvwxyzABDFGHKLMNPQRSTUVWXYZ", r"\gamma", r"\sigma", r"\theta", "x_1"]
+)
+def test_every_letter_can_be_negative(letter):
+    assert graded(rf"\sqrt{{{letter}^2}}", f"|{letter}|")
+    assert not graded(f"|{letter}|", letter) and not graded(rf"\sqrt{{{letter}^2}}", letter)
+
+
+@pytest.mark.parametrize("a", "acxyz")
+@pytest.mark.parametrize("b", "pqrstu")
+def test_one_letter_can_be_negative_without_another(a, b):
+    for wrong, truth in ((f"|{a}{b}|", f"{a}{b}"), (f"|{a}|{b}", f"{a}{b}"), (f"{a}|{b}|", f"{a}{b}"),
+                         (f"|{a}|-{b}", f"{a}-{b}"), (rf"\max({a},{b})", a), (rf"\max({a},{b})", b)):  # fmt: skip
+        assert not graded(wrong, truth), wrong
 
 
 def test_powers_too_big_to_compute_are_compared_part_by_part():

@@ -144,7 +144,7 @@ def _gives(relation: Relation, other: str, truth: bool) -> bool:
     turned = is_name(relation.operands[-1]) and not is_name(relation.operands[0])  # 5 = x
     name, *said = relation.operands[::-1] if turned else relation.operands
     unknown = values.number(other) is not None and values.number(name) is None
-    unknown = unknown and not (re.search(r"\d", name) and is_expression(name))  # m+n, but not 2x
+    unknown = unknown and not (re.search(r"\d|^-|\\sqrt|!", name) and is_expression(name))  # m+n, not 2x
     if not is_name(name) and name != "e" and (truth or not unknown):
         said = relation.operands
     if truth:

@@ -183,7 +183,7 @@ def _words(text: str) -> str | None:
     """The plain lower-case words if the answer is text, else None."""
     bare = _FONT.sub("", text)
     marked = bare != text
-    if not marked and not re.fullmatch(r"[A-Za-z][A-Za-z' .-]*", text):
+    if not marked and not re.fullmatch(r"[A-Za-z](?!'+$)[A-Za-z' .-]*", text):
         return None
     if re.search(r"\\(?:frac|sqrt|pi)(?![A-Za-z])", bare):
         return None  # a formula and its unit

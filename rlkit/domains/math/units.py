@@ -36,7 +36,7 @@ _FUNCTIONS = ("sin", "cos", "tan", "log", "mod", "sqrt", "cbrt", "exp", "infinit
 _ANGLE_OF = re.compile(r"\\?(?:sin|cos|tan|cot|sec|csc)(?![a-z])")  # sin 30° is no angle
 _NO_UNITS = ("e", "i", "d")  # constants in roman type
 _NO_UNIT = re.compile(  # 3 to 4, 3 or more, 3%4, 18% of 50, 5 squared, 5 tenths, 5 is wrong
-    r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d"
+    r"\b(?:or|to|not|than|but|from|until|plus|minus|vs|is|are|was)\b|%\s*\d|(?<!per)(?<!/) \d|^[(\[/] ?\d(?!/)"
     r"|^\(?(?:and|below|above|under|over|less|fewer|more|times|squared|cubed|factorial|modulo|choose|score"
     r"|per mille|lakh|crore|googol|gross|myriad|tens|fold|(?:quadr|quint|sext|sept|oct|non|dec)illions?|twice"
     r"|doubled|tripled|halved|root|pi|except|excluded|excluding|without|almost"

@@ -144,21 +144,25 @@ def _has_whole(node: Node) -> bool:
     return (whole and bool(symbols(node))) or any(map(_has_whole, nodes))
 
 
-def _coordinate(name: str, index: int, whole: bool) -> Fraction:
-    """A symbol's value at a fixed sample point; all are positive at the first, later points have mixed signs."""
+def _coordinate(name: str, place: int, index: int, whole: bool) -> Fraction:
+    """The value of a symbol, the one at `place` of all, at a fixed sample point. All are positive at the first point,
+    negative at the second; at the next two, each of four symbols has other signs than the others."""
     if whole and name in _STARTS:
         return Fraction(_WHOLE[(index + _STARTS[name]) % 24] + 97 * (index // 24))
     digest = hashlib.sha256(f"{name}/{index}".encode()).digest()
     size = Fraction(int.from_bytes(digest[:4], "big"), 2**31) + Fraction(3, 10)
     size *= (1, 19, 1, 170)[index % 4] if whole else 1
-    return -size if index and digest[8] % 2 else size
+    negative = (0, 1, place, place // 2)[index] if index < 4 else digest[8]
+    return -size if negative % 2 else size
 
 
 def _samples(nodes: tuple[Node, ...], extra: Point | None = None) -> Iterator[list[Any]]:
     """The expressions' values at up to 100 points where all are defined, at one without symbols; real ones first."""
-    complex_ones, names, whole, count = [], symbols(*nodes), any(map(_has_whole, nodes)), 0
+    complex_ones, names, whole, count = [], sorted(symbols(*nodes)), any(map(_has_whole, nodes)), 0
     for index in range(100 if names else 1):
-        point = {name: _coordinate(name, index, whole) for name in names} | dict(extra or {})
+        point = {name: _coordinate(name, place, index, whole) for place, name in enumerate(names)} | dict(
+            extra or {}
+        )
         try:
             found = [value(node, point) for node in nodes]
         except TooBig:
