@@ -147,9 +147,8 @@ class Sample:
     finish_reason: FinishReason
 
 
-Finished = list[
-    tuple[int, np.ndarray]
-]  # responses that have ended: (i·n + j, ids (T,)), sample j of prompt i
+Finished = list[tuple[int, np.ndarray]]
+"""Responses that have ended: (i·n + j, ids (T,)), sample j of prompt i."""
 
 
 class Sampler(Protocol):

@@ -149,7 +149,7 @@ def test_train_and_eval_share_no_task_where_neighbouring_seeds_are_the_same_data
         {i["question"] for i in reasoning_gym.create_dataset("chain_sum", seed=s, size=100)} for s in (42, 43)
     ]
     assert len(data[0] & data[1]) >= 95, "the trap that splitting by seed falls into"
-    source = {"kind": "reasoning_gym", "dataset": "chain_sum", "level": 2}
+    source = {"kind": "reasoning_gym", "dataset": "chain_sum", "options": {"min_terms": 3}}
     one, two = config(source, seed=42), config(source, seed=43)
     tests = held_out(one)
     rows = [set(ids(TaskStream(c, tests), 1, 10)) for c in (one, two)]

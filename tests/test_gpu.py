@@ -330,10 +330,9 @@ def test_an_update_that_does_not_fit_goes_on_in_halves(tmp_path):
     {"path": "ladder-100m", "dtype": "bfloat16", "lora_rank": 16, "enable_gradient_checkpointing": True},
 ])  # fmt: skip
 def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
-    from rlkit.models.shapes import shape_of
     from rlkit.sizing.devices import device_named
     from rlkit.sizing.estimate import estimate
-    from rlkit.sizing.memory import Lengths, memory_of
+    from rlkit.sizing.memory import Plan, memory, total
     from rlkit.training.loop import rl_step
     from rlkit.training.run import TrainingRun
 
@@ -352,17 +351,15 @@ def test_memory_and_seconds_are_as_predicted(tmp_path, changes):
             session.end_step()
             longest = max(longest, *(len(r.prompt_ids) for r in rollouts))
             phases.append({k: v for k, v in session.metrics.items() if k.startswith("timing_s/")})
-    shape, device = shape_of(c.model.path), device_named("here")
-    lengths = Lengths(longest, 128)
-    predicted = memory_of(c, shape, device, lengths).peak
+    lengths = longest, 128
+    predicted = total(memory(Plan(c, device_named("here"), lengths)))
     measured = torch.cuda.max_memory_allocated()
     predicted_time = estimate(c, "here", lengths)
     assert predicted_time is not None
-    step = predicted_time.step
     seconds = {name: float(np.median([p[name] for p in phases[2:]])) for name in phases[-1]}
     taken = float(np.median([p["timing_s/step"] - p["timing_s/reward"] for p in phases[2:]]))
-    expected = step.total - step.phases["grading"]
+    expected = predicted_time.step - predicted_time.phases["grading"]
     print(f"{changes}: {predicted / measured:.3f} of the bytes, {expected / taken:.3f} of the seconds")
-    print(f"predicted {step.phases}, measured {seconds}")  # which phase a share is chosen by
+    print(f"predicted {predicted_time.phases}, measured {seconds}")  # which phase a share is chosen by
     assert predicted == pytest.approx(measured, rel=0.15)
     assert expected == pytest.approx(taken, rel=0.3)

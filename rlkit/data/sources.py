@@ -197,7 +197,7 @@ def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[T
     from rlkit.data import rows
 
     if name == "arc_agi_1" and not path:
-        corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000, "augment": False})
+        corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000})
         return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
     known, where, tasks = BENCHMARKS[name], path or f"benchmark {name}", list[Task]()
     for k, row in enumerate(rows.read(path) if path else (_packaged if known.package else _downloaded)(name)):

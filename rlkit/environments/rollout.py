@@ -27,7 +27,7 @@ class ChatTokens:
     where the policy's text has several encodings.
 
     Args:
-        policy: has `tokenizer` and `stop_ids` (rlkit.models.load_policy).
+        policy: has `tokenizer` and `stop_ids` (rlkit.models.loading.load_policy).
     """
 
     def __init__(self, policy) -> None:

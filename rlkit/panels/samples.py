@@ -85,7 +85,7 @@ def page(rows: "pd.DataFrame", number: int = 0) -> "Styler":
     shown["outcome"] += shown["error"].map(": {}".format, na_action="ignore").fillna("")
     several = ["run"] if rows["run"].nunique() > 1 else []
     table = figures.table(shown, *several, *about, "response", "outcome", "reward", "finish_reason")
-    table = table.map(lambda outcome: f"color: {_COLOURS.get(outcome, '#555')}", subset=["outcome"])
+    table = table.map(lambda outcome: f"color: {_COLOURS.get(str(outcome), '#555')}", subset=["outcome"])
     return table.set_caption(f"{len(rows)} samples of {places.nunique()} prompts")
 
 

@@ -81,9 +81,8 @@ class RunStore:
             raise
 
     def _begin(self, config: RunConfig) -> None:
-        for path in (
-            self.folder / name for name in LOGS
-        ):  # end a line that a crash cut: the next one stands alone
+        for path in (self.folder / name for name in LOGS):
+            # end a line that a crash cut: the next one stands alone
             if path.exists() and path.stat().st_size and not _ends_with_newline(path):
                 with open(path, "a", encoding="utf-8") as file:
                     file.write("\n")

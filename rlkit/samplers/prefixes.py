@@ -39,9 +39,8 @@ class PrefixCache:
 
     def __init__(self, decoder: Decoder, keep: int) -> None:
         self.decoder, self.keep = decoder, keep
-        self.calls: deque[tuple[list[bytes], Prefix]] = (
-            deque()
-        )  # ids of prompts as bytes, and what was computed
+        # ids of prompts as bytes, and what was computed
+        self.calls: deque[tuple[list[bytes], Prefix]] = deque()
 
     def prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts (1-d arrays of ids), and keep them."""
@@ -84,7 +83,7 @@ class PrefixCache:
             q, k, v = qkv.split((heads, kv, kv), 1)
             keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
             q = scatter(q, cells, p * n).view(p, n, kv, -1, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)
-            # (P, K, g·n, D)
+            # of shape (P, K, g·n, D)
             out = F.scaled_dot_product_attention(q, keys[layer], values[layer], attn_mask=seen)
             out = out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)
             return out.index_select(0, cells)

@@ -161,9 +161,8 @@ class Plain:
         def place(item: Any) -> Any:
             if type(item) in _LEAVES or (type(item) is int and -_WHOLE < item < _WHOLE):
                 return item
-            if not isinstance(
-                item, (tuple, frozenset, *_ITERATED)
-            ):  # which always stand behind what holds them
+            # those that are left out always stand behind what holds them
+            if not isinstance(item, (tuple, frozenset, *_ITERATED)):
                 if id(item) in places:
                     return [places[id(item)]]
                 places[id(item)] = len(objects)

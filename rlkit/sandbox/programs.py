@@ -239,7 +239,8 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
         _start(jails[1], [verdict_end, right], seconds, role="tests", **job)
     else:
         _start(jails[0], [verdict_end], seconds, role="together", program=program, **job)
-    message, error = [None], "the program ended the tests"
+    message: list[Any] = [None]
+    error = "the program ended the tests"
     with verdict:
         try:
             message = Channel(verdict, time.monotonic() + seconds).receive()

@@ -49,7 +49,7 @@ def create_app(
     """The application: /solve, /feedback, /healthz, /metrics, /docs.
 
     Args:
-        policy: from rlkit.models.load_policy.
+        policy: from rlkit.models.loading.load_policy.
         domains: environments by name, with the options that the policy was trained with; others get defaults.
         sampler: any Sampler that holds the policy's weights.
     """

@@ -3,9 +3,7 @@
 import re
 import time
 from functools import cache
-from typing import Annotated, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 from rlkit.config import Section
 from rlkit.errors import UserError, did_you_mean
@@ -24,10 +22,6 @@ class Device(Section):
     float32_per_second: float = 67e12
     """float32 on plain cores, as torch computes it by default."""
     bytes_per_second: float = 3.35e12
-    utilization: Annotated[float, Field(gt=0, le=1)] = 0.35
-    """Share of both peaks that is reached."""
-    per_hour: float | None = None
-    """Price of one GPU-hour."""
     gpu: bool = True
     """Off for a machine's CPU."""
 

@@ -66,9 +66,8 @@ def status_table(path: str | Path, folders: Sequence[Path] | None = None) -> Tab
     table.caption = ", ".join(f"{count} {status}" for status, count in counts.items()) + where
     alike: dict[Any, list[str]] = {}
     for name, (folder, state) in zip(names, states.items(), strict=True):
-        if (
-            state.status == "finished" and state.ending
-        ):  # alike to the last bit: what tells them apart had no effect
+        # alike to the last bit: what tells them apart had no effect
+        if state.status == "finished" and state.ending:
             key = folder.parent, config_of(folder).get("seed"), state.step, state.ending
             alike.setdefault(key, []).append(name.plain.partition("\n")[0])
     if same := [", ".join(group) for group in alike.values() if len(group) > 1]:

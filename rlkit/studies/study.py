@@ -174,9 +174,8 @@ def _command(plan: Plan, run: PlannedRun, threads: int) -> list[str]:
     """What trains a run, anywhere where this folder and this Python are."""
     overrides = {"trainer.num_threads": threads, **run.overrides}
     parameters = {"config": str(plan.params), "overrides": overrides, "root": str(plan.root)}
-    if "detached" in parameters_of(
-        plan.config.notebook
-    ):  # here the run is the worker's: it ends with the study
+    # here the run is the worker's: it ends with the study
+    if "detached" in parameters_of(plan.config.notebook):
         parameters["detached"] = False
     return _execution(plan.config.notebook, plan.notebook(run), parameters)
 

@@ -105,14 +105,13 @@ def collate(
     prompt_ids, prompt_mask = pad_right([prompts[group] for group in first], pad_id)
     response_ids, present = pad_right([r.response_ids for r in rollouts], pad_id)
     there = present.numpy()
-    mask, logprobs = np.zeros((2, *there.shape), np.float32)
+    mask, logprobs = np.zeros(there.shape, np.float32), np.zeros(there.shape, np.float32)
     mask[there] = np.concatenate([r.mask for r in rollouts])
     logprobs[there] = np.concatenate([r.logprobs for r in rollouts])
     rewards = _token_rewards(rollouts, mask)
     if cut == "mask":
-        ends = [
-            (r.reward.parts if r.reward else {}).get("truncated") for r in rollouts
-        ]  # of episodes: by their steps
+        # of episodes: by their steps
+        ends = [(r.reward.parts if r.reward else {}).get("truncated") for r in rollouts]
         mask[[r.finish_reason == "length" or bool(end) for r, end in zip(rollouts, ends, strict=True)]] = 0
     return Batch(
         prompt_ids=prompt_ids.to(device),

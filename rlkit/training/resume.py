@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from tqdm.auto import tqdm
 
 from rlkit.config import RunConfig
@@ -52,8 +53,9 @@ class Checkpoints:
                 f"trainer.resume_mode is 'disable', but {self.root} has a checkpoint of step {found}: use auto to "
                 "continue it, another study or seed for a new run, or delete the folder."
             )
-        trained = [p for p in run.policy.model.parameters() if p.requires_grad]
-        trained += run.learning.critic.trained().values() if run.learning.critic else ()
+        trained: list[Tensor] = [p for p in run.policy.model.parameters() if p.requires_grad]
+        if run.learning.critic:
+            trained += run.learning.critic.trained().values()
         size = 1_000_000 + 3 * sum(p.numel() * p.element_size() for p in trained)  # weights and two moments
         require_space(run.store.folder, size * (trainer.max_actor_ckpt_to_keep + 1))
         if found is not None:

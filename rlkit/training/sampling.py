@@ -114,7 +114,9 @@ def packed(rollout: Rollout) -> dict[str, Any]:
 
 def unpacked(state: dict[str, Any]) -> Rollout:
     """The rollout that `packed` was given."""
-    fields = {k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()}
+    fields: dict[str, Any] = {
+        k: v.cpu().numpy() if isinstance(v, torch.Tensor) else v for k, v in state.items()
+    }
     task, reward = json.loads(state["task"]), state["reward"] and Reward(**json.loads(state["reward"]))
     return Rollout(**fields | {"task": Task(**task | {"prompt": tuple(task["prompt"])}), "reward": reward})
 
