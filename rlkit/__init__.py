@@ -42,6 +42,7 @@ _PUBLIC = {
     "fit": "rlkit.laws",
     "compare": "rlkit.laws",
     "backtest": "rlkit.laws",
+    "recover": "rlkit.laws",
     "plan": "rlkit.laws.planning",
     "law": "rlkit.laws",
 }

@@ -15,6 +15,8 @@ TRUTHS = {
     "logit_linear": {"a": -6.0, "b": 0.5},
     "logit_plane": {"a": -12.0, "b": 0.4, "c": 0.3},
     "chinchilla": CHINCHILLA,
+    "data_constrained": {**CHINCHILLA, "R_D": 15.0, "R_N": 5.0},
+    "repeated_data": {"E": 1.69, "B": 410.7, "beta": 0.28, "R_D": 15.0},
     "sigmoid": {"R0": 0.1, "A": 0.6, "C_mid": 2e3, "B": 1.4},
     "tan": {"k_max": 0.2, "N0": 2e9, "e0": 0.5, "e1": -0.05},
     "coverage": {"a": 5.0, "b": 0.3},
@@ -40,6 +42,8 @@ def planted(law: str, rows: int = 300, noise: float = 0.0, seed: int = 0) -> pd.
     """Rows of a law at its planted parameters, with normal noise in its residual space."""
     rng, form = np.random.default_rng(seed), laws[law]
     columns = {c: np.exp(rng.uniform(*np.log(RANGES[c]), size=rows)) for c in form.columns if c in RANGES}
+    if "U" in form.columns:
+        columns["U"] = columns["D"] / rng.choice([1, 2, 4, 10, 30], rows)
     values = np.array([[TRUTHS[law][p] for p in form.parameters]])
     truth = to_space(form(columns, values), form.returns, form.space)[0][0]
     y = to_space(truth + rng.normal(0, noise, rows), form.space, "linear")[0]

@@ -1,12 +1,13 @@
 """Laws are ranked by rows that no fit saw."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from laws_data import curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare
+from rlkit.laws import backtest, compare, recover
 
 
 def test_held_out_rows_are_never_read():
@@ -62,3 +63,28 @@ def test_compare_reports_a_law_that_cannot_be_fitted():
     assert "no such column" in found.failed["sigmoid"]
     with pytest.raises(UserError, match="two laws or more"):
         compare(df, ["power"], y="y")
+
+
+def test_recovery_finds_honest_intervals_honest():
+    fit = rlkit.fit(curve("good", 4), "sigmoid", y="rate")
+    found = recover(fit, replicates=40)
+    assert found.replicates == 40 and found.failed == 0
+    assert (found.table["coverage"] >= 0.85).all()
+    assert found.table["truth"].tolist() == list(fit.params.values())
+    assert "If the law is true, intervals of nominal 95% are honest" in found.statement
+
+
+def test_recovery_sees_that_plain_intervals_of_shifted_runs_are_too_short():
+    df = curve("good", 4, runs=8, offset=0.01)
+    clustered = rlkit.fit(df, "sigmoid", y="rate", bootstrap=100, cluster="run")
+    plain = rlkit.fit(df, "sigmoid", y="rate", bootstrap=100)
+    honest = recover(clustered, replicates=25).table.set_index("parameter").loc["A"]
+    assert honest["coverage"] >= 0.85
+    low, high = plain.interval()["A"]
+    assert honest["median_width"] > 1.5 * (high - low)
+
+
+def test_recovery_is_refused_for_several_fits():
+    groups = pd.concat([planted("power", 20, 0.01).assign(size=size) for size in "ab"], ignore_index=True)
+    with pytest.raises(UserError, match=r"one group at a time: give fit\['a'\]"):
+        recover(rlkit.fit(groups, "power", y="y", group="size"))

@@ -5,11 +5,12 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 from laws_data import TRUTHS, planted, scattered
+from scipy import stats
 from scipy.optimize import linprog, minimize
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import laws
+from rlkit.laws import fit_beta_binomial, laws
 from rlkit.laws.law import Law, law
 
 
@@ -33,7 +34,27 @@ def test_a_law_recovers_its_parameters_from_exact_data(name):
 def test_a_law_recovers_its_parameters_from_noisy_data(name):
     fit = rlkit.fit(planted(name, 2000, noise=0.002), name, y="y", loss="ls")
     wrong = {p: abs(v / TRUTHS[name][p] - 1) for p, v in fit.params.items()}
-    assert max(wrong.values()) < (0.25 if name == "tan" else 0.02), wrong
+    assert max(wrong.values()) < (0.25 if name in ("data_constrained", "tan") else 0.02), wrong
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_law_of_repeated_data_ends_at_no_worse_optimum_than_scipy_finds_from_its_truth(seed):
+    """A narrow Huber loss has basins that the wider one before it pulls every start into."""
+    df = planted("data_constrained", 60, noise=0.02, seed=seed)
+    form, y, columns = laws["data_constrained"], df["y"].to_numpy(), {c: df[c].to_numpy() for c in "NDU"}
+    fit = rlkit.fit(df, form, y="y", delta=1e-3, bootstrap=0)
+
+    def objective(z):
+        r = np.log(form(columns, form.from_z(z[None])[0])[0] / y)
+        c = np.clip(r, -1e-3, 1e-3)
+        return float(np.nan_to_num((c * (r - 0.5 * c)).sum(), nan=1e9))
+
+    assert objective(fit.z) == pytest.approx(fit.objective, rel=1e-9)
+    start = form.to_z(np.array(list(TRUTHS["data_constrained"].values())))
+    for _ in range(4):
+        found = minimize(objective, start, method="Nelder-Mead", options={"maxiter": 2000, "fatol": 1e-14})
+        start = found.x
+    assert fit.objective <= found.fun * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-2])
@@ -161,3 +182,16 @@ def test_an_asymptote_of_zero_is_found_at_its_bound():
     fit = rlkit.fit(df, "saturating_power", y="y", loss="ls")
     assert fit.params["E"] < 1e-6
     assert any("E is at its bound 0" in w for w in fit.warnings)
+
+
+def test_counts_recover_a_beta_distribution():
+    rng = np.random.default_rng(0)
+    df = pd.DataFrame({"n": 200, "c": rng.binomial(200, rng.beta(0.3, 5.0, 3000))})
+    found = fit_beta_binomial(df)
+    assert found == pytest.approx({"alpha": 0.3, "beta": 5.0}, rel=0.12)
+    best = stats.betabinom.logpmf(df["c"], 200, **dict(zip("ab", found.values(), strict=True))).sum()
+    for alpha, beta in ((1.001, 1), (1 / 1.001, 1), (1, 1.001), (1, 1 / 1.001)):
+        beside = stats.betabinom.logpmf(df["c"], 200, found["alpha"] * alpha, found["beta"] * beta).sum()
+        assert beside < best
+    with pytest.raises(UserError, match="All samples are wrong"):
+        fit_beta_binomial(df.assign(c=0))

@@ -4,7 +4,7 @@ back."""
 import numpy as np
 import pandas as pd
 import pytest
-from laws_data import curve, scattered
+from laws_data import curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
@@ -82,6 +82,13 @@ def test_a_pass_rate_of_zero_is_refused_only_under_a_logarithm():
     with pytest.raises(UserError, match="no logarithm"):
         rlkit.fit(df, "sigmoid", y="rate", log=True)
     assert rlkit.fit(df, "sigmoid", y="rate", loss="ls").params["A"] == pytest.approx(0.42, abs=0.02)
+
+
+def test_unique_data_cannot_exceed_the_data_seen():
+    df = planted("data_constrained", 30)
+    df["U"] = df["U"].where(df.index != 4, df["D"] * 2)
+    with pytest.raises(UserError, match=r"U \(unique data\) exceeds D.*\(4\)"):
+        rlkit.fit(df, "data_constrained", y="y")
 
 
 def test_a_bad_group_is_named():

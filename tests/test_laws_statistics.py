@@ -7,7 +7,7 @@ from laws_data import CURVES, curve, planted, scattered
 
 import rlkit
 from rlkit.errors import UserError
-from rlkit.laws import backtest, compare, fit_pass_rates, tan_by_size
+from rlkit.laws import backtest, compare, fit_pass_rates, laws, tan_by_size
 
 SIZES = np.repeat([1e4, 3e4, 6e4, 1e5, 3e5], 2)
 
@@ -132,9 +132,11 @@ def test_zero_is_allowed_where_no_logarithm_is_taken():
 
 
 @pytest.mark.parametrize("name", ["power", "saturating_power", "logarithmic"])
-def test_a_law_that_replicates_reject_says_so(name):
+def test_a_law_that_replicates_reject_says_so_and_is_not_recovered(name):
     fit = rlkit.fit(study(bend=0.08), name, y="error", x="N", bootstrap=0)
     assert fit.lack_of_fit.p < 1e-3 and any("is rejected by its own data" in text for text in fit.warnings)
+    with pytest.raises(UserError, match="is rejected by its own data"):
+        rlkit.recover(fit, replicates=5)
 
 
 def test_the_lack_of_fit_test_holds_its_level():
@@ -226,6 +228,14 @@ def test_intervals_of_one_correlated_run_cover(name, rho):
 
 
 # --- optima and forms -------------------------------------------------------------------------------------------------
+
+
+def test_repeated_data_without_decay_are_worth_as_much_as_new_ones():
+    columns = {"N": np.array([1e9]), "D": np.array([1e11]), "U": np.array([1e10])}
+    values = np.array([[1.69, 406.4, 0.34, 410.7, 0.28, R, 1e18] for R in (1e6, 1e12, 1e16, 1e18)])
+    chinchilla = laws["chinchilla"](columns, values[:1, :5])
+    found = laws["data_constrained"](columns, values)
+    np.testing.assert_allclose(found[1:], chinchilla.repeat(3, axis=0), rtol=1e-9)
 
 
 def test_resamples_that_run_away_are_counted():

@@ -57,6 +57,19 @@ def test_levels_lie_above_the_start_of_each_model_and_a_point_of_some_runs_is_ho
         learning.needed(metrics({("small", 0): [0.4, 0.4, 0.3, 0.4]}), "step", 3)
 
 
+def test_the_minimum_data_of_a_domain_counts_its_own_tasks():
+    df = metrics({("small", 0): [0.2, 0.4, 0.6, 0.6], ("large", 0): [0.2, 0.2, 0.3, 0.4]})
+    evals = pd.DataFrame({"data_source": "math__arithmetic", "task_id": range(300)})
+    table = learning.needed_per_domain(df, evals).set_index("cell")
+    assert table["level"].tolist() == pytest.approx([0.4, 0.4])
+    assert table["tasks"].to_dict() == pytest.approx({"small": 20, "large": 60})
+    assert set(table["data_source"]) == {"math__arithmetic"}
+    few = learning.needed_per_domain(df, evals[:3])  # of three problems such a gain is chance
+    assert few["tasks"].isna().all() and not few["reached"].any()
+    with pytest.raises(UserError, match="source of its own"):
+        learning.needed_per_domain(df[df["metric"] != "data/tasks/arithmetic"], evals)
+
+
 def test_long_names_of_domains_stay_within_the_figure():
     one = metrics({("small", 0): [0.0, 0.2, 0.4, 0.4]})
     names = [

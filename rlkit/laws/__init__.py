@@ -1,15 +1,15 @@
 """Scaling laws: forms, fits with honest intervals, comparison by extrapolation, and planning. Pictures are in
 rlkit.figures.laws."""
 
-from rlkit.laws.compare import Backtest, Comparison, backtest, compare
+from rlkit.laws.compare import Backtest, Comparison, Recovery, backtest, compare, recover
 from rlkit.laws.fitting import LawFit, fit
 from rlkit.laws.forms import tan_by_size
 from rlkit.laws.law import Law, along, law, laws
 from rlkit.laws.planning import allocate, design, plan
-from rlkit.laws.samples import fit_coverage, fit_pass_rates
+from rlkit.laws.samples import fit_beta_binomial, fit_coverage, fit_pass_rates
 from rlkit.laws.solver import Loss
 
 __all__ = [
-    "Backtest", "Comparison", "Law", "LawFit", "Loss", "allocate", "along", "backtest", "compare", "design", "fit",
-    "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "tan_by_size",
+    "Backtest", "Comparison", "Law", "LawFit", "Loss", "Recovery", "allocate", "along", "backtest", "compare", "design",
+    "fit", "fit_beta_binomial", "fit_coverage", "fit_pass_rates", "law", "laws", "plan", "recover", "tan_by_size",
 ]  # fmt: skip

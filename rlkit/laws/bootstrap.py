@@ -142,12 +142,20 @@ def draw_weights(table: Table, plan: Scheme, count: int, seed: int) -> np.ndarra
 
 def draw_noise(found: Optimum, kind: str, count: int, rng: np.random.Generator) -> np.ndarray:
     """(count, n) noise like the residuals, in residual space: what resamples add to the fit. Single residuals are
-    divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p))."""
+    divided by `Optimum.sizes`, centred and inflated by sqrt(n/(n - p)). Each cluster has an offset, of the variance
+    that a one-way analysis of variance leaves between clusters (Chambers and Chandra 2013)."""
     if kind == "autoregressive":
         return Autoregression(found).draw(count, rng) * found.sizes
     n, e = len(found.table), found.residuals / found.sizes
-    e = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1))
-    return e[rng.integers(n, size=(count, n))] * found.sizes
+    e, offsets = (e - e.mean()) * np.sqrt(n / max(found.freedom, 1)), 0.0
+    if (cluster := found.table.cluster) is not None:
+        size = np.bincount(cluster)
+        mean = np.bincount(cluster, e) / size
+        e = (e - mean[cluster]) * np.sqrt(n / max(n - len(size), 1))
+        between = max(0.0, np.var(mean, ddof=1) - np.mean(e**2) * np.mean(1 / size))
+        scaled = (mean - mean.mean()) * np.sqrt(between / max(np.var(mean), 1e-300))
+        offsets = rng.choice(scaled, size=(count, len(size)))[:, cluster]
+    return (offsets + e[rng.integers(n, size=(count, n))]) * found.sizes
 
 
 def resample(found: Optimum, ends: Solution, plan: Plan) -> Draws:

@@ -176,10 +176,13 @@ def _runs(fit: Estimate) -> Iterator[str]:
 
 
 def _study(fit: Estimate) -> Iterator[str]:
-    """Whether the law's columns do not tell cells of a study apart."""
+    """Whether the law's columns do not tell cells of a study apart, and whether its runs have finished."""
     if (together := fit.table.record.get("cells_together", 0)) > 1:
         names = ", ".join(fit.table.names[c] for c in fit.law.columns)
         told = (
             "the law describes their mixture (use group=, or a law with a column for what tells them apart)"
         )
         yield f"Up to {together} cells share one value of {names}: {told}."
+    if unfinished := fit.table.record.get("unfinished"):
+        rows = f"{unfinished} of {len(fit.table)} rows are of runs that have not finished"
+        yield f"{rows}: their last evaluation stands for their end."

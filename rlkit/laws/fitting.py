@@ -30,6 +30,11 @@ class LawFit(Estimate):
     to_json = report.to_json
     to_latex = report.to_latex
 
+    def again(self, rows: table.Table, seed: int, most: int) -> LawFit:
+        """The same law fitted in the same way to other rows, with at most so many resamples."""
+        plan = self.plan._replace(count=min(most, self.plan.count), seed=seed)
+        return _fit(rows, self.law, self.loss, self.space, plan)
+
     def __repr__(self) -> str:
         values = ", ".join(f"{k}={v:.4g}" for k, v in self.params.items())
         return f"LawFit({self.law.name}: {values}; n={len(self.table)})"

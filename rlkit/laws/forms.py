@@ -66,6 +66,39 @@ def chinchilla(N, D, *, E, A, alpha, B, beta):
     return E + A * _power(N, -alpha) + B * _power(D, -beta)
 
 
+def _worth(unique: np.ndarray, repeats: np.ndarray, R: np.ndarray) -> np.ndarray:
+    """unique·(1 + R·(1 - exp(-repeats/R))); expm1 keeps its digits at a large R, where it is unique·(1 + repeats)."""
+    return unique * (1 - R * np.expm1(-repeats / R))
+
+
+@law(
+    "data_constrained", linear=("E",), starts=dict.fromkeys(("R_D", "R_N"), (2.0, 8.0, 30.0)), like="chinchilla",
+    asymptote="E",
+)  # fmt: skip
+def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
+    """L = E + A/N'^alpha + B/D'^beta; D' is the worth of D tokens seen, U of them unique, whose repeats decay by R_D;
+    N' that of N parameters, where those beyond what U can use decay by R_N (Muennighoff et al. 2023, arXiv 2305.16264,
+    eqs. 5-7)"""
+    usable = np.exp(
+        (np.log(alpha * A / (beta * B)) + beta * np.log(U)) / alpha
+    )  # chinchilla's optimal N for U
+    base, unique = np.minimum(usable, N), np.minimum(D, U)
+    size, data = _worth(base, N / base - 1, R_N), _worth(unique, D / unique - 1, R_D)
+    return E + A * _power(size, -alpha) + B * _power(data, -beta)
+
+
+@law(
+    "repeated_data",
+    linear=("E", "B"),
+    starts={"beta": ONE_EXPONENT, "R_D": (0.5, 2.0, 8.0, 30.0)},
+    asymptote="E",
+)
+def repeated_data(D, U, *, E, B, beta, R_D):
+    """L = E + B/D'^beta: data_constrained of one size, in whose E the term of N is"""
+    unique = np.minimum(D, U)
+    return E + B * _power(_worth(unique, D / unique - 1, R_D), -beta)
+
+
 @law(
     "sigmoid", linear=("R0", "A"), bounds={"R0": SHARE, "A": SHARE}, space="linear", asymptote="A",
     starts={"C_mid": along("C", 0.5, 4.0, 12), "B": (0.4, 0.7, 1.0, 1.5, 2.2, 3.5, 6.0)},

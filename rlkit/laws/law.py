@@ -55,6 +55,7 @@ class Law:
         linear: parameters in which the value is linear; they are solved for. starts: values to try for the others.
         bounds: a range for each parameter; the default is positive. pinned: parameters held at a value.
         unlogged: columns on a linear scale (shares, distances), whose range is not counted in decades.
+        like: another law, whose best fits are the first starts of the parameters of the same names.
         returns: what the value is: y, ln y, ln(-ln y) or logit y. space: where residuals are taken by default.
         identified_by: (parameter, column): an asymptote is unidentified when max(column) < 3·parameter.
         asymptote: the parameter that is the limit of y.
@@ -69,6 +70,7 @@ class Law:
     bounds: Mapping[str, Bounds] = field(default_factory=dict)
     starts: Mapping[str, Start] = field(default_factory=dict)
     unlogged: tuple[str, ...] = ()
+    like: str | None = None
     returns: Space = "linear"
     space: Space = "log"
     pinned: Mapping[str, float] = field(default_factory=dict)

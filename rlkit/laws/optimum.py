@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rlkit.errors import UserError
-from rlkit.laws.law import REAL, Law, Space
+from rlkit.laws.law import REAL, Law, Space, resolve
 from rlkit.laws.solver import Loss, Problem, Solution, minimise, to_space
 from rlkit.laws.table import Table
 
@@ -129,6 +129,8 @@ def _starts(problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss) ->
     law, columns = problem.law, problem.columns
     with np.errstate(all="ignore"):
         points = _grid(law, columns)
+        if law.like:
+            points = _alike(problem, y, weights, loss, points)
         # Least squares in the law's own value, weighted by how steeply the residual follows it.
         inner = {"loglog": 1e-6, "logit": 1e-3}.get(law.returns, 0.0)
         level = to_space(y, problem.space, "linear")[0]
@@ -203,6 +205,23 @@ def _project(law: Law, columns, target: np.ndarray, weights: np.ndarray, points:
         low, high = law.limits(free[i])
         if not signed[i]:
             out[:, j] = np.clip(out[:, j], low + 1e-3 * unit[:, i], high - 1e-3 * min(high - low, 1e300))
+    return out
+
+
+def _alike(
+    problem: Problem, y: np.ndarray, weights: np.ndarray, loss: Loss, points: np.ndarray
+) -> np.ndarray:
+    """The grid with the parameters that the law shares with the law `like` at that law's starts and best fits."""
+    law, simple = problem.law, resolve(str(problem.law.like))
+    simple = simple.pin(**{k: v for k, v in law.pinned.items() if k in simple.parameters})
+    sub = Problem(simple, {c: problem.columns[c] for c in simple.columns}, problem.space)
+    begin = _starts(sub, y, weights, loss)
+    found = minimise(sub, begin, y, weights, [loss], 1e-8)
+    best = np.unique(np.round([*begin, *found.z[np.argsort(found.objective)[:4]]], 3), axis=0)
+    values, out = simple.from_z(best)[0], np.repeat(points, len(best), axis=0)
+    for name in set(simple.parameters) - set(law.pinned):
+        own = np.tile(values[:, simple.parameters.index(name)], len(points))
+        out[:, law.parameters.index(name)] = own
     return out
 
 

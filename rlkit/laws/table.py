@@ -23,6 +23,7 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.laws.law import SHARE, Law, Space
 
 HELD_OUT = "held_out"  # a study's column; rows in which it is true are never fitted
+UNFINISHED = ("running", "stopped", "failed")  # of a run's status
 COMPARISONS = {
     "<=": operator.le, ">=": operator.ge, "==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt
 }  # fmt: skip
@@ -37,7 +38,7 @@ class Table:
     Attributes:
         names: the caller's column behind each of the law's, and y. rows: labels of the caller's rows.
         record: rows and the rules that left some out; how many `runs` and `seeds`; `cells_together`, the most cells at
-            one value of the law's columns; the options as given.
+            one value of the law's columns; `unfinished`, the rows of runs that have not finished; the options as given.
         cluster: (n,) number of the cluster that is resampled whole.
         order: (n,) sorts rows by time, where noise is correlated in time.
     """
@@ -228,6 +229,8 @@ def build(
     record = record | counts | options
     if "cell" in kept.columns:
         record["cells_together"] = int(kept.groupby(list(names.values()))["cell"].nunique().max())
+    if "status" in kept.columns and record["runs"] == len(kept):
+        record["unfinished"] = int(kept["status"].isin(UNFINISHED).sum())
     weights = np.ones(len(kept))
     if (name := options["weights"]) is not None:
         weights = numbers(kept, name, "weights")
@@ -272,6 +275,9 @@ def _check_columns(
         finite = np.isfinite(law({**usual, c: values}, points)).all(axis=0)
         what = f"x[{c!r}] (column {names[c]!r}) is zero or negative, which has no logarithm,"
         _refuse(df, (values <= 0) & ~finite, what)
+    if {"D", "U"} <= set(columns):
+        over = columns["U"] > columns["D"] * (1 + 1e-9)
+        _refuse(df, over, "U (unique data) exceeds D (data seen)", "U is at most D")
 
 
 def _cluster(df: pd.DataFrame, cluster: str | Sequence[str] | None) -> np.ndarray | None:

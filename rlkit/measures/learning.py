@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from rlkit.domains import sources as components
 from rlkit.errors import UserError
 from rlkit.measures.tables import curve_table, first_at, in_order, remember
 
@@ -68,3 +69,37 @@ def needed(df: pd.DataFrame, x: str, levels: Sequence[float] | int = 4, by: str 
     if not rows:
         raise UserError(f"No run rises above where its model starts in {METRIC}.")
     return remember(pd.DataFrame(rows), df, by)
+
+
+def needed_per_domain(
+    df: pd.DataFrame, evals: pd.DataFrame, share: float = 0.5, by: str = "cell"
+) -> pd.DataFrame:
+    """How many tasks of each domain were shown until its held-out pass@1 had made `share` of the largest gain that any
+    run made in it: the minimum data of a domain, alone and in mixtures. It is missing where no run gained more than
+    twice the standard error that the domain's held-out problems (in `evals`) leave. Domains are those of sources that
+    make one data_source each; tasks of files are not counted.
+
+    Returns:
+        The columns of `needed` with data_source and tasks.
+    """
+    tables, rates, problems = (
+        [],
+        df[df["metric"] == METRIC],
+        evals.groupby("data_source")["task_id"].nunique(),
+    )
+    for label in sorted(name for name in df["metric"].unique() if name.startswith("data/tasks/")):
+        kind = label.removeprefix("data/tasks/")
+        source, *others = components[kind].makes if kind in components else (None, None)
+        rate = rates[rates["data_source"] == source].sort_values("step")
+        if others or rate.empty:
+            continue
+        start, best = rate.groupby("run")["value"].first().mean(), rate["value"].max()
+        own = pd.concat([df[df["metric"] == label], rate.assign(data_source="all")])
+        found = needed(own, label, [start + share * (best - start)], by)
+        middle = (start + best) / 2
+        if best - start <= 2 * np.sqrt(2 * middle * (1 - middle) / problems[source]):
+            found = found.assign(**{label: np.nan, "low": np.nan, "high": np.nan, "reached": 0})
+        tables.append(found.rename(columns={label: "tasks"}).assign(data_source=source))
+    if not tables:
+        raise UserError("No held-out domain of these runs has a source of its own, whose tasks are counted.")
+    return remember(pd.concat(tables, ignore_index=True), df, by)
