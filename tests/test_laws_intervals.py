@@ -145,6 +145,14 @@ def test_the_variance_that_is_left_out_is_named():
     assert said(df.assign(seed=7), cluster="run", bootstrap=20).startswith(f"{out}: there is one seed only")
 
 
+def test_runs_that_have_not_finished_are_warned_of():
+    df = planted("power", 12, 0.01).assign(run=range(12), status=["running", "failed", *["finished"] * 10])
+    said = "2 of 12 rows are of runs that have not finished: their last evaluation stands for their end."
+    assert said in rlkit.fit(df, "power", y="y", bootstrap=0).warnings
+    done = rlkit.fit(df.assign(status="finished"), "power", y="y", bootstrap=0)
+    assert not any("have not finished" in text for text in done.warnings)
+
+
 def test_few_clusters_widen_the_interval():
     df = pd.concat([curve("well", 0, runs=3)])
     fit = rlkit.fit(df, "sigmoid", y="rate", loss="ls", bootstrap=300, cluster="run")

@@ -52,6 +52,7 @@ def test_the_public_names_are_these():
         "plan",
         "read",
         "read_evals",
+        "recover",
         "sample_browser",
         "score",
         "study",

@@ -72,8 +72,8 @@ def _worth(unique: np.ndarray, repeats: np.ndarray, R: np.ndarray) -> np.ndarray
 
 
 @law(
-    "data_constrained", linear=("E",), starts=dict.fromkeys(("R_D", "R_N"), (2.0, 8.0, 30.0)), like="chinchilla",
-    asymptote="E",
+    "data_constrained", linear=("E",), like="chinchilla", asymptote="E",
+    starts=dict.fromkeys(("A", "alpha", "B", "beta"), (1.0,)) | dict.fromkeys(("R_D", "R_N"), (2.0, 8.0, 30.0)),
 )  # fmt: skip
 def data_constrained(N, D, U, *, E, A, alpha, B, beta, R_D, R_N):
     """L = E + A/N'^alpha + B/D'^beta; D' is the worth of D tokens seen, U of them unique, whose repeats decay by R_D;

@@ -15,6 +15,7 @@ from rlkit.errors import UserError
 from rlkit.laws.law import REAL, Law, Space, resolve
 from rlkit.laws.solver import Loss, Problem, Solution, minimise, to_space
 from rlkit.laws.table import Table
+from rlkit.seeds import generator
 
 SAME = 1e-6  # objectives that differ by less than this share are of one optimum
 
@@ -109,6 +110,12 @@ def search(rows: Table, law: Law, loss: Loss, space: Space) -> tuple[Optimum, So
         raise UserError(f"The law {law.name!r} is finite at no start: check the units of its columns.")
     check_determined(problem, begin, rows.names)
     found = minimise(problem, begin, y, w, path, tolerance=1e-14)
+    if law.like:  # directions so flat that the starts can agree on a worse optimum: more about theirs
+        best = found.z[np.argmin(found.objective)]
+        about = best + generator("laws", "starts").normal(0, 1, (24, len(best))) * law.estimated
+        more = minimise(problem, about, y, w, path, 1e-5, rounds=60)
+        more = minimise(problem, more.z[[np.argmin(more.objective)]], y, w, path[-1:], 1e-14)
+        found = Solution(*(np.concatenate([a, b]) for a, b in zip(found, more, strict=True)))
     found, overruled = _contradict(problem, found, y, w, path)
     i = int(np.argmin(found.objective))
     problem = replace(problem, central=True)
