@@ -6,6 +6,7 @@ Those of runs, studies and laws are here, the others in the cli.py of a room. He
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -66,19 +67,22 @@ def run(
 def _plan_run(config: RunConfig, root: Path) -> None:
     """Say what a run would do and whether it fits; of a run on verl its command, and write its configuration."""
     typer.echo("Checking the configuration, its first tasks and what it needs …", err=True)
+    from rlkit.sizing.doctor import fit_run
     from rlkit.studies.report import run_plan
     from rlkit.training.checks import preflight
 
-    if local := config.trainer.backend == "local":
-        from rlkit.sizing.doctor import fit_run
-    else:
-        from rlkit.verl import fields
-        from rlkit.verl.backend import dry_run
+    if config.trainer.backend == "local":
+        preflight(config)
+        return typer.echo(f"{run_plan(config, root)}\n{fit_run(config).verdict()}")
+    from rlkit.verl import fields
+    from rlkit.verl.backend import dry_run
 
-        fields.check(config)
+    fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
-    typer.echo(fit_run(config).verdict() if local else dry_run(config, root))
+    with suppress(UserError):  # there is no GPU here, or the model's shape is not known
+        typer.echo(fit_run(config).verdict())
+    typer.echo(dry_run(config, root))
 
 
 @app.command(rich_help_panel="Runs and studies")

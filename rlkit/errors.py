@@ -29,9 +29,9 @@ class WrongAnswer(Exception):
     """Raised where the answer is wrong whatever the truth is; the message is the reason."""
 
 
-def did_you_mean(name: str, known: Iterable[str], limit: int = 3) -> str:
+def did_you_mean(name: str, known: Iterable[str]) -> str:
     """`" Did you mean 'a' or 'b'?"` for the nearest known names, or an empty string."""
-    near = difflib.get_close_matches(str(name), list(known), n=limit, cutoff=0.5)
+    near = difflib.get_close_matches(str(name), list(known), n=3, cutoff=0.5)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 

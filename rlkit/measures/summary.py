@@ -24,7 +24,7 @@ KEPT = ("held_out", "model.path", "parameters_non_embedding", "variant", "varian
 
 
 def before_after(evals: pd.DataFrame, level: float = 0.95) -> pd.DataFrame:
-    """pass@1 of every cell at its runs' first and last evaluation, with prompt-clustered bootstrap intervals.
+    """pass@1 of every cell at its runs' first and last evaluation, with intervals over problems (`pass_rate`).
 
     The samples of all seeds of a cell are pooled; a task with all its samples is one cluster. Cells without a graded
     sample at either end have no row, and `attrs["ungraded"]` names them.
@@ -64,7 +64,7 @@ def unequal_steps(change: pd.DataFrame) -> str:
 
 def pass_rates(evals: pd.DataFrame, by: str = "cell", level: float = 0.95) -> pd.DataFrame:
     """One row a value of `by` and evaluated step with a graded sample: pass@1, low, high and the counts of
-    `before_after`, which pools and resamples alike."""
+    `before_after`, which pools alike."""
     return pd.DataFrame(
         {by: name, "step": step, **_pass_rate(part, level)}
         for (name, step), part in evals.groupby([by, "step"])

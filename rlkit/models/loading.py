@@ -131,9 +131,9 @@ def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
 
 
 @contextmanager
-def pretrained(path: str, field: str = "model.path") -> Iterator[dict[str, Any]]:
+def pretrained(path: str) -> Iterator[dict[str, Any]]:
     """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments; in the cache
-    alone where the hub does not answer. Raises what a loader within the block says as a UserError about `field`."""
+    alone where the hub does not answer. What a loader within the block raises is a UserError about `model.path`."""
     where = str(packaged.convert(path) if path in packaged.PACKAGED else path)
     cached = False
     if not Path(where).is_dir():
@@ -149,7 +149,7 @@ def pretrained(path: str, field: str = "model.path") -> Iterator[dict[str, Any]]
         raise
     except (OSError, ValueError) as error:
         raise UserError(
-            f"{field} is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
+            f"model.path is {path!r}, which cannot be loaded: {str(error).splitlines()[0]} Without a network use a "
             f"ladder size (ladder-30k …), {next(iter(packaged.PACKAGED))}, or a folder."
         ) from error
 
