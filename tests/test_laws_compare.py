@@ -45,7 +45,7 @@ def test_compare_ranks_the_true_law_first_by_its_tail():
     assert "AIC = 2k - 2·ln L" in found.summary() and repr(found) == found.summary()
     of_a_study = compare(df.assign(held_out=df["C"] > 2e5), ["power", "saturating_power"], **options)
     assert of_a_study.table["tail_rmse"].tolist() == found.table["tail_rmse"].tolist()
-    with pytest.raises(UserError, match="Nothing is held out"):
+    with pytest.raises(UserError, match="^Nothing is held out: give holdout="):
         compare(df, ["power", "saturating_power"], **options)
 
 

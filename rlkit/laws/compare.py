@@ -139,7 +139,9 @@ def compare(
         except UserError as error:
             failed[name] = str(error)
     if not found:
-        raise UserError("No law could be fitted: " + "; ".join(f"{k}: {v}" for k, v in failed.items()))
+        reasons = list(dict.fromkeys(failed.values()))
+        told = "; ".join(f"{k}: {v}" for k, v in failed.items())
+        raise UserError(reasons[0] if len(reasons) == 1 else f"No law could be fitted: {told}")
     rows = []
     for name, test in found.items():
         c, lack = test.fit.criteria, test.fit.lack_of_fit
