@@ -199,7 +199,8 @@ def residuals(fit: LawFit, venue: str = "neurips") -> Drawing:
     few = table[name].nunique() <= 10
     with styled():
         fig, (ax,) = new_axes(venue, 1, 0.45)
-        for value, style in looks(table, name).items() if few else [(None, look(0))]:
+        styles: dict[Any, Any] = looks(table, name) if few else {None: look(0)}
+        for value, style in styles.items():
             part = table[table[name] == value] if few else table
             dots: Any = style | {"linestyle": "none", "label": short(value) if few else None}
             ax.plot(part["predicted"], part["residual"], **dots)
