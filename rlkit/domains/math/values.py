@@ -19,7 +19,7 @@ import mpmath
 
 from rlkit.domains.math.parse import OF_ONE, Node, TooBig, Unreadable, parse, take_steps
 
-DIGITS, _MORE_DIGITS = 50, 500
+DIGITS, _MORE_DIGITS, _MOST_OF_LARGE = 50, 500, 1000  # the last: more digits for large values
 _EQUAL = mpmath.mpf(10) ** -25  # relative difference below which two values are equal
 _DECIMALS = 6  # from which a decimal may stand for the exact value it rounds or cuts
 _SIGNIFICANT = 5  # digits of such a decimal that are not leading zeros
@@ -90,6 +90,7 @@ def _power(base: Any, exponent: Any) -> Any:
             raise TooBig
         return base ** int(exponent)
     base, exponent = to_float(base), to_float(exponent)
+    take_steps(mpmath.mp.dps // 5)
     if abs(exponent) > _LARGEST or abs(mpmath.log(abs(base) or 1)) > _LARGEST:
         raise TooBig
     if base.imag == 0 and base.real < 0 and exponent.imag == 0:
@@ -103,7 +104,24 @@ def _factorial(n: Any) -> Any:
     take_steps(10)
     if abs(n) > 2000:
         raise TooBig
-    return Fraction(math.factorial(int(n))) if n == int(n) else mpmath.factorial(to_float(n))
+    if n == int(n):
+        return Fraction(math.factorial(int(n)))
+    _before_gamma()
+    return mpmath.factorial(to_float(n))
+
+
+def _before_gamma() -> None:
+    """Count a gamma function, whose time takes the square of the digits; the first of a thousand takes seconds."""
+    if mpmath.mp.dps > _MORE_DIGITS:
+        raise TooBig
+    take_steps(mpmath.mp.dps**2 // 1000)
+
+
+def _binomial(n: Any, k: Any) -> Any:
+    if mpmath.isint(n) and mpmath.isint(k) and 0 <= k <= n <= 10_000:
+        return mpmath.mpf(math.comb(int(n), int(k)))
+    _before_gamma()
+    return mpmath.binomial(n, k)
 
 
 def _whole(function: Callable[..., int]) -> Callable[..., Any]:
@@ -122,7 +140,7 @@ _UNARY: dict[str, Callable[[Any], Any]] = {"neg": operator.neg, "inv": lambda x:
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {"add": operator.add, "mul": operator.mul, "pow": _power}
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     **{name: getattr(mpmath, name, abs) for name in OF_ONE.split()},
-    "binom": mpmath.binomial, "max": max, "min": min, "gcd": _whole(math.gcd), "lcm": _whole(math.lcm),
+    "binom": _binomial, "max": max, "min": min, "gcd": _whole(math.gcd), "lcm": _whole(math.lcm),
 }  # fmt: skip
 _OF_LARGE = {"abs", "ln", "log", "log10", "max", "min", "gcd", "lcm"}  # functions of numbers of any size
 
@@ -205,7 +223,8 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
-        with mpmath.workdps(_MORE_DIGITS):
+        size = max(1, *(abs(to_float(v)) for pair in rough for v in pair))
+        with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
             return all(map(_converge, rough, islice(_samples((a, b), extra), 2)))
     except TooBig:
         return False
@@ -216,7 +235,7 @@ def _converge(rough: list[Any], exact: list[Any]) -> bool:
     before, after = (abs(to_float(x) - to_float(y)) for x, y in (rough, exact))
     terms = before * mpmath.mpf(10) ** DIGITS if before else 1  # the size of those that cancel each other
     size = max(terms, *(abs(to_float(v)) for v in exact))
-    return bool(after <= size * mpmath.mpf(10) ** (20 - _MORE_DIGITS))
+    return bool(after <= size * mpmath.mpf(10) ** (20 - mpmath.mp.dps))
 
 
 def number(text: str) -> Any:
