@@ -200,6 +200,17 @@ def test_cruxeval_reads_no_assertion_of_great_length():
         assert (reward.correct, reward.error) == (right, None)
 
 
+def test_an_answer_that_python_warns_of_prints_nothing(capfd):
+    with Router(RewardConfig()) as router:
+        rewards = router.grade_rows(
+            [("simulation__codeio", "```\n[1if 2else 3, '\\d']\n```", '"output": 1', {})] * 2
+        )
+    assert [reward.correct for reward in rewards] == [
+        False,
+        False,
+    ] and "Warning" not in capfd.readouterr().err
+
+
 def test_cruxeval_without_the_input_cannot_be_told():
     row = ("simulation__cruxeval-o", "```\nassert f(1) == 1\n```", {"functional": "def f(x): return x"}, {})
     assert "cruxeval needs" in shared().grade_rows([row])[0].error

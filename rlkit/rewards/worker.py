@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -164,6 +165,7 @@ class Worker:
 def main() -> None:
     """Fork and kill workers as the router's process asks for it, until that ends. Standard input is its socket."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)  # the sandboxes of killed workers become children of this process
+    warnings.simplefilter("ignore", SyntaxWarning)  # of answers that are read as Python
     scorers.names()  # imports them
     for module in ("rlkit.domains.math.compare", "langdetect"):  # which scorers import at their first use
         with suppress(Exception):  # the answer that needs a missing one says so
