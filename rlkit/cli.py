@@ -75,13 +75,15 @@ def _plan_run(config: RunConfig, root: Path) -> None:
         preflight(config)
         return typer.echo(f"{run_plan(config, root)}\n{fit_run(config).verdict()}")
     from rlkit.verl import fields
-    from rlkit.verl.backend import dry_run
 
     fields.check(config)
     preflight(config)
     typer.echo(run_plan(config, root))
     with suppress(UserError):  # there is no GPU here, or the model's shape is not known
         typer.echo(fit_run(config).verdict())
+    typer.echo("Composing verl's configuration …", err=True)
+    from rlkit.verl.backend import dry_run
+
     typer.echo(dry_run(config, root))
 
 
