@@ -102,7 +102,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _factorial(n: Any) -> Any:
     take_steps(10)
-    if abs(n) > 2000:
+    if abs(n) > 3000:
         raise TooBig
     if n == int(n):
         return Fraction(math.factorial(int(n)))
@@ -223,7 +223,7 @@ def same(a: Node, b: Node, extra: Point | None = None) -> bool:
                 return False
         if all(isinstance(v, Fraction) for pair in rough for v in pair):
             return all(x == y for x, y in rough)
-        size = max(1, *(abs(to_float(v)) for pair in rough for v in pair))
+        size = max(1, *(abs(to_float(v)) for pair in rough[:2] for v in pair))
         with mpmath.workdps(_MORE_DIGITS + int(min(_MOST_OF_LARGE, max(0, mpmath.log10(size) - 100)))):
             return all(map(_converge, rough, islice(_samples((a, b), extra), 2)))
     except TooBig:
