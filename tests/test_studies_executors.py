@@ -151,6 +151,8 @@ SBATCH = """#!{python}
 import os, pathlib, subprocess, sys
 if "--partition=none" in sys.argv:
     sys.exit("sbatch: error: invalid partition specified: none")
+if "--exclusive=True" in sys.argv:
+    sys.exit("sbatch: error: invalid exclusive argument: True")
 options = dict(word[2:].partition("=")[::2] for word in sys.argv[1:])
 jobs = pathlib.Path(__file__).with_name("jobs")
 number = len(list(jobs.iterdir())) + 1
@@ -196,6 +198,10 @@ def test_what_slurm_refuses_is_its_own_sentence(slurm, tmp_path, monkeypatch):
     assert (executor.workers, executor.threads) == (3, 2)
     job = executor.start(["true"], tmp_path / "a.log")
     assert job is not None and "invalid partition specified: none" in str(job.problem()) and not job.lost
+    alone = make_executor("slurm", 1, 1, {"exclusive": True}).start(["true"], tmp_path / "b.log")
+    assert alone is not None and alone.problem() is None
+    with pytest.raises(UserError, match="cpus_per_task is 'abc': give a whole number of cores"):
+        make_executor("slurm", 1, 1, {"cpus_per_task": "abc"})
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UserError, match="there is no sbatch here"):
         make_executor("slurm", 1, 1, {})

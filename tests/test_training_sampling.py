@@ -51,6 +51,13 @@ def feed(**dotted) -> Feed:
     return Feed(c, TaskStream(c, held_out(c)))
 
 
+def test_a_checkpoint_of_version_0_1_says_how_many_tasks_were_drawn_and_no_more():
+    one, other = feed(), feed()
+    one.tasks()
+    other.load_state_dict({"drawn": one.state_dict()["drawn"]})
+    assert [task.id for task in other.tasks()] == [task.id for task in one.tasks()]
+
+
 def test_problems_that_were_solved_often_enough_are_not_drawn_again():
     one = feed(data__drop_solved_above=0.75)
     drawn = [task for _ in range(3) for task in one.tasks()]

@@ -122,10 +122,10 @@ class SlurmExecutor:
     """Slurm jobs: each is a process here, `sbatch --wait`, that ends with the job.
 
     Args:
-        options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00"}.
+        options: long options of sbatch, e.g. {"partition": "gpu", "gpus": 1, "time": "24:00:00", "exclusive": True}.
 
     Raises:
-        UserError: there is no sbatch.
+        UserError: there is no sbatch, or the number of cores is none.
     """
 
     def __init__(self, workers: int, runs: int, options: Mapping[str, Any]) -> None:
@@ -134,10 +134,12 @@ class SlurmExecutor:
                 "--executor slurm: there is no sbatch here: call it on a machine that submits to Slurm."
             )
         chosen = {"cpus-per-task": 1, **{key.replace("_", "-"): value for key, value in options.items()}}
-        self.workers, self.threads = max(1, min(workers or MANY, runs)), int(chosen["cpus-per-task"])
+        if not isinstance(cores := chosen["cpus-per-task"], int) or isinstance(cores, bool):
+            raise UserError(f"--option cpus_per_task is {cores!r}: give a whole number of cores.")
+        self.workers, self.threads = max(1, min(workers or MANY, runs)), cores
         limits = ",".join(f"{key}={value}" for key, value in thread_limits(self.threads).items())
         self._submit = ["sbatch", "--wait", "--parsable", f"--export=ALL,{limits}"]
-        self._submit += [f"--{key}={value}" for key, value in chosen.items()]
+        self._submit += [f"--{key}" if value is True else f"--{key}={value}" for key, value in chosen.items()]
 
     def start(self, command: Sequence[str], log: Path, need: float = 0.0) -> Job:
         return SlurmJob([*self._submit, f"--output={log}", f"--wrap={shlex.join(command)}"], log)
