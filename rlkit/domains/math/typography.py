@@ -43,12 +43,19 @@ _LABEL = (  # 3 of "The answer is 3", "Max: 3", "=3", "\\Rightarrow 3"
     r"[A-Za-z][A-Za-z ]{2,60}?(?: is|:| is:|=| =)\s*\}"
     r"|[=:](?!=)|\\(?:approx|therefore|Rightarrow|implies|Longrightarrow|rightarrow)(?![A-Za-z]))"
 )
+_N = r"\{?\s*(\d{1,4})\s*\}?"
 _CONJUNCTION = r"(?<![\\\w]){0}(?!\w)|\\(?:text|mathrm)\s*\{{\s*,?\s*{0}\s*,?\s*\}}"
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in (
         (rf"^\s*{_LABEL}\s*(?=\S)", ""),
         (r"^\s*(?:\\text\s*\{\s*(?:[Nn]egative|[Mm]inus)\s*\}|(?:[Nn]egative|[Mm]inus)(?=\s))\s*(?=[\d.\\])", "-"),
+        (r"(?<=\d)\s*\\text\s*\{\s*and a half\s*\}", ".5"),
+        (r"^\s*(\\text\s*\{)(?:[Tt]he )?(?:[Ff]inal )?[Aa]nswer(?: is:?|:| =)\s*", r"\1"),
+        (r"\\(?:text|mathrm)\s*\{(max|min|gcd|lcm)\}", r"\\\1 "),
+        (r"(?<=\S)\s*\\text\s*\{\s*\((?:approximately|approx\.?|about)\s*([\d.]+)\)\s*\}", r" \\approx \1"),
+        (r"(?<=\S)\s*\(\s*\\approx\s*([\d.]+(?:\\?%)?)\s*\)\s*$", r" \\approx \1"),
+        (r"^\s*<([^<>]*,[^<>]*)>\s*$", r"\\langle \1\\rangle "),
         (r"\\(?:text|mathrm)\s*\{\s*(?:\\?\$|USD)\s*\}|\\\$|\bUSD\b", "$"),
         (r"\\(?:text|mathrm)\s*\{\s*(-?\d[\d.]*)\s*\}", r" \1 "),
         (r"\\(?:color|textcolor|colorbox)\s*(?:\[[^\]]{0,20}\])?\s*\{[^{}]{0,40}\}", " "),
@@ -58,6 +65,9 @@ _REWRITES = [
         (r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}"),
         (rf"\\frac\s*\{{\s*({_ROMAN})\}}\s*\{{\s*({_ROMAN})\}}", r" \1/(\2)"),  # m over s, as a unit
         (r"\\text\s*\{([^{}]{0,60}?[^{}\s])\s(and|or)\s*\}", r"\\text{\1} \2 "),  # 2\text{ hens and }3
+        (r"\\frac\s*\{\s*d\s*([A-Za-z])\s*\}\s*\{\s*d\s*[A-Za-z]\s*\}", r"\1'"),  # dy/dx
+        (rf"^\s*(?:C\s*\(\s*{_N}\s*,\s*{_N}\s*\)|(?:\{{\s*\}}\s*)?[_^]\s*{_N}\s*C\s*_\s*{_N}|C\s*_\s*{_N}\s*\^\s*{_N})\s*$",
+         r"\\binom{\1\3\5}{\2\4\6}"),  # C(5,2), {}_5C_2, C_5^2
         (r"\{([^{}\\]{1,100})\\choose(?![A-Za-z])([^{}\\]{1,100})\}", r"\\binom{\1}{\2}"),
         (r"\\mathbb\s*([A-Z])(?![A-Za-z])", r"\\mathbb{\1}"),
         (r"(?<=\d) ?[xX] ?(?=10 ?\^)", "*"),  # 3 x 10^8
