@@ -242,7 +242,6 @@ ESTIMATORS = {
     "optimal_token_baseline": Needs(sum_pi_squared=True),
     "tir_optimal_token_baseline": Needs(sum_pi_squared=True),
     **dict.fromkeys(("grpo", "grpo_vectorized", "grpo_passk"), Needs(groups=True, std=True)),
-    "gigpo": Needs(groups=True, gamma=True, std=True),
     **dict.fromkeys(
         ("rloo", "rloo_vectorized", "opo", "gdpo", "reinforce_plus_plus_baseline"), Needs(groups=True)
     ),
@@ -266,18 +265,16 @@ class Algorithm(Section):
         ],
     )
     """Any of verl's estimators: gae, grpo, reinforce_plus_plus, reinforce_plus_plus_baseline, rloo, remax, opo …; for
-    environments also turn_gae (GAE over turns) and gigpo (returns from each turn on, compared after the same
-    observation). verl's group estimators see the whole return only."""
+    environments also turn_gae (GAE over turns). verl's group estimators see the whole return only."""
     gamma: Share = 1.0
-    """Discount a token; a turn for turn_gae and gigpo."""
+    """Discount a token; a turn for turn_gae."""
     lam: Share = 1.0
     """GAE's lambda, a token or a turn as gamma."""
     truncated: Literal["end", "mask"] = "end"
     """What a cut answer or episode is worth. end: what it has earned. mask: its group is compared with it, but it is
     not trained on (overlong filtering, DAPO)."""
     norm_adv_by_std_in_grpo: bool = True
-    """Divide the advantages of grpo and gigpo by the group's standard deviation; off is Dr. GRPO (arXiv
-    2503.20783)."""
+    """Divide grpo's advantages by the group's standard deviation; off is Dr. GRPO (arXiv 2503.20783)."""
     norm_adv_by_std_in_batch: bool = False
     """Divide by the whole batch's standard deviation, in place of each group's (ScaleRL, arXiv 2510.13786)."""
     filter_groups: FilterGroups = FilterGroups()

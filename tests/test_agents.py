@@ -286,7 +286,7 @@ def test_a_folder_of_ones_own_is_trained_offline_and_online_by_an_adapter_in_bfl
         "model": section.model_dump(mode="json") | {"path": str(folder)},
         "data": {"train": [{"kind": "environment", "environment": world.model_dump(mode="json")}],
                  "train_batch_size": 2, "max_prompt_length": 256, "max_response_length": 40},
-        "algorithm": {"adv_estimator": "gigpo"}, "rollout": {"n": 2, "max_turn_length": 4},
+        "rollout": {"n": 2, "max_turn_length": 4},
         "trainer": {"total_training_steps": 1, "device": device}, "evaluation": {"size": 2, "n": 1},
     }), root=tmp_path, progress=False)  # fmt: skip
     assert run.status == "finished"

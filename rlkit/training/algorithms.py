@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from rlkit.errors import UserError, did_you_mean
-from rlkit.training.turns import ESTIMATORS, situations
+from rlkit.training.turns import ESTIMATORS
 
 if TYPE_CHECKING:
     from rlkit.config import Actor, RolloutCorrection, RunConfig
@@ -108,8 +108,6 @@ def advantages(batch: Batch, config: RunConfig) -> tuple[Tensor, Tensor]:
         "sum_pi_squared": batch.sum_pi_squared,
         "old_log_probs": batch.old_logprobs,
     }
-    if "situations" in named:
-        inputs["situations"] = situations(batch.response_ids, mask, batch.attention, batch.group)
     given = {k: v for k, v in inputs.items() if v is not None and (takes_all or k in named)}
     on_cpu: dict[str, Any] = {k: v.cpu() if isinstance(v, Tensor) else v for k, v in given.items()}
     result, returns = (each.to(mask.device) * mask for each in estimator(**on_cpu))

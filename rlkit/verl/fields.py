@@ -124,14 +124,12 @@ ONLY: Mapping[str, tuple[Any, str]] = {
 }  # fmt: skip
 """The one value that verl can have, and why."""
 
-_TURNS = "needs a reward a turn, of which verl's trainer sees the sum only: use another estimator"
 _VOCABULARY = "needs sums over the vocabulary that verl's V1 trainer does not pass on: use another estimator"
 NEVER: Mapping[str, Mapping[str, str]] = {
     "algorithm.adv_estimator": {
         "remax": "needs the greedy baseline that verl's V1 trainer does not sample: use another estimator",
         "optimal_token_baseline": _VOCABULARY, "tir_optimal_token_baseline": _VOCABULARY,
         "turn_gae": "needs a value a turn, which verl's trainer does not have: use another estimator",
-        "gigpo": _TURNS,
     },
     "actor.loss_agg_mode": {"prompt-mean-token-mean": "verl 0.9.1 does not have: use token-mean"},
     "trainer.device": {"cpu": "verl does not train on: use auto"},
