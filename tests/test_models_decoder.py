@@ -152,8 +152,9 @@ def test_grouped_attention_has_the_gradient_of_finite_differences():
 
 def test_the_ragged_places_are_each_responses_prompt_and_own_tokens():
     # Packed: prompt 0 at 0-2, prompt 1 at 3; the inputs of response 0 at 4-5, of response 2 at 6.
-    assert LAYOUT.ragged.keys_at.tolist() == [3, 4, 5, 3, 6]
-    assert LAYOUT.ragged.queries[0].tolist() == [0, 2, 3] and LAYOUT.ragged.keys[0].tolist() == [0, 3, 5]
+    keys_at, prompts, (queries, keys, *longest) = LAYOUT.ragged
+    assert keys_at.tolist() == [3, 4, 5, 3, 6] and prompts[0].tolist() == [0, 3, 4] and prompts[2:] == (3, 3)
+    assert queries.tolist() == [0, 2, 3] and keys.tolist() == [0, 3, 5] and longest == [2, 3]
 
 
 def test_bfloat16_computes_over_float32_master_weights():

@@ -6,8 +6,8 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
+from rlkit.samplers.decoding import Decoding
 from rlkit.samplers.prefixes import MOST_CELLS, PrefixCache, alike
-from rlkit.samplers.static import StaticDecoding
 from rlkit.samplers.torch import TorchSampler
 
 
@@ -24,12 +24,11 @@ def assert_same(mine, own):
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-@pytest.mark.parametrize("buffers", ["growing", "fixed"])
-def test_turns_of_a_session_draw_what_whole_prompts_draw(family, buffers):
+@pytest.mark.parametrize("fixed", [False, True])
+def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
     sampler = TorchSampler(tiny.model(family), stop_ids=(3, 8))
     session = sampler.session(keep=100)
-    if buffers == "fixed":
-        session.static = StaticDecoding(session.decoder, (3, 8))
+    session.decoding = Decoding(session.decoder, (3, 8), fixed)
     first = tiny.prompts(3)
     options = {"max_tokens": 6, "temperature": 0.8}
     groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))
@@ -65,8 +64,8 @@ def test_kept_rows_of_other_lengths_leave_no_trace():
         memory.prefill([p[: len(p) // 2] for p in prompts[:4]] + [prompts[5]])
         mine, own = memory.prefill(prompts), decoder.prefill(*pad_right(prompts, 0))
     torch.testing.assert_close(mine.last, own.last, atol=1e-5, rtol=0)
-    for kept, plain in zip([*mine.keys, *mine.values], [*own.keys, *own.values], strict=True):
-        seen = own.mask[:, None, :, None]
+    seen = (torch.arange(max(own.lengths)) < own.lengths[:, None])[:, None, :, None]
+    for kept, plain in zip(mine.layers, own.layers, strict=True):
         torch.testing.assert_close(kept * seen, plain * seen, atol=1e-5, rtol=0)
         assert torch.isfinite(kept).all()
 

@@ -10,8 +10,9 @@ import torch
 
 from rlkit.models.attention import pad_right
 from rlkit.models.kernels import EAGER, compiled, missing_compiler
-from rlkit.samplers import static
+from rlkit.samplers import decoding
 from rlkit.samplers import torch as torch_sampler
+from rlkit.samplers.decoding import Decoding
 from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
@@ -169,7 +170,7 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     sampler = TorchSampler(model, stop_ids=(3,))
     whole = sampler.sample(prompts, 3, **options)
     monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
-    sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids) if fixed else None
+    sampler.decoding = Decoding(sampler.decoder, sampler.stop_ids, fixed)
     parts = sampler.sample(prompts, 3, **options)
     for a, b in zip(chain(*whole), chain(*parts), strict=True):
         assert a.ids.tolist() == b.ids.tolist()
@@ -177,10 +178,10 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
 
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
-    monkeypatch.setattr(static, "CHECK_EVERY", 4)
+    monkeypatch.setattr(decoding, "CHECK_EVERY", 4)
     model, steps = tiny.model(), []
     sampler = TorchSampler(model, stop_ids=tuple(range(model.config.vocab_size)))
-    sampler.static = static.StaticDecoding(sampler.decoder, sampler.stop_ids)
+    sampler.decoding = Decoding(sampler.decoder, sampler.stop_ids, fixed=True)
     run = sampler.decoder.run
     monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
     samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
@@ -194,10 +195,10 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
     monkeypatch.setattr("rlkit.models.shapes.NARROWEST", 2)
-    monkeypatch.setattr(static, "CHECK_EVERY", 2)
+    monkeypatch.setattr(decoding, "CHECK_EVERY", 2)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
-    fixed.static = static.StaticDecoding(fixed.decoder, fixed.stop_ids)
+    fixed.decoding = Decoding(fixed.decoder, fixed.stop_ids, fixed=True)
     for seed, count, n, tokens in (
         (1, 5, 6, 12),
         (2, 2, 3, 5),
@@ -216,9 +217,9 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
 
 
 def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeypatch):
-    monkeypatch.setattr(static, "CHECK_EVERY", 2)
+    monkeypatch.setattr(decoding, "CHECK_EVERY", 2)
     sampler = TorchSampler(tiny.model(), stop_ids=(3, 8, 11))
-    decoding, told = static.StaticDecoding(sampler.decoder, sampler.stop_ids), {}
+    decoder, told = Decoding(sampler.decoder, sampler.stop_ids, fixed=True), {}
 
     def ended(rows, tokens):
         assert not told.keys() & set(rows)
@@ -229,36 +230,6 @@ def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeyp
         torch.arange(4).repeat_interleave(6),
     )
     uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
-    tokens, _, lengths = decoding.decode(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
+    tokens, _, lengths = decoder.decode(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
     assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}
     assert len(told) > 12 and all(lengths[i] >= 27 for i in range(24) if i not in told)
-
-
-@pytest.mark.parametrize(("limit", "computed", "held"), [
-    ({}, 4 * 16, 1), ({"MOST_PREFILLS": 0}, 4 * 16, 0), ({"MOST_PROMPT_TOKENS": 63}, 4 + 9 + 2 + 11, 0),
-])  # fmt: skip
-def test_prompts_of_fixed_width_have_the_states_keys_and_values_of_packed_ones(
-    monkeypatch, limit, computed, held
-):
-    for name, value in limit.items():
-        monkeypatch.setattr(static, name, value)
-    sampler, tokens = TorchSampler(tiny.model("qwen3"), stop_ids=()), []
-    ids, mask = pad_right([np.arange(1, n + 1) for n in (4, 9, 2, 11)], 0)
-    packed, run = sampler.decoder.prefill(ids, mask), sampler.decoder.run
-    monkeypatch.setattr(sampler.decoder, "run", lambda ids, *rest: tokens.append(len(ids)) or run(ids, *rest))
-    decoding = static.StaticDecoding(sampler.decoder, ())
-    fixed = decoding.prefill(ids, mask)
-    assert tokens == [computed] and list(decoding.prompts) == [(4, 16)] * held
-    assert torch.equal(fixed.mask, packed.mask) and torch.equal(fixed.lengths, packed.lengths)
-    torch.testing.assert_close(fixed.last, packed.last)
-    for a, b in zip([*fixed.keys, *fixed.values], [*packed.keys, *packed.values], strict=True):
-        there = mask[:, None, :, None]
-        torch.testing.assert_close(a * there, b * there)
-
-
-def test_weights_are_refreshed_by_a_graph_where_a_second_copy_of_them_fits(monkeypatch):
-    decoding = static.StaticDecoding(TorchSampler(tiny.model(), stop_ids=()).decoder, ())
-    for most, captured in ((decoding.bytes - 1, False), (decoding.bytes, True)):
-        monkeypatch.setattr(static, "MOST_REFRESHED", most)
-        decoding.refresh(tiny.model(seed=9))
-        assert any(key[0] == "refresh" for key in decoding.graphs) is captured

@@ -14,7 +14,7 @@ from rlkit.environments.rollout import Limits
 from rlkit.errors import RunStopped, UserError
 from rlkit.models.loading import load_policy
 from rlkit.rewards import Router
-from rlkit.samplers.cache import Cache
+from rlkit.samplers.cache import GrowingCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import warm_start
@@ -120,21 +120,21 @@ def test_responses_ahead_are_those_of_one_call(tmp_path):
 
 
 def test_sequences_that_memory_does_not_hold_together_are_decoded_in_parts(policy, monkeypatch):
-    def few_rows(prefix, index, tokens):
-        if len(index) > 8:
+    def few_rows(*arguments):
+        if len(arguments[-1]) > 8:
             raise torch.cuda.OutOfMemoryError("out of memory")
-        return Cache(prefix, index, tokens)
+        return GrowingCache(*arguments)
 
     prompts = [np.arange(3, 9 + k) for k in range(5)]
     draw = partial(TorchSampler.sample, prompts=prompts, n=4, seed=3, max_tokens=8)
     whole = draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
-    monkeypatch.setattr("rlkit.samplers.torch.Cache", few_rows)
+    monkeypatch.setattr("rlkit.samplers.decoding.GrowingCache", few_rows)
     small = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     with pytest.warns(UserWarning, match="does not hold all sequences: decoding 10 together"):
         parts = draw(small)
     ids = [[sample.ids.tolist() for group in drawn for sample in group] for drawn in (whole, parts)]
     assert ids[0] == ids[1]
-    monkeypatch.setattr("rlkit.samplers.torch.Cache", lambda *_: few_rows(0, range(9), 0))
+    monkeypatch.setattr("rlkit.samplers.decoding.GrowingCache", lambda *_: few_rows(range(9)))
     with pytest.raises(torch.cuda.OutOfMemoryError), pytest.warns(UserWarning):
         draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
 

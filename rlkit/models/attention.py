@@ -10,33 +10,14 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+Lengths = tuple[Tensor, Tensor, int, int]
 HIDDEN_SCORE = -3e4  # finite in 16 bits too, so that a padded row, which sees nothing, stays free of NaN
-
-
-class Tiles(NamedTuple):
-    """Padded views of packed tokens, and what hides padding and the future from their scores. Places are None where
-    nothing is padded."""
-
-    group: int  # G
-    prompts: Tensor | None  # places of prompt tokens in (P, S)
-    responses: Tensor | None  # places of response tokens in (P, G, T-1)
-    bias: Tensor  # (P, 1, 1, 1, T-1, S+T-1) of response tokens on prompt and response
-    prompt_bias: Tensor  # (S, S)
-
-
-class Ragged(NamedTuple):
-    """What torch's variable-length kernel takes: places of keys, and (cumulative, longest) lengths."""
-
-    keys_at: Tensor
-    prompts: tuple[Tensor, int]
-    queries: tuple[Tensor, int]
-    keys: tuple[Tensor, int]
 
 
 @dataclass(frozen=True)
@@ -60,12 +41,12 @@ class Layout:
         """(B, T-1) true where a response token is an input: the last one is predicted only."""
         return torch.ones_like(self.present[:, 1:]) if self.full else self.present[:, 1:]
 
+    def _chosen(self, values: Tensor, mask: Tensor) -> Tensor:
+        return values.flatten(0, 1) if self.full else values[mask]
+
     def packed(self, prompts: Tensor, inputs: Tensor) -> Tensor:
         """(N,) values of prompts (P, S) and of the responses' inputs (B, T-1) in packed order."""
         return torch.cat((self._chosen(prompts, self.prompt_mask), self._chosen(inputs, self.inner)))
-
-    def _chosen(self, values: Tensor, mask: Tensor) -> Tensor:
-        return values.flatten(0, 1) if self.full else values[mask]
 
     def targets(self, responses: Tensor) -> Tensor:
         """(M,) what is predicted: each response's first token, then the others row by row."""
@@ -89,63 +70,61 @@ class Layout:
         return self.prompt_mask.numel() if self.full else int(self.lengths.sum())
 
     @cached_property
-    def starts(self) -> Tensor:
-        """(P,) packed place of each prompt's first token."""
-        (p, s), device = self.prompt_mask.shape, self.index.device
-        return (
-            torch.arange(0, p * s, s, device=device) if self.full else self.lengths.cumsum(0) - self.lengths
-        )
-
-    @cached_property
     def last(self) -> Tensor:
         """(P,) packed place of each prompt's last token."""
-        return self.starts + self.lengths - 1
+        if self.full:
+            return self._range(self.prompt_mask.numel(), self.prompt_mask.shape[1]) + self.lengths - 1
+        return self.lengths.cumsum(0) - 1
+
+    def _range(self, end: int, step: int = 1) -> Tensor:
+        return torch.arange(0, end, step, device=self.index.device)
 
     @cached_property
     def positions(self) -> Tensor:
         """(N,) position of each packed token in its sequence."""
-        (p, s), device = self.prompt_mask.shape, self.index.device
-        own = torch.arange(self.inner.shape[1], device=device)
-        return self.packed(
-            torch.arange(s, device=device).expand(p, s), self.lengths[self.index][:, None] + own
-        )
+        prompts = self._range(self.prompt_mask.shape[1]).expand(self.prompt_mask.shape)
+        return self.packed(prompts, self.lengths[self.index][:, None] + self._range(self.inner.shape[1]))
 
     @cached_property
-    def tiles(self) -> Tiles:
-        """Places of packed tokens on padded tiles."""
+    def tiles(self) -> tuple[int, Tensor | None, Tensor | None]:
+        """G, the largest group, and the places of packed tokens on padded tiles: of prompts among (P, S), of responses'
+        inputs among (P, G, T-1). None where nothing is padded."""
+        p, t = len(self.prompt_mask), self.inner.shape[1]
+        if self.full:
+            return len(self.index) // p, None, None
+        slots, group, in_order = slots_of(self.index, p)
+        prompts = None if bool(self.prompt_mask.all()) else self.prompt_mask.flatten().nonzero()[:, 0]
+        complete = in_order and bool(self.inner.all())
+        return group, prompts, None if complete else (slots[:, None] * t + self._range(t))[self.inner]
+
+    @cached_property
+    def biases(self) -> tuple[Tensor, Tensor]:
+        """What hides padding and the future from scores on tiles: (S, S) of prompts on themselves, and
+        (P, 1, 1, 1, T-1, S+T-1) of response tokens on prompt and response."""
         (p, s), t, device = self.prompt_mask.shape, self.inner.shape[1], self.index.device
-        group, prompts, responses = len(self.index) // p, None, None
-        if not self.full:
-            slots, group, in_order = slots_of(self.index, p)
-            if not bool(self.prompt_mask.all()):
-                prompts = self.prompt_mask.flatten().nonzero()[:, 0]
-            if not (in_order and bool(self.inner.all())):
-                responses = (slots[:, None] * t + torch.arange(t, device=device))[self.inner]
         bias = torch.zeros(p, 1, 1, 1, t, s + t, device=device)
         bias[..., :s].masked_fill_(~self.prompt_mask[:, None, None, None, None], HIDDEN_SCORE)
         bias[..., s:] = causal_bias(t, device)
-        return Tiles(group, prompts, responses, bias, causal_bias(s, device))
+        return causal_bias(s, device), bias
 
     @cached_property
-    def ragged(self) -> Ragged:
-        """Cumulative lengths and key places for the variable-length kernel."""
-        inputs, lengths = self.inner.sum(-1), self.lengths  # (B,), (P,)
-        used = (inputs > 0).nonzero()[:, 0]
-        queries, seen = inputs[used], lengths[self.index[used]]
-        keys = seen + queries
-        # Places of a response's keys: its prompt's tokens, then its own.
-        ends, own_starts = keys.cumsum(0), self.prompt_tokens + (inputs.cumsum(0) - inputs)[used]
-        prompt_starts = self.starts[self.index[used]]
-        row = torch.repeat_interleave(torch.arange(len(used), device=ends.device), keys)
-        place = torch.arange(int(keys.sum()), device=ends.device) - (ends - keys)[row]
-        inside = place < seen[row]
-        keys_at = torch.where(inside, prompt_starts[row] + place, own_starts[row] + place - seen[row])
+    def ragged(self) -> tuple[Tensor, Lengths, Lengths]:
+        """For the variable-length kernel: the places of each response's keys, which are its prompt's tokens and then
+        its own; (cumulative, cumulative, longest, longest) lengths of queries and keys of prompts and of responses."""
+        inputs = self.inner.sum(-1)  # (B,)
+        own, used = self.prompt_tokens + inputs.cumsum(0) - inputs, inputs > 0
+        prompt = (self.last - self.lengths + 1)[self.index]
+        first = prompt[:, None] + self._range(self.prompt_mask.shape[1])
+        places = torch.cat((first, own[:, None] + self._range(self.inner.shape[1])), 1)  # (B, S+T-1)
+        there = torch.cat((self.prompt_mask[self.index], self.inner), 1) & used[:, None]
 
         def cumulative(values: Tensor) -> tuple[Tensor, int]:
-            sums = torch.cat((ends.new_zeros(1), values.cumsum(0))).int()
+            sums = torch.cat((values.new_zeros(1), values.cumsum(0))).int()
             return sums, int(values.max()) if len(values) else 0
 
-        return Ragged(keys_at, cumulative(lengths), cumulative(queries), cumulative(keys))
+        (prompts, longest), (queries, most) = cumulative(self.lengths), cumulative(inputs[used])
+        keys, most_keys = cumulative(there.sum(-1)[used])
+        return places[there], (prompts, prompts, longest, longest), (queries, keys, most, most_keys)
 
 
 FullLayout = partial(Layout, full=True)
@@ -227,28 +206,32 @@ def grouped_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     The g query heads that share a key head are rows of one product. The gradients to a prompt's keys and values sum
     over its group inside the products, so that nothing is copied per sample.
     """
-    tiles, kv, d = layout.tiles, (qkv.shape[1] - heads) // 2, qkv.shape[-1]
-    g, (p, s), t, group = heads // kv, layout.prompt_mask.shape, layout.inner.shape[1], tiles.group
-    prompts, responses = qkv.split((layout.prompt_tokens, len(qkv) - layout.prompt_tokens))
-    q, k, v = scatter(prompts, tiles.prompts, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
+    (group, prompts_at, responses_at), (prompt_bias, bias) = layout.tiles, layout.biases
+    kv, d, (p, s), t = (
+        (qkv.shape[1] - heads) // 2,
+        qkv.shape[-1],
+        layout.prompt_mask.shape,
+        layout.inner.shape[1],
+    )
+    g, (prompts, responses) = heads // kv, qkv.tensor_split([layout.prompt_tokens])
+    q, k, v = scatter(prompts, prompts_at, p * s).view(p, s, -1, d).split((heads, kv, kv), 2)
     q = q.reshape(p, s, kv, g, d).permute(0, 2, 3, 1, 4).reshape(p, kv, g * s, d)
     prompt_k, prompt_v = k.transpose(1, 2).contiguous(), v.transpose(1, 2).contiguous()  # (P, K, S, D)
-    weights = AttentionWeights.apply(Scores.apply(q, prompt_k), tiles.prompt_bias, d**-0.5)
+    weights = AttentionWeights.apply(Scores.apply(q, prompt_k), prompt_bias, d**-0.5)
     out = (weights @ prompt_v).view(p, kv, g, s, d).permute(0, 3, 1, 2, 4).reshape(p * s, heads, d)
-    out = out if tiles.prompts is None else out[tiles.prompts]
+    out = out if prompts_at is None else out[prompts_at]
     if t == 0:
         return out
-    q, k, v = (
-        scatter(responses, tiles.responses, p * group * t).view(p, group, t, -1, d).split((heads, kv, kv), 3)
-    )
+    tiles = scatter(responses, responses_at, p * group * t).view(p, group, t, -1, d)
+    q, k, v = tiles.split((heads, kv, kv), 3)
     q = q.reshape(p, group, t, kv, g, d).permute(0, 3, 1, 4, 2, 5).reshape(p, kv, group, g * t, d)
     k, v = k.permute(0, 3, 1, 2, 4).contiguous(), v.permute(0, 3, 1, 2, 4).contiguous()  # (P, K, G, T, D)
     on_prompt = Scores.apply(q.flatten(2, 3), prompt_k).view(p, kv, group, g * t, s)
     scores = torch.cat((on_prompt, Scores.apply(q, k)), -1)
-    on_prompt, own = AttentionWeights.apply(scores, tiles.bias, d**-0.5).split((s, t), -1)
+    on_prompt, own = AttentionWeights.apply(scores, bias, d**-0.5).split((s, t), -1)
     of_responses = (on_prompt.flatten(2, 3) @ prompt_v).view_as(q) + own @ v
     of_responses = of_responses.view(p, kv, group, g, t, d).permute(0, 2, 4, 1, 3, 5).reshape(-1, heads, d)
-    return torch.cat((out, of_responses if tiles.responses is None else of_responses[tiles.responses]))
+    return torch.cat((out, of_responses if responses_at is None else of_responses[responses_at]))
 
 
 class Gather(torch.autograd.Function):
@@ -280,18 +263,14 @@ def causal_kernel() -> Callable[..., Any]:
 
 def ragged_attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:
     """The same attention by torch's variable-length flash kernel: no padding, memory linear in length."""
-    kv, n, ragged = (qkv.shape[1] - heads) // 2, layout.prompt_tokens, layout.ragged
-    varlen_attn = causal_kernel()
+    kv, n, varlen_attn = (qkv.shape[1] - heads) // 2, layout.prompt_tokens, causal_kernel()
+    keys_at, of_prompts, of_responses = layout.ragged
     q, k, v = qkv.split((heads, kv, kv), 1)
-    starts, longest = ragged.prompts
-    prompts = varlen_attn(q[:n], k[:n], v[:n], starts, starts, longest, longest)
-    if ragged.queries[1] == 0:
+    prompts = varlen_attn(q[:n], k[:n], v[:n], *of_prompts)
+    if len(q) == n:
         return prompts
-    keys, values = Gather.apply(qkv[:, heads:], ragged.keys_at).split((kv, kv), 1)
-    responses = varlen_attn(
-        q[n:], keys, values, ragged.queries[0], ragged.keys[0], ragged.queries[1], ragged.keys[1]
-    )
-    return torch.cat((prompts, responses))
+    keys, values = Gather.apply(qkv[:, heads:], keys_at).split((kv, kv), 1)
+    return torch.cat((prompts, varlen_attn(q[n:], keys, values, *of_responses)))
 
 
 def attention(qkv: Tensor, layout: Layout, heads: int) -> Tensor:

@@ -45,26 +45,22 @@ class Product:
     def __init__(
         self, modules: Sequence[Any], dtype: torch.dtype, frozen: bool, head_dims: Sequence[int] = ()
     ) -> None:
-        self.head_dims, self.dtype = head_dims or [0] * len(modules), dtype
+        self.dtype, self.frozen, self.head_dims = dtype, frozen, head_dims or [0] * len(modules)
         self.adapters = [] if frozen else [adapter_of(m) for m in modules]
         self.modules = modules if "own forward" in self.adapters else None
         if self.modules:
             return
         plain = [getattr(m, "base_layer", m) for m in modules]
         weights = [merged_weight(m) for m in modules] if frozen else [m.weight for m in plain]
+        biases = [m.bias.detach().clone() if frozen else m.bias for m in plain if m.bias is not None]
         self.sizes = [len(w) for w in weights]
-        shared = not frozen and not any(self.head_dims) and not any(w.requires_grad for w in weights)
+        shared = not (frozen or any(self.head_dims) or any(w.requires_grad for w in weights))
         self.weight = (one_storage(weights) if shared else self._side_by_side(weights)).to(dtype)
-        self.bias = None
-        if plain[0].bias is not None:
-            self.bias = self._side_by_side([m.bias for m in plain]).to(dtype)
-        if frozen:
-            self.weight = self.weight.detach()
-            self.bias = None if self.bias is None else self.bias.detach().clone()
+        self.bias = self._side_by_side(biases).to(dtype) if biases else None
 
     def _side_by_side(self, parts: Sequence[Tensor], dim: int = 0) -> Tensor:
         """One tensor of what belongs to each layer, along the outputs."""
-        arranged = [interleaved(p, h, dim) if h else p for p, h in zip(parts, self.head_dims, strict=True)]
+        arranged = [interleaved(p, h, dim) for p, h in zip(parts, self.head_dims, strict=True)]
         return torch.cat(arranged, dim) if len(arranged) > 1 else arranged[0]
 
     def tensors(self) -> list[Tensor]:
@@ -74,29 +70,24 @@ class Product:
     def __call__(self, x: Tensor) -> Tensor:
         if self.modules:
             return self._side_by_side([m(x) for m in self.modules], -1)
-        if any(a is not None for a in self.adapters):
-            return AdaptedLinear.apply(x, self.weight, self.bias, *self._fused_adapters())
-        return F.linear(x, self.weight, self.bias)
+        if not any(self.adapters):
+            return F.linear(x, self.weight, self.bias)
+        downs, ups = [], []
+        for adapter, size, head_dim in zip(self.adapters, self.sizes, self.head_dims, strict=True):
+            down, up, scaling = adapter or (self.weight[:0], self.weight.new_zeros(size, 0), 1.0)
+            downs.append(down)  # (r, in) each; their scaled (out, r) on a block diagonal
+            ups.append(interleaved(up, head_dim) * scaling)
+        down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
+        filler = -len(down) % RANKS if down.is_cuda else 0
+        down, up = F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
+        return AdaptedLinear.apply(x, self.weight, self.bias, down, up)
 
     def added(self, total: Tensor, x: Tensor) -> Tensor:
         """total (N, outputs) + the product of x (N, in), in place where there is no gradient."""
-        if torch.is_grad_enabled() or self.adapters or self.bias is not None or total.dtype != self.dtype:
+        kept = torch.is_grad_enabled() or not self.frozen or self.bias is not None
+        if kept or total.dtype != self.dtype:
             return total + self(x)
         return torch.addmm(total, x, self.weight.t(), out=total)  # FLOP counters know no addmm_
-
-    def _fused_adapters(self) -> tuple[Tensor, Tensor]:
-        """A (sum of ranks, in) of all adapters, and their scaled B on a block diagonal (outputs, sum of ranks)."""
-        downs, ups = [], []
-        for adapter, size, head_dim in zip(self.adapters, self.sizes, self.head_dims, strict=True):
-            if adapter is None:
-                ups.append(self.weight.new_zeros(size, 0))
-                continue
-            down, up, scaling = adapter
-            downs.append(down)
-            ups.append((interleaved(up, head_dim) if head_dim else up) * scaling)
-        down, up = torch.cat(downs).to(self.dtype), torch.block_diag(*ups).to(self.dtype)
-        filler = -len(down) % RANKS if down.is_cuda else 0
-        return F.pad(down, (0, 0, 0, filler)), F.pad(up, (0, filler))
 
 
 def one_storage(weights: Sequence[Tensor]) -> Tensor:
@@ -170,22 +161,11 @@ def merged_weight(module: Any) -> Tensor:
 
 
 class Prefix(NamedTuple):
-    """The computed prompts: last hidden state (P, d) and each layer's keys and values (P, K, S, D)."""
+    """Computed prompts: last hidden states (P, d), each layer's keys and values (2, P, K, S, D), and lengths (P,)."""
 
     last: Tensor
-    keys: list[Tensor]
-    values: list[Tensor]
-    mask: Tensor  # (P, S) bool
-    lengths: Tensor  # (P,)
-
-    @classmethod
-    def joined(cls, parts: "Sequence[Prefix]") -> "Prefix":
-        """Prompts that were computed apart, padded to the same S."""
-        if len(parts) == 1:
-            return parts[0]
-        last, keys, values, mask, lengths = zip(*parts, strict=True)
-        keys, values = ([torch.cat(x) for x in zip(*layers, strict=True)] for layers in (keys, values))
-        return cls(torch.cat(last), keys, values, torch.cat(mask), torch.cat(lengths))
+    layers: list[Tensor]
+    lengths: Tensor
 
 
 class Block:
@@ -205,14 +185,13 @@ class Block:
 
     def tensors(self) -> list[Tensor]:
         """All weights, in a fixed order."""
-        norms = [n[0] for n in (self.input_norm, self.q_norm, self.k_norm, self.post_norm) if n is not None]
-        products = [t for p in (self.qkv, self.output, self.gate_up, self.down) for t in p.tensors()]
-        return norms + products
+        parts = [part for part in vars(self).values() if part is not None]
+        return [t for p in parts for t in (p.tensors() if isinstance(p, Product) else p[:1])]
 
 
 def norm_of(module: Any, frozen: bool, head_dim: int = 0) -> Norm:
     """A norm's weight, `interleaved` where it is that of heads, and epsilon; a copy where it is frozen."""
-    weight = interleaved(module.weight, head_dim) if head_dim else module.weight
+    weight = interleaved(module.weight, head_dim)
     if frozen:
         weight = weight.detach().to(torch.promote_types(weight.dtype, torch.float32), copy=True)
     return weight, module.variance_epsilon
@@ -239,14 +218,15 @@ class Decoder:
         config = base.config
         require_supported(config, "model.path")
         self.core, self.frozen, self.checkpointing, self.kernels = base.model, frozen, checkpointing, kernels
-        self.dtype = getattr(base, "compute_dtype", None) or self.core.embed_tokens.weight.dtype
+        embedding = self.core.embed_tokens.weight
+        self.dtype, self.device = getattr(base, "compute_dtype", None) or embedding.dtype, embedding.device
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.layers = config.num_hidden_layers
         self._copies: tuple[list[Block], Tensor, Norm] | None = None
         if frozen:
             self._copies = self.weights()
-            tied = base.lm_head.weight is self.core.embed_tokens.weight
+            tied = base.lm_head.weight is embedding
             self._head = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
 
     def weights(self) -> tuple[list[Block], Tensor, Norm]:
@@ -258,11 +238,6 @@ class Decoder:
             embedding = embedding.detach().to(self.dtype, copy=True)
         blocks = [Block(layer, self.dtype, frozen) for layer in self.core.layers]
         return blocks, embedding, norm_of(self.core.norm, frozen)
-
-    @property
-    def device(self) -> torch.device:
-        """Where the weights are."""
-        return self.core.embed_tokens.weight.device
 
     @property
     def head_weight(self) -> Tensor:
@@ -290,22 +265,18 @@ class Decoder:
         own_head = [] if self._head is embedding else [self._head]
         return [embedding, norm[0], *own_head, *(t for block in blocks for t in block.tensors())]
 
-    def prefill(self, ids: Tensor, mask: Tensor, kind: Callable[..., Layout] = Layout) -> Prefix:
-        """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is 0; `kind` says whether padding is
-        computed too."""
-        mask, (p, s) = mask.bool(), mask.shape
-        layout = kind(mask, torch.arange(p, device=ids.device), mask[:, :1])  # no inputs of responses
-        keys, values = [], []
+    def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:
+        """Compute prompts `ids` (P, S), padded on the right where `mask` (P, S) is false."""
+        (p, s), layers = mask.shape, []
+        layout = Layout(mask, torch.arange(p, device=ids.device), mask[:, :1])  # no inputs of responses
 
         def attend(_, qkv):
-            padded = scatter(qkv[:, self.heads :], layout.tiles.prompts, p * s).view(p, s, -1, self.head_dim)
-            k, v = padded.transpose(1, 2).split(self.kv_heads, 1)  # (P, K, S, D)
-            keys.append(k)
-            values.append(v)
+            padded = scatter(qkv[:, self.heads :], layout.tiles[1], p * s).view(p, s, 2, -1, self.head_dim)
+            layers.append(padded.permute(2, 0, 3, 1, 4))
             return attention(qkv, layout, self.heads)
 
         hidden = self.run(layout.packed(ids, ids[:, :0]), self.turns(layout.positions), attend)  # (N, d)
-        return Prefix(hidden[layout.last], keys, values, mask, layout.lengths)
+        return Prefix(hidden[layout.last], layers, layout.lengths)
 
     def states(self, ids: Tensor, responses: Tensor, layout: Layout) -> Tensor:
         """The states (N, d) from which the N tokens of responses (B, T) to prompts `ids` (P, S) are predicted, in the

@@ -76,8 +76,10 @@ def rms_norm(norm: Norm, x: Tensor, to: torch.dtype) -> Tensor:
 
 def interleaved(x: Tensor, head_dim: int, dim: int = 0) -> Tensor:
     """Channels of heads along `dim`, i and i + D/2 of each head side by side: the order that `rotate` takes. Scores do
-    not change with it."""
-    pairs = x.unflatten(dim, (-1, 2, head_dim // 2))
+    not change with it. `head_dim` 0 leaves x as it is."""
+    if not head_dim:
+        return x
+    pairs = x.unflatten(dim, (x.shape[dim] // head_dim, 2, head_dim // 2))
     first = dim % x.ndim
     return pairs.transpose(first + 1, first + 2).flatten(first, first + 2)
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from rlkit.models.attention import scatter
+from rlkit.models.attention import pad_right, scatter
 from rlkit.models.decoder import Decoder, Prefix
 
 SHORT = {"cpu": 256, "cuda": 2048}  # tokens; longer prompts share a pass within a factor of two
@@ -19,28 +19,22 @@ MOST_CELLS = 2**26
 
 def alike(lengths: np.ndarray, most: int, device: str) -> list[np.ndarray]:
     """Positions of prompts, grouped so that a long one does not pad many short ones; at most `most` a group."""
-    kinds = np.ceil(np.log2(np.maximum(lengths / SHORT[device], 1))).astype(int)
+    kinds = np.ceil(np.log2(np.maximum(lengths / SHORT[device], 1)))
     groups = []
-    for kind in np.unique(kinds):
-        rows = np.flatnonzero(kinds == kind)
+    for rows in (np.flatnonzero(kinds == kind) for kind in np.unique(kinds)):
         size = int(max(1, min(most, MOST_CELLS // int(lengths[rows].max()) ** 2)))
         groups += [rows[i : i + size] for i in range(0, len(rows), size)]
     return groups
 
 
 class PrefixCache:
-    """Keys and values of the last prompts, found again by their ids: a prompt that continues one of them is computed
-    from there, to the rounding of differently shaped products.
-
-    Args:
-        decoder: a frozen decoder, whose weights stay as they are while the cache is used.
-        keep: prompts that are kept; the oldest calls go first.
-    """
+    """Keys and values of the last `keep` prompts (the oldest calls go first), found again by their ids: a prompt that
+    continues one of them is computed from there, to the rounding of differently shaped products. The decoder's weights
+    stay as they are while the cache is used."""
 
     def __init__(self, decoder: Decoder, keep: int) -> None:
         self.decoder, self.keep = decoder, keep
-        # ids of prompts as bytes, and what was computed
-        self.calls: deque[tuple[list[bytes], Prefix]] = deque()
+        self.calls: deque[tuple[list[bytes], Prefix]] = deque()  # ids of prompts, and what was computed
 
     def prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts (1-d arrays of ids), and keep them."""
@@ -63,45 +57,38 @@ class PrefixCache:
         return found
 
     def _continued(self, prompts: Sequence[np.ndarray], origins: np.ndarray) -> Prefix:
-        decoder, known = self.decoder, origins[:, 2]
-        lengths = np.array([len(ids) for ids in prompts])
-        new = lengths - known
-        p, n, w = len(prompts), int(new.max()), int(lengths.max())
-        places = np.concatenate([np.arange(a, b) for a, b in zip(known, lengths, strict=True)])
-        ids = np.concatenate([p[k:] for p, k in zip(prompts, known, strict=True)])
-        rows = np.repeat(np.arange(p), new)  # (N,) of the new tokens
-        cells = rows * n + places - np.repeat(known, new)  # (N,) of p × n
-        arrays = (ids, rows, places, cells, known, lengths, new.cumsum() - 1)
-        ids, rows, places, cells, start, size, last = map(self._tensor, arrays)
+        decoder, (calls, sources, known) = self.decoder, origins.T
+        ids, new = (
+            x.to(decoder.device) for x in pad_right([p[k:] for p, k in zip(prompts, known, strict=True)], 0)
+        )
+        start, (p, n) = torch.from_numpy(known).to(decoder.device), ids.shape
+        lengths, width = start + new.sum(-1), max(map(len, prompts))
         heads, kv, d = decoder.heads, decoder.kv_heads, decoder.head_dim
-        keys, values = self._recalled(origins, (p, kv, w, d))
-        at = torch.arange(w, device=decoder.device)
-        reach = start[:, None] + at[:n]  # (P, n) the last place that a new token sees
-        seen = (at <= reach[..., None])[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
+        like = decoder.head_weight
+        layers = [like.new_zeros(2, p, kv, width, d, dtype=decoder.dtype) for _ in range(decoder.layers)]
+        for call in np.unique(calls[known > 0]):
+            rows = np.flatnonzero((calls == call) & (known > 0))
+            most, (into, source) = (
+                known[rows].max(),
+                torch.from_numpy(np.stack((rows, sources[rows]))).to(like.device),
+            )
+            for layer, computed in zip(layers, self.calls[call][1].layers, strict=True):
+                layer[:, into, :, :most] = computed[:, source, :, :most]
+        at = torch.arange(width, device=decoder.device)
+        last = start[:, None] + at[:n]  # (P, n) the last place that a new token sees
+        seen = (at <= last[..., None])[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
+        rows, places, cells = (
+            new.nonzero()[:, 0],
+            last[new],
+            new.flatten().nonzero()[:, 0],
+        )  # (N,) of new tokens
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
-            q, k, v = qkv.split((heads, kv, kv), 1)
-            keys[layer][rows, :, places], values[layer][rows, :, places] = k, v
-            q = scatter(q, cells, p * n).view(p, n, kv, -1, d).permute(0, 2, 3, 1, 4).reshape(p, kv, -1, d)
-            # of shape (P, K, g·n, D)
-            out = F.scaled_dot_product_attention(q, keys[layer], values[layer], attn_mask=seen)
-            out = out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)
-            return out.index_select(0, cells)
+            layers[layer][:, rows, :, places] = qkv[:, heads:].unflatten(1, (2, kv))
+            q = scatter(qkv[:, :heads], cells, p * n).view(p, n, kv, -1, d).permute(0, 2, 3, 1, 4)
+            q = q.reshape(p, kv, -1, d)  # (P, K, g·n, D)
+            out = F.scaled_dot_product_attention(q, *layers[layer], attn_mask=seen)
+            return out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)[cells]
 
-        hidden = decoder.run(ids, decoder.turns(places), attend)  # (N, d)
-        return Prefix(hidden[last], keys, values, at < size[:, None], size)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.decoder.device)
-
-    def _recalled(self, origins: np.ndarray, shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
-        """Keys and values of every layer with what is known filled in: at least as many places as are."""
-        layers, like = self.decoder.layers, self.decoder.head_weight
-        caches = [like.new_zeros(shape, dtype=self.decoder.dtype) for _ in range(2 * layers)]
-        for call in np.unique(origins[origins[:, 2] > 0, 0]):
-            to = np.flatnonzero((origins[:, 0] == call) & (origins[:, 2] > 0))
-            width, prefix = int(origins[to, 2].max()), self.calls[call][1]
-            into, rows = self._tensor(to), self._tensor(origins[to, 1])
-            for cache, source in zip(caches, [*prefix.keys, *prefix.values], strict=True):
-                cache[into, :, :width] = source[rows, :, :width]
-        return caches[:layers], caches[layers:]
+        hidden = decoder.run(ids[new], decoder.turns(places), attend)  # (N, d)
+        return Prefix(hidden[new.sum(-1).cumsum(0) - 1], layers, lengths)

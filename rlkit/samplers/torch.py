@@ -4,7 +4,6 @@ batch, and the random numbers of a sequence depend on the call's seed and its ow
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 import torch
@@ -13,14 +12,12 @@ from torch import Tensor
 from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
-from rlkit.samplers.cache import Cache
-from rlkit.samplers.drawing import Settings, draw, require_numbers
+from rlkit.samplers.decoding import Decoding, Ended
+from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.samplers.prefixes import PrefixCache, alike
-from rlkit.samplers.static import StaticDecoding
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
-COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; re-packing copies the cache
 
 
 class TorchSampler:
@@ -33,8 +30,7 @@ class TorchSampler:
     ) -> None:  # fmt: skip
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
-        on_gpu = self.decoder.device.type == "cuda"
-        self.static = StaticDecoding(self.decoder, self.stop_ids) if on_gpu else None
+        self.decoding = Decoding(self.decoder, self.stop_ids, fixed=self.decoder.device.type == "cuda")
         self.memory: PrefixCache | None = None
 
     def session(self, keep: int) -> "TorchSampler":
@@ -45,7 +41,7 @@ class TorchSampler:
 
     def sync(self, policy: torch.nn.Module) -> None:
         """Take the policy's weights as they are now: fused copies, adapters merged into the copy in float32."""
-        (self.static or self.decoder).refresh(policy)
+        self.decoder.refresh(policy)
         if self.memory is not None:
             self.memory.calls.clear()
 
@@ -57,7 +53,8 @@ class TorchSampler:
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
-        """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1."""
+        """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1; of what
+        has ended a fixed cache tells alone, beside which something can be done."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings = Settings(temperature, top_p, max_tokens)
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
@@ -70,9 +67,8 @@ class TorchSampler:
                     assert on_finished is not None
                     on_finished(list(zip(places[rows].tolist(), ids, strict=True)))
 
-                drawn = self._decode(
-                    [prompts[row] for row in rows], n, uniform, settings, on_finished and ended
-                )
+                told = ended if on_finished and self.decoding.fixed else None
+                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, told)
                 samples |= zip(places.tolist(), drawn, strict=True)
             return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
         except torch.cuda.OutOfMemoryError:
@@ -80,8 +76,7 @@ class TorchSampler:
                 raise
         self.max_num_seqs, told = together, "The GPU's memory does not hold all sequences"
         warnings.warn(f"{told}: decoding {together} together.", stacklevel=2)
-        if self.static is not None:
-            self.static.free()
+        self.decoding.free()
         options = {"temperature": temperature, "top_p": top_p, "on_finished": on_finished}
         return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, **options)
 
@@ -92,20 +87,16 @@ class TorchSampler:
         return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
 
     def _decode(
-        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings,
-        ended: Callable[..., None] | None,
-    ) -> list[Sample]:  # fmt: skip
-        prefix = self._prefill(prompts)
+        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings, ended: Ended | None
+    ) -> list[Sample]:
+        prefix = self.memory.prefill(prompts) if self.memory else self._prefill(prompts)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
-        if self.static is not None:
-            drawn = self.static.decode(prefix, index, uniform, settings, ended)
-        else:
-            drawn = self._shrinking(prefix, index, uniform, settings)
-        # copies: fixed buffers are filled again
-        ids, logprobs, lengths = (x.to("cpu", copy=True).numpy() for x in drawn)
+        drawn = self.decoding.decode(prefix, index, uniform, settings, ended)
+        ids, logprobs, lengths = (
+            x.to("cpu", copy=True).numpy() for x in drawn
+        )  # fixed buffers are filled again
         require_numbers(logprobs)
-        last = np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0]
-        stopped = np.isin(last, self.stop_ids)
+        stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
         return [
             Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
             for i, size in enumerate(lengths)
@@ -113,42 +104,12 @@ class TorchSampler:
 
     def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts, PREFILLED tokens at a time."""
-        if self.memory is not None:
-            return self.memory.prefill(prompts)
-        ids, mask = pad_right(prompts, self.pad_id)
-        rows = max(1, PREFILLED // ids.shape[1])
-        if self.static is not None and len(ids) <= rows:
-            return self.static.prefill(ids, mask)
-        parts, device = zip(ids.split(rows), mask.split(rows), strict=True), self.decoder.device
-        return Prefix.joined([self.decoder.prefill(i.to(device), m.to(device)) for i, m in parts])
-
-    def _shrinking(
-        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Tokens, log-probs (B, T) and lengths (B,), from a batch that sequences leave when they stop."""
-        device, total, limit = uniform.device, len(index), settings.max_tokens
-        cache = Cache(prefix, index, limit)
-        rows = torch.arange(total, device=device)  # where each running sequence came from
-        tokens = torch.full((total, limit), self.pad_id, dtype=torch.long, device=device)
-        logprobs = torch.zeros(total, limit, device=device)
-        lengths = torch.full((total,), limit, device=device)
-        running = torch.ones(total, dtype=torch.bool, device=device)  # among `rows`
-        stops = torch.tensor(self.stop_ids, device=device)
-        hidden = prefix.last[index]  # (B, d)
-        for t in range(limit):
-            token, logprob = draw(self.decoder.head(hidden), uniform[rows, t], settings)
-            live = rows[running]
-            tokens[live, t], logprobs[live, t] = token[running], logprob[running]
-            stopped = running & torch.isin(token, stops)
-            lengths[rows[stopped]] = t + 1
-            running = running & ~stopped
-            left = int(running.sum())
-            if left == 0 or t + 1 == limit:
-                break
-            if left < COMPACT_BELOW * len(rows):
-                keep = running.nonzero()[:, 0]
-                rows, token, running = rows[keep], token[keep], running[keep]
-                cache.select(keep, t)
-            turns, attend = self.decoder.turns(cache.lengths + t), partial(cache.attend, t=t)
-            hidden = self.decoder.run(token, turns, attend)
-        return tokens, logprobs, lengths
+        padded = [x.to(self.decoder.device) for x in pad_right(prompts, self.pad_id)]
+        rows = max(1, PREFILLED // padded[0].shape[1])
+        parts = [self.decoder.prefill(*x) for x in zip(*(y.split(rows) for y in padded), strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        last, layers, lengths = zip(*parts, strict=True)
+        return Prefix(
+            torch.cat(last), [torch.cat(x, 1) for x in zip(*layers, strict=True)], torch.cat(lengths)
+        )
