@@ -4,7 +4,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,10 +29,11 @@ CHECKS = {
     "near_duplicate": ("warning", "the prompt nearly repeats another one"),
 }
 """Every check with its severity and its meaning."""
-ALIKE = 0.7
-"""Least share of a text's own n-grams that a near copy of it has."""
-LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25
-"""Own n-grams that a text must have to be looked for, and their least share of all its n-grams."""
+ALIKE = 0.7  # least share of a text's own n-grams that a near copy of it has
+LEAST_OWN, LEAST_OWN_SHARE = (
+    8,
+    0.25,
+)  # own n-grams of a text that is looked for: their number, and share of all
 
 
 class Finding(NamedTuple):
@@ -51,25 +52,19 @@ class _Row(NamedTuple):
     task: Task
 
     @property
-    def text(self) -> str:
-        return "\n".join(message["content"] for message in self.task.prompt)
-
-    @property
     def place(self) -> str:
         return f"{Path(self.file).name}, row {self.number}"
+
+    def finding(self, check: str, detail: str) -> Finding:
+        return Finding(check, self.file, self.number, self.task.data_source, detail)
 
 
 @dataclass
 class Report:
-    """What was found.
+    """What was found: `rows` that are tasks, and how many of them, `ungraded`, have no reference answer to score."""
 
-    Attributes:
-        rows: how many rows are tasks.
-        ungraded: rows that `score` could not check, since they have no reference answer.
-    """
-
-    rows: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    rows: int
+    findings: list[Finding]
     ungraded: int = 0
 
     @property
@@ -77,17 +72,10 @@ class Report:
         """0: clean. 1: warnings. 2: errors."""
         return max((2 if CHECKS[f.check][0] == "error" else 1 for f in self.findings), default=0)
 
-    def add(self, row: _Row, check: str, detail: str) -> None:
-        self.findings.append(Finding(check, row.file, row.number, row.task.data_source, detail))
-
 
 def lint(
-    files: Sequence[str | Path],
-    *,
-    held_out: Sequence[str | Path] = (),
-    tokenizer: Any = None,
-    score: bool = False,
-) -> Report:
+    files: Sequence[str | Path], *, held_out: Sequence[str | Path] = (), tokenizer: Any = None, score: bool = False
+) -> Report:  # fmt: skip
     """Check the rows of files.
 
     Args:
@@ -99,27 +87,34 @@ def lint(
     Raises:
         UserError: a file that cannot be read at all.
     """
+    found: list[Finding] = []
+    checked = [row for file in files for row in _readable(str(file), found)]
     held = [_Row(str(path), k, task) for path in held_out for k, task in enumerate(rows.tasks(path))]
-    control = control_tokens(tokenizer) if tokenizer else []
-    report, first = Report(), dict[str, _Row]()  # row of each problem
-    checked = [row for file in files for row in _readable(str(file), report.findings)]
-    report.rows = len(checked)
+    control, first = control_tokens(tokenizer) if tokenizer else [], dict[str, _Row]()  # row of each problem
+    routed = []
     for row in checked:
         try:
             resolve(row.task.data_source)
+            routed.append(row)
         except UserError as error:
-            report.add(row, "unrouted", str(error).split(" Known:")[0])
-        if names := [name for name in control if name in row.text]:
-            report.add(row, "control", f"the prompt has {', '.join(names)}")
+            found.append(row.finding("unrouted", str(error).split(" Known:")[0]))
+        if names := [name for name in control if name in _text(row)]:
+            found.append(row.finding("control", f"the prompt has {', '.join(names)}"))
         earlier = first.setdefault(row.task.problem, row)
-        if _spelled(row.task) != _spelled(earlier.task):
+        if as_spelled(row.task.ground_truth) != as_spelled(earlier.task.ground_truth):
             ours, theirs = (json.dumps(r.task.ground_truth)[:60] for r in (row, earlier))
-            report.add(row, "conflict", f"ground truth {ours}, but {theirs} in {earlier.place}")
+            found.append(row.finding("conflict", f"ground truth {ours}, but {theirs} in {earlier.place}"))
         elif row is not earlier:
-            report.add(row, "duplicate", f"the same as {earlier.place}")
-    _compare(report, checked, [*first.values()], held)
+            found.append(row.finding("duplicate", f"the same as {earlier.place}"))
+    places = {row.task.problem: row.place for row in held}
+    same = [row for row in checked if row.task.problem in places]
+    found += [row.finding("held_out", f"the prompt of {places[row.task.problem]}") for row in same]
+    new = [row for row in first.values() if row.task.problem not in places]
+    found += [row.finding("held_out", f"nearly {other.place}") for row, other in _near(new, held)]
+    found += [row.finding("near_duplicate", f"nearly {other.place}") for row, other in _near(new)]
+    report = Report(len(checked), found)
     if score:
-        _self_scores(report, checked)
+        _self_scores(report, routed)
     report.findings.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
     return report
 
@@ -137,40 +132,30 @@ def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
         findings.append(Finding("schema", file, -1, "", "no rows"))
 
 
-def _compare(report: Report, checked: Sequence[_Row], first: Sequence[_Row], held: Sequence[_Row]) -> None:
-    """Prompts that are held-out ones, or nearly, and those that nearly repeat an earlier one."""
-    places = {row.task.problem: row.place for row in held}
-    for row in checked:
-        if place := places.get(row.task.problem):
-            report.add(row, "held_out", f"the prompt of {place}")
-    new = [row for row in first if row.task.problem not in places]
-    for check, others in (("held_out", held), ("near_duplicate", new)):
-        for k, other in _near([row.text for row in new], [row.text for row in others], others is new).items():
-            report.add(new[k], check, f"nearly {others[other].place}")
+def _text(row: _Row) -> str:
+    return "\n".join(message["content"] for message in row.task.prompt)
 
 
-def _near(texts: Sequence[str], others: Sequence[str], earlier: bool) -> dict[int, int]:
-    """Of each text that has most own n-grams of another one (where `earlier`, of one before it), and all its numbers in
-    their order, the nearest such. N-grams of more than a few texts are left out: they are a template's."""
-    own, sizes = _own_ngrams(texts if earlier else [*texts, *others], 5)
-    mine, theirs, sizes = (
-        own[: len(texts)],
-        own[own.shape[0] - len(others) :],
-        sizes[len(sizes) - len(others) :],
-    )
-    totals = theirs.sum(axis=1)
-    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes)
-    numbers, asked = ([re.findall(r"\d+", text) for text in some] for some in (texts, others))
+def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator[tuple[_Row, _Row]]:
+    """Each row whose text has most own n-grams of another one's, and all its numbers in their order, with the nearest
+    such: of the others, or without them of the rows before it. N-grams of more than a few texts are a template's."""
+    compared = [*(new if others is None else others)]
+    texts = [_text(row) for row in (new if others is None else [*new, *compared])]
+    own, sizes = _own_ngrams(texts, 5)
+    start = len(texts) - len(compared)  # of the others
+    theirs, totals = own[start:], own[start:].sum(axis=1)
+    comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes[start:])
+    numbers = [re.findall(r"\d+", text) for text in texts]
     nearest: dict[int, int] = {}
-    for start in range(0, len(texts), 1000):
-        pairs = (mine[start : start + 1000] @ theirs.T).tocoo()
-        text, share = pairs.row + start, pairs.data / totals[pairs.col]
-        alike = comparable[pairs.col] & (share >= ALIKE) & ((pairs.col < text) | (not earlier))
+    for block in range(0, len(new), 1000):
+        pairs = (own[block : min(block + 1000, len(new))] @ theirs.T).tocoo()
+        text, share = pairs.row + block, pairs.data / totals[pairs.col]
+        alike = comparable[pairs.col] & (share >= ALIKE) & ((pairs.col < text) | (others is not None))
         for _, k, other in sorted(zip(-share[alike], text[alike], pairs.col[alike], strict=True)):
             rest = iter(numbers[k])
-            if k not in nearest and all(number in rest for number in asked[other]):
-                nearest[int(k)] = int(other)
-    return nearest
+            if k not in nearest and all(number in rest for number in numbers[start + other]):
+                nearest[k] = other
+    return ((new[k], compared[other]) for k, other in nearest.items())
 
 
 def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
@@ -192,21 +177,16 @@ def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
     return csr_array((np.ones(len(places[0]), int), places), shape=(len(texts), len(counts))), sizes
 
 
-def _spelled(task: Task) -> Any:
-    truth = task.ground_truth
-    return as_spelled(truth) if isinstance(truth, str) else truth
-
-
-def _self_scores(report: Report, checked: Sequence[_Row]) -> None:
+def _self_scores(report: Report, routed: Sequence[_Row]) -> None:
     """Grade every ground truth as an answer to its own row."""
     from rlkit.rewards import Router
 
-    unrouted = {(f.file, f.row) for f in report.findings if f.check == "unrouted"}
-    given = [(r, reference_response(r.task)) for r in checked if (r.file, r.number) not in unrouted]
+    given = [(row, reference_response(row.task)) for row in routed]
     answers = [(row, answer) for row, answer in given if answer is not None]
     report.ungraded = len(given) - len(answers)
     with Router() as router:
         rewards = router.grade([(row.task, answer) for row, answer in answers], progress=True)
     for (row, answer), reward in zip(answers, rewards, strict=True):
         if reward.value != 1:
-            report.add(row, "self_score", (reward.error or f"{answer!r} scores {reward.value:g}")[:200])
+            said = reward.error or f"{answer!r} scores {reward.value:g}"
+            report.findings.append(row.finding("self_score", said[:200]))

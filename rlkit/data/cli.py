@@ -1,11 +1,12 @@
 """`rlkit data …`: list sources, check and export rows."""
 
-from collections import Counter
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+SHOWN = 3  # findings of a check that are printed
 app = typer.Typer(help="List sources; check and export training rows.", no_args_is_help=True)
 
 
@@ -40,13 +41,11 @@ def check(
 
     known = load_tokenizer(tokenizer) if tokenizer else None
     found = lint(files, held_out=held_out or [], tokenizer=known, score=score)
-    counts, shown = Counter(finding.check for finding in found.findings), Counter[str]()
-    for finding in found.findings:
-        shown[finding.check] += 1
-        if shown[finding.check] == 1:
-            severity, meaning = CHECKS[finding.check]
-            typer.echo(f"{finding.check} ({severity}, {counts[finding.check]:,} rows): {meaning}")
-        if shown[finding.check] <= SHOWN:
+    for name, same in groupby(found.findings, lambda finding: finding.check):
+        severity, meaning = CHECKS[name]
+        findings = list(same)
+        typer.echo(f"{name} ({severity}, {len(findings):,} rows): {meaning}")
+        for finding in findings[:SHOWN]:
             typer.echo(f"    {Path(finding.file).name}, row {finding.row}: {finding.detail}")
     ungraded = f", of which {found.ungraded:,} have no answer to grade" if found.ungraded else ""
     typer.echo(f"{found.rows:,} rows{ungraded}: {len(found.findings):,} findings")
@@ -68,7 +67,3 @@ def export(
 
     written = write(load(str(params), parse_overrides(overrides or [])), out)
     typer.echo(", ".join(f"{name}: {n:,} rows" for name, n in written.items()))
-
-
-SHOWN = 3
-"""Findings of a check that are shown."""

@@ -3,6 +3,7 @@
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 from rlkit.config import RunConfig
 from rlkit.data import rows
@@ -23,8 +24,8 @@ def export(config: RunConfig, out: str | Path, *, progress: bool = True) -> dict
     """
     out, tests = Path(out), held_out(config)
     stream = TaskStream(config, tests)
-    tests += [task for tasks in stream.suites.values() for task in tasks]
     stream.batch(1)  # what is wrong with the sources shows before a file is begun
+    tests += [task for tasks in stream.suites.values() for task in tasks]
     train = (task for batch in stream for task in batch)
     return {
         "train": rows.write(out / "train.parquet", train, progress=progress),
@@ -41,11 +42,9 @@ def reference_response(task: Task) -> str | None:
     info, truth = task.extra_info, task.ground_truth
     if task.ability == "codegen" or task.data_source.startswith("codegen"):
         code = info.get("reference") or info.get("solution")
-        if not isinstance(code, str) or not code.strip():
-            return None
-        return code if "```" in code else f"```python\n{code}\n```"
-    text = truth if isinstance(truth, str) else json.dumps(truth)
-    prompt = task.prompt[-1]["content"]
+        program = code if isinstance(code, str) and code.strip() else None
+        return program if program is None or "```" in program else f"```python\n{program}\n```"
+    text, prompt = truth if isinstance(truth, str) else json.dumps(truth), task.prompt[-1]["content"]
     if task.data_source.startswith("simulation__codeio"):
         return f"```json\n{{{text}}}\n```"
     if "<answer>" in prompt and task.data_source.startswith(_TAGGED):
@@ -53,13 +52,14 @@ def reference_response(task: Task) -> str | None:
     return rf"\boxed{{{as_spelled(text)}}}" if "\\boxed" in prompt else text
 
 
-def as_spelled(truth: str) -> str:
-    """A truth without doubled backslashes (apart from those that end a line of a matrix), the reasoning of GSM8K's
-    answer column, a box of its own, and dollar signs around."""
+def as_spelled(truth: Any) -> Any:
+    """A text without doubled backslashes (apart from those that end a line of a matrix), the reasoning of GSM8K's
+    answer column, a box of its own, and dollar signs around; another value as it is."""
+    if not isinstance(truth, str):
+        return truth
     text = truth.rpartition("####")[2].strip()
     if "\\begin{" not in text:
         text = re.sub(r"\\\\(?=[A-Za-z{}%$,;!()\[\]])", r"\\", text)
     if match := re.fullmatch(r"(?:\\\(|\$)?\s*\\boxed\s*\{(.*)\}\s*(?:\\\)|\$)?", text, re.DOTALL):
         text = match[1]
-    dollars = len(text) > 2 and text[0] == text[-1] == "$" and "$" not in text[1:-1]
-    return text[1:-1].strip() if dollars else text
+    return match[1].strip() if (match := re.fullmatch(r"\$([^$]+)\$", text)) else text

@@ -1,8 +1,12 @@
 """How many tasks each source gives to each step, a pure function of config and step, and which tasks they are."""
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count as counting
 from itertools import islice
+from typing import Any, Literal
 
 import numpy as np
 
@@ -10,15 +14,12 @@ from rlkit.config import RunConfig
 from rlkit.domains import HELD_OUT_INDICES, Source
 from rlkit.errors import UserError
 from rlkit.seeds import derive, generator
-from rlkit.types import Task
+from rlkit.types import ENVIRONMENT, Task
 
-SEED_STRIDE = 2**40
-"""Indices that one run's seed may use; seeds have disjoint ranges."""
+SEED_STRIDE = 2**40  # indices that one run's seed may use; seeds have disjoint ranges
 RETRY_STRIDE = 2**32
-MAX_REFUSED = 2_000
-"""Refused tasks in a row after which a source counts as exhausted."""
-AT_ONCE = 1024
-"""Most tasks that are looked at together."""
+MAX_REFUSED = 2_000  # refused tasks in a row after which a source counts as exhausted
+AT_ONCE = 1024  # most tasks that are looked at together
 
 
 def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -37,37 +38,29 @@ def apportion(total: int, weights: Sequence[float] | np.ndarray) -> np.ndarray:
 
 def planned(config: RunConfig, weights: np.ndarray, step: int) -> np.ndarray:
     """(sources,) tasks of each source in steps 1 … step, by `data.order` and (sources,) weights."""
-    data, total = config.data, step * config.data.train_batch_size
+    data, size = config.data, config.data.train_batch_size
     if data.order == "stages":
-        starts = [stage.start for stage in data.stages]
-        lasting = [
-            min(end, step + 1) - start for start, end in zip(starts, [*starts[1:], step + 1], strict=True)
-        ]
-        parts = [
-            apportion(max(0, n) * data.train_batch_size, stage.weights)
-            for n, stage in zip(lasting, data.stages, strict=True)
-        ]
+        lengths = np.diff([*(min(stage.start - 1, step) for stage in data.stages), step]).tolist()
+        parts = [apportion(n * size, stage.weights) for n, stage in zip(lengths, data.stages, strict=True)]
         return np.sum(parts, axis=0)
-    whole = config.trainer.total_training_steps * data.train_batch_size
-    if data.order == "sequential" and total <= whole:
+    whole = config.trainer.total_training_steps * size
+    if data.order == "sequential" and step * size <= whole:
         totals = apportion(whole, weights)
-        return np.clip(total - (np.cumsum(totals) - totals), 0, totals)
-    return apportion(total, weights)
-
-
-Allowed = Callable[[Sequence[Task]], list[bool]]
-"""Whether each of some tasks may be used."""
+        return np.clip(step * size - (np.cumsum(totals) - totals), 0, totals)
+    return apportion(step * size, weights)
 
 
 def draw(
-    source: Source, indices: Iterator[int], count: int, known: set[str], allowed: Allowed, endless: bool
-) -> Iterator[tuple[int, Task]]:
+    source: Source, indices: Iterable[int], count: int, allowed: Callable[[list[Task]], list[bool]],
+    known: set[str],
+) -> Iterator[tuple[int, Task]]:  # fmt: skip
     """Up to `count` tasks at the next indices, each with its index, that are allowed and whose problems are not in
     `known`, to which they are added. It ends where the indices do; an endless source ends after MAX_REFUSED others."""
+    indices, most = iter(indices), MAX_REFUSED if source.total() is None else float("inf")
     found = refused = 0
-    while found < count and (refused <= MAX_REFUSED or not endless):
-        if not (some := list(islice(indices, min(count - found, AT_ONCE)))):
-            break
+    while found < count and refused <= most:
+        if not (some := list(map(int, islice(indices, min(count - found, AT_ONCE))))):
+            return
         tasks = source.tasks(some)
         for index, task, good in zip(some, tasks, allowed(tasks), strict=True):
             refused += 1
@@ -77,85 +70,108 @@ def draw(
                 yield index, task
 
 
+@dataclass
 class Supply:
-    """Tasks of one source by ordinal 0, 1, …; beyond `limit` unique tasks they repeat in a new order.
+    """The training tasks of one source by ordinal 0, 1, …; beyond the unique ones they repeat in a new order."""
 
-    Args:
-        label: the source's name in messages.
-        seed: the run's seed.
-        limit: unique tasks; None is as many as a file has, or without end, and then chance repeats of a small space
-            stay.
-        difficulty: field of extra_info that a curriculum sorts by, descending with a leading "-"; needs a limit.
-    """
+    config: RunConfig
+    source: Source
+    label: str  # its name in messages
+    limit: (
+        int | None
+    )  # unique tasks; None: without end (chance repeats stay), or a file's rows until they are read
+    forbidden: set[str]  # problems that are evaluated
+    side: Literal["rl", "sft"]
+    overlong: int = 0  # prompts that data.filter_overlong_prompts left out of the tasks that were looked at
 
-    def __init__(
-        self, source: Source, label: str, seed: int, allowed: Allowed, limit: int | None, difficulty: str
-    ) -> None:
-        self.source, self.label, self.seed = source, label, seed
-        self.allowed, self.limit, self.difficulty = allowed, limit, difficulty
-        self._first, rows = HELD_OUT_INDICES + seed * SEED_STRIDE, source.total()
-        self._pool: list[int] = []  # indices of the unique tasks
-        self._keys: list[float] = []  # which a curriculum sorts them by
+    def __post_init__(self) -> None:
+        self._rows, self._sorted = self.source.total(), self.config.data.order == "curriculum"
+        self._first = HELD_OUT_INDICES + self.config.seed * SEED_STRIDE
+        self._pool, self._keys = (
+            list[int](),
+            list[float](),
+        )  # indices of the unique tasks; what sorts a curriculum
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
-        if (count := rows if limit is None else limit) is None:
-            return
-        endless = rows is None
-        indices = (
-            counting(self._first) if rows is None else iter(generator("rows", seed, label).permutation(rows))
-        )
-        for index, task in draw(source, map(int, indices), count, set(), allowed, endless):
-            self._pool.append(index)
-            if difficulty:
-                self._keys.append(self._key(task))
-        if len(self._pool) < (limit or 1):
-            raise self._exhausted(limit or 1)
-        self.limit = len(self._pool)
+
+    def unique(self) -> int | None:
+        """How many unique tasks there are, None without end; the first call looks for them.
+
+        Raises:
+            UserError: fewer than are asked for.
+        """
+        count = self._rows if self.limit is None else self.limit
+        if self._pool or count is None:
+            return self.limit
+        if self.limit == 0:
+            raise UserError(
+                f"{self.label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
+                "weight to 0."
+            )
+        places = counting(self._first) if self._rows is None else self._rng("rows").permutation(self._rows)
+        pool, keys = list[int](), list[float]()
+        for index, task in draw(self.source, places, count, self._allowed, set()):
+            pool.append(index)
+            keys += [self._difficulty(task)] if self._sorted else []
+        if len(pool) < (self.limit or 1):
+            raise self._exhausted(len(pool), self.limit or 1)
+        self._pool, self._keys, self.limit = pool, keys, len(pool)
+        return self.limit
 
     def tasks(self, start: int, count: int) -> list[Task]:
         """The tasks at these places of the source's own sequence."""
-        if self.limit is None:
-            return self._fresh(start, count)
-        places = (divmod(ordinal, self.limit) for ordinal in range(start, start + count))
+        if (unique := self.unique()) is None:
+            return self._fresh(range(self._first + start, self._first + start + count))
+        places = (divmod(ordinal, unique) for ordinal in range(start, start + count))
         return self.source.tasks([self._ordered(epoch)[place] for epoch, place in places])
 
-    def _fresh(self, start: int, count: int) -> list[Task]:
-        places = range(self._first + start, self._first + start + count)
+    def _fresh(self, places: range) -> list[Task]:
         tasks: dict[int, Task] = {}
         for attempt in range(MAX_REFUSED):  # elsewhere, so that a place needs no other place
-            left = [place for place in places if place not in tasks]
-            if not left:
+            if not (left := [place for place in places if place not in tasks]):
                 return [tasks[place] for place in places]
             drawn = self.source.tasks([place + attempt * RETRY_STRIDE for place in left])
-            found = zip(left, drawn, self.allowed(drawn), strict=True)
+            found = zip(left, drawn, self._allowed(drawn), strict=True)
             tasks |= {place: task for place, task, allowed in found if allowed}
-        raise self._exhausted("endless ones")
+        raise self._exhausted(0, "endless ones")
 
     def _ordered(self, epoch: int) -> list[int]:
         """Indices of one pass over the pool: shuffled from the second on, in a curriculum sorted by difficulty."""
-        if epoch == 0 and not self.difficulty:
+        if epoch == 0 and not self._sorted:
             return self._pool
         if self._pass[0] != epoch:
-            rng = generator("epoch", self.seed, self.label, epoch)
-            order = rng.permutation(len(self._pool)).tolist()
-            if self.difficulty:
+            order = self._rng("epoch", epoch).permutation(len(self._pool)).tolist()
+            if self._sorted:
                 order.sort(key=self._keys.__getitem__)
             self._pass = epoch, [self._pool[k] for k in order]
         return self._pass[1]
 
-    def _key(self, task: Task) -> float:
-        name = self.difficulty.removeprefix("-")
-        value = task.extra_info.get(name)
-        if not isinstance(value, int | float):
-            known = ", ".join(k for k, v in task.extra_info.items() if isinstance(v, int | float))
-            raise UserError(
-                f"data.difficulty_field is {self.difficulty!r}, but a task of {self.label} has {name!r} = {value!r}: "
-                f"use one of {known or 'no field: the source has no difficulty'}."
-            )
-        return -value if self.difficulty.startswith("-") else value
+    def _rng(self, name: str, *more: int) -> np.random.Generator:
+        return generator(name, self.config.seed, self.label, *more)
 
-    def _exhausted(self, asked: int | str) -> UserError:
+    def _allowed(self, tasks: Sequence[Task]) -> list[bool]:
+        """Whether each task may be trained on, on this side."""
+        allowed, ratio = [], self.config.data.sft_ratio
+        for task, fits in zip(tasks, fitting(self.config, tasks), strict=True):
+            new = task.problem not in self.forbidden
+            self.overlong += new and not fits
+            key = task.id if self._rows is None else task.problem  # a file may ask one under several truths
+            allowed.append(new and fits and on_sft_side(key, ratio) == (self.side == "sft"))
+        return allowed
+
+    def _difficulty(self, task: Task) -> float:
+        field, info = self.config.data.difficulty_field, task.extra_info
+        name, sign = field.removeprefix("-"), -1 if field.startswith("-") else 1
+        if isinstance(value := info.get(name), int | float):
+            return sign * value
+        known = ", ".join(k for k, v in info.items() if isinstance(v, int | float))
+        raise UserError(
+            f"data.difficulty_field is {field!r}, but a task of {self.label} has {name!r} = {value!r}: use one of "
+            f"{known or 'no field: the source has no difficulty'}."
+        )
+
+    def _exhausted(self, found: int, asked: int | str) -> UserError:
         return UserError(
-            f"{self.label} has too few distinct tasks: {len(self._pool)} may be trained on and {asked} are asked for; "
+            f"{self.label} has too few distinct tasks: {found} may be trained on and {asked} are asked for; "
             "the others repeat, or are held out or set aside for SFT. Lower evaluation.size, data.train_max_samples or "
             "(a curriculum has each task once) trainer.total_training_steps, or widen the source."
         )
@@ -165,3 +181,36 @@ def on_sft_side(key: str, ratio: float) -> bool:
     """Whether what has this key belongs to the supervised part of a pool: a pure function of content, so the
     parts are disjoint in any file, and a smaller ratio's part is contained in a larger one's."""
     return ratio > 0 and derive("sft", key) < ratio * 2.0**63
+
+
+def fitting(config: RunConfig, tasks: Sequence[Task]) -> list[bool]:
+    """Which of the tasks `data.filter_overlong_prompts` keeps."""
+    if not config.data.filter_overlong_prompts:
+        return [True] * len(tasks)
+    return [tokens <= config.data.max_prompt_length for tokens in prompt_lengths(config, tasks)]
+
+
+def prompt_lengths(config: RunConfig, tasks: Sequence[Task]) -> list[int]:
+    """Tokens of each task's prompt by the tokenizer of `model.path` and its chat template; 0 for an environment's
+    task, which the episode limits."""
+    from rlkit.models.prompts import encode_chats
+
+    asked = {task.id: task.prompt for task in tasks if not task.data_source.startswith(ENVIRONMENT)}
+    if not asked:
+        return [0] * len(tasks)
+    variables = json.dumps(config.data.apply_chat_template_kwargs, sort_keys=True)
+    tokenizer, known = _counted(config.model.path, variables)
+    new = [name for name in asked if name not in known]
+    known |= zip(new, map(len, encode_chats(tokenizer, [asked[name] for name in new])), strict=True)
+    return [known.get(task.id, 0) for task in tasks]
+
+
+@lru_cache(4)
+def _counted(path: str, variables: str) -> tuple[Any, dict[str, int]]:
+    """A model's tokenizer with these variables of its template, and the lengths by it that are known, by task id."""
+    from rlkit.models.loading import load_tokenizer
+    from rlkit.models.prompts import set_template_defaults
+
+    tokenizer = load_tokenizer(path)
+    set_template_defaults(tokenizer, json.loads(variables))
+    return tokenizer, {}

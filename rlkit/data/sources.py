@@ -9,7 +9,7 @@ published columns are asked in Guru's words.
 import gzip
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from importlib.util import find_spec
@@ -54,13 +54,9 @@ class File(Source):
     def tasks(self, indices: Sequence[int]) -> list[Task]:
         from rlkit.data.rows import to_task
 
-        if self.path not in _versions:
-            self.total()
-        stored, numbers = _stored(self.path, _versions[self.path]), list(indices)
-        if isinstance(stored, list):
-            found = [stored[k] for k in numbers]
-        else:
-            found = stored[numbers].to_pylist() if numbers else []
+        stored, numbers = _stored(self.path, _versions.get(self.path) or version(self.path)), list(indices)
+        listed = isinstance(stored, list) or not numbers
+        found = [stored[k] for k in numbers] if listed else stored[numbers].to_pylist()
         return [to_task(row, f"{self.path}, row {k}") for k, row in zip(numbers, found, strict=True)]
 
     def suite(self) -> str:
@@ -177,18 +173,19 @@ class Benchmark(Source):
         return self.name
 
     def _tasks(self) -> tuple[Task, ...]:
-        path = Path(self.path) if self.path else None
-        if path and path.is_dir():
+        if not (path := self.path):
+            return published(self.name)
+        if Path(path).is_dir():
             pattern = BENCHMARKS[self.name].files
-            files = [p for p in path.rglob("*") if p.suffix in (".parquet", ".jsonl")]
-            found = [p for p in files if fnmatchcase(p.stem.lower(), pattern)]
+            files = [p for p in Path(path).rglob("*") if p.suffix in (".parquet", ".jsonl")]
+            found = [str(p) for p in files if fnmatchcase(p.stem.lower(), pattern)]
             if len(found) != 1:
                 raise UserError(
                     f"benchmark {self.name}: {path} holds {len(found) or 'no'} files named {pattern}: give the file as "
                     "path."
                 )
             path = found[0]
-        return published(self.name, str(path), version(str(path))) if path else published(self.name)
+        return published(self.name, path, version(path))
 
 
 @lru_cache(16)
@@ -200,7 +197,7 @@ def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[T
         corpus = sources.parse({"kind": "arc", "max_cells": 1_000_000})
         return tuple(corpus.tasks(range(400)))  # those below HELD_OUT_INDICES are its evaluation set
     known, where, tasks = BENCHMARKS[name], path or f"benchmark {name}", list[Task]()
-    for k, row in enumerate(rows.read(path) if path else (_packaged if known.package else _downloaded)(name)):
+    for k, row in enumerate(rows.read(path) if path else _published_rows(name)):
         if "reward_model" in row:  # verl's columns
             tasks.append(rows.to_task(row, f"{where}, row {k}"))
             continue
@@ -216,27 +213,25 @@ def published(name: str, path: str = "", _: tuple[int, int] = (0, 0)) -> tuple[T
     return tuple(tasks)
 
 
-def _packaged(name: str) -> Iterator[Row]:
-    """Rows of a data file in an installed package; the package itself is not run."""
-    distribution, module, file = BENCHMARKS[name].package
-    spec = find_spec(module)
-    if spec is None or not spec.submodule_search_locations:
-        raise UserError(
-            f"benchmark {name} is in the package {distribution}: pip install {distribution} (or rlkit[benchmarks]), or "
-            "give a file of its rows as path."
-        )
-    data = (Path(spec.submodule_search_locations[0]) / file).read_bytes()
-    if file.endswith(".gz"):
-        return map(json.loads, gzip.decompress(data).splitlines())
-    return iter(json.loads(data)["problems"].values())
-
-
-def _downloaded(name: str) -> Iterator[Row]:
+def _published_rows(name: str) -> Iterable[Row]:
+    """Rows of a data file in an installed package, which is not run, or of the hub."""
+    known = BENCHMARKS[name]
+    if known.package:
+        distribution, module, file = known.package
+        if (spec := find_spec(module)) is None or not spec.submodule_search_locations:
+            raise UserError(
+                f"benchmark {name} is in the package {distribution}: pip install {distribution} (or "
+                "rlkit[benchmarks]), or give a file of its rows as path."
+            )
+        data = (Path(spec.submodule_search_locations[0]) / file).read_bytes()
+        if file.endswith(".gz"):
+            return map(json.loads, gzip.decompress(data).splitlines())
+        return json.loads(data)["problems"].values()
     import datasets
 
-    repository, split, *configuration = BENCHMARKS[name].hub
+    repository, split, *configuration = known.hub
     try:
-        yield from datasets.load_dataset(repository, *configuration, split=split)  # type: ignore[misc]
+        return datasets.load_dataset(repository, *configuration, split=split)  # type: ignore[return-value]
     except Exception as error:  # the hub's client raises errors of several libraries
         raise UserError(
             f"benchmark {name}: {repository} cannot be loaded from the hub ({type(error).__name__}): download it "
