@@ -77,9 +77,7 @@ class Supply:
     config: RunConfig
     source: Source
     label: str  # its name in messages
-    limit: (
-        int | None
-    )  # unique tasks; None: without end (chance repeats stay), or a file's rows until they are read
+    limit: int | None  # unique tasks; None: without end (chance repeats stay), or a file's, not read yet
     forbidden: set[str]  # problems that are evaluated
     side: Literal["rl", "sft"]
     overlong: int = 0  # prompts that data.filter_overlong_prompts left out of the tasks that were looked at
@@ -87,18 +85,13 @@ class Supply:
     def __post_init__(self) -> None:
         self._rows, self._sorted = self.source.total(), self.config.data.order == "curriculum"
         self._first = HELD_OUT_INDICES + self.config.seed * SEED_STRIDE
-        self._pool, self._keys = (
-            list[int](),
-            list[float](),
-        )  # indices of the unique tasks; what sorts a curriculum
+        self._pool: list[int] = []  # indices of the unique tasks
+        self._keys: list[float] = []  # which a curriculum sorts them by
         self._pass: tuple[int, list[int]] = (-1, [])  # the last pass over the pool: its number and order
 
     def unique(self) -> int | None:
-        """How many unique tasks there are, None without end; the first call looks for them.
-
-        Raises:
-            UserError: fewer than are asked for.
-        """
+        """How many unique tasks there are, None without end; the first call looks for them. Raises UserError: fewer
+        than are asked for."""
         count = self._rows if self.limit is None else self.limit
         if self._pool or count is None:
             return self.limit
@@ -107,8 +100,8 @@ class Supply:
                 f"{self.label} gets none of the unique tasks: raise data.train_max_samples or its weight, or set its "
                 "weight to 0."
             )
-        places = counting(self._first) if self._rows is None else self._rng("rows").permutation(self._rows)
-        pool, keys = list[int](), list[float]()
+        rng, pool, keys = generator("rows", self.config.seed, self.label), list[int](), list[float]()
+        places = counting(self._first) if self._rows is None else rng.permutation(self._rows)
         for index, task in draw(self.source, places, count, self._allowed, set()):
             pool.append(index)
             keys += [self._difficulty(task)] if self._sorted else []
@@ -139,14 +132,12 @@ class Supply:
         if epoch == 0 and not self._sorted:
             return self._pool
         if self._pass[0] != epoch:
-            order = self._rng("epoch", epoch).permutation(len(self._pool)).tolist()
+            rng = generator("epoch", self.config.seed, self.label, epoch)
+            order = rng.permutation(len(self._pool)).tolist()
             if self._sorted:
                 order.sort(key=self._keys.__getitem__)
             self._pass = epoch, [self._pool[k] for k in order]
         return self._pass[1]
-
-    def _rng(self, name: str, *more: int) -> np.random.Generator:
-        return generator(name, self.config.seed, self.label, *more)
 
     def _allowed(self, tasks: Sequence[Task]) -> list[bool]:
         """Whether each task may be trained on, on this side."""

@@ -21,20 +21,14 @@ from rlkit.types import Task
 
 def held_out(config: RunConfig) -> list[Task]:
     """`evaluation.size` distinct problems, spread evenly over the sources, the same for every run of a study: they
-    depend on the sources' options and on `evaluation.seed` alone.
-
-    Raises:
-        UserError: a source has fewer distinct problems than its part of the set.
-    """
+    depend on the sources' options and on `evaluation.seed` alone. Raises UserError: a source has too few of them."""
     sources = config.evaluation.sources or config.data.train
     parts = apportion(config.evaluation.size, [1.0] * len(sources))
-    chosen: list[Task] = []
-    problems: set[str] = set()
+    chosen, problems = list[Task](), set[str]()
     for source, label, part in zip(sources, labels(sources), parts.tolist(), strict=True):
         rng, size = generator("held_out", config.evaluation.seed, label.partition("#")[0]), source.total()
-        indices = (
-            iter(partial(rng.integers, HELD_OUT_INDICES), None) if size is None else rng.permutation(size)
-        )
+        endless = iter(partial(rng.integers, HELD_OUT_INDICES), None)
+        indices = endless if size is None else rng.permutation(size)
         found = [task for _, task in draw(source, indices, part, partial(fitting, config), problems)]
         if len(found) < part:
             raise UserError(
@@ -47,13 +41,8 @@ def held_out(config: RunConfig) -> list[Task]:
 
 def suites(config: RunConfig, left_out: Counter[str] | None = None) -> dict[str, list[Task]]:
     """The tasks of each of `evaluation.suites`, by its name: all of them, in order, each problem once.
-
-    Args:
-        left_out: counts the prompts of each that `data.filter_overlong_prompts` leaves out.
-
-    Raises:
-        UserError: a suite without tasks or without end, or two of one name.
-    """
+    `left_out` counts the prompts of each that `data.filter_overlong_prompts` leaves out. Raises UserError: a suite
+    without tasks or without end, or two of one name."""
     found: dict[str, list[Task]] = {}
     for suite in config.evaluation.suites:
         name, size, problem = suite.suite(), suite.total(), ""
@@ -81,16 +70,12 @@ def labels(sources: Sequence[Source]) -> list[str]:
 
 
 class TaskStream:
-    """The training tasks of a run, batch by batch.
-
-    `batch(step)` is a pure function of config and step: a resumed run continues with the next row without any state.
+    """The training tasks of a run, batch by batch. `batch(step)` is a pure function of config and step: a resumed run
+    continues with the next row without any state.
 
     Args:
         held_out: tasks whose problems must never be trained on, besides those of `evaluation.suites`.
         side: "rl", or "sft" for the part that `data.sft_ratio` sets aside.
-
-    Attributes:
-        suites: the tasks of `evaluation.suites`, by the suite's name.
 
     Raises:
         UserError: more tasks are asked for than exist, or more passes than `data.max_epochs`.
@@ -101,7 +86,7 @@ class TaskStream:
     ) -> None:
         self.config, self._side, data = config, side, config.data
         self._left_out: Counter[str] = Counter()
-        self.suites = suites(config, self._left_out)
+        self.suites = suites(config, self._left_out)  # tasks by the suite's name
         forbidden = {task.problem for tasks in (held_out, *self.suites.values()) for task in tasks}
         self.weights = np.array([(s.count or s.weight) if s.weight else 0.0 for s in data.train])
         self._until = partial(planned, config, self.weights)  # (sources,) tasks in steps 1 … step
@@ -144,11 +129,8 @@ class TaskStream:
 
     def check_prompts(self, held_out: Sequence[Task]) -> None:
         """Count the tokens of the prompts that the run will use, those of its suites and of `held_out` too; of a
-        generator without a number of unique tasks the first 16,384.
-
-        Raises:
-            UserError: one is longer than data.max_prompt_length. It says how many are, and the longest.
-        """
+        generator without a number of unique tasks the first 16,384. Raises UserError: one is longer than
+        data.max_prompt_length."""
         limit, sets = self.config.data.max_prompt_length, {"held-out": held_out, **self.suites}
         for supply, count in self._used():
             sets[supply.label] = supply.tasks(0, min(count, supply.unique() or 16_384))
@@ -165,8 +147,7 @@ class TaskStream:
     def left_out(self) -> dict[str, int]:
         """How many prompts `data.filter_overlong_prompts` left out: of each suite, and of each source as far as its
         tasks were drawn."""
-        counts = self._left_out + Counter({supply.label: supply.overlong for supply in self._supplies})
-        return dict(counts)
+        return dict(self._left_out + Counter({supply.label: supply.overlong for supply in self._supplies}))
 
     def _used(self) -> list[tuple[Supply, int]]:
         """The sources that the run draws from, and how many tasks from each."""
@@ -196,13 +177,12 @@ def content_hashes(stream: TaskStream, held_out: Sequence[Task]) -> dict[str, st
     """What every attempt at a run must have alike: `held_out_hash`, of all that it is evaluated on, and
     `data_files_hash`, of the files that it trains on, where there are any."""
     evaluated = [task.id for tasks in (held_out, *stream.suites.values()) for task in tasks]
-    digests = []
-    for source in stream.config.data.train:
-        if (path := getattr(source, "path", None)) and Path(path).is_file():
+    hashes, digests = {"held_out_hash": content_hash(evaluated)}, []
+    for path in (getattr(source, "path", None) for source in stream.config.data.train):
+        if path and Path(path).is_file():
             with Path(path).open("rb") as file:
                 digests.append(hashlib.file_digest(file, "sha256").hexdigest())
-    files = {"data_files_hash": content_hash(digests)} if digests else {}
-    return {"held_out_hash": content_hash(evaluated), **files}
+    return hashes | ({"data_files_hash": content_hash(digests)} if digests else {})
 
 
 def countable(config: RunConfig) -> RunConfig:
