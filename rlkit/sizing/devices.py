@@ -1,11 +1,10 @@
 """What a device can do, from its data sheet: memory, peak speed, bandwidth. Peaks are dense, without sparsity."""
 
 import re
-import time
+import timeit
 from functools import cache
 from typing import NamedTuple
 
-from rlkit.config import Section
 from rlkit.errors import UserError, did_you_mean
 from rlkit.results.provenance import hardware, output_of, usable_cores
 
@@ -13,17 +12,14 @@ GIB = 2**30
 MIB = 2**20
 
 
-class Device(Section):
-    """One GPU; the defaults are an H100's (SXM)."""
+class Device(NamedTuple):
+    """One GPU, or a machine's CPU; the defaults are an H100's (SXM)."""
 
     memory_gb: float = 80.0
-    flops_per_second: float = 989e12
-    """bfloat16 on tensor cores."""
-    float32_per_second: float = 67e12
-    """float32 on plain cores, as torch computes it by default."""
+    flops_per_second: float = 989e12  # bfloat16 on tensor cores
+    float32_per_second: float = 67e12  # float32 on plain cores, as torch computes it by default
     bytes_per_second: float = 3.35e12
     gpu: bool = True
-    """Off for a machine's CPU."""
 
     @property
     def gpu_bytes(self) -> float | None:
@@ -32,10 +28,7 @@ class Device(Section):
 
 
 DEVICES = {
-    name: Device(
-        memory_gb=mebibytes * MIB / 1e9, flops_per_second=bfloat16 * 1e12, float32_per_second=float32 * 1e12,
-        bytes_per_second=bandwidth * 1e9,
-    )
+    name: Device(mebibytes * MIB / 1e9, bfloat16 * 1e12, float32 * 1e12, bandwidth * 1e9)
     for name, mebibytes, bfloat16, float32, bandwidth in (  # MiB as nvidia-smi shows it, TFLOP/s, GB/s
         ("h100", 81_559, 989, 67, 3_350),  # NVIDIA H100 data sheet, SXM
         ("h200", 143_771, 989, 67, 4_800),  # NVIDIA H200 data sheet, SXM
@@ -50,23 +43,14 @@ DEVICES = {
 
 
 def device_named(name: str, threads: int = 0) -> Device:
-    """A device of the table, this machine's `cpu`, or `here`: its first GPU, or else its CPU.
-
-    Args:
-        threads: of a CPU that are used; 0 is all.
-
-    Raises:
-        UserError: no such device, or a GPU of this machine that the table does not have.
-    """
-    if name == "here":
-        gpus = hardware()["gpus"]
-        return from_smi(gpus[0]) if gpus else device_named("cpu", threads)
-    if name == "cpu":
+    """A device of the table, this machine's `cpu` (where so many threads are used; 0 is all), or `here`: its first GPU,
+    or else its CPU. Raises UserError: no such device, or a GPU of this machine that the table does not have."""
+    machine = hardware() if name in ("cpu", "here") else {}
+    if name == "here" and machine["gpus"]:
+        return from_smi(machine["gpus"][0])
+    if machine:
         speed = cpu_speed(threads or usable_cores())
-        return Device(
-            memory_gb=hardware()["memory"] / 1e9, flops_per_second=speed, float32_per_second=speed,
-            bytes_per_second=2e10, gpu=False,
-        )  # fmt: skip
+        return Device(machine["memory"] / 1e9, speed, speed, bytes_per_second=2e10, gpu=False)
     if name not in DEVICES:
         known = ("cpu", *DEVICES)
         raise UserError(f"--device is {name!r}.{did_you_mean(name, known)} Use one of {', '.join(known)}.")
@@ -78,33 +62,24 @@ def cpu_speed(threads: int) -> float:
     """FLOPs per second of a 512 × 512 float32 product on `threads` threads, measured in a tenth of a second."""
     import torch
 
-    before = torch.get_num_threads()
+    before, a = torch.get_num_threads(), torch.randn(512, 512)
     torch.set_num_threads(threads)
-    a, best = torch.randn(512, 512), float("inf")
-    for _ in range(20):
-        start = time.perf_counter()
-        (a @ a).sum().item()
-        best = min(best, time.perf_counter() - start)
+    seconds = min(timeit.repeat(lambda: (a @ a).sum().item(), number=1, repeat=20))
     torch.set_num_threads(before)
-    return 2 * 512**3 / best
+    return 2 * 512**3 / seconds
 
 
 def from_smi(line: str) -> Device:
-    """The device of a line `name, memory.total` of nvidia-smi, with the memory that it says.
-
-    Raises:
-        UserError: the table does not have it.
-    """
+    """The device of a line `name, memory.total` of nvidia-smi, with the memory that it says. Raises UserError: the
+    table does not have it."""
     name, _, memory = line.partition(",")
-    parts = {key: [rf"{part}\b" for part in key.split("-")] for key in DEVICES}
-    known = next((key for key in DEVICES if all(re.search(p, name, re.I) for p in parts[key])), None)
-    if known is None:
-        raise UserError(
-            f"The speed of {name!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
-        )
-    mebibytes = re.search(r"\d+", memory)
-    total = int(mebibytes[0]) * MIB / 1e9 if mebibytes else DEVICES[known].memory_gb
-    return DEVICES[known].model_copy(update={"memory_gb": total})
+    for key, device in DEVICES.items():
+        if all(re.search(rf"{part}\b", name, re.I) for part in key.split("-")):
+            mebibytes = re.search(r"\d+", memory)
+            return device._replace(memory_gb=int(mebibytes[0]) * MIB / 1e9) if mebibytes else device
+    raise UserError(
+        f"The speed of {name!r} is not known here: name a like device, one of {', '.join(DEVICES)}."
+    )
 
 
 class Gpu(NamedTuple):

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
@@ -43,46 +42,37 @@ def findings() -> dict[str, tuple[str, str, str]]:
     """What a run may need: what was found, what follows, and the command that mends what is missing, or nothing."""
     import psutil
 
-    found, cores, ram = gpus(), usable_cores(), psutil.virtual_memory()
-    free, size = shutil.disk_usage(Path.cwd()).free, f"{VLLM_FROM // 10**9}B"
-    little, (torch, verl, ray, vllm) = free < LOW_DISK, map(version, ("torch", "verl", "ray", "vllm"))
+    cards, cores, free = gpus(), usable_cores(), shutil.disk_usage(Path.cwd()).free
+    ram, little = psutil.virtual_memory(), free < LOW_DISK
+    torch, verl, ray, vllm = map(version, ("torch", "verl", "ray", "vllm"))
     rows = {
         "processor": (f"{hardware()['cpu']}, {cores} cores", f"a study trains {cores} runs at a time without a GPU",
                       ""),
         "memory": (f"{ram.total / GIB:.0f} GiB, {ram.available / GIB:.0f} free", "", ""),
         "disk": (f"{free / GIB:.0f} GiB free here", f"{'little ' * little}room for checkpoints and models",
                  "free some, or use --root" * little),
+        "GPU": ("none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA", ""),
+        "torch": (f"{torch}", "trains on the GPU (trainer.device: auto)" if cards else "trains on the CPU", ""),
+        "sampler": (f"torch; vLLM {vllm or 'is not installed'}", "rollout.name: auto is torch on a CPU", ""),
+        "verl": (f"{verl}", "losses and estimators; trainer.backend: verl needs a GPU", ""),
     }  # fmt: skip
-    if not found:
-        return rows | {
-            "GPU": ("none", "runs train on the CPU: ladder models, and SmolLM2-135M with LoRA", ""),
-            "torch": (f"{torch}", "trains on the CPU", ""),
-            "sampler": (
-                f"torch; vLLM {vllm or 'is not installed'}",
-                "rollout.name: auto is torch on a CPU",
-                "",
-            ),
-            "verl": (f"{verl}", "losses and estimators; trainer.backend: verl needs a GPU", ""),
-        }
-    names = ", ".join(f"{gpu.name} ({gpu.total / 1024:.0f} GiB, {gpu.used / 1024:.1f} used)" for gpu in found)
-    cards = f"{len(found)} GPU{'s' * (len(found) > 1)}"
+    if not cards:
+        return rows
+    names = ", ".join(f"{gpu.name} ({gpu.total / 1024:.0f} GiB, {gpu.used / 1024:.1f} used)" for gpu in cards)
     shared = "MPS is on" if mps_runs() else "in time slices: MPS is off"
-    busy = "nvidia-smi shows which process holds the memory" * any(gpu.used > gpu.total / 20 for gpu in found)
+    busy = "nvidia-smi shows which process holds the memory" * any(gpu.used > gpu.total / 20 for gpu in cards)
+    packs = f"--workers auto packs a study's runs on {len(cards)} GPU{'s' * (len(cards) > 1)}, "
+    rows["GPU"] = f"{names}; driver {cards[0].driver}", packs + shared, busy
+    if problem := "the CPU's build" if "+cpu" in f"{torch}" else cuda_problem():
+        rows["torch"] = f"{torch}", f"does not use the GPU: {problem}", f"update the driver, or {GPU_EXTRA}"
+    long = f"from {VLLM_FROM // 10**9}B parameters, {'or' if vllm else 'and'} for long responses"
+    rows["sampler"] = f"torch, vLLM {vllm}", f"rollout.name: auto is vllm {long}", ""
+    if not vllm:
+        rows["sampler"] = "torch; vLLM is not installed", f"more memory {long}", GPU_EXTRA
     missing = " and ".join(name for name, there in (("ray", ray), ("vllm", vllm)) if not there)
-    problem = "the CPU's build" if "+cpu" in f"{torch}" else cuda_problem()
-    torchs = (f"does not use the GPU: {problem}", f"update the driver, or {GPU_EXTRA}")
-    return rows | {
-        "GPU": (f"{names}; driver {found[0].driver}", f"--workers auto packs a study's runs on {cards}, {shared}",
-                busy),
-        "torch": (f"{torch}", *(torchs if problem else ("trains on the GPU (trainer.device: auto)", ""))),
-        "sampler": (f"torch, vLLM {vllm}", f"rollout.name: auto is vllm from {size} parameters, or for long responses",
-                    "")
-        if vllm else
-        ("torch; vLLM is not installed", f"more memory from {size} parameters, and for long responses", GPU_EXTRA),
-        "verl": (f"{verl}", f"trainer.backend: verl needs {missing}", GPU_EXTRA)
-        if missing else
-        (f"{verl}", "trainer.backend: verl works, for models past one GPU", ""),
-    }  # fmt: skip
+    works = f"needs {missing}" if missing else "works, for models past one GPU"
+    rows["verl"] = f"{verl}", f"trainer.backend: verl {works}", GPU_EXTRA * bool(missing)
+    return rows
 
 
 def version(package: str) -> str | None:
@@ -106,8 +96,7 @@ def cuda_problem() -> str:
     return said.splitlines()[-1] if done.returncode else ""
 
 
-@dataclass(frozen=True)
-class Fit:
+class Fit(NamedTuple):
     """A run on a device: memory of each GPU by part, seconds by phase, and the changes that make it fit (None: nothing
     known does)."""
 
@@ -123,20 +112,20 @@ class Fit:
 
     def summary(self) -> str:
         """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
-        plan, c, e, most = self.plan, self.plan.config, self.estimate, SHOWN * total(self.memory)
+        plan, c, e, least = self.plan, self.plan.config, self.estimate, SHOWN * total(self.memory)
         kind = f"LoRA rank {plan.rank}" if plan.rank else "all weights"
-        where = "this machine" if self.name == "here" else self.name
-        shown = {
-            f"{phase}: {name}" if phase != "held" else name: size
-            for phase, parts in self.memory.items() for name, size in parts.items() if size > most
+        where = f"verl on {plan.gpus} × " * plan.verl + ("this machine" if self.name == "here" else self.name)
+        parts = {
+            f"{phase}: {name}".removeprefix("held: "): size
+            for phase, found in self.memory.items() for name, size in found.items() if size > least
         }  # fmt: skip
-        shown |= {f"peak of the {phase}": total(self.memory, phase) for phase in ("rollout", "update")}
+        parts |= {f"peak of the {phase}": total(self.memory, phase) for phase in ("rollout", "update")}
         lines = [
-            f"{c.model.path}: {plan.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on "
-            f"{f'verl on {plan.gpus} × ' * plan.verl}{where} ({plan.device.memory_gb * 1e9 / GIB:.0f} GiB)",
+            f"{c.model.path}: {plan.shape.parameters / 1e9:.3g} B parameters, {kind}, {c.model.dtype}, on {where} "
+            f"({plan.device.memory_gb * 1e9 / GIB:.0f} GiB)",
             f"{c.data.train_batch_size} prompts of {plan.prompt} tokens × {c.rollout.n} responses of {plan.response}; "
             f"sampler: {plan.sampler}",
-            "", f"{'memory':<28}{'GiB':>9}", *(f"{name:<28}{size / GIB:>9.2f}" for name, size in shown.items()),
+            "", f"{'memory':<28}{'GiB':>9}", *(f"{name:<28}{size / GIB:>9.2f}" for name, size in parts.items()),
             "", f"{'step':<28}{'seconds':>9}",
             *(f"{name:<28}{value:>9.3g}" for name, value in {**e.phases, "all": e.step}.items()),
             "with prompts of {} tokens, responses of {} and up to {}".format(*e.lengths),
@@ -163,22 +152,11 @@ class Fit:
 
 
 def fit(
-    what: str,
-    overrides: Mapping[str, Any] | None = None,
-    device: str = "here",
-    tokens: tuple[int, int] = (0, 0),
-) -> Fit:
-    """The prediction for a model or a params file.
-
-    Args:
-        what: a YAML file, or anything that `model.path` may be.
-        overrides: dotted keys, e.g. {"model.lora_rank": 32}.
-        device: h100, h200, a100 …, cpu, or here.
-        tokens: of a prompt and of a response; 0 is the config's limit.
-
-    Raises:
-        UserError: an unknown model, device or key.
-    """
+    what: str, overrides: Mapping[str, Any] | None = None, device: str = "here", tokens: tuple[int, int] = (0, 0)
+) -> Fit:  # fmt: skip
+    """The prediction for `what`, a YAML file or anything that `model.path` may be, with overrides under dotted keys, on
+    h100, h200, a100 …, cpu or here. `tokens` are of a prompt and of a response; 0 is the config's limit. Raises
+    UserError: an unknown model, device or key."""
     changes = dict(overrides or {})
     if what.endswith((".yaml", ".yml")) or Path(what).is_file():
         config = load(what, changes)
