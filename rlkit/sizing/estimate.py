@@ -7,8 +7,8 @@ is assumed: those of a warm-started model like the worked ones, of a pretrained 
 of a batch up to it. Once a run has steps, `rlkit.results.progress` says what is left from them instead.
 """
 
-from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from rlkit.compute import Work
 from rlkit.config import RunConfig
@@ -25,37 +25,38 @@ FULL = 1152  # width of a layer that fills tensor cores; a narrower one reaches 
 BANDWIDTH = 0.7  # share of the bandwidth that passes over activations reach
 DECODE = {"torch": 0.45, "vllm": 0.6}  # share of it at which decoding reads caches; torch's is measured
 HOST_LINK = 2e10  # bytes per second between a GPU and pinned memory of its host
+# Seconds that a kernel takes at least: replayed, or called from Python (32 to 50 µs on several hosts of GPUs).
 LAUNCH = {"eager": 3.5e-5, "graph": 5e-6, "cpu": 8e-6}
-"""Seconds that a kernel takes at least: replayed, or called from Python with what that does between kernels (32 to 50
-µs on several hosts of GPUs)."""
-SCHEDULER = {"torch": 0.0, "vllm": 3e-5}
-"""Seconds per sequence and token of the sampler's host, beside which the GPU computes: vLLM's, 0.3B to 3B."""
+SCHEDULER = {
+    "torch": 0.0,
+    "vllm": 3e-5,
+}  # seconds per sequence and token of the host, beside which the GPU computes
+# Kernels per layer of a training pass, counted where they are not compiled; and what adapters add.
 FORWARD, BACKWARD, ADAPTED_FORWARD, ADAPTED_BACKWARD = 46, 77, 40, 27
-"""Kernels per layer of a training pass, counted where they are not compiled; and what adapters add."""
 DECODED, DECODED_COMPILED = 14, 9  # kernels per layer of a decoded token: fitted to the times
 DRAW, DRAWN = 40, 10  # kernels that draw a token; times that the logits are written or read for it
 PADDED_ROWS = 1.5  # rows computed per running sequence: graphs have powers of two
+# Times that what a layer keeps is written or read, there and back: by eager kernels in float32.
 PASSES, PASSES_COMPILED = 9, 10
-"""Times that what a layer keeps is written or read, there and back: in float32 by eager kernels, whatever the model's
-precision."""
 HOST = 2e-5  # seconds of Python per sequence and step: texts to tokens and back, batches, losses, logs
-GRADED, GRADED_LADDER = 8e-4, 2e-5
-"""Seconds per answer: .16 ms for sums, 1 ms over six domains of which some run programs."""
-START, COMPILING, ENGINE = 12.0, 15.0, 60.0
-"""Seconds until a run samples: imports and graders; its kernels compiled; vLLM's start."""
+GRADED, GRADED_LADDER = (
+    8e-4,
+    2e-5,
+)  # seconds per answer: over six domains of which some run programs, and of sums
+START, COMPILING, ENGINE = 12.0, 15.0, 60.0  # seconds of imports and graders; of compiling; of vLLM's start
+# Of verl 0.9.1: times that its passes read and write what the local trainer's do once; seconds per answer on a GPU's
+# host (agent loops, the queue of answers), per step (Ray), and until it samples. They meet docs/scale.md to 30 %.
 VERL_MEMORY, VERL_ANSWER, VERL_STEP, VERL_START = 4.0, 1.5e-2, 2.5, 180.0
-"""Of verl 0.9.1: times that its passes read and write what the local trainer's do once; seconds per answer on a GPU's
-host (agent loops, the queue of answers), per step (Ray), and until it samples. They meet the steps in docs/scale.md to
-30 %."""
 LOADED = 4e8  # bytes of weights that are loaded per second
 MEAN_ANSWER = 1 / 3  # mean length of a pretrained model's answers over the limit
 SAMPLE = 64  # tasks that lengths are measured on
-LETTERS = 3.5  # letters per token of a pretrained model's tokenizer
-FRAME = 24  # tokens that a chat template adds
+LETTERS, FRAME = (
+    3.5,
+    24,
+)  # letters per token of a pretrained model's tokenizer; tokens that a chat template adds
 
 
-@dataclass(frozen=True)
-class Estimate:
+class Estimate(NamedTuple):
     """What a run takes: seconds of its start, of a step by phase and of an evaluation; FLOPs of a step's update and of
     all of it. `lengths` (prompt, response, longest) are those that answers are assumed to have."""
 
@@ -85,12 +86,9 @@ class Estimate:
 
 
 def estimate(config: RunConfig, device: str = "here", lengths: tuple[int, ...] = ()) -> Estimate | None:
-    """What a run takes on a device; None where the shape of its model is not known here.
-
-    Args:
-        device: of rlkit.sizing.devices; `here` is the device that this machine would train it on.
-        lengths: tokens of prompts and of answers, and of the longest; default: `expected_lengths`.
-    """
+    """What a run takes on a device of rlkit.sizing.devices (`here`: the one that this machine would train it on); None
+    where the shape of its model is not known. `lengths`: tokens of prompts and of answers, and of the longest; default:
+    `expected_lengths`."""
     card = device_named(trained_on(config, device), config.trainer.num_threads)
     try:
         plan = Plan(config, card, lengths or expected_lengths(config))
@@ -135,22 +133,24 @@ def expected_lengths(config: RunConfig) -> tuple[int, int, int]:
         tasks = _first_tasks(config)
     except UserError:  # told by the check before the first step
         return limit, longest, longest
-    answer = longest * MEAN_ANSWER
-    if ladder and config.model.warm_start.kind != "none":
+    texts = ["".join(message["content"] for message in task.prompt) for task in tasks]
+    prompt, answer = fmean(round(len(text) / LETTERS) + FRAME for text in texts), longest * MEAN_ANSWER
+    if ladder:  # its tokens are bytes
+        prompt = fmean(
+            len(text.encode()) + 5 * len(task.prompt) + 3 for text, task in zip(texts, tasks, strict=True)
+        )
         worked = [str(task.extra_info.get("solution") or task.ground_truth) for task in tasks]
         answer = fmean(len(text.encode()) + 1 for text in worked)
-    elif ladder:
-        answer = 262  # of random tokens, until one ends the answer
-    prompt = round(fmean(_tokens(task, ladder) for task in tasks))
-    return min(limit, prompt), max(1, min(longest, round(answer))), longest
+        if config.model.warm_start.kind == "none":
+            answer = 262  # of random tokens, until one ends the answer
+    return min(limit, round(prompt)), max(1, min(longest, round(answer))), longest
 
 
 _TASKS: dict[str, list[Task]] = {}
 
 
 def _first_tasks(config: RunConfig) -> list[Task]:
-    from rlkit.data import TaskStream, held_out
-    from rlkit.data.stream import countable
+    from rlkit.data.stream import TaskStream, countable, held_out
 
     config = countable(config)
     if config.data.order == "curriculum":  # its first batch is the easiest, and takes all tasks to find
@@ -159,12 +159,6 @@ def _first_tasks(config: RunConfig) -> list[Task]:
     if key not in _TASKS:
         _TASKS[key] = TaskStream(config, held_out(config)).batch(1)[:SAMPLE]
     return _TASKS[key]
-
-
-def _tokens(task: Task, ladder: bool) -> int:
-    """Of a task's prompt: exactly for a ladder model's bytes."""
-    text = "".join(message["content"] for message in task.prompt)
-    return len(text.encode()) + 5 * len(task.prompt) + 3 if ladder else round(len(text) / LETTERS) + FRAME
 
 
 def _work(plan: Plan, prompts: int, n: int, shared: bool = True) -> Work:
@@ -179,18 +173,16 @@ def _grading(config: RunConfig, answers: int) -> float:
 
 def _step(plan: Plan) -> tuple[dict[str, float], float]:
     """Seconds of one step by phase, and FLOPs of its update."""
-    config, shape, again, gpu = plan.config, plan.shape, plan.checkpointing, plan.device.gpu
-    a, prompts, answers = (
-        config.actor,
-        config.data.train_batch_size,
-        config.data.train_batch_size * config.rollout.n,
+    c, a, shape, again, gpu = plan.config, plan.config.actor, plan.shape, plan.checkpointing, plan.device.gpu
+    prompts, answers, critic = (
+        c.data.train_batch_size,
+        c.data.train_batch_size * c.rollout.n,
+        c.algorithm.needs.critic,
     )
-    critic, minis = config.algorithm.needs.critic, max(1, a.mini_batches(prompts))
-    several = (
-        plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or config.algorithm.use_kl_in_reward
-    )
-    passes, rounds = several + plan.reference + critic, a.ppo_epochs + critic * config.critic.ppo_epochs
-    work = _work(plan, prompts, config.rollout.n, not plan.verl)
+    minis, rounds = max(1, a.mini_batches(prompts)), a.ppo_epochs + critic * c.critic.ppo_epochs
+    several = plan.verl or a.ppo_epochs > 1 or bool(a.ppo_mini_batch_size) or c.algorithm.use_kl_in_reward
+    passes = several + plan.reference + critic
+    work = _work(plan, prompts, c.rollout.n, not plan.verl)
     forward = shape.forward(work)
     update = (shape.training(work) + forward * again) * rounds
     kernels = FORWARD + ADAPTED_FORWARD * (plan.rank > 0)
@@ -199,14 +191,13 @@ def _step(plan: Plan) -> tuple[dict[str, float], float]:
     launch = LAUNCH["graph"] if plan.captured else eager
     copied = (plan.item + FLOAT * (not plan.rank)) * shape.parameters
     moments = 2 * 2 * FLOAT * plan.trained * plan.offloads / HOST_LINK / plan.gpus
-    verls = VERL_STEP + VERL_ANSWER * answers / plan.gpus
     phases = {
         "rollout": _rollout(plan, answers),
-        "grading": _grading(config, answers),
+        "grading": _grading(c, answers),
         "log-probs": _passes(plan, forward * passes, passes * minis, kernels * eager),
         "update": _passes(plan, update, rounds * minis, both * launch) + moments * rounds * minis,
         "sync": 3 * copied / (BANDWIDTH * plan.device.bytes_per_second),
-        "host": verls if plan.verl else HOST * answers,
+        "host": VERL_STEP + VERL_ANSWER * answers / plan.gpus if plan.verl else HOST * answers,
     }
     return {name: value for name, value in phases.items() if value}, update
 
@@ -231,11 +222,8 @@ def _rollout(plan: Plan, answers: int) -> float:
     """Seconds of sampling: every token goes through the products, reads each sequence's cache, and is drawn from the
     logits; those that have ended cost nothing, but steps are made until the longest has. Copies of the sampler's
     weights share the answers, the GPUs of a copy its weights and caches."""
-    tensor, shape, speed = (
-        plan.config.rollout.tensor_model_parallel_size,
-        plan.shape,
-        plan.device.bytes_per_second,
-    )
+    shape, speed = plan.shape, plan.device.bytes_per_second
+    tensor = plan.config.rollout.tensor_model_parallel_size
     own = -(-answers * tensor // plan.gpus)
     rows = min(own, together(plan.config))
     running = rows * min(1.0, PADDED_ROWS * plan.response / plan.longest)
