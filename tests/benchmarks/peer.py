@@ -67,7 +67,8 @@ def main() -> None:
         gradient_accumulation_steps=prompts * samples // part, max_completion_length=config.data.max_response_length,
         temperature=config.rollout.temperature, beta=0.0, loss_type="dapo", learning_rate=config.actor.optim.lr,
         lr_scheduler_type="constant", warmup_steps=0, weight_decay=config.actor.optim.weight_decay,
-        max_grad_norm=config.actor.optim.clip_grad, epsilon=config.actor.clip_ratio, shuffle_dataset=False, bf16=half and gpu,
+        max_grad_norm=config.actor.optim.clip_grad, epsilon=config.actor.clip_ratio, shuffle_dataset=False,
+        bf16=half and gpu,
         model_init_kwargs={"dtype": config.model.dtype}, report_to=[], save_strategy="no", logging_steps=1,
         max_steps=steps, disable_tqdm=True, use_cpu=not gpu, seed=config.seed, gradient_checkpointing=False,
     )  # fmt: skip
@@ -80,7 +81,9 @@ def main() -> None:
             print(row, flush=True)
 
         def reward(completions, index, **_) -> list[float]:
-            answers = [(tasks[i], message[0]["content"]) for i, message in zip(index, completions, strict=True)]
+            answers = [
+                (tasks[i], message[0]["content"]) for i, message in zip(index, completions, strict=True)
+            ]
             rewards[:] = [graded.value for graded in router.grade(answers)]
             return rewards
 
@@ -92,7 +95,11 @@ def main() -> None:
                 was_training = trainer.model.training
                 trainer.model.eval()
                 found = rlkit.evaluate(
-                    model, problems, config.evaluation.n, max_tokens=config.data.max_response_length, seed=step
+                    model,
+                    problems,
+                    config.evaluation.n,
+                    max_tokens=config.data.max_response_length,
+                    seed=step,
                 )
                 trainer.model.train(was_training)
                 rate = found.pass_at_1
