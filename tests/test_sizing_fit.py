@@ -137,7 +137,7 @@ def test_the_command_says_whether_it_fits_and_exits_so(what, device, status, sai
 
 def facts(monkeypatch, smi: str | None, versions: dict[str, str]) -> dict[str, tuple[str, str, str]]:
     monkeypatch.setattr(devices, "output_of", lambda *_: smi)
-    monkeypatch.setattr(doctor, "version", versions.get)
+    monkeypatch.setattr(doctor, "versions", lambda: versions)
     monkeypatch.setattr(doctor, "cuda_problem", lambda: "")
     return doctor.findings()
 

@@ -6,14 +6,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlkit.config import RunConfig, load
 from rlkit.errors import UserError
 from rlkit.params import override, validate
-from rlkit.results.provenance import hardware, usable_cores
+from rlkit.results.provenance import hardware, usable_cores, versions
 from rlkit.samplers.choice import VLLM_FROM
 from rlkit.sizing.devices import GIB, device_named, gpus
 from rlkit.sizing.estimate import Estimate, estimate, trained_on
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
 
 GPU_EXTRA = "pip install -e '.[gpu]'"
 LOW_DISK = 5 * GIB
-SHOWN = 0.001  # parts below this share of the peak are not shown
 
 
 def machine_table() -> "Table":
@@ -44,7 +42,7 @@ def findings() -> dict[str, tuple[str, str, str]]:
 
     cards, cores, free = gpus(), usable_cores(), shutil.disk_usage(Path.cwd()).free
     ram, little = psutil.virtual_memory(), free < LOW_DISK
-    torch, verl, ray, vllm = map(version, ("torch", "verl", "ray", "vllm"))
+    torch, verl, ray, vllm = map(versions().get, ("torch", "verl", "ray", "vllm"))
     rows = {
         "processor": (f"{hardware()['cpu']}, {cores} cores", f"a study trains {cores} runs at a time without a GPU",
                       ""),
@@ -73,14 +71,6 @@ def findings() -> dict[str, tuple[str, str, str]]:
     works = f"needs {missing}" if missing else "works, for models past one GPU"
     rows["verl"] = f"{verl}", f"trainer.backend: verl {works}", GPU_EXTRA * bool(missing)
     return rows
-
-
-def version(package: str) -> str | None:
-    """The installed version, or None; nothing is imported."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def mps_runs() -> bool:
@@ -112,7 +102,7 @@ class Fit(NamedTuple):
 
     def summary(self) -> str:
         """Memory by part, seconds by phase, and a sentence that says whether it fits or what would."""
-        plan, c, e, least = self.plan, self.plan.config, self.estimate, SHOWN * total(self.memory)
+        plan, c, e, least = self.plan, self.plan.config, self.estimate, total(self.memory) / 1000
         kind = f"LoRA rank {plan.rank}" if plan.rank else "all weights"
         where = f"verl on {plan.gpus} × " * plan.verl + ("this machine" if self.name == "here" else self.name)
         parts = {

@@ -17,15 +17,12 @@ from rlkit.models.shapes import CHUNK, captures, compiles, row_bucket, shape_of,
 from rlkit.samplers.choice import FREE, SLEEPS_ABOVE, beside_cache, chosen, together
 from rlkit.sizing.devices import Device
 
+# Linear layers that share an input, and are one matrix product in rlkit.models.decoder.
 PRODUCTS = (LINEAR[:3], LINEAR[3:4], LINEAR[4:6], LINEAR[6:])
-"""Linear layers that share an input, and are one matrix product in rlkit.models.decoder."""
 FLOAT = 4
-CONTEXT = 0.6e9
-"""The CUDA context and the libraries' workspaces, which torch does not count."""
-USABLE = 0.95
-"""Share of a device that can be filled before fragmentation ends the run."""
-FUSED_ROWS = 512
-"""Tokens whose logits verl's fused log-probs hold at a time."""
+CONTEXT = 0.6e9  # the CUDA context and the libraries' workspaces, which torch does not count
+USABLE = 0.95  # share of a device that can be filled before fragmentation ends the run
+FUSED_ROWS = 512  # tokens whose logits verl's fused log-probs hold at a time
 RECOMPUTED = 20  # times its width that a layer of verl's, computed again, keeps of a token
 
 Parts = dict[str, dict[str, int]]
@@ -35,13 +32,8 @@ Parts = dict[str, dict[str, int]]
 class Plan:
     """A run on a device: its model as it trains, the lengths of its sequences, and its update's largest forward pass,
     which is cut as rlkit.training.learner does; or of verl's dynamic batches, where each sequence has its own prompt.
-
-    Args:
-        lengths: tokens of prompts, of responses, and of a batch's longest response; default: the config's limits.
-
-    Raises:
-        UserError: the shape of the model is not known.
-    """
+    `lengths`: tokens of prompts, of responses, and of a batch's longest response; default: the config's limits. Raises
+    UserError: the shape of the model is not known."""
 
     def __init__(self, config: RunConfig, device: Device, lengths: tuple[int, ...] = ()) -> None:
         self.config = c = sized(config, device)
@@ -58,10 +50,8 @@ class Plan:
         self.checkpointing, self.offloads = m.enable_gradient_checkpointing, c.actor.optimizer_offload and gpu
         self.reference = c.actor.use_kl_loss or c.algorithm.use_kl_in_reward
         self.sampler = "vllm" if self.verl else chosen(c, plain, device.gpu_bytes)[0]
-        self.prompt, self.response, *longest = lengths or (
-            c.data.max_prompt_length,
-            c.data.max_response_length,
-        )
+        limits = c.data.max_prompt_length, c.data.max_response_length
+        self.prompt, self.response, *longest = lengths or limits
         self.longest = max([self.response, *longest])
         n = 1 if self.verl else c.rollout.n
         prompts = max(1, c.mini_batch_size * c.rollout.n // n // self.gpus)
@@ -114,19 +104,17 @@ def total(parts: Parts, phase: str = "") -> int:
 
 def memory(plan: Plan) -> Parts:
     """Memory of a run on each of its GPUs."""
-    held = trainer_held(plan)
-    sampler = _vllm(plan, sum(held.values())) if plan.sampler == "vllm" else _torch(plan)
-    update = _update(plan)
+    held, update = trainer_held(plan), _update(plan)
+    kept, rollout = _vllm(plan, sum(held.values())) if plan.sampler == "vllm" else _torch(plan)
     if plan.captured:  # what a captured pass needs is kept
         held["captured passes"] = sum(pass_parts(plan).values())
         update = {"gradients": FLOAT * plan.trained}
-    return {"held": held | sampler[0], "rollout": sampler[1], "update": update}
+    return {"held": held | kept, "rollout": rollout, "update": update}
 
 
 def trainer_held(plan: Plan) -> dict[str, int]:
     """What the trainer holds from its first optimizer step on, by part: weights in float32 where they train, else in
-    the model's precision. The reference is a frozen copy of the model in the passes' precision, on verl in float32; an
-    adapter is switched off instead."""
+    the model's precision; beside a model that trains whole, its frozen reference."""
     shape, precise = plan.shape, FLOAT if plan.verl else plan.item
     held = {"weights": shape.parameters * (precise if plan.rank else FLOAT) + FLOAT * shape.adapter_weights}
     if not plan.offloads:
@@ -141,21 +129,21 @@ def trainer_held(plan: Plan) -> dict[str, int]:
 def _update(plan: Plan) -> dict[str, int]:
     """The fullest moment of the policy's or the critic's update. Gradients stand beside a pass where a pass came
     before it; otherwise they are whole when the activations are gone, and the embedding's is there twice."""
-    fullest = dict[str, int]()
+    moments = list[dict[str, int]]()
     for trained in (plan, plan.critic()) if plan.config.algorithm.needs.critic else (plan,):
         gradients = FLOAT * trained.trained // plan.gpus
         embedding = 0 if trained.rank else FLOAT * plan.shape.vocab * plan.shape.hidden
-        during = {"gradients": gradients if plan.passes > 1 or plan.verl else 0, **pass_parts(trained)}
-        after = {"gradients": gradients, "embedding's gradient": embedding}
-        stepped = {"gradients": gradients, "optimizer": 2 * FLOAT * plan.trained * plan.offloads // plan.gpus}
-        fullest = max(fullest, during, after, stepped, key=lambda parts: sum(parts.values()))
-    return fullest
+        moments += [
+            {"gradients": gradients if plan.passes > 1 or plan.verl else 0, **pass_parts(trained)},
+            {"gradients": gradients, "embedding's gradient": embedding},
+            {"gradients": gradients, "optimizer": 2 * FLOAT * plan.trained * plan.offloads // plan.gpus},
+        ]
+    return max(moments, key=lambda parts: sum(parts.values()))
 
 
 def pass_parts(plan: Plan) -> dict[str, int]:
     """Bytes at the fullest moment of a forward and backward pass, by part: copies of weights (on verl, of two layers
-    and the head, gathered), activations, and the logits or, where it is more, what a layer's backward pass needs: the
-    gradients of the residual stream, and of the MLP's gates or the grouped attention's weights."""
+    and the head, gathered), activations, and the logits or, where it is more, what a layer's backward pass needs."""
     m, n, item = plan.shape, plan.tokens, plan.item
     stream, kept, head = FLOAT * n * m.hidden, layer_kept(plan), logits(plan)
     if plan.verl:
@@ -172,9 +160,8 @@ def pass_parts(plan: Plan) -> dict[str, int]:
 
 
 def fused(plan: Plan) -> int:
-    """Bytes of the copies of weights that a forward pass with gradients makes: of layers side by side that share an
-    input, and of all where master weights are cast. Of frozen ones those of queries, keys and values alone, whose
-    channels are interleaved; beside them the adapters of each product are one pair of matrices."""
+    """Bytes of the copies of weights that a forward pass with gradients makes: of layers that share an input, and of
+    all where master weights are cast; of frozen ones those of queries, keys and values alone, and their adapters."""
     shape, casts = plan.shape, not plan.rank and plan.item != FLOAT
     copied = PRODUCTS[:1] if plan.rank else PRODUCTS if casts else [p for p in PRODUCTS if len(p) > 1]
     numbers = sum(i * o for product in copied for i, o in map(shape.linear, product))
@@ -192,7 +179,7 @@ def attention_weights(plan: Plan) -> int:
 
 
 def layer_kept(plan: Plan) -> int:
-    """Bytes that one layer keeps for the backward pass: the residual stream in float32 at both norms, the inputs of
+    """Bytes that one layer keeps for the backward pass: the residual stream in float32 at both norms, inputs of
     products that train, normed heads, attention, the MLP's gates and what adapters compute."""
     m, n, item, width = plan.shape, plan.tokens, plan.item, plan.shape.q + 2 * plan.shape.kv
     kept = 2 * FLOAT * n * (m.hidden + 1) + FLOAT * n * (m.q + m.kv) * m.qk_norm
@@ -221,8 +208,8 @@ def logits(plan: Plan) -> int:
 
 
 def _vllm(plan: Plan, held: int) -> tuple[dict[str, int], dict[str, int]]:
-    """The engine's memory, all the time and in the rollout: what it wants, as far as there is room, and no less than it
-    starts with (rlkit.samplers.vllm). A large one sleeps during the update; on verl every one, which takes a share."""
+    """The engine's memory, all the time and in the rollout: what it wants, as far as there is room, at least what it
+    starts with. A large one sleeps during the update; on verl every one, which takes a share."""
     rows, card = together(plan.config), plan.device.memory_gb * 1e9
     tensor = plan.config.rollout.tensor_model_parallel_size
     beside = beside_cache(plan.item * plan.shape.parameters // tensor, rows, plan.shape.vocab)
