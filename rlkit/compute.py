@@ -35,9 +35,7 @@ class Work:
     def of(cls, prompts: list[int], responses: list[tuple[int, int]]) -> Work:
         """Count a pass from prompt lengths (each distinct prompt once) and (prompt length, response length)
         of every sequence. The last response token is predicted but never an input."""
-        tokens = pairs = heads = 0.0
-        for s in prompts:
-            tokens, pairs = tokens + s, pairs + s * (s + 1) / 2
+        tokens, pairs, heads = float(sum(prompts)), sum(s * (s + 1) / 2 for s in prompts), 0.0
         for s, t in responses:
             inputs = max(t - 1, 0)
             tokens, heads = tokens + inputs, heads + t
@@ -48,7 +46,7 @@ class Work:
 Positive = Annotated[int, Field(gt=0)]
 
 
-@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
+@pydantic_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Shape:
     """The dimensions of a decoder with grouped-query attention and a gated MLP, on which its parameters, memory and
     FLOPs depend. rlkit.models.shapes has those of known models."""
@@ -59,16 +57,11 @@ class Shape:
     heads: Positive
     kv_heads: Positive
     head_dim: Positive
-    vocab: Positive
-    """Rows of the output head; 1 is a critic's."""
-    tied: bool = False
-    """Input and output embeddings are one."""
-    bias: bool = False
-    """Queries, keys and values have biases (Qwen2)."""
-    qk_norm: bool = False
-    """Queries and keys are normed (Qwen3)."""
-    adapter_weights: int = 0
-    """Weights of LoRA adapters, which then train alone; 0 where all weights train."""
+    vocab: Positive  # rows of the output head; 1 is a critic's
+    tied: bool = False  # input and output embeddings are one
+    bias: bool = False  # of queries, keys and values (Qwen2)
+    qk_norm: bool = False  # queries and keys are normed (Qwen3)
+    adapter_weights: int = 0  # weights of LoRA adapters, which then train alone; 0 where all weights train
 
     @classmethod
     def of(cls, model: Any) -> Shape:
@@ -91,9 +84,8 @@ class Shape:
                 bias=family == "qwen2" or bool(config.get("attention_bias")),
             )  # fmt: skip
         except KeyError as error:
-            raise UserError(
-                f"{where}/config.json has no {error}: it describes no decoder that runs here."
-            ) from None
+            said = f"{where}/config.json has no {error}: it describes no decoder that runs here."
+            raise UserError(said) from None
 
     @property
     def q(self) -> int:

@@ -34,14 +34,13 @@ def measure(
     from rlkit.samplers.rollouts import grade, sample
 
     rows: list[dict[str, Any]] = []
+    options = {"router": router, "n": section.n, "limits": limits, "prompt_limit": 1_000_000}
     for suite, chosen in [(None, tasks), *suites.items()]:
         stream = derive("eval", seed) if suite is None else derive("eval", seed, suite)
-        rollouts = sample(
-            chosen, sampler, policy, router=router, n=section.n, seed=stream, limits=limits, prompt_limit=1_000_000
-        )  # fmt: skip
+        rollouts = sample(chosen, sampler, policy, seed=stream, **options)
         grade(rollouts, router, policy)
         apart = {"suite": suite} if suites else {}
-        rows += [{**_row(rollout, i % section.n, policy), **apart} for i, rollout in enumerate(rollouts)]
+        rows += [_row(rollout, i % section.n, policy) | apart for i, rollout in enumerate(rollouts)]
     return summarise(rows, section.pass_at)
 
 
@@ -64,8 +63,7 @@ def _row(rollout: Rollout, sample: int, policy: Any) -> dict[str, Any]:
 def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationResult:
     """Metrics of evaluation rows. Samples that could not be graded are in no pass rate; a task left with
     fewer than k graded samples is in no pass@k."""
-    held_out = [r for r in rows if r.get("suite") is None]
-    suites = _groups([r for r in rows if r.get("suite") is not None], "suite")
+    held_out, suites = [r for r in rows if r.get("suite") is None], _groups(rows, "suite")
     metrics = {
         "eval/response_length/mean": float(np.mean([r["tokens"] for r in held_out])),
         "eval/response_length/clip_ratio": float(np.mean([r["finish_reason"] == "length" for r in held_out])),
@@ -87,5 +85,5 @@ def summarise(rows: list[dict[str, Any]], pass_at: Sequence[int]) -> EvaluationR
 
 def _groups(rows: Sequence[dict[str, Any]], column: str) -> dict[str, list[dict[str, Any]]]:
     """Rows of each value of a column, by "/value"."""
-    values = sorted({r[column] for r in rows})
+    values = sorted({r[column] for r in rows if r.get(column) is not None})
     return {f"/{value}": [r for r in rows if r[column] == value] for value in values}

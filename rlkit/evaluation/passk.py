@@ -24,13 +24,9 @@ def pass_at_k(n: Any, c: Any, k: Any) -> Any:
     """The chance that at least one of k samples is correct, from c correct among n: 1 - C(n-c, k)/C(n, k).
 
     Unbiased when the n samples are independent and n was fixed beforehand (Chen et al. 2021, arXiv 2107.03374);
-    stopping at the first success biases it. It is a number of one problem: average over problems afterwards.
-
-    Args:
-        n, c, k: integers or integer arrays that broadcast.
-
-    Raises:
-        UserError: k > n (pass@k is not defined there), c > n, k < 1, negative or fractional counts.
+    stopping at the first success biases it. It is a number of one problem: average over problems afterwards. n, c and k
+    are integers or integer arrays that broadcast. Raises UserError: k > n (pass@k is not defined there), c > n, k < 1,
+    negative or fractional counts.
     """
     from scipy.special import gammaln
 
@@ -59,15 +55,13 @@ def bootstrap_mean(
     values: Sequence[float] | np.ndarray, prompts: Sequence[Any] | np.ndarray | None = None, *,
     rng: np.random.Generator, draws: int = 10_000, level: float = 0.95, average: Average = "macro",
 ) -> Interval:  # fmt: skip
-    """The mean of per-sample outcomes with a percentile interval from resampling prompts.
-
-    Samples of one prompt are alike, so prompts are drawn, each with all its samples. Randomness comes from `rng` alone.
+    """The mean of per-sample outcomes with a percentile interval from resampling prompts: samples of one prompt are
+    alike, so prompts are drawn, each with all its samples.
 
     Args:
         values: one number a sample; missing ones (ungraded samples) are refused.
         prompts: what identifies the prompt of each sample; None when there is one sample a prompt.
-        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples. They differ
-            where prompts have different numbers of samples.
+        average: "macro" is the mean over prompts of each prompt's mean; "micro" the mean over samples.
 
     Raises:
         UserError: no values, missing values, lengths that differ.
@@ -86,11 +80,8 @@ def pass_rate(
 
     The interval is the exact binomial one (Clopper-Pearson) of as many trials as have the variance that is seen between
     prompts (Korn and Graubard 1998); where all samples are right, or all wrong, of as many as prompts. It is never of
-    no width, and no share has an end below that of none right.
-
-    Args:
-        correct: one share a sample, 0 to 1.
-        prompts, average: as of `bootstrap_mean`, and so are the errors.
+    no width, and no share has an end below that of none right. `correct` is one share a sample, 0 to 1; other arguments
+    and errors are those of `bootstrap_mean`.
     """
     from scipy.stats import beta
 
