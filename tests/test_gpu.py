@@ -21,7 +21,6 @@ from rlkit.models.kernels import EAGER, compiled
 from rlkit.params import override, validate
 from rlkit.samplers import torch as torch_sampler
 from rlkit.samplers.decode_attention import decode_attention
-from rlkit.samplers.decoding import Decoding
 from rlkit.samplers.drawing import Settings, draw
 from rlkit.samplers.torch import TorchSampler
 from rlkit.training import forward
@@ -51,7 +50,7 @@ def metrics(run) -> list[dict]:
 def test_captured_decoding_draws_what_the_step_by_step_sampler_draws():
     model, prompts = tiny.model().cuda(), tiny.prompts(9)
     captured, plain = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
-    plain.decoding = Decoding(plain.decoder, plain.stop_ids, fixed=False)
+    plain.fixed = False
     for seed in range(3):  # as it is, captured, replayed
         options = dict(seed=seed, max_tokens=40)
         for a, b in zip(
@@ -270,7 +269,9 @@ def test_a_refreshed_sampler_goes_on_with_the_new_weights(compile_):
             ours, _ = token_logprobs(Decoder(model), Rows.of(batch, torch.arange(72).cuda()))
         theirs = np.stack([s.logprobs for g in groups for s in g])
         assert np.abs(ours.cpu().numpy() - theirs).max() < 1e-4
-    assert sampler.decoding.graphs and all(sampler.decoding.graphs.values())  # steps are replayed by the end
+    assert sampler.caches[0].graphs and all(
+        sampler.caches[0].graphs.values()
+    )  # steps are replayed by the end
 
 
 def on_gpu(batch):

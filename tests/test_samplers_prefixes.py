@@ -6,7 +6,6 @@ import tiny
 import torch
 
 from rlkit.models.attention import pad_right
-from rlkit.samplers.decoding import Decoding
 from rlkit.samplers.prefixes import MOST_CELLS, PrefixCache, alike
 from rlkit.samplers.torch import TorchSampler
 
@@ -28,7 +27,7 @@ def assert_same(mine, own):
 def test_turns_of_a_session_draw_what_whole_prompts_draw(family, fixed):
     sampler = TorchSampler(tiny.model(family), stop_ids=(3, 8))
     session = sampler.session(keep=100)
-    session.decoding = Decoding(session.decoder, (3, 8), fixed)
+    session.fixed = fixed
     first = tiny.prompts(3)
     options = {"max_tokens": 6, "temperature": 0.8}
     groups, own = (s.sample(first, 4, seed=0, **options) for s in (session, sampler))

@@ -9,7 +9,7 @@ import pytest
 from rlkit.config import RunConfig
 from rlkit.environments.rollout import Limits
 from rlkit.models.loading import load_policy
-from rlkit.samplers import decoding
+from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.rollouts import grade, sample
 from rlkit.samplers.torch import TorchSampler
 from rlkit.types import Reward, Rollout, Sample, Task
@@ -76,7 +76,7 @@ def test_a_task_that_stands_twice_in_a_batch_is_answered_twice():
 
 
 def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
-    monkeypatch.setattr(decoding, "CHECK_EVERY", 2)
+    monkeypatch.setattr(FixedCache, "every", 2)
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
     policy, asked = ladder(), []
     router: Any = Recorder("own.py:score")
@@ -85,7 +85,7 @@ def test_answers_are_graded_while_others_are_sampled_and_each_once(monkeypatch):
     options: Any = dict(n=6, seed=0, limits=Limits(30), prompt_limit=64, router=router)
     plain = sample(tasks, sampler, policy, **options)
     assert not router.asked  # the sampler of the CPU tells of none before the last
-    sampler.decoding = decoding.Decoding(sampler.decoder, sampler.stop_ids, fixed=True)
+    sampler.fixed = True
     run = sampler.decoder.run
     monkeypatch.setattr(sampler.decoder, "run", lambda *a: (asked.append(len(router.asked)), run(*a))[1])
     rollouts = sample(tasks, sampler, policy, **options)

@@ -10,9 +10,8 @@ import torch
 
 from rlkit.models.attention import pad_right
 from rlkit.models.kernels import EAGER, compiled, missing_compiler
-from rlkit.samplers import decoding
 from rlkit.samplers import torch as torch_sampler
-from rlkit.samplers.decoding import Decoding
+from rlkit.samplers.cache import FixedCache
 from rlkit.samplers.drawing import Settings, draw, nucleus
 from rlkit.samplers.torch import TorchSampler
 
@@ -170,7 +169,7 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
     sampler = TorchSampler(model, stop_ids=(3,))
     whole = sampler.sample(prompts, 3, **options)
     monkeypatch.setattr(torch_sampler, "PREFILLED", 2 * max(map(len, prompts)))
-    sampler.decoding = Decoding(sampler.decoder, sampler.stop_ids, fixed)
+    sampler.fixed = fixed
     parts = sampler.sample(prompts, 3, **options)
     for a, b in zip(chain(*whole), chain(*parts), strict=True):
         assert a.ids.tolist() == b.ids.tolist()
@@ -178,10 +177,10 @@ def test_prompts_computed_in_several_passes_are_those_of_one(monkeypatch, fixed)
 
 
 def test_decoding_in_fixed_buffers_ends_soon_after_its_last_sequence(monkeypatch):
-    monkeypatch.setattr(decoding, "CHECK_EVERY", 4)
+    monkeypatch.setattr(FixedCache, "every", 4)
     model, steps = tiny.model(), []
     sampler = TorchSampler(model, stop_ids=tuple(range(model.config.vocab_size)))
-    sampler.decoding = Decoding(sampler.decoder, sampler.stop_ids, fixed=True)
+    sampler.fixed = True
     run = sampler.decoder.run
     monkeypatch.setattr(sampler.decoder, "run", lambda *a: (steps.append(1), run(*a))[1])
     samples = sampler.sample(tiny.prompts(2), 3, seed=0, max_tokens=40)
@@ -195,10 +194,10 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
     """What runs captured on a GPU: buckets small enough that rows are compacted and widths change on the way."""
     monkeypatch.setattr("rlkit.models.shapes.FEWEST_ROWS", 4)
     monkeypatch.setattr("rlkit.models.shapes.NARROWEST", 2)
-    monkeypatch.setattr(decoding, "CHECK_EVERY", 2)
+    monkeypatch.setattr(FixedCache, "every", 2)
     model = tiny.model()
     dynamic, fixed = TorchSampler(model, stop_ids=(3, 8)), TorchSampler(model, stop_ids=(3, 8))
-    fixed.decoding = Decoding(fixed.decoder, fixed.stop_ids, fixed=True)
+    fixed.fixed = True
     for seed, count, n, tokens in (
         (1, 5, 6, 12),
         (2, 2, 3, 5),
@@ -217,9 +216,9 @@ def test_decoding_in_fixed_buffers_draws_the_same_samples(monkeypatch, temperatu
 
 
 def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeypatch):
-    monkeypatch.setattr(decoding, "CHECK_EVERY", 2)
+    monkeypatch.setattr(FixedCache, "every", 2)
     sampler = TorchSampler(tiny.model(), stop_ids=(3, 8, 11))
-    decoder, told = Decoding(sampler.decoder, sampler.stop_ids, fixed=True), {}
+    sampler.fixed, told = True, {}
 
     def ended(rows, tokens):
         assert not told.keys() & set(rows)
@@ -230,6 +229,6 @@ def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeyp
         torch.arange(4).repeat_interleave(6),
     )
     uniform = torch.rand(24, 30, generator=torch.Generator().manual_seed(0))
-    tokens, _, lengths = decoder.decode(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
+    tokens, _, lengths = sampler.draw(prefix, index, uniform, Settings(1.0, 1.0, 30), ended)
     assert told == {i: tokens[i, : lengths[i]].tolist() for i in told}
     assert len(told) > 12 and all(lengths[i] >= 27 for i in range(24) if i not in told)

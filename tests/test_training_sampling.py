@@ -121,20 +121,20 @@ def test_responses_ahead_are_those_of_one_call(tmp_path):
 
 def test_sequences_that_memory_does_not_hold_together_are_decoded_in_parts(policy, monkeypatch):
     def few_rows(*arguments):
-        if len(arguments[-1]) > 8:
+        if arguments[2] > 8:
             raise torch.cuda.OutOfMemoryError("out of memory")
         return GrowingCache(*arguments)
 
     prompts = [np.arange(3, 9 + k) for k in range(5)]
     draw = partial(TorchSampler.sample, prompts=prompts, n=4, seed=3, max_tokens=8)
     whole = draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
-    monkeypatch.setattr("rlkit.samplers.decoding.GrowingCache", few_rows)
+    monkeypatch.setattr("rlkit.samplers.torch.GrowingCache", few_rows)
     small = TorchSampler(policy.model, policy.stop_ids, policy.pad_id)
     with pytest.warns(UserWarning, match="does not hold all sequences: decoding 10 together"):
         parts = draw(small)
     ids = [[sample.ids.tolist() for group in drawn for sample in group] for drawn in (whole, parts)]
     assert ids[0] == ids[1]
-    monkeypatch.setattr("rlkit.samplers.decoding.GrowingCache", lambda *_: few_rows(range(9)))
+    monkeypatch.setattr("rlkit.samplers.torch.GrowingCache", lambda *_: few_rows(0, 0, 9))
     with pytest.raises(torch.cuda.OutOfMemoryError), pytest.warns(UserWarning):
         draw(TorchSampler(policy.model, policy.stop_ids, policy.pad_id))
 

@@ -104,7 +104,6 @@ def load_model(
     if is_ladder(path):
         built: Any = build_ladder_model(path, seed)  # transformers' wrapper hides the signature of `to`
         return built.to(dtype), byte_tokenizer()
-    check_path(path)
     with pretrained(path) as found:
         require_supported(AutoConfig.from_pretrained(**found), f"model.path {path!r}")
         tokenizer = _tokenizer(path, found)
@@ -132,10 +131,21 @@ def _tokenizer(path: str, found: dict[str, Any]) -> Tokenizer:
 
 @contextmanager
 def pretrained(path: str) -> Iterator[dict[str, Any]]:
-    """How the loaders of transformers find a packaged model, a folder or a hub id, as their arguments; in the cache
-    alone where the hub does not answer. What a loader within the block raises is a UserError about `model.path`."""
-    where = str(packaged.convert(path) if path in packaged.PACKAGED else path)
-    cached = False
+    """How the loaders of transformers find a packaged model, a folder or a hub id (one slash, no leading dot), as their
+    arguments; in the cache alone where the hub does not answer. Raises UserError about `model.path`: nothing can be
+    there, or what a loader within the block raises."""
+    is_packaged, folder = path in packaged.PACKAGED, Path(path)
+    looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
+    if looks_local and not is_packaged and not folder.is_dir():
+        raise UserError(
+            f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
+        )
+    if folder.is_dir() and not (folder / "config.json").exists():
+        raise UserError(
+            f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
+            "outputs/<study>/runs/<run id>."
+        )
+    where, cached = str(packaged.convert(path) if is_packaged else path), False
     if not Path(where).is_dir():
         try:  # once, where the loaders of transformers try for half a minute
             HfApi().model_info(where, timeout=_HUB_SECONDS)
@@ -154,30 +164,14 @@ def pretrained(path: str) -> Iterator[dict[str, Any]]:
         ) from error
 
 
-def check_path(path: str) -> None:
-    """Refuse a model path that is a missing folder (a hub id has exactly one slash and no leading dot)."""
-    folder = Path(path)
-    looks_local = path.startswith((".", "/", "~", "data/", "outputs/")) or path.count("/") != 1
-    if looks_local and path not in packaged.PACKAGED and not folder.is_dir():
-        raise UserError(
-            f"model.path is {path!r}: there is no such folder, and it is no ladder size or hub id."
-        )
-    if folder.is_dir() and not (folder / "config.json").exists():
-        raise UserError(
-            f"{path!r} is neither a model (it has no config.json) nor a run (no config.yaml): a run's folder is "
-            "outputs/<study>/runs/<run id>."
-        )
-
-
 def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Module:
     """`model` with a LoRA adapter (Hu et al., arXiv 2106.09685); only the adapter trains, in float32."""
     from peft import LoraConfig, get_peft_model
 
     targets = config.target_modules
-    targets = targets if isinstance(targets, str) else list(targets)
     lora = LoraConfig(
-        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout,
-        target_modules=targets, task_type="CAUSAL_LM",
+        r=config.lora_rank, lora_alpha=config.lora_alpha, lora_dropout=config.lora_dropout, task_type="CAUSAL_LM",
+        target_modules=targets if isinstance(targets, str) else list(targets),
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive("lora", seed))
@@ -190,12 +184,9 @@ def add_lora(model: PreTrainedModel, config: Model, seed: int) -> torch.nn.Modul
 def adapted_weights(model: Any) -> Iterator[tuple[str, torch.Tensor]]:
     """(name in the plain model, weight) of everything that trains: adapted layers merged, or all weights."""
     base = base_of(model)
-    if base is model:
-        yield from model.named_parameters()
-        return
-    for name, module in base.named_modules():
-        if hasattr(module, "base_layer"):
-            yield f"{name}.weight", merged_weight(module)
+    adapted = ((n, m) for n, m in base.named_modules() if hasattr(m, "base_layer"))
+    merged = ((f"{name}.weight", merged_weight(module)) for name, module in adapted)
+    return model.named_parameters() if base is model else merged
 
 
 def save_model(policy: Policy, folder: Path) -> None:

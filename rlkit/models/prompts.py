@@ -26,8 +26,8 @@ def encode_text(tokenizer: Any, text: str) -> list[int]:
 def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables: Any) -> list[list[int]]:
     """Token ids of each chat up to where the assistant's turn begins, by the chat template with `variables`. A control
     token's name in a message is encoded as text. Raises UserError where the template refuses a chat."""
-    pattern = names_of_control_tokens(tokenizer)
-    marked = [MarkedChat(tokenizer, chat, pattern) for chat in chats]
+    names = control_tokens(tokenizer)
+    marked = [MarkedChat(tokenizer, chat, names) for chat in chats]
     options = {"add_generation_prompt": True, "tokenize": False, **variables}
     try:
         texts = tokenizer.apply_chat_template([m.messages for m in marked], **options) if marked else []
@@ -37,17 +37,16 @@ def encode_chats(tokenizer: Any, chats: Sequence[Sequence[Message]], **variables
 
 
 class MarkedChat:
-    """A chat's `messages` for a template, with marks in place of the `names` of control tokens."""
+    """A chat's `messages` for a template, with marks in place of the `names` of `control` tokens."""
 
-    def __init__(
-        self, tokenizer: Any, chat: Sequence[Message], pattern: re.Pattern[str] | None = None
-    ) -> None:
+    def __init__(self, tokenizer: Any, chat: Sequence[Message], control: Sequence[str] | None = None) -> None:
         self.tokenizer, self.names = tokenizer, list[str]()
-        pattern = pattern or names_of_control_tokens(tokenizer)
+        control = control_tokens(tokenizer) if control is None else control
+        pattern = "|".join(map(re.escape, control)) or "(?!)"  # re keeps what it compiled
         texts = "".join(text for message in chat for text in message.values())
         self.mark = next(char for char in _SPARE if char not in texts)
         self.messages: list[Message] = [
-            {key: pattern.sub(self._named, text) for key, text in message.items()} for message in chat
+            {key: re.sub(pattern, self._named, text) for key, text in message.items()} for message in chat
         ]
 
     def _named(self, match: re.Match[str]) -> str:
@@ -65,12 +64,6 @@ class MarkedChat:
         return ids
 
 
-def names_of_control_tokens(tokenizer: Any) -> re.Pattern[str]:
-    """What finds `control_tokens` in a text."""
-    names = "|".join(map(re.escape, control_tokens(tokenizer)))
-    return re.compile(names or "(?!)")  # re keeps what it compiled
-
-
 def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
     """Give variables of the chat template values, which a saved model keeps in its template."""
     lines = "".join(  # Jinja's literals of JSON values are Python's
@@ -78,11 +71,9 @@ def set_template_defaults(tokenizer: Any, values: Mapping[str, Any]) -> None:
         for name, value in sorted(values.items())
     )
 
-    def extended(template: str) -> str:
+    def extended(template: Any) -> Any:
+        if isinstance(template, dict):
+            return {name: extended(text) for name, text in template.items()}
         return template if template.startswith(lines) else lines + template
 
-    template = tokenizer.chat_template
-    if isinstance(template, dict):
-        tokenizer.chat_template = {name: extended(text) for name, text in template.items()}
-    else:
-        tokenizer.chat_template = extended(template)
+    tokenizer.chat_template = extended(tokenizer.chat_template)

@@ -1,5 +1,10 @@
 """Sequences while they are decoded, and the keys and values that they attend to: in buffers of fixed size, to which a
-CUDA graph can be bound, or in a cache that sequences leave when they stop."""
+CUDA graph can be bound, or in a cache that sequences leave when they stop.
+
+A small model's step is a hundred kernels of a few microseconds, which cost more to launch than to run; captured, they
+are one launch. Weights are refreshed in place, and rows come in powers of two. Without CUDA the cache grows; the fixed
+one works there too, which is how it is tested.
+"""
 
 from functools import partial
 
@@ -16,29 +21,31 @@ COMPACT_BELOW = 0.75  # re-pack the batch when fewer than this share still run; 
 
 
 class Sequences:
-    """What `count` sequences draw, in `rows` that compute them, and one sequence more that is nobody's: what idle rows
-    draw goes to it. `stops` (n,) are the ids that end a sequence."""
+    """What `count` sequences draw, computed by the first `rows` rows, and one sequence more that is nobody's: what idle
+    rows draw goes to it. `stops` (n,) are the ids that end a sequence."""
+
+    every = 1  # steps between looks at how many sequences still run
 
     def __init__(self, decoder: Decoder, stops: Tensor, count: int, max_tokens: int) -> None:
-        def zeros(*shape: int, dtype: torch.dtype = torch.long) -> Tensor:
-            return torch.zeros(shape, dtype=dtype, device=decoder.device)
+        self.decoder, self.stops, self.nobody, self.rows = decoder, stops, count, count
+        self.hidden = self._zeros(
+            count, decoder.head_weight.shape[1], dtype=decoder.dtype
+        )  # of the next token
+        self.owner = self._zeros(count)  # which sequence a row computes
+        self.running = self._zeros(count, dtype=torch.bool)
+        self.step = self._zeros(1)  # how many tokens have been drawn
+        self.uniform = self._zeros(count + 1, max_tokens, dtype=torch.float32)  # by sequence
+        self.tokens = self._zeros(count + 1, max_tokens)
+        self.logprobs = self._zeros(count + 1, max_tokens, dtype=torch.float32)
+        self.lengths = self._zeros(count + 1)
 
-        self.decoder, self.stops, self.nobody = decoder, stops, count
-        self.prompt = zeros(count + 1)  # of each sequence
-        self.hidden = zeros(count, decoder.head_weight.shape[1], dtype=decoder.dtype)  # before the next token
-        self.owner = zeros(count)  # which sequence a row computes
-        self.running = zeros(count, dtype=torch.bool)
-        self.step = zeros(1)  # how many tokens have been drawn
-        self.uniform = zeros(count + 1, max_tokens, dtype=torch.float32)  # by sequence
-        self.tokens = zeros(count + 1, max_tokens)
-        self.logprobs = zeros(count + 1, max_tokens, dtype=torch.float32)
-        self.lengths = zeros(count + 1)
+    def _zeros(self, *shape: int, dtype: torch.dtype = torch.long) -> Tensor:
+        return torch.zeros(shape, dtype=dtype, device=self.decoder.device)
 
     def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
         """Each sequence of prompts `index` (B,) on the row of its number, rows beyond them idle; `uniform` (B, T) are
         random numbers, one per token."""
         b, max_tokens = uniform.shape
-        self.prompt[:b] = index
         self.hidden[:b] = prefix.last[index]
         self.owner.fill_(self.nobody)
         self.owner[:b] = torch.arange(b, device=index.device)
@@ -47,11 +54,11 @@ class Sequences:
         self.uniform[:b, :max_tokens] = uniform
         self.lengths[:b] = max_tokens
 
-    def draw(self, rows: int, settings: Settings) -> Tensor:
-        """(rows,) a token for each of the first rows from its state, written where it belongs. No wait, no new
-        shape."""
-        owner, running, at = self.owner[:rows], self.running[:rows], self.step.expand(rows)
-        token, logprob = draw(self.decoder.head(self.hidden[:rows]), self.uniform[owner, at], settings)
+    def draw(self, settings: Settings) -> Tensor:
+        """(rows,) a token for each row from its state, written where it belongs. No wait, no new shape."""
+        r = self.rows
+        owner, running, at = self.owner[:r], self.running[:r], self.step.expand(r)
+        token, logprob = draw(self.decoder.head(self.hidden[:r]), self.uniform[owner, at], settings)
         to = torch.where(running, owner, self.nobody)
         self.tokens[to, at], self.logprobs[to, at] = token, logprob
         stopped = running & (token[:, None] == self.stops).any(-1)
@@ -61,52 +68,67 @@ class Sequences:
 
 
 class FixedCache(Sequences):
-    """For P prompts of S tokens and R sequences of T more, one call after another. A row finds its keys by its
-    `owner`, so that they stay where they are."""
+    """For P prompts of S tokens and R sequences of T more (`size`), call after call. A row finds its keys by its
+    `owner`, so that they stay where they are. On a GPU each step is captured as a CUDA graph and replayed."""
+
+    every = 8  # a look waits for the GPU
 
     def __init__(self, decoder: Decoder, stops: Tensor, size: tuple[int, int, int, int]) -> None:
         self.size, (prompts, width, count, max_tokens) = size, size
         super().__init__(decoder, stops, count, max_tokens)
-        device, self.attention = decoder.device, fastest_attention(decoder.device)
-
-        def cache(sequences: int, places: int) -> list[Tensor]:
-            """Each layer's keys and values (2, sequences, K, places, D)."""
-            shape = 2, sequences, decoder.kv_heads, places, decoder.head_dim
-            return [torch.zeros(shape, dtype=decoder.dtype, device=device) for _ in range(decoder.layers)]
-
-        self.prompts, self.own = cache(prompts, width), cache(count + 1, max_tokens)
-        self.prompt_lengths = torch.ones(prompts, dtype=torch.long, device=device)
-        self.turns = decoder.turns(torch.arange(width + max_tokens, device=device))  # by position
+        self.attention, layers = fastest_attention(decoder.device), range(decoder.layers)
+        kv, d, dtype = decoder.kv_heads, decoder.head_dim, decoder.dtype
+        self.prompts = [self._zeros(2, prompts, kv, width, d, dtype=dtype) for _ in layers]
+        self.own = [self._zeros(2, count + 1, kv, max_tokens, d, dtype=dtype) for _ in layers]
+        self.prompt, self.prompt_lengths = self._zeros(count + 1), self._zeros(prompts) + 1
+        self.turns = decoder.turns(torch.arange(width + max_tokens, device=decoder.device))  # by position
+        self.capture = decoder.device.type == "cuda"
+        self.pool = torch.cuda.graph_pool_handle() if self.capture else None  # memory that all graphs share
+        self.graphs: dict[tuple, torch.cuda.CUDAGraph | None] = {}  # None before the capture
 
     def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
         """See `Sequences`."""
         super().begin(prefix, index, uniform)
+        self.prompt[: len(index)] = index
+        self.prompt_lengths[: len(prefix.lengths)] = prefix.lengths
         for mine, computed in zip(self.prompts, prefix.layers, strict=True):
             mine[:, : computed.shape[1], :, : computed.shape[3]] = computed
-        self.prompt_lengths[: len(prefix.lengths)] = prefix.lengths
+        self.rows = row_bucket(len(index))
 
-    def advance(self, rows: int, settings: Settings) -> None:
+    def advance(self, settings: Settings) -> None:
+        """`_advance`: done as it is the first time, captured the second, replayed from then on."""
+        key = self.rows, settings.temperature, settings.top_p
+        if not self.capture or key not in self.graphs:
+            self.graphs[key] = None
+            return self._advance(settings)
+        if (graph := self.graphs[key]) is None:
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self.pool):
+                self._advance(settings)
+            self.graphs[key] = graph
+        graph.replay()
+
+    def _advance(self, settings: Settings) -> None:
         """Draw a token for each row, and compute the state after it."""
-        token, owner = self.draw(rows, settings), self.owner[:rows]
-        places = self.prompt_lengths[self.prompt[owner]] + self.step.expand(rows)
+        token, owner = self.draw(settings), self.owner[: self.rows]
+        places = self.prompt_lengths[self.prompt[owner]] + self.step.expand(self.rows)
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             caches = self.prompts[layer], self.own[layer]
             return self.attention(qkv, *caches, owner, self.prompt, self.prompt_lengths, self.step)
 
-        self.hidden[:rows] = self.decoder.run(token, self.turns[places], attend)
+        self.hidden[: self.rows] = self.decoder.run(token, self.turns[places], attend)
         self.step += 1
 
-    def compact(self, rows: int, left: int) -> int:
-        """Give the first rows to the `left` sequences that still run, where fewer are then computed; how many rows
-        are."""
-        if row_bucket(left) < rows:
+    def compact(self, left: int) -> None:
+        """Give the first rows to the `left` sequences that still run, where fewer are then computed."""
+        if row_bucket(left) < self.rows:
             keep = self.running.nonzero()[:, 0]
             for values in (self.hidden, self.owner):
                 values[:left] = values[keep]
             self.owner[left:] = self.nobody
             self.running[:left], self.running[left:] = True, False
-        return row_bucket(left)
+            self.rows = row_bucket(left)
 
 
 class GrowingCache(Sequences):
@@ -114,11 +136,11 @@ class GrowingCache(Sequences):
     sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
     in one matrix product."""
 
-    def __init__(
-        self, decoder: Decoder, stops: Tensor, prefix: Prefix, index: Tensor, uniform: Tensor
-    ) -> None:
-        super().__init__(decoder, stops, *uniform.shape)
-        self.begin(prefix, index, uniform)
+    token: Tensor | None = None  # (A,) the last of each row
+
+    def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
+        """See `Sequences`."""
+        super().begin(prefix, index, uniform)
         self.prompts = [layer.flatten(1, 2) for layer in prefix.layers]  # (2, P·K, S, D) each
         _, _, self.kv, s, d = prefix.layers[0].shape
         self.own = [x.new_empty(2, len(index), self.kv, uniform.shape[1], d) for x in prefix.layers]
@@ -126,7 +148,10 @@ class GrowingCache(Sequences):
         self.bias = None  # (P, 1, S) hides what is behind a shorter prompt
         if not bool(there.all()):
             self.bias = torch.where(there, 0.0, HIDDEN_SCORE)[:, None]
-        self.index, self.places, self.token = index, prefix.lengths[index], None  # (A,) of the rows
+        self.index, self.places = (
+            index,
+            prefix.lengths[index],
+        )  # (A,) prompts, and positions of the next tokens
         self._arrange()
 
     def _arrange(self) -> None:
@@ -161,30 +186,28 @@ class GrowingCache(Sequences):
         of_prompt = self._by_sequence(self._by_prompt(weights[..., :s]) @ prompt_values)
         return (of_prompt + weights[..., s:] @ values[:, :, : t + 1]).reshape(a, heads, d)
 
-    def advance(self, rows: int, settings: Settings) -> None:
+    def advance(self, settings: Settings) -> None:
         """Compute the state after the last token of each row, and draw the next."""
         if self.token is not None:
             turns, attend = self.decoder.turns(self.places), partial(self.attend, t=int(self.step) - 1)
             self.hidden = self.decoder.run(self.token, turns, attend)
             self.places = self.places + 1
-        self.token = self.draw(rows, settings)
+        self.token = self.draw(settings)
         self.step += 1
 
-    def compact(self, rows: int, left: int) -> int:
-        """Drop the rows that have stopped and the prompts that nobody has left, where many have; how many rows are
-        left."""
-        if left >= COMPACT_BELOW * rows:
-            return rows
-        keep, t = self.running.nonzero()[:, 0], int(self.step) - 1  # the last token is not in the cache
+    def compact(self, left: int) -> None:
+        """Drop the rows that have stopped, and the prompts that nobody has left, where many have."""
+        if left >= COMPACT_BELOW * self.rows:
+            return
+        keep, t, self.rows = self.running.nonzero()[:, 0], int(self.step) - 1, left
         self.owner, self.running, self.places = self.owner[keep], self.running[keep], self.places[keep]
-        self.token = None if self.token is None else self.token[keep]
+        self.token = None if self.token is None else self.token[keep]  # it is not in the cache yet
         used, self.index = self.index[keep].unique(return_inverse=True)
         for i, layer in enumerate(self.own):
             self.own[i] = layer.new_empty(2, left, *layer.shape[2:])
             self.own[i][..., :t, :] = layer[:, keep, :, :t]
         if len(used) < self.count:
-            rows_of = (used[:, None] * self.kv + torch.arange(self.kv, device=used.device)).flatten()
-            self.prompts = [layer[:, rows_of] for layer in self.prompts]
+            of_used = (used[:, None] * self.kv + torch.arange(self.kv, device=used.device)).flatten()
+            self.prompts = [layer[:, of_used] for layer in self.prompts]
             self.bias = None if self.bias is None else self.bias[used]
         self._arrange()
-        return left

@@ -47,18 +47,15 @@ def sample(
     Raises:
         UserError: a prompt is longer than data.max_prompt_length.
     """
-    acted = [t.data_source.startswith(ENVIRONMENT) for t in tasks]
-    episodes, asked = (
-        [t for t, act in zip(tasks, acted, strict=True) if act is kind] for kind in (True, False)
-    )
+    episodes, asked = [t for t in tasks if acts(t)], [t for t in tasks if not acts(t)]
     played = play(episodes, sampler, policy, limits, n=n, seed=seed) if episodes else []
     prompts, grading = prompt_ids(asked, policy, prompt_limit), {}
     grader = router and Grader(router, policy)
 
     def begin(ended: Finished) -> None:
         assert grader is not None
-        futures = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
-        grading.update(zip([(i, ids.tobytes()) for i, ids in ended], futures, strict=True))
+        outcomes = grader.begin([asked[i // n] for i, _ in ended], [ids for _, ids in ended])
+        grading.update(zip([(i, ids.tobytes()) for i, ids in ended], outcomes, strict=True))
 
     most = limits.max_response_length - limits.reserve
     options = {"temperature": limits.temperature, "top_p": limits.top_p, "on_finished": grader and begin}
@@ -72,8 +69,13 @@ def sample(
         interrupt(answered, sampler, limits, seed)
     for i, rollout in enumerate(answered):  # of the same ids: a sampler may have begun again
         rollout.grading = grading.get((i, rollout.response_ids.tobytes()))
-    in_order = {True: iter(played), False: iter(answered)}
-    return [next(in_order[act]) for act in acted for _ in range(n)]
+    in_order = iter(played), iter(answered)
+    return [next(in_order[not acts(task)]) for task in tasks for _ in range(n)]
+
+
+def acts(task: Task) -> bool:
+    """Whether a task is to act in an environment rather than to answer."""
+    return task.data_source.startswith(ENVIRONMENT)
 
 
 def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, seed: int) -> None:
@@ -95,25 +97,23 @@ def interrupt(rollouts: Sequence[Rollout], sampler: Sampler, limits: Limits, see
 
 def prompt_ids(tasks: Sequence[Task], policy: Policy, limit: int) -> list[np.ndarray]:
     """The prompts' token ids. Raises UserError where one has more than `limit` tokens, and says which."""
-    encoded = policy.encode_all([task.prompt for task in tasks])
+    encoded = [np.array(ids, np.int64) for ids in policy.encode_all([task.prompt for task in tasks])]
     for task, ids in zip(tasks, encoded, strict=True):
         if len(ids) > limit:
             raise UserError(
                 f"data.max_prompt_length is {limit}, but the prompt of task {task.id} ({task.data_source}) has "
                 f"{len(ids)} tokens: raise it, or set data.filter_overlong_prompts."
             )
-    return [np.array(ids, np.int64) for ids in encoded]
+    return encoded
 
 
 def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
     """Set `reward` on every rollout that has none, by its tokens that the policy sampled or an interruption forced:
     text printed by an environment is never graded."""
     new = [r for r in rollouts if r.reward is None and r.grading is None]
-    read = [r.mask if r.forced is None else r.mask + r.forced for r in new]
-    texts = [r.response_ids[mask > 0] for r, mask in zip(new, read, strict=True)]
-    futures = Grader(router, policy).begin([r.task for r in new], texts)
-    for rollout, future in zip(new, futures, strict=True):
-        rollout.grading = future
+    texts = [r.response_ids[(r.mask if r.forced is None else r.mask + r.forced) > 0] for r in new]
+    for rollout, outcome in zip(new, Grader(router, policy).begin([r.task for r in new], texts), strict=True):
+        rollout.grading = outcome
     for rollout in rollouts:
         if rollout.grading is not None:
             rollout.reward, rollout.grading = rollout.grading()[0], None
@@ -121,8 +121,7 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
     """A rollout as people read it; `pieces` are its tokens, `logprobs` the sampler's, null where it observed."""
-    reward = rollout.reward
-    sampled = zip(rollout.logprobs, rollout.mask, strict=True)
+    reward, sampled = rollout.reward, zip(rollout.logprobs, rollout.mask, strict=True)
     return {
         "task_id": rollout.task.id,
         "data_source": rollout.task.data_source,

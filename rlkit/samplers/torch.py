@@ -4,6 +4,7 @@ batch, and the random numbers of a sequence depend on the call's seed and its ow
 import copy
 import warnings
 from collections.abc import Callable, Sequence
+from operator import le
 
 import numpy as np
 import torch
@@ -12,12 +13,16 @@ from torch import Tensor
 from rlkit.models.attention import pad_right
 from rlkit.models.decoder import Decoder, Prefix
 from rlkit.models.kernels import EAGER, Kernels
-from rlkit.samplers.decoding import Decoding, Ended
+from rlkit.models.shapes import row_bucket, width_bucket
+from rlkit.samplers.cache import FixedCache, GrowingCache
 from rlkit.samplers.drawing import Settings, require_numbers
 from rlkit.samplers.prefixes import PrefixCache, alike
 from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
+
+Ended = Callable[[list[int], list[np.ndarray]], None]
+"""Is told the numbers and the tokens of sequences that have ended while others run."""
 
 
 class TorchSampler:
@@ -30,7 +35,9 @@ class TorchSampler:
     ) -> None:  # fmt: skip
         self.stop_ids, self.pad_id, self.max_num_seqs = tuple(stop_ids), pad_id, max_num_seqs
         self.decoder = Decoder(model, frozen=True, kernels=kernels)
-        self.decoding = Decoding(self.decoder, self.stop_ids, fixed=self.decoder.device.type == "cuda")
+        self.stops = torch.tensor(self.stop_ids, dtype=torch.long, device=self.decoder.device)
+        self.fixed = self.decoder.device.type == "cuda"  # decode in a FixedCache
+        self.caches: list[FixedCache] = []  # the one that is kept from call to call, and by sessions
         self.memory: PrefixCache | None = None
 
     def session(self, keep: int) -> "TorchSampler":
@@ -53,8 +60,8 @@ class TorchSampler:
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
         top_p: float = 1.0, on_finished: Callable[[Finished], None] | None = None,
     ) -> list[list[Sample]]:  # fmt: skip
-        """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1; of what
-        has ended a fixed cache tells alone, beside which something can be done."""
+        """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
+        `on_finished` is told of what has ended before the last few steps; elsewhere of nothing."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
         settings = Settings(temperature, top_p, max_tokens)
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
@@ -67,7 +74,7 @@ class TorchSampler:
                     assert on_finished is not None
                     on_finished(list(zip(places[rows].tolist(), ids, strict=True)))
 
-                told = ended if on_finished and self.decoding.fixed else None
+                told = ended if on_finished and self.fixed else None
                 drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, told)
                 samples |= zip(places.tolist(), drawn, strict=True)
             return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
@@ -76,7 +83,7 @@ class TorchSampler:
                 raise
         self.max_num_seqs, told = together, "The GPU's memory does not hold all sequences"
         warnings.warn(f"{told}: decoding {together} together.", stacklevel=2)
-        self.decoding.free()
+        self._free()
         options = {"temperature": temperature, "top_p": top_p, "on_finished": on_finished}
         return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, **options)
 
@@ -91,7 +98,7 @@ class TorchSampler:
     ) -> list[Sample]:
         prefix = self.memory.prefill(prompts) if self.memory else self._prefill(prompts)
         index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
-        drawn = self.decoding.decode(prefix, index, uniform, settings, ended)
+        drawn = self.draw(prefix, index, uniform, settings, ended)
         ids, logprobs, lengths = (
             x.to("cpu", copy=True).numpy() for x in drawn
         )  # fixed buffers are filled again
@@ -101,6 +108,51 @@ class TorchSampler:
             Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
             for i, size in enumerate(lengths)
         ]
+
+    def draw(
+        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings, ended: Ended | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,), by `uniform`
+        (B, T) random numbers."""
+        b, limit = uniform.shape
+        cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
+        cache.begin(prefix, index, uniform)
+        running, fresh = np.ones(b, bool), np.zeros(0, np.int64)
+        tokens: list[np.ndarray] = []
+        for t in range(1, limit + 1):
+            cache.advance(settings)
+            if t % cache.every or t == limit:
+                continue
+            if ended is not None and len(fresh):
+                ended(fresh.tolist(), tokens)  # the GPU computes the steps since the last look meanwhile
+            lengths = cache.lengths[:b].cpu().numpy()
+            fresh = np.flatnonzero(running & (lengths <= t))
+            running[fresh] = False
+            if not running.any():
+                break
+            if ended is not None and len(fresh):
+                drawn = cache.tokens[torch.from_numpy(fresh).to(cache.tokens.device)].cpu().numpy()
+                tokens = [ids[:length] for ids, length in zip(drawn, lengths[fresh], strict=True)]
+            cache.compact(int(running.sum()))
+        return cache.tokens[:b, :limit], cache.logprobs[:b, :limit], cache.lengths[:b]
+
+    def _cache(self, size: tuple[int, ...]) -> FixedCache | GrowingCache:
+        """A cache for at least so many prompts, their tokens, sequences and tokens of theirs. A larger fixed one
+        replaces a smaller one and its graphs."""
+        if not self.fixed:
+            return GrowingCache(self.decoder, self.stops, *size[2:])
+        held = self.caches[0].size if self.caches else (0, 0, 0, 0)
+        if not all(map(le, size, held)):
+            self._free()
+            prompts, width, rows, max_tokens = map(max, size, held)
+            size = row_bucket(prompts), width_bucket(width), row_bucket(rows), max_tokens
+            self.caches.append(FixedCache(self.decoder, self.stops, size))
+        return self.caches[0]
+
+    def _free(self) -> None:
+        """Give the memory of buffers and graphs back to torch's allocator, and what that keeps to the device."""
+        self.caches.clear()
+        torch.cuda.empty_cache()
 
     def _prefill(self, prompts: Sequence[np.ndarray]) -> Prefix:
         """The computed prompts, PREFILLED tokens at a time."""

@@ -21,7 +21,6 @@ from rlkit.samplers.drawing import require_numbers
 from rlkit.types import Finished, Sample
 
 GIB = 2**30
-
 MEMORY = ("weights", "kv_cache")  # vLLM's names for the parts of an engine that sleep
 WORTH = 256  # sequences of full length below which a cache holds so few that decoding is slow
 
@@ -60,24 +59,20 @@ class VllmSampler:
             save_model(policy, Path(folder))
             if on_gpu:
                 torch.cuda.empty_cache()  # the engine's memory is its own: what merging used must be free
-            self.engine = self._start(
-                model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
-                max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
-                logprobs_mode="processed_logprobs", disable_log_stats=True, enforce_eager=not on_gpu,
-                enable_sleep_mode=self.sleeps, **options,
-            )  # fmt: skip
-
-    def _start(self, **options: Any) -> Any:
-        """The engine. vLLM frees what sleeps with the process only, and asserts that there is no second."""
-        try:
-            return self.vllm.LLM(**options)
-        except AssertionError as error:
-            if "one instance per process" not in str(error):
-                raise
-            raise UserError(
-                "rollout.name is 'vllm', but this process has trained with a vLLM engine of this size already, and has "
-                "no room for a second: start the run in a process of its own (rlkit run, or a restarted kernel)."
-            ) from None
+            try:  # vLLM frees what sleeps with the process only, and asserts that there is no second
+                self.engine = self.vllm.LLM(
+                    model=folder, dtype=str(policy.dtype).removeprefix("torch."), seed=0, skip_tokenizer_init=True,
+                    max_num_seqs=max_num_seqs, max_model_len=max_model_len, enable_prefix_caching=True,
+                    logprobs_mode="processed_logprobs", disable_log_stats=True, enforce_eager=not on_gpu,
+                    enable_sleep_mode=self.sleeps, **options,
+                )  # fmt: skip
+            except AssertionError as error:
+                if "one instance per process" not in str(error):
+                    raise
+                raise UserError(
+                    "rollout.name is 'vllm', but this process has trained with a vLLM engine of this size already and "
+                    "cannot hold a second: start the run in a process of its own (rlkit run, or a restarted kernel)."
+                ) from None
 
     def sample(
         self, prompts: Sequence[np.ndarray], n: int, *, seed: int, max_tokens: int, temperature: float = 1.0,
@@ -98,21 +93,10 @@ class VllmSampler:
             while self.engine.llm_engine.has_unfinished_requests():
                 for output in self.engine.llm_engine.step():
                     place = int(output.request_id) - int(names[0].partition("-")[0])
-                    ordered = sorted(output.outputs, key=lambda o: o.index)
-                    groups[place] = [self._sample(o) for o in ordered]
+                    groups[place] = [sample_of(o) for o in sorted(output.outputs, key=lambda o: o.index)]
                     if on_finished is not None:
                         on_finished([(place * n + j, s.ids) for j, s in enumerate(groups[place])])
         return [groups[place] for place in range(len(prompts))]
-
-    def _sample(self, output: Any) -> Sample:
-        ids = np.fromiter(output.token_ids, np.int64, len(output.token_ids))
-        held = output.logprobs  # one log-prob a position: that of the sampled token
-        logprobs = np.array([held.logprobs[start] for start in held.start_indices], np.float32)
-        drawn = np.array([held.token_ids[start] for start in held.start_indices], np.int64)
-        if not np.array_equal(drawn, ids):
-            raise RuntimeError("vLLM returned log-probs of other tokens than it sampled")
-        require_numbers(logprobs)
-        return Sample(ids, logprobs, "stop" if output.finish_reason == "stop" else "length")
 
     def session(self, keep: int) -> "VllmSampler":
         """Itself: the engine remembers what prompts begin with."""
@@ -143,6 +127,17 @@ class VllmSampler:
             self.asleep -= tags
             if not self.asleep:
                 keep_to_share()
+
+
+def sample_of(output: Any) -> Sample:
+    """What vLLM sampled, with one log-prob a position, which must be that of the sampled token."""
+    ids, held = np.fromiter(output.token_ids, np.int64), output.logprobs
+    starts = np.array(held.start_indices, np.int64)
+    logprobs, drawn = np.array(held.logprobs, np.float32)[starts], np.array(held.token_ids, np.int64)[starts]
+    if not np.array_equal(drawn, ids):
+        raise RuntimeError("vLLM returned log-probs of other tokens than it sampled")
+    require_numbers(logprobs)
+    return Sample(ids, logprobs, "stop" if output.finish_reason == "stop" else "length")
 
 
 def import_vllm() -> Any:

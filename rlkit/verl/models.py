@@ -46,13 +46,12 @@ def describe(config: RunConfig) -> tuple[Shape, dict[str, int]]:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     from rlkit.models.ladder import ladder_config, parameter_counts
-    from rlkit.models.loading import add_lora, check_path, pretrained
+    from rlkit.models.loading import add_lora, pretrained
 
     path = config.model.path
     if path in LADDER:
         hf = ladder_config(path)
     else:
-        check_path(path)
         with pretrained(path) as found:
             hf = AutoConfig.from_pretrained(**found)
     with torch.device("meta"):
