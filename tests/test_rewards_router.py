@@ -259,6 +259,12 @@ def test_a_killed_fork_server_is_replaced(custom_file):
         assert after.correct and after.parts["parent"] != before.parts["parent"]
 
 
+def test_a_reward_function_whose_file_ends_the_process_is_an_error(tmp_path):
+    (path := tmp_path / "ends.py").write_text("import os\nos._exit(3)\n")
+    with Router(RewardConfig(num_workers=1, custom_reward_function=f"{path}:score")) as router:
+        assert "No grading process can be started" in router.grade_rows(rows("right"))[0].error
+
+
 def ended(pids, seconds=5.0):
     """Whether processes end within some seconds; one that nobody has reaped yet has ended."""
 

@@ -10,9 +10,7 @@ from rlkit.params import validate
 from rlkit.rewards import files
 
 app = typer.Typer()
-
 Scorer = Annotated[str, typer.Option(help="strict: rlkit's. verl: verl's own, by data_source.")]
-Workers = Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)]
 
 
 @app.command(rich_help_panel="Rewards")
@@ -22,7 +20,7 @@ def score(
     ],
     out: Annotated[Path | None, typer.Option(help="Default: NAME.scored.jsonl beside the input.")] = None,
     scorer: Scorer = "strict",
-    workers: Workers = 0,
+    workers: Annotated[int, typer.Option(help="Grading processes; 0 is one a CPU core.", min=0)] = 0,
     timeout: Annotated[float, typer.Option(help="Seconds an answer may take.")] = 10.0,
     sandbox: Annotated[str, typer.Option(help="auto, bubblewrap, rlimits or unsafe.")] = "auto",
 ) -> None:

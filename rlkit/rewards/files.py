@@ -40,25 +40,23 @@ def score_file(
         raise UserError(f"There is no file {path}.")
     if out.is_dir() or out.resolve() == path.resolve():
         raise UserError(f"{out} is the input itself or a folder: name another file with --out.")
-    lines = path.read_bytes().splitlines()
-    rows = [_row(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    lines = enumerate(path.read_bytes().splitlines(), 1)
+    rows = [_row(line, f"{path}, line {number}") for number, line in lines if line.strip()]
     scorer = "/".join(scorer_of(config).values())
     require_space(out.parent, 0)
     with Router(config) as router:
         rewards = router.grade_rows(rows, progress=True)
     write_text(out, "".join(json.dumps(asdict(reward) | {"scorer": scorer}) + "\n" for reward in rewards))
-    correct, errors = (
-        sum(map(test, rewards)) for test in (lambda r: r.correct is True, lambda r: r.error is not None)
-    )
+    correct, errors = sum(r.correct is True for r in rewards), sum(r.error is not None for r in rewards)
     return {"rows": len(rows), "correct": correct, "errors": errors, "out": str(out)}
 
 
 def _row(line: bytes, where: str) -> Row:
     try:
         row = json.loads(line)  # UnicodeDecodeError is a ValueError
-        missing = [name for name in _FIELDS if name not in row] if isinstance(row, dict) else ["an object"]
     except (ValueError, RecursionError) as error:
         raise UserError(f"{where}: no JSON ({error}).") from None
+    missing = [name for name in _FIELDS if name not in row] if isinstance(row, dict) else ["an object"]
     if missing:
         raise UserError(f"{where}: {missing[0]} is missing; a line has {', '.join(_FIELDS)}.")
     return row["data_source"], row["response"], row["ground_truth"], row.get("extra_info")
@@ -109,15 +107,12 @@ def audit(config: RewardConfig | None = None, out: str | Path | None = None) -> 
         sandbox = choose(config.sandbox)
     except UserError:
         sandbox = "none"
-    scorer, wanted = "/".join(scorer_of(config).values()), cases()
-    rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in wanted]
+    result = Audit("/".join(scorer_of(config).values()), sandbox, cases())
+    rows = [(c["data_source"], c["response"], c["ground_truth"], c["extra_info"]) for c in result.cases]
     with Router(config) as router:
-        outcomes = list(router.submit(rows))
-    found = [
-        {**case, "verdict": r.correct, "parts": dict(r.parts), "error": r.error, "seconds": round(seconds, 3)}
-        for case, (r, seconds) in zip(wanted, outcomes, strict=True)
-    ]
-    result = Audit(scorer, sandbox, found)
+        for case, (reward, seconds) in zip(result.cases, router.submit(rows), strict=True):
+            case |= {"verdict": reward.correct, "parts": dict(reward.parts), "error": reward.error}
+            case["seconds"] = round(seconds, 3)
     if out is not None:
         write_text(out, json.dumps(asdict(result), indent=1))
     return result

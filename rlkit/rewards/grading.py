@@ -2,12 +2,12 @@
 
 import asyncio
 import hashlib
-import importlib
 import importlib.metadata
 import importlib.util
 import inspect
 import math
 import os
+import runpy
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -27,9 +27,6 @@ SCORER_VERSION = "6"
 _VERL = "verl.utils.reward_score"
 
 
-# Rewards
-
-
 def grade(
     data_source: str,
     response: str,
@@ -39,8 +36,7 @@ def grade(
 ) -> Reward:
     """The reward of one answer; never raises."""
     grading = grading or Grading(RewardConfig())
-    settings = grading.settings
-    custom = settings.custom_reward_function
+    custom = grading.settings.custom_reward_function
     try:
         if not isinstance(data_source, str) or not data_source:
             return Reward.failed(f"The row's data_source is {data_source!r}, not a name.")
@@ -50,21 +46,16 @@ def grade(
         if truth is None:
             return Reward.failed("The ground truth is missing.")
         if custom:
-            reward = _custom(custom, data_source, response, ground_truth, extra)
-        elif settings.scorer == "verl":
+            row = {"data_source": data_source, "solution_str": response, "ground_truth": ground_truth}
+            result = load_function(custom)(**row, extra_info=dict(extra))
+            reward = _reward_of(custom, asyncio.run(result) if inspect.iscoroutine(result) else result)
+        elif grading.settings.scorer == "verl":
             source = f"from {_VERL} import default_compute_score as score"
-            row = [data_source, response, ground_truth, dict(extra)]
-            reward = _reward_of(_VERL, score_in_sandbox(grading, source, row, (_VERL,), _VERL))
+            given = [data_source, response, ground_truth, dict(extra)]
+            reward = _reward_of(_VERL, score_in_sandbox(grading, source, given, (_VERL,), _VERL))
         else:
-            scorer = resolve(data_source)
-            reward = scorer(
-                response, truth, extra, **({"grading": grading} if _takes_grading(scorer) else {})
-            )
-            if settings.partial_credit:
-                reward = replace(reward, parts={**reward.parts, "share": reward.value})
-            elif reward.value != reward.correct:
-                reward = replace(reward, value=float(bool(reward.correct)))
-        return _with_format(reward, response, settings)
+            reward = _scored(resolve(data_source), response, truth, extra, grading)
+        return _with_format(reward, response, grading.settings)
     except WrongAnswer as error:
         return Reward.of(False, reason=str(error))
     except (UserError, Ungradable) as error:
@@ -82,20 +73,19 @@ def grade(
         return Reward.of(False, exception=reason[:300])
 
 
-def _has_format(response: str, form: str) -> bool:
-    """Whether a response has one of the forms that `reward.format` may ask for."""
-    if form == "boxed":
-        return "\\boxed{" in response.rpartition("</think>")[2]
-    before, _, rest = response.partition(f"<{form}>")
-    _, closed, after = rest.partition(f"</{form}>")
-    if not closed or f"<{form}>" in rest or f"</{form}>" in before or f"</{form}>" in after:
-        return False  # not one pair
-    return not after.strip() if form == "answer" else not before.strip() and bool(after.strip())
-
-
 @lru_cache
 def _takes_grading(scorer: Callable[..., Reward]) -> bool:
     return "grading" in inspect.signature(scorer).parameters
+
+
+def _scored(
+    scorer: Callable[..., Reward], response: str, truth: Any, extra: Mapping[str, Any], grading: Grading
+) -> Reward:
+    """The reward by one of rlkit's scorers: its share, or all or nothing."""
+    reward = scorer(response, truth, extra, **({"grading": grading} if _takes_grading(scorer) else {}))
+    if grading.settings.partial_credit:
+        return replace(reward, parts={**reward.parts, "share": reward.value})
+    return reward if reward.value == reward.correct else replace(reward, value=float(bool(reward.correct)))
 
 
 def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Reward:
@@ -105,6 +95,17 @@ def _with_format(reward: Reward, response: str, settings: RewardConfig) -> Rewar
     form = float(_has_format(response, settings.format))
     parts = {**reward.parts, "verdict": reward.value, "format": form}
     return replace(reward, value=(1 - weight) * reward.value + weight * form, parts=parts)
+
+
+def _has_format(response: str, form: str) -> bool:
+    """Whether a response has one of the forms that `reward.format` may ask for."""
+    if form == "boxed":
+        return "\\boxed{" in response.rpartition("</think>")[2]
+    before, _, rest = response.partition(f"<{form}>")
+    _, closed, after = rest.partition(f"</{form}>")
+    if not closed or f"<{form}>" in rest or f"</{form}>" in before or f"</{form}>" in after:
+        return False  # not one pair
+    return not after.strip() if form == "answer" else not before.strip() and bool(after.strip())
 
 
 def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
@@ -122,24 +123,14 @@ def grading_metrics(rewards: Sequence[Reward | None]) -> dict[str, float]:
 # Functions of the user's own
 
 
-def _custom(
-    name: str, data_source: str, response: str, ground_truth: Any, extra: Mapping[str, Any]
-) -> Reward:
-    """The reward by a function with verl's compute_score signature, plain or async."""
-    result = load_function(name)(
-        data_source=data_source, solution_str=response, ground_truth=ground_truth, extra_info=dict(extra)
-    )
-    return _reward_of(name, asyncio.run(result) if inspect.iscoroutine(result) else result)
-
-
 def _reward_of(name: str, result: Any) -> Reward:
     """A number, or a mapping with `score` and `acc`, as a Reward. `acc` says whether the answer is right; without it, a
     score of at least 1 does."""
     parts = dict(result) if isinstance(result, Mapping) else {"score": result}
-    value = parts.pop("score", None)
     try:
+        value = parts.pop("score")
         number = math.nan if isinstance(value, str | bytes) else float(value)
-    except (TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
         raise Ungradable(
@@ -159,15 +150,14 @@ def load_function(name: str) -> Callable[..., Any]:
     place, _, attribute = name.rpartition(":")
     try:
         if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location("rlkit_custom_reward", place)
-            assert spec is not None and spec.loader is not None
-            module = importlib.util.module_from_spec(spec)
-            spec.loader.exec_module(module)
+            names = runpy.run_path(place, run_name="rlkit_custom_reward")
         else:
-            module = importlib.import_module(place)
-        return getattr(module, attribute)
+            names = vars(importlib.import_module(place))
     except (ImportError, OSError, AttributeError, SyntaxError) as error:
         raise UserError(f"custom_reward_function is {name!r}: {error}.") from None
+    if attribute not in names:
+        raise UserError(f"custom_reward_function is {name!r}: {place} has no {attribute}.")
+    return names[attribute]
 
 
 def scorer_of(config: RewardConfig) -> dict[str, str]:
@@ -181,8 +171,7 @@ def scorer_of(config: RewardConfig) -> dict[str, str]:
         place = own.rpartition(":")[0]
         spec = None if place.endswith(".py") else importlib.util.find_spec(place)
         file = Path(spec.origin or "" if spec else place)
-        built_in = not file.is_file()
-        version = "unknown" if built_in else hashlib.sha256(file.read_bytes()).hexdigest()[:12]
+        version = hashlib.sha256(file.read_bytes()).hexdigest()[:12] if file.is_file() else "unknown"
         return {"scorer": own, "scorer_version": version}
     if config.scorer == "verl":
         version = importlib.metadata.version("verl")

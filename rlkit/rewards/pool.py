@@ -30,39 +30,24 @@ Outcome = tuple[Reward, float]
 class Outcomes:
     """The outcomes of one call in the order of its rows. Reading one waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, changed: threading.Condition) -> None:
         self.found: list[Outcome | None] = []
-        self.changed = threading.Condition()
-
-    def __len__(self) -> int:
-        return len(self.found)
+        self._changed = changed
 
     def __getitem__(self, index: int) -> Outcome:
-        with self.changed:
+        with self._changed:
             while (outcome := self.found[index]) is None:
-                self.changed.wait()
+                self._changed.wait()
         return outcome
 
     def __iter__(self) -> Iterator[Outcome]:
-        return map(self.__getitem__, range(len(self)))
+        return map(self.__getitem__, range(len(self.found)))
 
 
 class _Job(NamedTuple):
     row: Row
     call: Outcomes
     index: int
-
-
-def _settle(jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
-    for job, outcome in zip(jobs, outcomes, strict=True):
-        job.call.found[job.index] = outcome
-    for call in {job.call for job in jobs}:
-        with call.changed:
-            call.changed.notify_all()
-
-
-def _failed(reason: str) -> Outcome:
-    return Reward.failed(reason), 0.0
 
 
 @lru_cache
@@ -88,12 +73,11 @@ class Router(AbstractContextManager["Router"]):
         self.config = config or RewardConfig()
         self._size = self.config.num_workers or min(os.cpu_count() or 1, 8)
         self._owner, self._closed = os.getpid(), False
-        self._lock = threading.Lock()  # of all below
+        self._changed = threading.Condition()  # its lock is that of all below
         self._jobs: deque[_Job] = deque()
         self._busy = 0  # threads that are grading
-        self._answers, self._seconds = 1.0, 0.05  # of late, and that they took
-        self._workers: set[Worker] = set()
-        self._idle: list[Worker] = []
+        self._seconds = 0.05  # that an answer took of late
+        self._workers: dict[int, Worker] = {}  # by the thread that uses it
         self._threads = ThreadPoolExecutor(self._size, "rlkit-reward")
         variables = tuple(sorted(environment(self.config).items()))
         try:
@@ -111,7 +95,8 @@ class Router(AbstractContextManager["Router"]):
         """`grade` for (data_source, response, ground_truth, extra_info) tuples."""
         from tqdm.auto import tqdm
 
-        shown = tqdm(self.submit(rows), desc="grading", unit="answer", disable=not progress)
+        found = self.submit(rows)
+        shown = tqdm(found, desc="grading", unit="answer", total=len(found.found), disable=not progress)
         return [reward for reward, _ in shown]
 
     def submit(self, rows: Iterable[Row]) -> Outcomes:
@@ -125,129 +110,130 @@ class Router(AbstractContextManager["Router"]):
                 f"This Router was made in process {self._owner}, and process {os.getpid()} is a fork of it: make a "
                 "Router in the process that grades."
             )
-        call, left = Outcomes(), iter(rows)
+        call, left = Outcomes(self._changed), iter(rows)
         try:
             while part := [*islice(left, _LARGEST_BATCH)]:
-                jobs = [_Job(row, call, len(call) + i) for i, row in enumerate(part)]
-                call.found += [None] * len(part)
-                with self._lock:
+                with self._changed:
                     if self._closed:
                         raise RuntimeError("This Router is closed.")
-                    self._jobs.extend(jobs)
+                    self._jobs.extend(_Job(row, call, i) for i, row in enumerate(part, len(call.found)))
+                    call.found += [None] * len(part)
                     more = min(self._size - self._busy, -(-len(self._jobs) // self._batch_size()))
                     self._busy += more
-                    for _ in range(more):
-                        self._threads.submit(self._grade_batches)
+                for _ in range(more):
+                    self._threads.submit(self._work)
         except BaseException:  # of the iterator
-            with self._lock:
+            with self._changed:
                 self._jobs = deque(job for job in self._jobs if job.call is not call)
             raise
         return call
 
     def _batch_size(self) -> int:
         """Batches shrink towards the end, so that all threads end at about the same time, unless answers are quick."""
-        share, quick = len(self._jobs) // (2 * self._size), int(_WORTH * self._answers / self._seconds)
-        return min(max(1, share, quick), _LARGEST_BATCH)
+        share = len(self._jobs) // (2 * self._size)
+        return min(max(1, share, int(_WORTH / self._seconds)), _LARGEST_BATCH)
 
-    def _grade_batches(self) -> None:
-        """The work of one thread, as long as there are answers."""
+    def _work(self) -> None:
+        """Grade batches as long as there are answers."""
         while True:
-            with self._lock:
-                size = min(self._batch_size(), len(self._jobs))
-                batch = [self._jobs.popleft() for _ in range(size)]
+            with self._changed:
+                batch = [self._jobs.popleft() for _ in range(min(self._batch_size(), len(self._jobs)))]
                 if not batch:
                     self._busy -= 1
                     return
-            self._grade_batch(batch)
+            self._grade(batch)
 
-    def _grade_batch(self, batch: list[_Job]) -> None:
+    def _grade(self, batch: list[_Job]) -> None:
         """A worker that is late or dies is replaced; what it has not graded is sent again."""
         deaths = 0  # of workers that were grading the first answer
-        while batch:
-            batch, message = _encoded(batch)
+        while True:
+            batch, message = self._encoded(batch)
             if not batch:
                 return
             try:
-                worker = self._worker(new=deaths > 0)  # one that was idle may have died, too
-            except (OSError, EOFError, ValueError, RuntimeError) as error:
-                return _settle(batch, [_failed(f"No grading process can be started: {error}.")] * len(batch))
+                worker = self._worker()
+            except Exception as error:  # of any kind: a custom function may end it
+                self._end_worker()
+                return self._fail(batch, f"No grading process can be started: {error}.")
             try:
                 worker.send(message, len(batch))
                 while batch:
                     outcomes = worker.outcomes()
                     deaths = 0 if outcomes else deaths
-                    self._answers = 0.9 * self._answers + len(outcomes)
-                    self._seconds = 0.9 * self._seconds + sum(seconds for _, seconds in outcomes)
-                    _settle(batch[: len(outcomes)], outcomes)
+                    self._settle(batch[: len(outcomes)], outcomes)
                     del batch[: len(outcomes)]
-                with self._lock:
-                    self._idle.append(worker)
             except Exception as error:  # of any kind: a worker may send anything
                 held = worker.held()
+                self._end_worker()
                 batch = batch[held:] + batch[:held]
                 deaths = 1 if held else deaths + 1
                 if isinstance(error, TimeoutError):
-                    _settle([batch.pop(0)], [(Reward.of(False, killed="deadline"), self.config.timeout)])
+                    self._settle([batch.pop(0)], [(Reward.of(False, killed="deadline"), self.config.timeout)])
                     deaths = 0
                 elif deaths == 2:  # the machine may have ended the first; the second time it was the answer
-                    custom = self.config.custom_reward_function is not None
-                    died = _failed("The grading process died while it held this answer, twice.")
-                    _settle([batch.pop(0)], [died if custom else (Reward.of(False, killed="death"), 0.0)])
+                    if self.config.custom_reward_function is not None:
+                        self._fail(
+                            [batch.pop(0)], "The grading process died while it held this answer, twice."
+                        )
+                    else:
+                        self._settle([batch.pop(0)], [(Reward.of(False, killed="death"), 0.0)])
                     deaths = 0
-                self._end(worker)
 
-    def _worker(self, new: bool) -> Worker:
-        """An idle worker, or a new one where there is none or it must be `new`."""
-        with self._lock:
+    def _settle(self, jobs: Sequence[_Job], outcomes: Sequence[Outcome]) -> None:
+        with self._changed:
+            for job, outcome in zip(jobs, outcomes, strict=True):
+                job.call.found[job.index] = outcome
+                self._seconds += 0.1 * (outcome[1] - self._seconds)
+            self._changed.notify_all()
+
+    def _fail(self, jobs: Sequence[_Job], reason: str) -> None:
+        self._settle(jobs, [(Reward.failed(reason), self._seconds)] * len(jobs))
+
+    def _encoded(self, batch: list[_Job]) -> tuple[list[_Job], bytes]:
+        """The answers that JSON has a form for, and it; the others become errors."""
+        try:
+            return batch, encode([job.row for job in batch])
+        except Exception as error:  # of any kind: the values are the caller's
+            if len(batch) == 1:
+                self._fail(batch, f"The row cannot be sent to a worker: {error}.")
+                return [], b""
+            return self._encoded([job for job in batch if self._encoded([job])[0]])
+
+    def _worker(self) -> Worker:
+        """This thread's worker, started if it has none."""
+        if worker := self._workers.get(threading.get_ident()):
+            return worker
+        worker = Worker(self._server, self.config)
+        with self._changed:
+            self._workers[threading.get_ident()] = worker
             if self._closed:
                 raise RuntimeError("the router was closed")
-            if self._idle and not new:
-                return self._idle.pop()
-        worker = Worker(self._server, self.config)
-        with self._lock:
-            self._workers.add(worker)
-            if self._closed:
-                worker.kill()
-        try:
-            worker.outcomes()
-        except BaseException:
-            self._end(worker)
-            raise
+        worker.outcomes()
         return worker
 
-    def _end(self, worker: Worker) -> None:
-        with self._lock:
-            self._workers.discard(worker)
-        worker.close()
+    def _end_worker(self) -> None:
+        with self._changed:
+            worker = self._workers.pop(threading.get_ident(), None)
+        if worker is not None:
+            worker.close()
 
     def close(self) -> None:
         """End the workers; answers that are still being graded become errors. Does nothing in a forked process."""
         if os.getpid() != self._owner:
             return
-        with self._lock:
+        with self._changed:
             self._closed = True
-            for worker in self._workers:
+            for worker in self._workers.values():
                 worker.kill()
             left = [*self._jobs]
             self._jobs.clear()
         self._threads.shutdown()
-        _settle(left, [_failed("The router was closed.")] * len(left))
-        for worker in [*self._workers]:
-            self._end(worker)
+        self._fail(left, "The router was closed.")
+        while self._workers:
+            self._workers.popitem()[1].close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _encoded(batch: list[_Job]) -> tuple[list[_Job], bytes]:
-    """The answers that JSON has a form for, and it; the others become errors."""
-    try:
-        return batch, encode([job.row for job in batch])
-    except Exception as error:  # of any kind: the values are the caller's
-        if len(batch) == 1:
-            _settle(batch, [_failed(f"The row cannot be sent to a worker: {error}.")])
-            return [], b""
-        return _encoded([job for job in batch if _encoded([job])[0]])
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """Grading processes: a fork server that has the scorers imported, and the workers that it forks.
 
 The trainer itself has threads and perhaps a GPU, so it must not fork, and a process that imports the scorers takes a
-second. `multiprocessing`'s fork server would run the trainer's `__main__` again in each new worker.
+second. `multiprocessing`'s fork server would give workers the trainer's environment and run its `__main__` in each.
 
 Messages of a worker are JSON and not pickle, so that one that untrusted text has taken over can send nothing but
 values: the number of the next answer, how many seconds to wait for more, and for each answer that is graded [value,
@@ -33,7 +33,6 @@ from rlkit.domains import scorers
 from rlkit.rewards.grading import NOBODY, grade, load_function
 from rlkit.sandbox import programs
 from rlkit.sandbox.plain import Channel, Lost
-from rlkit.sandbox.programs import LOADING_SECONDS, Grading
 from rlkit.types import Reward
 
 _GRACE = 0.7  # seconds after the deadline: scorers that watch the clock themselves finish first
@@ -55,14 +54,12 @@ def environment(config: RewardConfig) -> dict[str, str]:
     """The variables of this process that a worker gets: a fixed list without secrets, those of `reward.env_vars`, and
     the judge's key where there is a judge."""
     named = {*config.env_vars, *(("JUDGE_API_KEY",) if config.judge_url else ())}
-
-    def passed(name: str, value: str) -> bool:
+    found = {"OPENBLAS_NUM_THREADS": "1"}  # each thread takes address space, of which there is a limit
+    for name, value in os.environ.items():
         plain = name in _VARIABLES or name.startswith(("LC_", "PYTHON"))
-        return name in named or (plain and "@" not in value)  # a proxy's address may hold a password
-
-    found = {name: value for name, value in os.environ.items() if passed(name, value)}
-    # each thread takes address space, of which there is a limit
-    return {"OPENBLAS_NUM_THREADS": "1", **found}
+        if name in named or (plain and "@" not in value):  # a proxy's address may hold a password
+            found[name] = value
+    return found
 
 
 # In the router's process
@@ -115,8 +112,8 @@ class Worker:
         finally:
             theirs.close()
             os.close(their_begins)
-        self._timeout, self._longest = config.timeout, LOADING_SECONDS + config.total_timeout
-        self._channel = Channel(ours, time.monotonic() + LOADING_SECONDS, _LARGEST)
+        self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
+        self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
         self._channel.write(config.model_dump_json().encode())
 
@@ -134,18 +131,13 @@ class Worker:
         if number != self._graded or number + len(found) > self._sent:
             raise ValueError("an outcome that was not asked for")
         self._channel.end = time.monotonic() + min(wait, self._longest) + _GRACE
-        rewards = [
-            (Reward(value, right, parts, error), min(max(1e-7, seconds), self._longest))
-            for value, right, parts, error, seconds in found
-        ]
         self._graded += len(found)
-        return rewards
+        return [(Reward(*told), min(max(1e-7, seconds), self._longest)) for *told, seconds in found]
 
     def held(self) -> int:
         """The place of the answer that it is at among those that it was sent and that have no outcome yet."""
         with suppress(BlockingIOError):
-            while begun := len(os.read(self._begins, 1 << 16)):
-                self._begun += begun
+            self._begun += len(os.read(self._begins, 1 << 16))
         return max(0, self._begun - self._graded - 1)
 
     def kill(self) -> None:
@@ -180,24 +172,24 @@ def main() -> None:
             if (worker := int.from_bytes(request[0])) in workers:
                 os.kill(worker, signal.SIGKILL)
             elif request[1]:
-                workers.add(worker := _forked(request[1]))
+                if (worker := os.fork()) == 0:
+                    _work(*request[1])
+                workers.add(worker)
                 server.sendall(worker.to_bytes(8))
+                for descriptor in request[1]:
+                    os.close(descriptor)
 
 
-def _forked(descriptors: Sequence[int]) -> int:
-    """Fork a worker that has these descriptors and no others. Returns its id."""
-    if worker := os.fork():
-        for descriptor in descriptors:
-            os.close(descriptor)
-        return worker
+def _work(connection: int, begins: int) -> None:
+    """Be a worker that has these descriptors and no others, to its end."""
     status = 1
     try:
         _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        for low, high in itertools.pairwise([2, *sorted(descriptors), os.sysconf("SC_OPEN_MAX")]):
+        for low, high in itertools.pairwise([2, *sorted((connection, begins)), os.sysconf("SC_OPEN_MAX")]):
             os.closerange(low + 1, high)
         os.dup2(os.open(os.devnull, os.O_RDWR), 0)
         with suppress(Lost, ConnectionError):
-            _serve(Channel(socket.socket(fileno=descriptors[0]), largest=sys.maxsize), descriptors[1])
+            _serve(Channel(socket.socket(fileno=connection), largest=sys.maxsize), begins)
         programs.close()
         status = 0
     except BaseException:
@@ -212,8 +204,7 @@ def _serve(channel: Channel, begins: int) -> None:
     gets a byte at once."""
     config = RewardConfig.model_validate_json(channel.read())
     if config.custom_reward_function is None:  # a custom function may need any amount of memory
-        _, hard = resource.getrlimit(resource.RLIMIT_AS)
-        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
     else:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
@@ -239,7 +230,7 @@ def _serve(channel: Channel, begins: int) -> None:
         for row in json.loads(channel.read()):
             os.write(begins, b".")
             start = time.perf_counter()
-            reward = grade(*row, grading=Grading(config, tell))
+            reward = grade(*row, grading=programs.Grading(config, tell))
             if os.getpid() != process:  # the scorer forked: only one of the two may speak
                 os._exit(0)
             end = time.perf_counter()
