@@ -22,10 +22,7 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-try:
-    from plain import Channel, Lost, Plain
-except ImportError:  # outside a sandbox
-    from rlkit.sandbox.plain import Channel, Lost, Plain
+from .plain import Channel, Lost, Plain
 
 COMMON = tuple(
     "bisect collections copy datetime decimal fractions functools heapq itertools math operator random re "  # noqa: SIM905

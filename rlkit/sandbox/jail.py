@@ -25,13 +25,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-try:
-    import inside
-    import testing
-    from plain import Channel
-except ImportError:  # outside a sandbox
-    from rlkit.sandbox import inside, testing
-    from rlkit.sandbox.plain import Channel
+from . import inside, testing  # in the sandbox there is no rlkit
+from .plain import Channel
 
 _CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWPID, _CLONE_NEWNET = 0x20000, 0x8000000, 0x20000000, 0x40000000
 _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_PRIVATE, _MS_REC = 2, 4, 8, 1 << 18, 1 << 14
@@ -51,16 +46,17 @@ def main(settings: str) -> None:
     """Serve jobs until the caller closes the socket.
 
     Args:
-        settings: JSON of control (the socket's descriptor), level, user (the uid of programs, 0 for ours), memory,
-            files and processes (limits), modules (imported first, so that every program finds them loaded) and paths
-            (where modules are imported from).
+        settings: JSON of control (the socket's descriptor), level, user (the uid of programs, 0 for ours), limits,
+            modules (imported first, so that every program finds them loaded) and paths (where they are imported from).
     """
     given = json.loads(settings)
-    sys.path += given["paths"]
+    sys.path[-1:] = given["paths"]  # in place of the sandbox's own folder
     _call("prctl", _PR_SET_DUMPABLE, 0, 0, 0, 0)  # a program of the same user cannot trace or read us
     if given["level"] == "rlimits":
         _call("prctl", _PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if given["level"] == "bubblewrap":
+        if os.uname().machine not in _DENIED:
+            raise OSError(f"the sandbox knows no system calls of {os.uname().machine}")
         _call("unshare", _CLONE_NEWNET)  # without even a loopback device
     for module in given["modules"]:
         importlib.import_module(module)
@@ -72,16 +68,13 @@ def main(settings: str) -> None:
 class _Server:
     def __init__(self, control: socket.socket, settings: Mapping[str, Any]) -> None:
         self.control, self.channel = control, Channel(control)
-        self.level, self.user, self.limits = settings["level"], settings["user"], settings
+        self.level, self.user, self.limits = settings["level"], settings["user"], settings["limits"]
 
     def serve(self) -> None:
         self.channel.send("ready")
-        while True:
-            head, descriptors, _, _ = socket.recv_fds(self.control, 1, 8)
-            if not head:
-                return
+        while (request := socket.recv_fds(self.control, 1, 8))[0]:
             [job] = self.channel.receive()
-            status, reason = self._run(job, descriptors)
+            status, reason = self._run(job, request[1])
             self.channel.send(status, reason)
             # The caller sends one byte for each program: the order to kill it, or that it has read how it ended.
             if reason != "killed" and not self.control.recv(1):
@@ -89,21 +82,29 @@ class _Server:
 
     def _run(self, job: Mapping[str, Any], descriptors: list[int]) -> tuple[int, str | None]:
         """One program from start to end: its exit status (negative: a signal) and why it was killed."""
-        alive, life = os.pipe()
         contained = self.level == "bubblewrap"
         folder = "/tmp" if contained else tempfile.mkdtemp(prefix="rlkit-jail-")
         if self.level == "rlimits":
             os.chown(folder, self.user, self.user)
-        pid = _fork(_CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC if contained else 0)
-        if pid == 0:
+        alive, life = os.pipe()  # closed when the program's first process ends
+        if (pid := _fork_contained() if contained else os.fork()) == 0:
             try:
                 os.close(alive)
                 self.control.close()
                 os.setsid()
                 if contained:
                     _call("prctl", _PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-                    _mounts(self.limits["files"])
-                self._start(job, descriptors, folder)
+                    _mounts(self.limits["FSIZE"])
+                if (program := os.fork()) == 0:  # which has nothing of the life pipe
+                    os.chdir(folder)
+                    self._confine(job, descriptors)
+                    _do(job)
+                for number in descriptors:
+                    os.close(number)
+                while (ended := os.wait())[0] != program:
+                    pass
+                code = os.waitstatus_to_exitcode(ended[1])
+                os._exit(code if code >= 0 else 128 - code)  # signals as a shell gives them
             finally:
                 os._exit(125)
         for number in (life, *descriptors):
@@ -122,16 +123,13 @@ class _Server:
 
     def _watch(self, alive: int) -> str | None:
         """Wait for the program's end, the caller's order to kill it, or too much memory in total."""
-        poll = select.poll()
-        poll.register(self.control, select.POLLIN)
-        poll.register(alive, select.POLLIN | select.POLLHUP)
         while True:
-            ready = [number for number, _ in poll.poll(_WATCH * 1000)]
+            ready, _, _ = select.select([alive, self.control], [], [], _WATCH)
             if alive in ready:
                 return None
             if ready:
                 return "killed" if self.control.recv(1) else "caller gone"
-            if self._resident() > self.limits["memory"]:
+            if self._resident() > self.limits["AS"]:
                 return "memory"
 
     def _resident(self) -> int:
@@ -150,8 +148,7 @@ class _Server:
     def _kill_user(self) -> None:
         """End all processes of the programs' user."""
         if self.level == "rlimits":
-            helper = os.fork()
-            if helper == 0:
+            if (helper := os.fork()) == 0:
                 self._become_user()
                 os.kill(-1, signal.SIGKILL)  # everything of this user but this process
                 os._exit(0)
@@ -161,32 +158,13 @@ class _Server:
         """Reap processes that outlived their parents, and remove what the program left where all may write."""
         with contextlib.suppress(ChildProcessError):
             while True:
-                os.waitpid(-1, 0)
+                os.wait()
         _remove(folder)
         for place in filter(os.path.isdir, _SHARED if self.level == "rlimits" else ()):
             for entry in list(os.scandir(place)):
                 with contextlib.suppress(OSError):  # others come and go meanwhile
                     if entry.stat(follow_symlinks=False).st_uid == self.user:
                         _remove(entry.path)
-
-    def _start(self, job: Mapping[str, Any], descriptors: list[int], folder: str) -> NoReturn:
-        """Start the program and end as it ends. This process keeps the life pipe, whose closing tells the server so,
-        and hands nothing of it to the program."""
-        program = os.fork()
-        if program == 0:
-            try:
-                os.chdir(folder)
-                self._confine(job, descriptors)
-                _do(job)
-            finally:
-                os._exit(125)
-        for number in descriptors:
-            os.close(number)
-        while True:
-            done, status = os.waitpid(-1, 0)
-            if done == program:
-                code = os.waitstatus_to_exitcode(status)
-                os._exit(code if code >= 0 else 128 - code)  # signals as a shell gives them
 
     def _confine(self, job: Mapping[str, Any], descriptors: list[int]) -> None:
         """In the program's own process: keep its descriptors alone, set the limits, give up every right."""
@@ -195,15 +173,8 @@ class _Server:
         for target in range(len(descriptors)):
             os.dup2(target + 100, target, inheritable=True)
         os.closerange(len(descriptors), 4096)
-        limits = {
-            resource.RLIMIT_AS: self.limits["memory"],
-            resource.RLIMIT_CPU: int(job["seconds"]) + 2,
-            resource.RLIMIT_FSIZE: self.limits["files"],
-            resource.RLIMIT_CORE: 0,
-            resource.RLIMIT_NOFILE: 256,
-            resource.RLIMIT_NPROC: self.limits["processes"],
-        }
-        for kind, value in limits.items():
+        for name, value in {**self.limits, "CPU": int(job["seconds"]) + 2}.items():
+            kind = getattr(resource, f"RLIMIT_{name}")
             _, hard = resource.getrlimit(kind)
             value = value if hard == resource.RLIM_INFINITY else min(value, hard)
             resource.setrlimit(kind, (value, value))
@@ -241,16 +212,12 @@ def _remove(path: str) -> None:
         subprocess.run(["rm", "-rf", path], stderr=subprocess.DEVNULL)
 
 
-def _fork(namespaces: int) -> int:
-    """Fork, as the first process of new namespaces if there are any: a second process for them costs milliseconds."""
-    if not namespaces:
-        return os.fork()
-    if os.uname().machine not in _DENIED:
-        raise OSError(f"the sandbox knows no system calls of {os.uname().machine}")
-    clone, python = _DENIED[os.uname().machine][1], ctypes.pythonapi
-    system = ctypes.PyDLL(None, use_errno=True).syscall
+def _fork_contained() -> int:
+    """Fork, as the first process of new namespaces: a second process for them costs milliseconds."""
+    flags = ctypes.c_ulong(_CLONE_NEWPID | _CLONE_NEWNS | _CLONE_NEWIPC | signal.SIGCHLD)
+    clone, python, libc = _DENIED[os.uname().machine][1], ctypes.pythonapi, ctypes.PyDLL(None, use_errno=True)
     python.PyOS_BeforeFork()
-    pid = system(clone, ctypes.c_ulong(namespaces | signal.SIGCHLD), None, None, None, None)
+    pid = libc.syscall(clone, flags, None, None, None, None)
     python.PyOS_AfterFork_Parent() if pid else python.PyOS_AfterFork_Child()
     if pid < 0:
         raise OSError(ctypes.get_errno(), f"clone: {os.strerror(ctypes.get_errno())}")

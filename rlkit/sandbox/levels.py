@@ -17,8 +17,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -34,10 +34,13 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
 }  # fmt: skip
 """All that a program finds in its environment."""
+LIMITS = {"AS": 1 << 30, "FSIZE": 64 << 20, "NPROC": 64, "NOFILE": 256, "CORE": 0}
+"""What a program may use, by the names of `resource`; AS is that of all its processes together, too (bytes), FSIZE that
+of all its files."""
+OUTPUT = 16 << 20  # bytes of standard output, and of standard error
 _PACKAGES = (  # what bubblewrap shows of the installed packages
     "numpy numpy.libs sortedcontainers py.py pytest _pytest pluggy iniconfig packaging pygments".split()  # noqa: SIM905
 )
-_HERE = Path(__file__).parent
 _START = 10.0  # seconds in which a jail must answer
 _IMPORTS = 120.0  # the same where it imports packages first
 _MARGIN = 1.0  # seconds that a jail may take to kill a program
@@ -48,23 +51,18 @@ _ADVICE = (
 )
 
 
-# --- Levels -------------------------------------------------------------------------------------------
-
-
 def choose(wanted: str = "auto") -> str:
     """The level to use: the best that works for `auto`, else the one asked for.
 
     Raises:
         UserError: it does not work on this machine; the message says how to make it work.
     """
-    if wanted == "unsafe":
-        return wanted
-    levels = ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,)
-    for level in levels:
-        if problem_of(level) is None:
+    why = ""
+    for level in ("bubblewrap", "rlimits") if wanted == "auto" else (wanted,):
+        if level == "unsafe" or (problem := problem_of(level)) is None:
             return level
-    why = " ".join(f"{level} does not work here: {problem_of(level)}" for level in levels)
-    raise UserError(f"Programs of the policy cannot be run safely: {why} {_ADVICE}")
+        why += f"{level} does not work here: {problem} "
+    raise UserError(f"Programs of the policy cannot be run safely: {why}{_ADVICE}")
 
 
 def report() -> str:
@@ -81,12 +79,11 @@ def report() -> str:
 @lru_cache
 def problem_of(level: str) -> str | None:
     """Why a level cannot be used here, or None if a trial run of a program succeeds."""
-    if level == "bubblewrap":
-        if shutil.which("bwrap") is None:
-            return "it is not installed."
-    elif os.geteuid() != 0:
+    if level == "bubblewrap" and shutil.which("bwrap") is None:
+        return "it is not installed."
+    if level == "rlimits" and os.geteuid() != 0:
         return "it needs root."
-    elif _python(level) is None:
+    if level == "rlimits" and _python(for_all=True) is None:
         return "it needs a Python that other users can read."
     try:
         with Jail(level) as jail:
@@ -94,19 +91,6 @@ def problem_of(level: str) -> str | None:
     except (OSError, RuntimeError) as error:
         return f"{error}."
     return None if outcome.stdout == b"42\n" else f"a trial program ended with {outcome}."
-
-
-# --- Jails --------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a program may use."""
-
-    memory: int = 1 << 30  # bytes, of each process and of all together
-    output: int = 16 << 20  # bytes of standard output, and of standard error
-    files: int = 64 << 20  # bytes of all files in its folder
-    processes: int = 64
 
 
 @dataclass(frozen=True)
@@ -135,16 +119,14 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
         RuntimeError: the sandbox cannot be started, or breaks down (from every method).
     """
 
-    def __init__(self, level: str, limits: Limits | None = None, modules: Sequence[str] = ()) -> None:
-        self.limits = limits or Limits()
+    def __init__(self, level: str, modules: Sequence[str] = (), limits: Mapping[str, int] = LIMITS) -> None:
         self.control, theirs = socket.socketpair()
         self._log = TemporaryFile()  # noqa: SIM115 (closed in close)
         self._user, lock = _user() if os.geteuid() == 0 and level != "unsafe" else (0, None)
-        own = {"control": theirs.fileno(), "user": self._user, "modules": [*modules]}
+        settings = {"control": theirs.fileno(), "user": self._user, "limits": limits, "modules": [*modules]}
         with theirs, lock or contextlib.nullcontext():  # the jail holds them, to its end
             self._process = subprocess.Popen(
-                _command(level, asdict(self.limits) | own),
-                pass_fds=[end.fileno() for end in (theirs, lock) if end],
+                _command(level, settings), pass_fds=[end.fileno() for end in (theirs, lock) if end],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._log,
                 env=ENVIRONMENT, cwd="/", start_new_session=True,
             )  # fmt: skip
@@ -156,14 +138,19 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
             self.close()
             raise RuntimeError(f"The sandbox does not start: {said or 'it gives no reason'}") from None
 
-    def start(self, descriptors: Sequence[int], seconds: float, **job: Any) -> None:
-        """Have a job done; the descriptors become its 0, 1, 2 …"""
-        try:
-            socket.send_fds(self.control, [b"!"], [*descriptors])
-            Channel(self.control, time.monotonic() + _START).send({"seconds": seconds, **job})
-        except OSError:
-            self.close()
-            raise RuntimeError("The sandbox broke down before it ran a program.") from None
+    def start(
+        self, streams: Sequence[int], sockets: Sequence[socket.socket], seconds: float, **job: Any
+    ) -> None:
+        """Have a job done. Its descriptors 0, 1 and 2 are `streams` (nothing where there are none), the next are the
+        sockets, which it has from then on."""
+        with open(os.devnull, "r+b", buffering=0) as null, contextlib.ExitStack() as stack:
+            ends = [stack.enter_context(end).fileno() for end in sockets]
+            try:
+                socket.send_fds(self.control, [b"!"], [*(streams or [null.fileno()] * 3), *ends])
+                Channel(self.control, time.monotonic() + _START).send({"seconds": seconds, **job})
+            except OSError:
+                self.close()
+                raise RuntimeError("The sandbox broke down before it ran a program.") from None
 
     def wait(self, seconds: float) -> bool:
         """Whether the program ends within some seconds."""
@@ -187,11 +174,11 @@ class Jail(contextlib.AbstractContextManager["Jail"]):
             streams = [file.fileno() for file in (source, out, err)]
             for number in streams if self._user else ():  # so that it may open /dev/stdin
                 os.fchown(number, self._user, self._user)
-            self.start(streams, seconds, role="script", program=program)
+            self.start(streams, [], seconds, role="script", program=program)
             ended = self.wait(seconds)
             status, reason = self.finish()
-            stdout, stderr = (os.pread(number, self.limits.output + 1, 0) for number in streams[1:])
-        if max(len(stdout), len(stderr)) > self.limits.output:
+            stdout, stderr = (os.pread(number, OUTPUT + 1, 0) for number in streams[1:])
+        if max(len(stdout), len(stderr)) > OUTPUT:
             reason = "output"
         elif not ended:
             reason = "time"
@@ -219,30 +206,32 @@ def _user() -> tuple[int, socket.socket]:
     raise RuntimeError("The sandbox does not start: every user for programs is taken.")
 
 
-# --- The command that starts a jail -------------------------------------------------------------------
+# The command that starts a jail
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); import jail; jail.main(sys.argv[2])"
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from sandbox import jail; jail.main(sys.argv[2])"
 
 
 def _command(level: str, settings: dict[str, Any]) -> list[str]:
     """The command line of a jail with these settings, as jail.main has them, but for level and paths."""
-    own, python = str(_python("unsafe")), str(_python("unsafe" if settings["modules"] else level))
+    own, home, outside = str(_python()), Path(__file__).parent.parent, []
+    python = str(_python(for_all=True)) if level == "rlimits" and not settings["modules"] else own
     folders = [f for f in sys.path if f.endswith("-packages") and os.path.isdir(f)]
-    home, outside = str(_HERE), []
     paths = folders if Path(python).name == Path(own).name else []  # compiled code needs a Python like ours
     if level == "bubblewrap":
-        installed = {f"/installed/{i}": f for i, f in enumerate(folders) if settings["modules"]}
-        places = [(name, f"{folder}/{name}") for folder in reversed(folders) for name in _PACKAGES]
-        packages = {f"/packages/{name}": path for name, path in places if os.path.exists(path)}
-        home, outside = "/jail", _bubblewrap(python, {"/jail": home} | packages | installed)
-        paths = ["/packages", *installed]
+        bound = [
+            (f"{folder}/{name}", f"/packages/{name}") for folder in reversed(folders) for name in _PACKAGES
+        ]
+        bound += [(f, f"/installed/{i}") for i, f in enumerate(folders) if settings["modules"]]
+        bound += [(str(Path(__file__).parent), "/jail/sandbox")]
+        home, outside = "/jail", _bubblewrap(python, bound)
+        paths = ["/packages", *(f"/installed/{i}" for i, _ in enumerate(folders) if settings["modules"])]
     settings |= {"level": level, "paths": paths}
-    return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, home, json.dumps(settings)]
+    return [*outside, python, "-I", "-S", "-B", "-X", "utf8", "-c", _BOOT, str(home), json.dumps(settings)]
 
 
-def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
-    """The beginning of the command: a system with the files `bound`, by their place in it."""
-    root = os.geteuid() == 0
+def _bubblewrap(python: str, bound: list[tuple[str, str]]) -> list[str]:
+    """The beginning of the command: a system with the files `bound` that exist, each with its place in it."""
+    root, prefix = os.geteuid() == 0, str(Path(python).parent.parent)
     line = ["bwrap", "--unshare-net", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--die-with-parent"]
     line += ["--cap-drop", "ALL"] if root else ["--unshare-user"]
     for name in ("CAP_SYS_ADMIN", "CAP_KILL", *(("CAP_SETUID", "CAP_SETGID") if root else ())):
@@ -254,31 +243,26 @@ def _bubblewrap(python: str, bound: dict[str, str]) -> list[str]:
             line += ["--ro-bind", place, place]
     for file in ("/etc/ld.so.cache", "/etc/localtime"):
         line += ["--ro-bind-try", file, file]
-    prefix = str(Path(python).parent.parent)
     if not prefix.startswith("/usr"):
         for parent in reversed(Path(prefix).parents[:-1]):
             line += ["--perms", "0755", "--dir", str(parent)]
         line += ["--ro-bind", prefix, prefix]
     for folder in {*sys.path, *site.getsitepackages([prefix, "/usr", "/usr/local"])}:
-        if (
-            folder.endswith("-packages")
-            and os.path.isdir(folder)
-            and folder.startswith(("/usr/", f"{prefix}/"))
-        ):
+        shown = folder.endswith("-packages") and folder.startswith(("/usr/", f"{prefix}/"))
+        if shown and os.path.isdir(folder):
             line += ["--tmpfs", folder, "--remount-ro", folder]  # the grader may be installed there
     line += ["--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]
-    for folder in ("/packages", "/installed"):
+    for folder in ("/packages", "/installed", "/jail"):
         line += ["--perms", "0755", "--dir", folder]
-    for place, origin in bound.items():
-        line += ["--ro-bind", origin, place]
+    for origin, place in bound:
+        line += ["--ro-bind-try", origin, place]
     return [*line, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", "/tmp"]
 
 
-def _python(level: str) -> str | None:
-    """The interpreter behind a virtual environment; without namespaces one that every user can read, if any."""
-    own = os.path.realpath(sys.executable)
-    for path in (own, "/usr/bin/python3", "/usr/local/bin/python3"):
+def _python(for_all: bool = False) -> str | None:
+    """The interpreter behind a virtual environment, or, if any, one that every user can read."""
+    for path in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         real = Path(os.path.realpath(path))
-        if level != "rlimits" or (real.exists() and all(p.stat().st_mode & 0o001 for p in real.parents)):
+        if not for_all or (real.exists() and all(p.stat().st_mode & 0o001 for p in real.parents)):
             return str(real)
     return None

@@ -27,11 +27,8 @@ class Lost(Exception):
 
 
 class Channel:
-    """Messages, which are lists, over a socket: eight bytes with the length, then JSON.
-
-    Nothing is waited for beyond `end` (of time.monotonic), however little the other side sends or takes at a time.
-    Messages have at most `largest` bytes.
-    """
+    """Messages of at most `largest` bytes over a socket: eight bytes with the length, then JSON. Nothing is waited for
+    beyond `end` (of time.monotonic), however little the other side sends or takes at a time."""
 
     def __init__(self, sock: socket.socket, end: float = float("inf"), largest: int = _LONGEST) -> None:
         self.sock, self.end, self.largest = sock, end, largest
@@ -47,7 +44,7 @@ class Channel:
         self.sock.sendall(len(data).to_bytes(8, "big") + data)
 
     def receive(self) -> list[Any]:
-        """The next message. Raises Lost where none comes, TimeoutError at the end."""
+        """The next message, a list. Raises Lost where none comes, TimeoutError at the end."""
         try:
             message = json.loads(self.read())
         except (ValueError, RecursionError):
@@ -131,19 +128,21 @@ _ATOMS: dict[str, tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = {
     "time": (_TIME, _TIME.isoformat, _TIME.fromisoformat),
     "timedelta": (_SPAN, lambda x: [x.days, x.seconds, x.microseconds], lambda v: _SPAN(*v)),
 }
-_MUTABLE: dict[str, Any] = dict(list=list, dict=dict, set=set, deque=collections.deque, object=None)
-_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": lambda items: iter([*items])}
-_SEQUENCES = {"list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque}
-_LEAVES = {type(None), bool, float, str}
+# Kind of node that holds others: type. Those of `_MUTABLE` are made empty and then filled.
+_HOLDERS = {
+    "list": list, "tuple": tuple, "set": set, "frozenset": frozenset, "deque": collections.deque, "dict": dict,
+}  # fmt: skip
+_FIXED: dict[str, Any] = {"tuple": tuple, "frozenset": frozenset, "iterator": iter}
+_MUTABLE = {*_HOLDERS, "object"} - {*_FIXED}
 _ITERATED = (Iterator, KeysView, ValuesView, ItemsView)
+_LEAVES = {type(None), bool, float, str}
 Nodes = list[list[Any]]
 
 
 class Plain:
     """Plain values as a list of nodes, without recursion: a long linked list does not exhaust the stack. A container
-    holds numbers and strings themselves, and of all else [the number of its node].
-
-    Numbers, strings and containers arrive as exact built-in types, whatever subclass they were.
+    holds numbers and strings themselves, and of all else [the number of its node]. Numbers, strings and containers
+    arrive as exact built-in types, whatever subclass they were.
 
     Args:
         shared: classes that both sides have from the same prefix; of their instances the attributes are sent.
@@ -184,11 +183,10 @@ class Plain:
         for kind, (atom, written, _) in _ATOMS.items():
             if isinstance(item, atom):
                 return [kind, written(item)]
-        for kind, sequence in _SEQUENCES.items():
-            if isinstance(item, sequence):
-                return [kind, [place(x) for x in sequence.__iter__(item)]]
-        if isinstance(item, dict):
-            return ["dict", [[place(k), place(dict.__getitem__(item, k))] for k in dict.__iter__(item)]]
+        for kind, holder in _HOLDERS.items():
+            if isinstance(item, holder):
+                held = holder.items(item) if holder is dict else holder.__iter__(item)
+                return [kind, [[*map(place, x)] if holder is dict else place(x) for x in held]]
         if self.shared.get(cls.__name__) is cls and hasattr(item, "__dict__"):
             return ["object", [cls.__name__, [[str(k), place(v)] for k, v in vars(item).items()]]]
         if cls.__module__ == "numpy" and hasattr(item, "tolist"):
@@ -212,9 +210,7 @@ class Plain:
         for position in range(len(nodes) - 1, -1, -1):  # innermost first
             if make := _FIXED.get(nodes[position][0]):
                 built[position] = make(values(nodes[position][1]))
-        mutable = [
-            (*node[:2], value) for node, value in zip(nodes, built, strict=True) if node[0] in _MUTABLE
-        ]
+        mutable = [(*node[:2], new) for node, new in zip(nodes, built, strict=True) if node[0] in _MUTABLE]
         for kind, content, value in mutable:  # last, so that cycles close
             if kind in ("list", "deque"):
                 value.extend(values(content))
@@ -230,13 +226,13 @@ class Plain:
         kind, value = node[0], node[1]
         if kind == "v":
             return value
-        if kind in _FIXED:
-            return None
         if kind in _ATOMS:
             return _ATOMS[kind][2](value)
+        if kind in _FIXED:
+            return None
         if kind not in _MUTABLE:
             return Opaque(str(value), node[2] if node[2:] in ([True], [False]) else None)
-        cls = _MUTABLE[kind] or self.shared[value[0]]
+        cls = self.shared[value[0]] if kind == "object" else _HOLDERS[kind]
         if len(node) == 2:
             return cls.__new__(cls)
         old = passed[node[2]]

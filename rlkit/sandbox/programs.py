@@ -10,9 +10,9 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from rlkit.errors import Ungradable
@@ -57,26 +57,19 @@ class Grading:
         self._deadline = time.monotonic() + seconds
         self._announce(seconds)
 
-    @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
-        """Around the start of a service or an import: it takes nothing from the answer's time."""
-        self._announce(LOADING_SECONDS)
-        left = self.remaining()
-        try:
-            yield
-        finally:
-            self.extend(left)
-
 
 _jails: dict[tuple[Any, ...], Jail] = {}
-_choose = lru_cache(choose)
 
 
 def _jail(grading: Grading, purpose: str = "program", modules: Sequence[str] = ()) -> Jail:
     key = (os.getpid(), purpose, grading.settings.sandbox, *modules)
     if key not in _jails:
-        with grading.loading():
-            _jails[key] = Jail(_choose(grading.settings.sandbox), modules=modules)
+        left = grading.remaining()  # of which the start takes nothing
+        grading.extend(LOADING_SECONDS)
+        try:
+            _jails[key] = Jail(choose(grading.settings.sandbox), modules=modules)
+        finally:
+            grading.extend(left)
     return _jails[key]
 
 
@@ -104,12 +97,8 @@ def _twice(task: Callable[P, T]) -> Callable[P, T]:
 
 @_twice
 def run_script(grading: Grading, program: str, stdin: str | bytes = b"", seconds: float = 10.0) -> Outcome:
-    """Run a program as `python main.py` would.
-
-    Raises:
-        Ungradable: the sandbox cannot be started.
-        UserError: no safe isolation works here.
-    """
+    """Run a program as `python main.py` would. Raises Ungradable where the sandbox cannot be started, UserError where
+    no safe isolation works."""
     data = stdin.encode("utf-8", "surrogatepass") if isinstance(stdin, str) else stdin
     return _jail(grading).run(program, data, seconds)
 
@@ -140,22 +129,20 @@ def call_function(
     enough: Callable[[Call, int], bool] | None = None,
     modules: Sequence[str] = (),
 ) -> list[Call]:
-    """Load a program and call its function (or `Solution` method) with each list of arguments.
-
-    Values arrive as plain ones of built-in types, whatever class they had; others as objects equal to nothing.
+    """Load a program and call its function (or `Solution` method) with each list of arguments. Values arrive as plain
+    ones of built-in types, whatever class they had; others as objects equal to nothing.
 
     Args:
         seconds: for loading the program and all calls; each of these may take reward.timeout.
         enough: `enough(call, index)` may end the calls early.
-        modules: installed packages that the program uses, which are imported once, before processes are forked.
-
-    With `modules`, a library that evaluates untrusted text does so in the process that gives the value: the text
-    can reach nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
+        modules: installed packages that the program uses, which are imported once, before processes are forked. A
+            library that evaluates untrusted text does so in the process that gives the value: the text can reach
+            nothing else, but it can forge that value, so check first that it is made of what an answer may hold.
     """
     jail = _jail(grading, modules=modules)
     end, each, found = time.monotonic() + seconds, grading.settings.timeout, list[Call]()
     ours, theirs = socket.socketpair()
-    _start(jail, [theirs], seconds, role="functions", program=program, prefix="")
+    jail.start([], [theirs], seconds, role="functions", program=program, prefix="")
     with ours:
         channel = Channel(ours, min(end, time.monotonic() + each))
         try:
@@ -179,22 +166,11 @@ def call_function(
     return found
 
 
-def _start(jail: Jail, sockets: Sequence[socket.socket], seconds: float, **job: Any) -> None:
-    """Have a job done that finds nothing in its standard streams; it has the sockets from then on."""
-    with open(os.devnull, "r+b", buffering=0) as null, contextlib.ExitStack() as stack:
-        for end in sockets:
-            stack.enter_context(end)
-        jail.start([*[null.fileno()] * 3, *(end.fileno() for end in sockets)], seconds, **job)
-
-
 @dataclass(frozen=True)
 class Tested:
-    """The outcome of test code.
-
-    `error` is None if all tests passed, "time" or "memory". `fault` says why the tests say nothing about any program.
-    `insufficient` is True where they pass to the program what is no plain value, `trusted` False where they ran in the
-    program's process, which could have changed the outcome.
-    """
+    """The outcome of test code: `error` is None if all tests passed, "time" or "memory"; `fault` says why the tests say
+    nothing about any program. `insufficient`: they pass to the program what is no plain value. `trusted` is False where
+    they ran in the program's process, which could have changed the outcome."""
 
     passed: int = 0
     total: int = 1
@@ -225,7 +201,7 @@ def run_tests(grading: Grading, program: str, tests: TestCode, seconds: float = 
 def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apart: bool) -> Tested:
     """The program in one jail and the tests in another, or both in one process. The outcome leaves on a socket that
     only the tests' process has."""
-    nonce, jails = secrets.token_hex(), [_jail(grading, "program")]
+    nonce, jails = secrets.token_hex(), [_jail(grading)]
     job = {
         "tests": tests.text, "prefix": tests.prefix, "entry": tests.entry or last_function(program),
         "named": tests.entry, "pytest": tests.pytest, "all": grading.settings.partial_credit,
@@ -235,12 +211,11 @@ def _tested(grading: Grading, program: str, tests: TestCode, seconds: float, apa
     if apart:
         jails.append(_jail(grading, "tests"))
         left, right = socket.socketpair()
-        _start(jails[0], [left], seconds, role="functions", program=program, prefix=tests.prefix)
-        _start(jails[1], [verdict_end, right], seconds, role="tests", **job)
+        jails[0].start([], [left], seconds, role="functions", program=program, prefix=tests.prefix)
+        jails[1].start([], [verdict_end, right], seconds, role="tests", **job)
     else:
-        _start(jails[0], [verdict_end], seconds, role="together", program=program, **job)
-    message: list[Any] = [None]
-    error = "the program ended the tests"
+        jails[0].start([], [verdict_end], seconds, role="together", program=program, **job)
+    message, error = [None], "the program ended the tests"
     with verdict:
         try:
             message = Channel(verdict, time.monotonic() + seconds).receive()

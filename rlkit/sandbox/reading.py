@@ -15,10 +15,7 @@ import sys
 from functools import cached_property
 from typing import Any, TypeGuard
 
-try:
-    from inside import PRELUDE
-except ImportError:  # outside a sandbox
-    from rlkit.sandbox.inside import PRELUDE
+from .inside import PRELUDE
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _DEFINITIONS = (*_FUNCTIONS, ast.ClassDef)

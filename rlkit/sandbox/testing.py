@@ -17,15 +17,15 @@ import sys
 import traceback
 import types
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-try:
-    import inside
-    import plain
-    from reading import TestCode, callee
-except ImportError:  # outside a sandbox
-    from rlkit.sandbox import inside, plain
-    from rlkit.sandbox.reading import TestCode, callee
+from . import inside, plain
+from .reading import TestCode, callee
+
+
+class NotLoaded(Exception):
+    """A program that cannot be called."""
 
 
 class Program:
@@ -35,8 +35,8 @@ class Program:
     def __init__(self, channel: plain.Channel, shared: Mapping[str, Any]) -> None:
         self.insufficient = False
         """Whether something was passed to the program that is no plain value."""
-        self._channel, self._shared, self._count = channel, shared, itertools.count()
-        self._plain = plain.Plain(shared)
+        self._channel, self._shared, self._plain = channel, shared, plain.Plain(shared)
+        self._count = itertools.count()
         kind, content = channel.receive()
         if kind != "loaded":
             raise NotLoaded(str(content)[:300])
@@ -57,18 +57,15 @@ class Program:
 
     def names(self, used: set[str]) -> dict[str, Any]:
         """A function for each of the program's functions, and the values of its other names."""
-        found = {n: self._function(n) for n in self._callable if n in used}
-        found |= {n: function() for n, function in found.items() if not self._callable[n]}
-        return found | ({"Solution": self._solution()} if "Solution" in found else {})
+        found = {n: partial(self._call, n, None) for n in self._callable if n in used}
+        values = {n: function() for n, function in found.items() if not self._callable[n]}
+        return {**found, **values, **({"Solution": self._solution()} if "Solution" in found else {})}
 
-    def _function(self, name: str, number: int | None = None) -> Any:
-        def function(*arguments: Any, **keywords: Any) -> Any:
-            value, raised = self.ask(name, number, arguments, keywords)
-            if raised:
-                raise self._exception(*raised)
-            return value
-
-        return function
+    def _call(self, name: str, number: int | None, /, *arguments: Any, **keywords: Any) -> Any:
+        value, raised = self.ask(name, number, arguments, keywords)
+        if raised:
+            raise self._exception(*raised)
+        return value
 
     def _solution(self) -> Any:
         program = self
@@ -80,7 +77,7 @@ class Program:
             def __getattr__(self, method: str) -> Any:
                 if method.startswith("__"):
                     raise AttributeError(method)
-                return program._function(method, self._number)
+                return partial(program._call, method, self._number)
 
         return Solution
 
@@ -100,13 +97,13 @@ class Program:
             return Exception(name, *arguments)
 
 
-class NotLoaded(Exception):
-    """A program that cannot be called."""
+class Fault(Exception):
+    """Why the tests say nothing about any program."""
 
 
 def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | None = None) -> None:
-    """Run test code and send the job's nonce and the outcome: passed, total, error, fault (why the tests say nothing)
-    and insufficient (whether they pass to the program what is no plain value).
+    """Run test code and send the job's nonce and the outcome: passed, total, error, fault and insufficient, as
+    programs.Tested has them.
 
     Args:
         job: tests, prefix, entry and pytest (of TestCode), named (the entry that the row names), all (go on after a
@@ -114,21 +111,22 @@ def run(verdict: plain.Channel, job: Mapping[str, Any], sock: socket.socket | No
             `sock` the program, which is then run in this process.
         sock: leads to the process with the program.
     """
-    tests = _Run(job)
+    tests, fault = _Run(job), None
     try:
         tests.prepare(sock)
-        if not tests.fault and tests.statements():
+        if tests.statements():
             tests.definitions()
+    except Fault as error:
+        fault = str(error)
     except BaseException as error:
-        told = isinstance(error, NotLoaded | plain.Lost)
-        tests.failed(str(error) if told else inside.said(error))
+        tests.failed(str(error) if isinstance(error, NotLoaded | plain.Lost) else inside.said(error))
     if not tests.checks:
         tests.failed("no assertion was reached")
     if not tests.total:  # loops, or a function that asserts and is called
         tests.passed = int(not tests.error)
-    outcome = {name: getattr(tests, name) for name in ("passed", "error", "fault")}
+    outcome = {"passed": tests.passed, "total": max(1, tests.total), "error": tests.error, "fault": fault}
     insufficient = bool(tests.program and tests.program.insufficient)
-    verdict.send(job["nonce"], outcome | {"total": max(1, tests.total), "insufficient": insufficient})
+    verdict.send(job["nonce"], {**outcome, "insufficient": insufficient})
 
 
 class _Run:
@@ -137,7 +135,6 @@ class _Run:
     def __init__(self, job: Mapping[str, Any]) -> None:
         self.job, self.passed, self.total, self.checks = job, 0, 0, 0
         self.error: str | None = None
-        self.fault: str | None = None
         self.program: Program | None = None
         self.variables: set[str] = set()  # names of the program that are read again before each statement
         self.code = TestCode(job["tests"], job["prefix"], job["entry"], job["pytest"])
@@ -152,21 +149,18 @@ class _Run:
         signal.setitimer(signal.ITIMER_REAL, self.job["each"])
 
     def prepare(self, sock: socket.socket | None) -> None:
-        """Run the prefix, and bring the program's names into the tests' namespace."""
-        lacking = [name for name in self.code.imported if importlib.util.find_spec(name) is None]
-        if lacking:
-            self.fault = f"the sandbox has no {lacking[0]}, which they need: install it, and bubblewrap"
-            return
+        """Run the prefix, and bring the program's names into the tests' namespace. Raises Fault."""
+        for name in self.code.imported:
+            if importlib.util.find_spec(name) is None:
+                raise Fault(f"the sandbox has no {name}, which they need: install it, and bubblewrap")
         try:
             inside.run_code(self.job["prefix"], "prefix.py", self.space)
         except Exception as error:
-            self.fault = f"the prefix fails: {inside.said(error)}"
-            return
+            raise Fault(f"the prefix fails: {inside.said(error)}") from None
         if sock:
-            shared = {n: v for n, v in self.space.items() if getattr(v, "__module__", "") == "__main__"}
-            self.program = Program(
-                plain.Channel(sock), {n: v for n, v in shared.items() if isinstance(v, type)}
-            )
+            classes = {n: v for n, v in self.space.items() if isinstance(v, type)}
+            shared = {n: v for n, v in classes.items() if v.__module__ == "__main__"}
+            self.program = Program(plain.Channel(sock), shared)
             found = self.program.names(self.code.used)
         else:
             module, own, before = inside.solution_module(self.job["program"], self.job["prefix"])
@@ -181,7 +175,7 @@ class _Run:
         one of Python's counts only if it is what is tested: the tests' own `abs` and `Counter` are the real ones.
         """
         own = self.space.keys() - self.code.announced
-        free = {n for n in found if n in self.code.used and n not in own}
+        free = found.keys() & self.code.used - own
         mine = {n for n in free if not hasattr(builtins, n) and n not in inside.PRELUDE} or free
         mine |= found.keys() & {"Solution", self.job["named"]}
         bound = {n: inside.PRELUDE[n] for n in self.code.used - own if n in inside.PRELUDE}
@@ -205,7 +199,7 @@ class _Run:
             if self.program and self.variables:
                 self.space.update(self.program.names(self.variables))
             counts = isinstance(node, ast.Assert)
-            if not self._attempt(exec, code, self.space, counts=counts, line=f" (line {node.lineno})"):
+            if not self._attempt(partial(exec, code, self.space), counts, f" (line {node.lineno})"):
                 break
         self.total = sum(isinstance(node, ast.Assert) for node in body)
         return self.job["all"] or not self.error
@@ -227,12 +221,11 @@ class _Run:
 
     def _run_class(self, cls: Any) -> None:
         """Run the methods of a test class, of unittest's or not, that are not marked to be skipped."""
-        case = hasattr(cls, "assertEqual")
         getattr(cls, "setUpClass", getattr(cls, "setup_class", int))()
         for name in [n for n in dir(cls) if n.startswith("test")]:
             if any(hasattr(item, "__unittest_skip__") for item in (cls, getattr(cls, name))):
                 continue
-            if case:
+            if hasattr(cls, "assertEqual"):
                 self._attempt(cls(name).debug)
             else:
                 test = cls()
@@ -249,13 +242,13 @@ class _Run:
                 given = [dict(zip(names, v if len(names) > 1 else [v], strict=True)) for v in values]
                 rows = [row | more for row in rows for more in given]
         for row in rows:
-            self._attempt(lambda row=row: function(**row))
+            self._attempt(partial(function, **row))
 
-    def _attempt(self, code: Any, *arguments: Any, counts: bool = True, line: str = "") -> bool:
+    def _attempt(self, code: Any, counts: bool = True, line: str = "") -> bool:
         """Run one test or, where it does not count, a statement between them: whether to go on."""
         self.total += counts
         try:
-            code(*arguments)
+            code()
         except SystemExit as stop:
             frames = traceback.extract_tb(stop.__traceback__)
             if stop.code or "solution.py" in [frame.filename for frame in frames]:
