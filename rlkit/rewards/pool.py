@@ -145,7 +145,7 @@ class Router(AbstractContextManager["Router"]):
 
     def _grade(self, batch: list[_Job]) -> None:
         """A worker that is late or dies is replaced; what it has not graded is sent again."""
-        deaths = 0  # of workers that were grading the first answer
+        deaths = starts = 0  # of workers that were grading the first answer; that failed
         while True:
             batch, message = self._encoded(batch)
             if not batch:
@@ -154,7 +154,9 @@ class Router(AbstractContextManager["Router"]):
                 worker = self._worker()
             except Exception as error:  # of any kind: a custom function may end it
                 self._end_worker()
-                return self._fail(batch, f"No grading process can be started: {error}.")
+                if (starts := starts + 1) == 2:  # the fork server may have died
+                    return self._fail(batch, f"No grading process can be started: {error}.")
+                continue
             try:
                 worker.send(message, len(batch))
                 while batch:

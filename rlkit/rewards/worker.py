@@ -71,7 +71,7 @@ class ForkServer:
     def __init__(self, path: Sequence[str], variables: Mapping[str, str]) -> None:
         code = "import sys; sys.path[:] = sys.argv[1:]; from rlkit.rewards.worker import main; main()"
         self._command, self._variables = [sys.executable, "-P", "-c", code, *path], variables
-        self._lock = threading.Lock()
+        self.numbers, self._lock = itertools.count(1), threading.Lock()
         self._start()
 
     def _start(self) -> None:
@@ -82,21 +82,15 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C stops the trainer, which then ends its workers
             )  # fmt: skip
 
-    def fork(self, *descriptors: int) -> int:
-        """The id of a new worker that has these descriptors (see `_serve`). Raises OSError."""
+    def ask(self, number: int, *descriptors: int) -> None:
+        """Have a worker of this number forked that has these descriptors (see `_work`); without any, have it ended."""
         with self._lock:
-            for _ in range(2):
-                with suppress(ConnectionError):
-                    socket.send_fds(self._socket, [bytes(8)], descriptors)
-                    if answer := self._socket.recv(8):
-                        return int.from_bytes(answer)
-                self._start()
-        raise ConnectionResetError("the process that forks them ended")
-
-    def kill(self, worker: int) -> None:
-        """Have a worker ended, unless it has ended by itself (and its id may be another process's)."""
-        with suppress(ConnectionError):
-            self._socket.sendall(worker.to_bytes(8))
+            try:
+                socket.send_fds(self._socket, [number.to_bytes(8)], descriptors)
+            except ConnectionError:
+                if descriptors:
+                    self._start()
+                    socket.send_fds(self._socket, [number.to_bytes(8)], descriptors)
 
 
 class Worker:
@@ -107,11 +101,10 @@ class Worker:
         ours, theirs = socket.socketpair()
         self._begins, their_begins = os.pipe()  # a byte for each answer that the worker begins
         os.set_blocking(self._begins, False)
-        try:
-            self._server, self._id = server, server.fork(theirs.fileno(), their_begins)
-        finally:
-            theirs.close()
-            os.close(their_begins)
+        self._server, self._number = server, next(server.numbers)
+        server.ask(self._number, theirs.fileno(), their_begins)
+        theirs.close()
+        os.close(their_begins)
         self._timeout, self._longest = config.timeout, programs.LOADING_SECONDS + config.total_timeout
         self._channel = Channel(ours, time.monotonic() + programs.LOADING_SECONDS, _LARGEST)
         self._sent = self._begun = self._graded = 0
@@ -142,7 +135,7 @@ class Worker:
 
     def kill(self) -> None:
         """End it at once; from any thread."""
-        self._server.kill(self._id)
+        self._server.ask(self._number)
 
     def close(self) -> None:
         """End it and release the connection."""
@@ -163,21 +156,20 @@ def main() -> None:
         with suppress(Exception):  # the answer that needs a missing one says so
             importlib.import_module(module)
     grade("math__units", r"\boxed{1 \text{ m}}", "100 cm", {})  # makes pint's registry of units
-    server, workers = socket.socket(fileno=0), set[int]()
-    with suppress(ConnectionError):
-        while (request := socket.recv_fds(server, 8, 2))[0]:
-            with suppress(ChildProcessError):
-                while ended := os.waitpid(-1, os.WNOHANG)[0]:
-                    workers.discard(ended)
-            if (worker := int.from_bytes(request[0])) in workers:
-                os.kill(worker, signal.SIGKILL)
-            elif request[1]:
-                if (worker := os.fork()) == 0:
-                    _work(*request[1])
-                workers.add(worker)
-                server.sendall(worker.to_bytes(8))
-                for descriptor in request[1]:
-                    os.close(descriptor)
+    server, workers = socket.socket(fileno=0), dict[int, int]()  # process ids by number
+    while (request := socket.recv_fds(server, 8, 2))[0]:
+        with suppress(ChildProcessError):
+            while ended := os.waitpid(-1, os.WNOHANG)[0]:
+                workers = {number: worker for number, worker in workers.items() if worker != ended}
+        number, descriptors = int.from_bytes(request[0]), request[1]
+        if number in workers:
+            os.kill(workers[number], signal.SIGKILL)
+        elif descriptors:
+            if (worker := os.fork()) == 0:
+                _work(*descriptors)
+            workers[number] = worker
+            for descriptor in descriptors:
+                os.close(descriptor)
 
 
 def _work(connection: int, begins: int) -> None:
@@ -208,7 +200,12 @@ def _serve(channel: Channel, begins: int) -> None:
     else:
         with suppress(Exception):  # each answer has the reason as its error
             load_function(config.custom_reward_function)
-        _drop_privileges()
+        _prctl(_PR_SET_NO_NEW_PRIVS, 1)
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user resets
     outcomes: list[list[Any]] = []
     process, number, told = os.getpid(), 0, 0.0
 
@@ -241,16 +238,6 @@ def _serve(channel: Channel, begins: int) -> None:
             tell()
 
 
-def _drop_privileges() -> None:
-    """Become nobody where this process is root, and gain no rights by any program from now on."""
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1)
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # which a change of user resets
-
-
 def _prctl(option: int, value: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
@@ -265,9 +252,6 @@ def _jsonable(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no JSON form")
 
 
-_ENCODER = json.JSONEncoder(default=_jsonable, separators=(",", ":"))
-
-
 def encode(value: Any) -> bytes:
     """JSON bytes; raises TypeError, ValueError or RecursionError for what JSON has no form for."""
-    return _ENCODER.encode(value).encode()
+    return json.dumps(value, default=_jsonable, separators=(",", ":")).encode()

@@ -32,9 +32,6 @@ for _name in COMMON:  # what programs use most is imported once, before they are
     importlib.import_module(_name)
 
 
-# --- Scripts ------------------------------------------------------------------------------------------
-
-
 class _NoInput(io.RawIOBase):
     """Standard input where there is none."""
 
@@ -67,11 +64,6 @@ def run_code(code: str, name: str, space: dict[str, Any]) -> None:
     exec(compile(code, name, "exec", dont_inherit=True), space)
 
 
-def _flush(stream: Any) -> None:
-    if stream is not None and not getattr(stream, "closed", False):
-        stream.flush()
-
-
 def script(program: str) -> NoReturn:
     """Run a program as `python main.py` would, and end the process with its exit status."""
     module = new_module("__main__", io.FileIO(0, closefd=False))
@@ -90,12 +82,12 @@ def script(program: str) -> NoReturn:
     endings: list[Callable[[], Any]] = [  # as the interpreter ends
         threading._shutdown,  # type: ignore[attr-defined]  # waits for threads
         atexit._run_exitfuncs,
-        lambda: _flush(sys.stdout),
+        lambda: getattr(sys.stdout, "closed", sys.stdout is None) or sys.stdout.flush(),
         lambda: sys.__dict__.update(stdin=sys.__stdin__, stdout=sys.__stdout__, stderr=sys.__stderr__),
         lambda: module.__dict__.update(dict.fromkeys(names)),
         gc.collect,  # closes files, calls __del__
-        lambda: _flush(sys.__stdout__),
-        lambda: _flush(sys.__stderr__),
+        lambda: sys.stdout.closed or sys.stdout.flush(),
+        lambda: sys.stderr.closed or sys.stderr.flush(),
     ]
     for end in endings:
         try:
@@ -103,9 +95,6 @@ def script(program: str) -> NoReturn:
         except BaseException:
             code = code or 120
     os._exit(code & 0xFF)
-
-
-# --- The program's functions --------------------------------------------------------------------------
 
 
 def _prelude() -> dict[str, Any]:

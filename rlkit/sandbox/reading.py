@@ -38,32 +38,30 @@ _BY_CLASS = ("isinstance", "issubclass", "raises", "assertRaises", "assertRaises
 
 
 class TestCode:
-    """Test code as it is written, which alone decides how it is run: the program has no say in it.
+    """Test code as it is written, which alone decides how it is run: the program has no say in it. Raises what
+    ast.parse raises where it is no Python.
 
     Args:
         prefix: code that is run before it; functions and classes without a body only announce the program's.
         entry: the function under test, of `Solution` where the program defines it there.
         pytest: whether it is written for pytest, which runs what it defines alone.
-
-    Raises:
-        SyntaxError, ValueError, RecursionError, MemoryError: it is no Python.
     """
 
     def __init__(self, text: str, prefix: str = "", entry: str | None = None, pytest: bool = False) -> None:
-        self.text, self.prefix, self.entry = text, prefix, entry.rpartition(".")[2] if entry else None
+        self.text, self.prefix, self.pytest = text, prefix, pytest
+        self.entry = entry.rpartition(".")[2] if entry else None
         self.tree, before = ast.parse(text), ast.parse(prefix)
         self.nodes, self.before = list(ast.walk(self.tree)), list(ast.walk(before))
-        imports = [n for n in self.tree.body if isinstance(n, ast.Import | ast.ImportFrom)]
-        names = {name for n in imports for name in _modules(n)}
-        self.imported = sorted(names - {"", "solution", "__future__"})
+        imports = [n for n in self.tree.body if isinstance(n, ast.Import)]
+        froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom)]
+        modules = [a.name for n in imports for a in n.names]
+        modules += [n.module or "" for n in froms if n in self.tree.body and not n.level]
+        self.imported = sorted({m.partition(".")[0] for m in modules} - {"", "solution", "__future__"})
         """The modules that it needs."""
-        self.pytest = pytest
         self.announced = {n.name for n in before.body if isinstance(n, _DEFINITIONS) and _is_announced(n)}
-        froms = [n for n in self.nodes if isinstance(n, ast.ImportFrom) and n.module == "solution"]
-        self.explicit = {a.name for n in froms for a in n.names}
-        self.explicit |= {
-            n.attr for n in self.nodes if isinstance(n, ast.Attribute) and _id(n.value) == "solution"
-        }
+        attributes = [n for n in self.nodes if isinstance(n, ast.Attribute)]
+        self.explicit = {a.name for n in froms if n.module == "solution" for a in n.names}
+        self.explicit |= {n.attr for n in attributes if _id(n.value) == "solution"}
         """The names that it imports from the program, or takes from it as attributes."""
         self.used = {*map(_id, self.nodes)} | self.explicit | {"Solution", self.entry or "Solution"}
 
@@ -203,14 +201,6 @@ def _id(node: ast.AST) -> str:
 def callee(node: ast.AST) -> str:
     """The name that is called."""
     return _id(node.func) if isinstance(node, ast.Call) else ""
-
-
-def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The names of the top-level modules that an import needs."""
-    names = (
-        [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""][node.level :]
-    )
-    return [name.partition(".")[0] for name in names]
 
 
 def _is_test(node: ast.AST) -> TypeGuard[Any]:

@@ -215,7 +215,7 @@ class _Run:
             elif isinstance(value, types.FunctionType) and value.__code__.co_filename == "tests.py":
                 takes = value.__code__.co_argcount - len(value.__defaults__ or ())
                 if name == "check" and takes == 1:
-                    self._attempt(lambda check=value: check(self._candidate()))
+                    self._attempt(lambda check=value: check(self._candidate(self.job["entry"])))
                 elif name == "check" or name.startswith("test"):
                     self._run_function(value)
 
@@ -260,10 +260,9 @@ class _Run:
         self.passed += counts
         return True
 
-    def _candidate(self) -> Any:
-        entry = self.job["entry"]
-        if entry in self.space:
-            return self.space[entry]
-        if entry and "Solution" in self.space:
+    def _candidate(self, entry: str | None) -> Any:
+        if entry and entry not in self.space and "Solution" in self.space:
             return getattr(self.space["Solution"](), entry)
-        raise NameError(f"the program does not define {entry or 'a function'}")
+        if entry not in self.space:
+            raise NameError(f"the program does not define {entry or 'a function'}")
+        return self.space[entry]
