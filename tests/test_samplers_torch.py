@@ -221,8 +221,8 @@ def test_sequences_that_end_early_are_told_once_while_others_are_decoded(monkeyp
     sampler.fixed, told = True, {}
 
     def ended(rows, tokens):
-        assert not told.keys() & set(rows)
-        told.update(zip(rows, (ids.tolist() for ids in tokens), strict=True))
+        assert not told.keys() & set(rows.tolist())
+        told.update(zip(rows.tolist(), (ids.tolist() for ids in tokens), strict=True))
 
     prefix, index = (
         sampler.decoder.prefill(*pad_right(tiny.prompts(4), 0)),

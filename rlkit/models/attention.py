@@ -102,10 +102,11 @@ class Layout:
         """What hides padding and the future from scores on tiles: (S, S) of prompts on themselves, and
         (P, 1, 1, 1, T-1, S+T-1) of response tokens on prompt and response."""
         (p, s), t, device = self.prompt_mask.shape, self.inner.shape[1], self.index.device
+        future = torch.full((max(s, t), max(s, t)), HIDDEN_SCORE, device=device).triu(1)
         bias = torch.zeros(p, 1, 1, 1, t, s + t, device=device)
         bias[..., :s].masked_fill_(~self.prompt_mask[:, None, None, None, None], HIDDEN_SCORE)
-        bias[..., s:] = causal_bias(t, device)
-        return causal_bias(s, device), bias
+        bias[..., s:] = future[:t, :t]
+        return future[:s, :s], bias
 
     @cached_property
     def ragged(self) -> tuple[Tensor, Lengths, Lengths]:
@@ -128,11 +129,6 @@ class Layout:
 
 
 FullLayout = partial(Layout, full=True)
-
-
-def causal_bias(n: int, device: torch.device) -> Tensor:
-    """(n, n) what is added to scores to hide the future."""
-    return torch.full((n, n), HIDDEN_SCORE, device=device).triu(1)
 
 
 def slots_of(index: Tensor, prompts: int) -> tuple[Tensor, int, bool]:

@@ -223,11 +223,12 @@ class Decoder:
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
         self.layers = config.num_hidden_layers
+        self.head_weight = base.lm_head.weight  # (V, d) of the output layer
         self._copies: tuple[list[Block], Tensor, Norm] | None = None
         if frozen:
             self._copies = self.weights()
-            tied = base.lm_head.weight is embedding
-            self._head = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
+            tied = self.head_weight is embedding
+            self.head_weight = self._copies[1] if tied else merged_weight(base.lm_head).to(self.dtype)
 
     def weights(self) -> tuple[list[Block], Tensor, Norm]:
         """Blocks, embedding table and last norm; fused anew where gradients must reach the modules."""
@@ -239,11 +240,6 @@ class Decoder:
         blocks = [Block(layer, self.dtype, frozen) for layer in self.core.layers]
         return blocks, embedding, norm_of(self.core.norm, frozen)
 
-    @property
-    def head_weight(self) -> Tensor:
-        """(V, d) weight of the output layer."""
-        return self._head if self.frozen else self.base.lm_head.weight
-
     def head(self, hidden: Tensor) -> Tensor:
         """Logits (N, V), in float32 where the model computes in less."""
         return logits_of(hidden, self.head_weight)
@@ -252,9 +248,8 @@ class Decoder:
     def refresh(self, model: Any) -> None:
         """Take over a model's weights in place, layer by layer, without a second copy of the model."""
         base = base_of(model)
-        tied = self._head is self.weights()[1]
         theirs = [base.model.embed_tokens.weight, base.model.norm.weight]
-        theirs += [] if tied else [merged_weight(base.lm_head)]
+        theirs += [] if self.head_weight is self.weights()[1] else [merged_weight(base.lm_head)]
         layers = (Block(layer, self.dtype, frozen=True).tensors() for layer in base.model.layers)
         for old, new in zip(self.tensors(), chain(theirs, chain.from_iterable(layers)), strict=True):
             old.copy_(new)
@@ -262,7 +257,7 @@ class Decoder:
     def tensors(self) -> list[Tensor]:
         """A frozen decoder's own copies."""
         blocks, embedding, norm = self.weights()
-        own_head = [] if self._head is embedding else [self._head]
+        own_head = [] if self.head_weight is embedding else [self.head_weight]
         return [embedding, norm[0], *own_head, *(t for block in blocks for t in block.tensors())]
 
     def prefill(self, ids: Tensor, mask: Tensor) -> Prefix:

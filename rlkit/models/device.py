@@ -28,11 +28,8 @@ def granted() -> int | None:
 
 
 def keep_to_share(asleep: int = 0) -> None:
-    """Let torch allocate no more of the GPU than this process was granted.
-
-    Args:
-        asleep: bytes that torch counts as allocated and that are not on the card, of an engine that sleeps.
-    """
+    """Let torch allocate no more of the GPU than this process was granted, and the `asleep` bytes that torch counts as
+    allocated and that are not on the card, of an engine that sleeps."""
     share = granted()
     if share is not None and torch.cuda.is_available():
         total = torch.cuda.mem_get_info()[1]

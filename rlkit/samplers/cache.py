@@ -28,9 +28,7 @@ class Sequences:
 
     def __init__(self, decoder: Decoder, stops: Tensor, count: int, max_tokens: int) -> None:
         self.decoder, self.stops, self.nobody, self.rows = decoder, stops, count, count
-        self.hidden = self._zeros(
-            count, decoder.head_weight.shape[1], dtype=decoder.dtype
-        )  # of the next token
+        self.hidden = self._zeros(count, decoder.head_weight.shape[1], dtype=decoder.dtype)  # of a row
         self.owner = self._zeros(count)  # which sequence a row computes
         self.running = self._zeros(count, dtype=torch.bool)
         self.step = self._zeros(1)  # how many tokens have been drawn
@@ -136,7 +134,7 @@ class GrowingCache(Sequences):
     sequences have places among P × G slots, G the largest group, so that a step's queries of a group meet their prompt
     in one matrix product."""
 
-    token: Tensor | None = None  # (A,) the last of each row
+    token: Tensor  # (A,) the last of each row
 
     def begin(self, prefix: Prefix, index: Tensor, uniform: Tensor) -> None:
         """See `Sequences`."""
@@ -148,10 +146,7 @@ class GrowingCache(Sequences):
         self.bias = None  # (P, 1, S) hides what is behind a shorter prompt
         if not bool(there.all()):
             self.bias = torch.where(there, 0.0, HIDDEN_SCORE)[:, None]
-        self.index, self.places = (
-            index,
-            prefix.lengths[index],
-        )  # (A,) prompts, and positions of the next tokens
+        self.index, self.prompt_lengths = index, prefix.lengths[index]  # (A,) of the rows
         self._arrange()
 
     def _arrange(self) -> None:
@@ -188,10 +183,9 @@ class GrowingCache(Sequences):
 
     def advance(self, settings: Settings) -> None:
         """Compute the state after the last token of each row, and draw the next."""
-        if self.token is not None:
-            turns, attend = self.decoder.turns(self.places), partial(self.attend, t=int(self.step) - 1)
-            self.hidden = self.decoder.run(self.token, turns, attend)
-            self.places = self.places + 1
+        if t := int(self.step):
+            turns = self.decoder.turns(self.prompt_lengths + (t - 1))
+            self.hidden = self.decoder.run(self.token, turns, partial(self.attend, t=t - 1))
         self.token = self.draw(settings)
         self.step += 1
 
@@ -199,9 +193,13 @@ class GrowingCache(Sequences):
         """Drop the rows that have stopped, and the prompts that nobody has left, where many have."""
         if left >= COMPACT_BELOW * self.rows:
             return
-        keep, t, self.rows = self.running.nonzero()[:, 0], int(self.step) - 1, left
-        self.owner, self.running, self.places = self.owner[keep], self.running[keep], self.places[keep]
-        self.token = None if self.token is None else self.token[keep]  # it is not in the cache yet
+        keep, t, self.rows = (
+            self.running.nonzero()[:, 0],
+            int(self.step) - 1,
+            left,
+        )  # the last token is not kept yet
+        self.owner, self.running, self.token = self.owner[keep], self.running[keep], self.token[keep]
+        self.prompt_lengths = self.prompt_lengths[keep]
         used, self.index = self.index[keep].unique(return_inverse=True)
         for i, layer in enumerate(self.own):
             self.own[i] = layer.new_empty(2, left, *layer.shape[2:])

@@ -44,14 +44,12 @@ def chosen(config: RunConfig, shape: Shape, gpu: float | None, installed: bool =
         return "torch", "there is no GPU"
     tokens = together(config) * (config.data.max_prompt_length + config.data.max_response_length)
     item, size = 4 if config.model.dtype == "float32" else 2, f"{shape.parameters:,} parameters decode"
-    held = item * (shape.parameters + tokens * shape.cache_width) / gpu
-    if shape.parameters < VLLM_FROM and held <= HELD:
+    held, small = item * (shape.parameters + tokens * shape.cache_width) / gpu, shape.parameters < VLLM_FROM
+    if small and held <= HELD:
         return "torch", f"{size} faster in CUDA graphs than under vLLM's scheduler"
     why = f"{size} as fast in vLLM, which sleeps during the update"
-    if shape.parameters < VLLM_FROM:
-        why = (
-            f"the torch sampler would hold {held:.0%} of the GPU's memory during the update, and vLLM sleeps"
-        )
+    if small:
+        why = f"the torch sampler would hold {held:.0%} of the GPU's memory in the update, and vLLM sleeps"
     if not installed:
         return "torch", f"vLLM is not installed, and pip install 'rlkit[gpu]' would save memory: {why}"
     return "vllm", why

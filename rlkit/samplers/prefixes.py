@@ -57,31 +57,25 @@ class PrefixCache:
         return found
 
     def _continued(self, prompts: Sequence[np.ndarray], origins: np.ndarray) -> Prefix:
-        decoder, (calls, sources, known) = self.decoder, origins.T
-        ids, new = (
-            x.to(decoder.device) for x in pad_right([p[k:] for p, k in zip(prompts, known, strict=True)], 0)
-        )
-        start, (p, n) = torch.from_numpy(known).to(decoder.device), ids.shape
-        lengths, width = start + new.sum(-1), max(map(len, prompts))
-        heads, kv, d = decoder.heads, decoder.kv_heads, decoder.head_dim
-        like = decoder.head_weight
-        layers = [like.new_zeros(2, p, kv, width, d, dtype=decoder.dtype) for _ in range(decoder.layers)]
+        decoder, (calls, sources, known), width = self.decoder, origins.T, max(map(len, prompts))
+        heads, kv, d, device = decoder.heads, decoder.kv_heads, decoder.head_dim, decoder.device
+        padded = pad_right([ids[k:] for ids, k in zip(prompts, known, strict=True)], 0)
+        (ids, new), start = (x.to(device) for x in padded), torch.from_numpy(known).to(device)
+        (p, n), size = ids.shape, (2, len(ids), kv, width, d)
+        layers = [torch.zeros(size, dtype=decoder.dtype, device=device) for _ in range(decoder.layers)]
         for call in np.unique(calls[known > 0]):
-            rows = np.flatnonzero((calls == call) & (known > 0))
-            most, (into, source) = (
-                known[rows].max(),
-                torch.from_numpy(np.stack((rows, sources[rows]))).to(like.device),
-            )
+            into = np.flatnonzero((calls == call) & (known > 0))
+            rows = torch.from_numpy(np.stack((into, sources[into]))).to(device)
             for layer, computed in zip(layers, self.calls[call][1].layers, strict=True):
-                layer[:, into, :, :most] = computed[:, source, :, :most]
-        at = torch.arange(width, device=decoder.device)
-        last = start[:, None] + at[:n]  # (P, n) the last place that a new token sees
-        seen = (at <= last[..., None])[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
-        rows, places, cells = (
-            new.nonzero()[:, 0],
-            last[new],
+                layer[:, rows[0], :, : known[into].max()] = computed[:, rows[1], :, : known[into].max()]
+        last = start[:, None] + torch.arange(n, device=device)  # (P, n) the last place that a new token sees
+        seen = torch.arange(width, device=device) <= last[..., None]
+        seen = seen[:, None].repeat(1, 1, heads // kv, 1)  # (P, 1, g·n, W)
+        (rows, _), cells, places = (
+            new.nonzero().T,
             new.flatten().nonzero()[:, 0],
-        )  # (N,) of new tokens
+            last[new],
+        )  # (N,) new tokens
 
         def attend(layer: int, qkv: Tensor) -> Tensor:
             layers[layer][:, rows, :, places] = qkv[:, heads:].unflatten(1, (2, kv))
@@ -91,4 +85,4 @@ class PrefixCache:
             return out.view(p, kv, -1, n, d).permute(0, 3, 1, 2, 4).reshape(p * n, heads, d)[cells]
 
         hidden = decoder.run(ids[new], decoder.turns(places), attend)  # (N, d)
-        return Prefix(hidden[new.sum(-1).cumsum(0) - 1], layers, lengths)
+        return Prefix(hidden[new.sum(-1).cumsum(0) - 1], layers, start + new.sum(-1))

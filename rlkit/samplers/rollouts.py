@@ -121,7 +121,7 @@ def grade(rollouts: Sequence[Rollout], router: Router, policy: Policy) -> None:
 
 def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
     """A rollout as people read it; `pieces` are its tokens, `logprobs` the sampler's, null where it observed."""
-    reward, sampled = rollout.reward, zip(rollout.logprobs, rollout.mask, strict=True)
+    sampled = zip(rollout.logprobs, rollout.mask, strict=True)
     return {
         "task_id": rollout.task.id,
         "data_source": rollout.task.data_source,
@@ -129,9 +129,7 @@ def sample_row(policy: Policy, rollout: Rollout, group: int) -> dict[str, Any]:
         "prompt": rollout.task.prompt[-1]["content"],
         "response": policy.decode(rollout.response_ids),
         "ground_truth": rollout.task.ground_truth,
-        "value": reward.value if reward else None,
-        "correct": reward.correct if reward else None,
-        "error": reward.error if reward else None,
+        **{name: getattr(rollout.reward, name, None) for name in ("value", "correct", "error")},
         "finish_reason": rollout.finish_reason,
         "tokens": len(rollout.response_ids),
         "turns": rollout.turns,

@@ -21,9 +21,6 @@ from rlkit.types import Finished, Sample
 
 PREFILLED = 65_536  # tokens of prompts, padding included, in one pass: activations of more would fill a GPU
 
-Ended = Callable[[list[int], list[np.ndarray]], None]
-"""Is told the numbers and the tokens of sequences that have ended while others run."""
-
 
 class TorchSampler:
     """Samples from a copy of a model's weights (see `sync`), at most `max_num_seqs` sequences together. `stop_ids` end
@@ -63,29 +60,19 @@ class TorchSampler:
         """See `rlkit.types.Sampler`. Log-probs of greedy decoding (temperature 0) are those at temperature 1. On a GPU
         `on_finished` is told of what has ended before the last few steps; elsewhere of nothing."""
         draws = torch.rand(len(prompts) * n, max_tokens, generator=torch.Generator().manual_seed(seed))
-        settings = Settings(temperature, top_p, max_tokens)
+        settings, told = Settings(temperature, top_p, max_tokens), on_finished if self.fixed else None
         samples: dict[int, Sample] = {}  # by place: i·n + j for sample j of prompt i
-        try:
-            for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
-                places = (rows[:, None] * n + np.arange(n)).flatten()
-                uniform = draws[torch.from_numpy(places)].to(self.decoder.device)  # (rows·n, T), in [0, 1)
-
-                def ended(rows: list[int], ids: list[np.ndarray], places: np.ndarray = places) -> None:
-                    assert on_finished is not None
-                    on_finished(list(zip(places[rows].tolist(), ids, strict=True)))
-
-                told = ended if on_finished and self.fixed else None
-                drawn = self._decode([prompts[row] for row in rows], n, uniform, settings, told)
-                samples |= zip(places.tolist(), drawn, strict=True)
-            return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
-        except torch.cuda.OutOfMemoryError:
-            if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
-                raise
-        self.max_num_seqs, told = together, "The GPU's memory does not hold all sequences"
-        warnings.warn(f"{told}: decoding {together} together.", stacklevel=2)
-        self._free()
-        options = {"temperature": temperature, "top_p": top_p, "on_finished": on_finished}
-        return self.sample(prompts, n, seed=seed, max_tokens=max_tokens, **options)
+        while True:
+            try:
+                for rows in self._parts(prompts, max(1, self.max_num_seqs // n)):
+                    samples |= self._decode([prompts[i] for i in rows], rows, n, draws, settings, told)
+                return [[samples[i * n + j] for j in range(n)] for i in range(len(prompts))]
+            except torch.cuda.OutOfMemoryError:
+                if (together := min(self.max_num_seqs, len(prompts) * n) // 2) < n:
+                    raise
+            self._free()
+            self.max_num_seqs, why = together, "The GPU's memory does not hold all sequences"
+            warnings.warn(f"{why}: decoding {together} together.", stacklevel=2)
 
     def _parts(self, prompts: Sequence[np.ndarray], most: int) -> list[np.ndarray]:
         """Positions of the prompts that are decoded together."""
@@ -94,26 +81,36 @@ class TorchSampler:
         return [np.arange(i, min(i + most, len(prompts))) for i in range(0, len(prompts), most)]
 
     def _decode(
-        self, prompts: Sequence[np.ndarray], n: int, uniform: Tensor, settings: Settings, ended: Ended | None
-    ) -> list[Sample]:
+        self, prompts: Sequence[np.ndarray], rows: np.ndarray, n: int, draws: Tensor, settings: Settings,
+        on_finished: Callable[[Finished], None] | None,
+    ) -> dict[int, Sample]:  # fmt: skip
+        """The samples of the prompts at `rows` of a call, by place."""
+        places, device = (rows[:, None] * n + np.arange(n)).flatten(), self.decoder.device
         prefix = self.memory.prefill(prompts) if self.memory else self._prefill(prompts)
-        index = torch.arange(len(prompts), device=uniform.device).repeat_interleave(n)  # (B,)
-        drawn = self.draw(prefix, index, uniform, settings, ended)
+        index = torch.arange(len(prompts), device=device).repeat_interleave(n)  # (B,)
+        uniform = draws[torch.from_numpy(places)].to(device)  # (B, T), in [0, 1)
+
+        def ended(which: np.ndarray, ids: list[np.ndarray]) -> None:
+            assert on_finished is not None
+            on_finished(list(zip(places[which].tolist(), ids, strict=True)))
+
+        drawn = self.draw(prefix, index, uniform, settings, on_finished and ended)
         ids, logprobs, lengths = (
             x.to("cpu", copy=True).numpy() for x in drawn
         )  # fixed buffers are filled again
         require_numbers(logprobs)
         stopped = np.isin(np.take_along_axis(ids, lengths[:, None] - 1, 1)[:, 0], self.stop_ids)
-        return [
-            Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
-            for i, size in enumerate(lengths)
-        ]
+        return {
+            place: Sample(ids[i, :size], logprobs[i, :size], "stop" if stopped[i] else "length")
+            for i, (place, size) in enumerate(zip(places.tolist(), lengths, strict=True))
+        }
 
     def draw(
-        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings, ended: Ended | None = None
-    ) -> tuple[Tensor, Tensor, Tensor]:
+        self, prefix: Prefix, index: Tensor, uniform: Tensor, settings: Settings,
+        ended: Callable[[np.ndarray, list[np.ndarray]], None] | None = None,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
         """Tokens (B, T), their log-probs (B, T) and lengths (B,) of the sequences of prompts `index` (B,), by `uniform`
-        (B, T) random numbers."""
+        (B, T) random numbers; `ended` is told numbers and tokens of sequences that end while others run."""
         b, limit = uniform.shape
         cache = self._cache((len(prefix.lengths), prefix.layers[0].shape[3], b, limit))
         cache.begin(prefix, index, uniform)
@@ -124,7 +121,7 @@ class TorchSampler:
             if t % cache.every or t == limit:
                 continue
             if ended is not None and len(fresh):
-                ended(fresh.tolist(), tokens)  # the GPU computes the steps since the last look meanwhile
+                ended(fresh, tokens)  # the GPU computes the steps since the last look meanwhile
             lengths = cache.lengths[:b].cpu().numpy()
             fresh = np.flatnonzero(running & (lengths <= t))
             running[fresh] = False

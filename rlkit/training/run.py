@@ -28,7 +28,7 @@ from rlkit.models.shapes import at_hand
 from rlkit.registry import plugin_versions
 from rlkit.results.store import Run, RunStore
 from rlkit.rewards import Router, isolation, scorer_of
-from rlkit.samplers import make_sampler
+from rlkit.samplers.choice import make_sampler
 from rlkit.samplers.rollouts import ENVIRONMENT, sample_row
 from rlkit.seeds import derive
 from rlkit.training.batches import rollout_summary

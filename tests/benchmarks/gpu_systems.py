@@ -311,7 +311,7 @@ def decode(case: dict, system: str) -> dict:
 
 def sampler_of(system: str, policy: Any, config: Any) -> Any:
     """The sampler by name; `offline` is vLLM as its own users run it, in a process of its own, default settings."""
-    from rlkit.samplers import make_sampler
+    from rlkit.samplers.choice import make_sampler
 
     if system != "offline":
         return make_sampler(policy, config)[0]
