@@ -8,39 +8,38 @@ import json
 import re
 import textwrap
 import unicodedata
-from typing import Any
+from decimal import Decimal
+from typing import Any, NamedTuple
 
-_BOX = re.compile(r"\\(?:boxed|fbox)\s*")
-_BOX_OR_BRACE = re.compile(rf"(?P<box>{_BOX.pattern})|\\\\|\\?[{{}}]")
-_BARE = re.compile(r"-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])")  # \boxed 7, but not "with \boxed as asked"
+_LINE = 200  # characters; a longer response is no bare answer
+_MOST_BOXES = 50  # of one answer
+_BOX = re.compile(  # \boxed{…}, and \boxed 7, but not "with \boxed as asked"
+    r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])))?|\\\\|\\?[{}]"
+)
 _NAME = r"(?:(?P<name>\\?[A-Za-z]\w{0,9})\s*=[\s$]*)"
+_HEDGE = "alternatively|possibly|maybe|perhaps"
 # \boxed{2} and \boxed{3}, $x=\boxed{2}$, $y=\boxed{3}$, (a) … (b) …, \boxed{2} (or possibly \boxed{3})
 _BETWEEN = re.compile(
-    r"[\s$()\[\]\\]*(?P<joint>,?[\s(]*(?:and|or|alternatively|possibly|maybe|perhaps)\b"
-    r"(?:,?\s*(?:alternatively|possibly|maybe|perhaps|else|even)\b)?|[,;|/]"
-    r"|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?"
-    rf"[\s$,()\[\]\\]*{_NAME}?"
+    rf"[\s$()\[\]\\]*(?P<joint>,?[\s(]*(?:and|or|{_HEDGE})\b(?:,?\s*(?:{_HEDGE}|else|even)\b)?|[,;|/]"
+    rf"|\n\s*(?:[-*•]|\d\.)(?=\s)|\s\(?[a-z0-9]\)(?=\s))?[\s$,()\[\]\\]*{_NAME}?"
 )
 _NAME_BEFORE = re.compile(rf"(?<![A-Za-z0-9}}^_]){_NAME}\Z")
 _ANSWER_LINE = re.compile(
+    r"(?:^|[.!?}$])[\s>*#_~`-]{0,20}(?:(?:the|my|so|thus|hence|therefore|and),?\s{1,9}){0,3}(?:(?:final|correct)\s{1,9})?"
     r"answer[*_\s]{0,9}[:：][*_]*(?P<answer>[^\n]*)"
-    r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:the\s|final\s|correct\s|my\s){0,3}answer[ \t]*[*_]*[ \t]*$"
+    r"|^[ \t>]{0,9}(?:\#{1,6}|\*\*|__)[ \t#*_]{0,9}(?:(?:the|final|correct|my)\s){0,3}answer[ \t]*[*_]*[ \t]*$"
     r"|^[ \t]{0,9}\#\#\#\#[ \t]*(?P<gsm8k>(?![^\n]*answer\b)[^\n]*)",
     re.IGNORECASE | re.MULTILINE,
 )
-_LEAD = re.compile(
-    r"(?:\A|[\n.!?}$])[\s>*#_~`-]*(?:(?:the|my|so|thus|hence|therefore|and),?\s+){0,3}(?:final\s+|correct\s+)?\Z",
-    re.IGNORECASE,
-)
-_WINDOW = 80  # characters before "answer:" in which its line or sentence must begin
 _SENTENCE = re.compile(
     r"\banswer(?:\s+(?:to|for|of)\s[^.\n:]{1,60})?\s{1,9}(?:is|equals|=)[:：\s]*(?=\S)", re.IGNORECASE
 )
 _CLAUSE = re.compile(
     r"(?:the|there|it|we|i)\b.*?\b(?:is|are|equals?|get|gives)\b\s*:?\s*(.+)", re.I | re.DOTALL
 )
-_MOST_BOXES = 50  # of one answer
-_LINE = 200  # characters; a longer response is no bare answer
+_BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
+_SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
+
 _OPENING_FENCE = re.compile(r"(?<![`~])(?P<marks>`{3,}|~{3,})")
 _FONTS = re.compile(
     r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
@@ -75,6 +74,14 @@ _OTHER = re.compile(  # another option's letter in what follows the first: a hed
 )
 
 
+class Box(NamedTuple):
+    """Where a box begins and ends, and its content."""
+
+    start: int
+    end: int
+    content: str
+
+
 def after_thinking(response: str) -> str:
     """The text outside `<think>` blocks: what follows the last `</think>`, up to a block never closed."""
     return response.rpartition("</think>")[2].partition("<think>")[0]
@@ -86,18 +93,16 @@ def last_box(text: str) -> tuple[int, str] | None:
     An empty box counts only where no other has content. Boxes that a comma, "and" or a name joins are one answer:
     `x=\\boxed{2}, y=\\boxed{3}` gives `x=2, y=3`.
     """
-    boxes = _last_boxes(text, joined=True)
-    if not boxes:
+    if not (boxes := _last_boxes(text, joined=True)):
         return None
+    before = [_NAME_BEFORE.search(text, max(0, box.start - 20), box.start) for box in boxes]
+    names = [match["name"] if match else "" for match in before]
     start, end, content = boxes[-1]
-    names = [
-        m["name"] if (m := _NAME_BEFORE.search(text, max(0, box[0] - 20), box[0])) else "" for box in boxes
-    ]
-    if len({content.strip() for _, _, content in boxes}) == 1 and not any(names[1:]):
+    if len({box.content.strip() for box in boxes}) == 1 and not any(names[1:]):
         percent = re.match(r"\s*\\?%", text[end : end + 9]) and re.fullmatch(r"[\d.,\s]+", content)
         return start, content + (r"\%" if percent else "")
-    named = zip(names if all(names) else [""] * len(names), boxes, strict=True)
-    return start, ", ".join(f"{name}={content}" if name else content for name, (_, _, content) in named)
+    whole = [f"{name}={box.content}" for name, box in zip(names, boxes, strict=True)]
+    return start, ", ".join(whole if all(names) else [box.content for box in boxes])
 
 
 def side_by_side(response: str) -> list[str]:
@@ -105,49 +110,41 @@ def side_by_side(response: str) -> list[str]:
     `Answer:` line follows them."""
     text = after_thinking(response)
     boxes = _last_boxes(text, joined=False)
-    return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1][1]) else [box[2].strip() for box in boxes]
+    return [] if not boxes or _ANSWER_LINE.search(text, boxes[-1].end) else [b.content.strip() for b in boxes]
 
 
-def _last_boxes(text: str, joined: bool) -> list[tuple[int, int, str]]:
+def _last_boxes(text: str, joined: bool) -> list[Box]:
     """The last box that has content (or else the last) and those that stand right before it; `joined`: by a comma,
     "and", a list's mark or a name."""
     boxes = _boxes(text)
-    boxes = [box for box in boxes if text[box[2] : box[3]].strip(" .\n")] or boxes[-1:]
-    first = max(0, len(boxes) - 1)
-    while first > max(0, len(boxes) - _MOST_BOXES):
-        begin, end = boxes[first - 1][1], boxes[first][0]
-        gap = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", text[begin : min(end, begin + 40)])
-        between = _BETWEEN.fullmatch(re.sub(r"\\(?:q?quad|[,;: ])", " ", gap))
-        if end - begin >= 40 or not between or (joined and not (between["joint"] or between["name"])):
-            break
-        first -= 1
-    return [(start, end, _BOX.sub("", text[inside:close])) for start, end, inside, close in boxes[first:]]
-
-
-def _boxes(text: str) -> list[tuple[int, int, int, int]]:
-    """Start and end of every box that is in no other, and of its content; a box inside it is part of that."""
-    boxes: list[tuple[int, int, int, int]] = []
-    braces: list[
-        tuple[int, int]
-    ] = []  # of those that are open: where its box begins, -1 without one, and its content
-    first, box = _BOX.search(text), -1
-    for match in _BOX_OR_BRACE.finditer(text, first.start()) if first else ():
-        if match["box"]:
-            box = match.start()
-            if text[match.end() : match.end() + 1] == "{":
-                continue
-            if word := _BARE.match(text, match.end(), match.end() + _LINE):
-                boxes.append((box, word.end(), word.start(), word.end()))
-        elif match[0] == "{":
-            braces.append((box, match.end()))
-        elif match[0] == "}" and braces:
-            start, inside = braces.pop()
-            if start >= 0:
-                while boxes and boxes[-1][0] > start:
-                    boxes.pop()
-                boxes.append((start, match.end(), inside, match.start()))
-        box = -1
+    boxes = ([box for box in boxes if box.content.strip(" .\n")] or boxes[-1:])[-_MOST_BOXES:]
+    for first in range(len(boxes) - 1, 0, -1):
+        gap = text[boxes[first - 1].end : boxes[first].start]
+        plain = re.sub(r"\\(?:text|mbox|mathrm)\s*\{([^{}]*)\}", r" \1 ", gap[:40])
+        between = _BETWEEN.fullmatch(re.sub(r"\\(?:q?quad|[,;: ])", " ", plain))
+        if len(gap) >= 40 or not between or (joined and not (between["joint"] or between["name"])):
+            return boxes[first:]
     return boxes
+
+
+def _boxes(text: str) -> list[Box]:
+    """Every complete box that is in no other; a box inside it is part of its content."""
+    found: list[tuple[int, int, int, int]] = []  # start and end of a box, and of its content
+    opened: list[
+        tuple[int, int]
+    ] = []  # of each open brace: where its box starts (or -1), and where its content does
+    for token in _BOX.finditer(text):
+        if token["bare"]:
+            found.append((*token.span(), *token.span("bare")))
+        elif token["open"] or token[0] == "{":
+            opened.append((token.start() if token["open"] else -1, token.end()))
+        elif token[0] == "}" and opened:
+            start, inside = opened.pop()
+            if start >= 0:
+                while found and found[-1][0] > start:
+                    found.pop()
+                found.append((start, token.end(), inside, token.start()))
+    return [Box(start, end, _BOXED.sub("", text[inside:close])) for start, end, inside, close in found]
 
 
 def final_answer(response: str) -> str | None:
@@ -160,22 +157,22 @@ def final_answer(response: str) -> str | None:
     for match in _ANSWER_LINE.finditer(text, position):
         value = match["gsm8k"]
         if value is None:
-            start = match.start()
-            before = ("-" if start > _WINDOW else "") + text[max(0, start - _WINDOW) : start]
-            if match["answer"] is not None and not _LEAD.search(before):
-                continue
             value = match["answer"] or ""
-            value = value if value.strip(" *_\t") else _below(text, match.end())
-        if value.strip(" *_#") and "boxed" not in value and "fbox" not in value:
-            answer = _sentence_value(value)
+            if not value.strip(" *_\t"):  # the next line, in a displayed formula or not
+                below = text[match.end() : match.end() + 2 * _LINE]
+                value = re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", below).partition("\n")[0]
+        if value.strip(" *_#") and not re.search("boxed|fbox", value):
+            value = value.strip().strip("*_`").strip()
+            clause = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
+            answer = _first_sentence(clause[1]) if clause else value  # The largest n is 34.
     if answer is None and (sentences := list(_SENTENCE.finditer(text))):
         return _first_sentence(text[sentences[-1].end() :].partition("\n")[0])
     return tagged(response) if answer is None else answer
 
 
-def _below(text: str, position: int) -> str:
-    """The next line that is not blank, in a displayed formula or not."""
-    return re.sub(r"^\s*(?:\$\$|\\\[)?\s*", "", text[position : position + 2 * _LINE]).partition("\n")[0]
+def _first_sentence(text: str) -> str:
+    text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"\1", text.strip())
+    return _SENTENCE_END.split(text, maxsplit=1)[0].strip().strip("*_`").strip()
 
 
 def given(response: str) -> str:
@@ -190,19 +187,6 @@ def given(response: str) -> str:
     if len(answer) <= _LINE:
         answer = re.sub(r"^(?:\\[,;:! ]|~|\s|=(?!=))+|(?:\\[,;:! ]|\\$|~|\s)+$", "", answer)
     return answer
-
-
-def _sentence_value(value: str) -> str:
-    """The value in what follows `Answer:`: "The largest n is 34." gives 34."""
-    value = value.strip().strip("*_`").strip()
-    sentence = _CLAUSE.fullmatch(value) if len(value) <= 5 * _LINE else None
-    return _first_sentence(sentence[1]) if sentence else value
-
-
-def _first_sentence(text: str) -> str:
-    end = r"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{2})|;\s)(?!(?:or|and|also|maybe|possibly|perhaps)\b)"
-    text = re.sub(r"\*\*([^*\s][^*]*)\*\*", r"\1", text.strip())
-    return re.split(end, text, maxsplit=1)[0].strip().strip("*_`").strip()
 
 
 def choice_letter(text: str, described: bool = False) -> str | None:
@@ -248,25 +232,17 @@ def fences(response: str) -> list[tuple[str, str]]:
     marks, language, body = "", "", list[str]()
     for line in after_thinking(response).replace("\r\n", "\n").split("\n"):
         if not marks:
-            marks, language = _opening(line)
-            body = []
+            ticks = len(line[: line.rfind("`") + 1].rstrip("`"))  # no backtick stands behind the marks
+            if opening := _OPENING_FENCE.search(line, ticks):
+                marks, language, body = opening[0], line[opening.end() :], []
         elif (end := line.rstrip()).endswith(marks):
             last = end.rstrip(marks[0])
             body += [last] if last.strip() else []
-            found.append((language.strip("{}. ").lower(), textwrap.dedent("\n".join(body))))
+            found.append((language.strip("{}. \t").lower(), textwrap.dedent("\n".join(body))))
             marks = ""
         else:
             body.append(line)
     return found
-
-
-def _opening(line: str) -> tuple[str, str]:
-    """Marks and language of the fence that a line opens; two empty texts where it opens none."""
-    last = line.rfind("`")
-    for match in _OPENING_FENCE.finditer(line):
-        if match.end() > last:
-            return match["marks"], line[match.end() :].strip(" \t")
-    return "", ""
 
 
 def marked(response: str) -> str:
@@ -286,7 +262,7 @@ def literal(text: str, default: Any = None) -> Any:
     """The JSON or else Python value that a text is, or `default`. Nothing is executed."""
     text = text.strip()
     try:
-        return json.loads(text)
+        return json.loads(text, parse_int=lambda digits: int(Decimal(digits)))  # of any length
     except (ValueError, RecursionError):
         try:
             return ast.literal_eval(text)
