@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 _LINE = 200  # characters; a longer response is no bare answer
 _MOST_BOXES = 50  # of one answer
+_FENCE = re.compile(r"(?<![`~])(?:`{3,}|~{3,})")
 _BOX = re.compile(  # \boxed{…}, and \boxed 7, but not "with \boxed as asked"
     r"\\(?:boxed|fbox)\s*(?:(?P<open>\{)|(?P<bare>-?\d\w*(?:[.,/]\w+)*|[A-Za-z](?![A-Za-z])))?|\\\\|\\?[{}]"
 )
@@ -41,9 +42,8 @@ _BOXED = re.compile(r"\\(?:boxed|fbox)\s*")
 _SENTENCE_END = re.compile(rf"\.(?=\s|$)|(?:\s[-–—]\s(?=[A-Za-z]{{2}})|;\s)(?!(?:or|and|also|{_HEDGE})\b)")
 
 _OPENING_FENCE = re.compile(r"(?<![`~])(?P<marks>`{3,}|~{3,})")
-_FONTS = re.compile(
-    r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
-)
+FONT = r"\\(?:(?:text|math)(?:bf|it|rm|sf|tt|normal)?|mbox|bm|boldsymbol|operatorname|underline|emph|rm|bf)(?![A-Za-z])"
+"""A command of LaTeX for a font."""
 _CHOICE = re.compile(
     r"(?:(?:the\s+)?(?:correct\s+)?(?:option|choice|answer)\b(?:\s+is\b)?\s*:?\s*)?"
     r"[\[(]?\s*(?P<letter>[A-Za-z])\s*(?:[\])]+[.:,]?|[.:]+(?=\s|$)|$)",
@@ -54,23 +54,19 @@ _DESCRIBED = re.compile(  # C (Paris), C - Paris, C because …
     r"|\s+[-–—=](?=\s)|[,\s]*$)"
 )
 _DENIED = re.compile(  # (A) is incorrect, (A) cannot be, A, unless it is D; but "D. cannot be determined" is an option
-    r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|rejected|impossible"
-    r"|be)\b"
-    r"|cannot\b(?!\s+be\s+determined)|isn['’]t\b|can['’]t\b|not\W*$|unless\b)"
-)
-_ANOTHER = re.compile(  # (A) False. D, (A) actually C
-    r"(?:[.:;!?]\s*|\b(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)\s+)[\[(]?[A-J](?=\W*$)"
+    r"\W*(?:(?:is|was|are|can|could)\s+(?:also\s+)?(?:not|incorrect|wrong|false|ruled|excluded|eliminated|rejected"
+    r"|impossible|be)\b|cannot\b(?!\s+be\s+determined)|(?:isn|can)['’]t\b|not\W*$|unless\b)"
 )
 _NO_HEDGE = re.compile(  # Both A and D, which is an option's text; (C), not (D)
     r"^(?:(?:[Bb]oth|[Nn]either)\s+[A-J]\s+(?:and|nor)\s+[A-J]\b|(?:and\s+)?not\s+(?:option\s+)?[\[(]?[A-J][\])]?\W*$)"
 )
-_OTHER = re.compile(  # another option's letter in what follows the first: a hedge
+_OTHER = re.compile(  # another option's letter in what follows the first: a hedge, or a change of mind
     r"^(?:(?:or|and)\b|[,/&|;])?\s*[\[(]?[A-Za-z](?:[\]).:,;/&|]|\s*$)"  # nothing but a letter
-    r"|(?<![\w(])[\[(]?[A-J][\])]"  # … (B) …
-    r"|(?<!\w)[A-J][.:](?=\s+\S)"  # … B. text
-    r"|(?:\b(?:or|and)|[,/&|;])\s*[\[(]?[A-J](?=[\]).:,;]|\s*$)"  # … or B
+    r"|(?<![\w(])[\[(]?[A-J][\])]|(?<!\w)[A-J][.:](?=\s+\S)"  # … (B) …, … B. text
     r"|^[\[(]?\s*[A-J](?=\s*[?\])]|\s+(?:is|was|too|also)\b)"  # (B is possible)
-    r"|\b(?:or|also|maybe|possibly|perhaps|alternatively|neither|not|but|vs)\b[^A-Z]{0,20}\b[A-J](?=\s*(?:[\]).:,;?]|$))",
+    r"|\b(?:or|also|maybe|possibly|perhaps|alternatively|neither|not|but|vs)\b[^A-Z]{0,20}\b[A-J](?=\s*(?:[\]).:,;?]|$))"
+    r"|(?:\b(?:or|and|(?i:is|it['’]s|be|actually|rather|leaving|leaves|so|hence|thus|choose|option|answer)(?=\s))"
+    r"|[.:;!?,/&|])\s*[\[(]?[A-J](?=[\]).:,;]|\W*$)",  # … or B, False. D, actually B
 )
 
 
@@ -198,19 +194,16 @@ def choice_letter(text: str, described: bool = False) -> str | None:
     if len(text) > 5 * _LINE:
         return None
     text = unicodedata.normalize("NFKC", text)
-    text = re.sub(r"[{}$*_`~\"“”]|\\[,;:! ()\[\]]|\\q?quad\b|\\(?=\s)|</?[bi]>", " ", _FONTS.sub(" ", text))
+    text = re.sub(r"[{}$*_`~\"“”]|\\[,;:! ()\[\]]|\\q?quad\b|\\(?=\s)|</?[bi]>", " ", re.sub(FONT, " ", text))
     text = " ".join(text.split())
     match = _CHOICE.match(text) or (_DESCRIBED.match(text) if described else None)
     if match is None:
         return None
     rest = _NO_HEDGE.sub("", text[match.end() :].strip())
     labelled = match[0].rstrip().endswith((".", ":"))  # the option's text follows
-    another = _ANOTHER.search(rest)
-    if (another and another[0][-1] != match["letter"].upper()) or (_DENIED.match(rest) and not labelled):
+    others = [other[0].strip(" .,:;()[]&|/")[-1] for other in _OTHER.finditer(rest)]
+    if (_DENIED.match(rest) and not labelled) or {o.upper() for o in others} - {match["letter"].upper()}:
         return None
-    for other in _OTHER.finditer(rest):
-        if other[0].strip(" .,:;()[]&|/")[-1].upper() != match["letter"].upper():
-            return None
     return match["letter"]
 
 
@@ -233,7 +226,7 @@ def fences(response: str) -> list[tuple[str, str]]:
     for line in after_thinking(response).replace("\r\n", "\n").split("\n"):
         if not marks:
             ticks = len(line[: line.rfind("`") + 1].rstrip("`"))  # no backtick stands behind the marks
-            if opening := _OPENING_FENCE.search(line, ticks):
+            if opening := _FENCE.search(line, ticks):
                 marks, language, body = opening[0], line[opening.end() :], []
         elif (end := line.rstrip()).endswith(marks):
             last = end.rstrip(marks[0])
