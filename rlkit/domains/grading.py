@@ -26,17 +26,13 @@ _LARGEST = 512 << 20  # bytes of a decompressed ground truth
 
 def decode(value: Any) -> Any:
     """The value itself, or what its compressed form holds. UserError: it cannot be read."""
-    if isinstance(value, Mapping):
-        if set(value) == {"compressed"}:
-            return _inflate(value["compressed"])
-        pieces = {k: v for k, v in value.items() if v is not None}
-        if pieces and all(k.startswith("part_") and k[5:].isdigit() for k in pieces):
-            return _inflate("".join(pieces[k] for k in sorted(pieces, key=lambda k: int(k[5:]))))
-    return value
-
-
-def _inflate(text: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    pieces = {name: piece for name, piece in value.items() if piece is not None}
+    if set(pieces) != {"compressed"} and not (pieces and all(re.fullmatch(r"part_\d+", n) for n in pieces)):
+        return value
     try:
+        text = "".join(pieces[name] for name in sorted(pieces, key=lambda name: (len(name), name)))
         with gzip.GzipFile(fileobj=io.BytesIO(base64.b64decode(text, validate=True))) as file:
             if len(data := file.read(_LARGEST + 1)) > _LARGEST:
                 raise ValueError(f"it is larger than {_LARGEST >> 20} MB")
@@ -112,40 +108,33 @@ def close(a: float, b: float, decimals: int = 0) -> bool:
         return a == b or (a != a and b != b)
     small = min(1e-6, 1e-3 * abs(b)) if b else 1e-9
     large = max(min(1e-9 * abs(b), 0.01), 4 * math.ulp(b))
-    rounding = 0.500001 * 10.0**-decimals if decimals >= 6 else 0.0
-    return abs(a - b) <= max(small, large, rounding)
+    return abs(a - b) <= max(small, large, 0.500001 * 10.0**-decimals if decimals >= 6 else 0.0)
 
 
 def same_value(got: Any, expected: Any) -> bool:
     """Whether a returned value is the expected JSON value: tuples are lists, keys are text, floats have a tolerance,
     and neither 1 nor "true" is true. What cannot be compared is not the same."""
     try:
-        return _same_value(got, expected)
+        if isinstance(got, bool) or isinstance(expected, bool):
+            return got is expected
+        if isinstance(got, int | float) and isinstance(expected, int | float):
+            if got == expected or (isinstance(got, int) and isinstance(expected, int)):
+                return got == expected
+            decimals = -int(Decimal(repr(expected)).as_tuple().exponent) if math.isfinite(expected) else 0
+            return close(float(got), float(expected), decimals)
+        if isinstance(got, list | tuple) and isinstance(expected, list | tuple):
+            return len(got) == len(expected) and all(map(same_value, got, expected))
+        if isinstance(got, dict) and isinstance(expected, dict):
+            ours, theirs = ({_key(k): v for k, v in d.items()} for d in (got, expected))
+            equal = ours.keys() == theirs.keys() and len(ours) == len(got)
+            return equal and all(same_value(ours[k], theirs[k]) for k in theirs)
+        return type(got) is type(expected) and bool(got == expected)
     except (RecursionError, ValueError, OverflowError, TypeError, ArithmeticError):
         return False
 
 
-def _same_value(got: Any, expected: Any) -> bool:
-    if isinstance(got, bool) or isinstance(expected, bool):
-        return got is expected
-    if isinstance(got, int | float) and isinstance(expected, int | float):
-        if got == expected or (isinstance(got, int) and isinstance(expected, int)):
-            return got == expected
-        decimals = -int(Decimal(repr(expected)).as_tuple().exponent) if math.isfinite(expected) else 0
-        return close(float(got), float(expected), decimals)
-    if isinstance(got, list | tuple) and isinstance(expected, list | tuple):
-        return len(got) == len(expected) and all(map(_same_value, got, expected))
-    if isinstance(got, dict) and isinstance(expected, dict):
-        ours, theirs = ({_key(k): v for k, v in d.items()} for d in (got, expected))
-        equal = ours.keys() == theirs.keys() and len(ours) == len(got)
-        return equal and all(_same_value(ours[k], theirs[k]) for k in theirs)
-    return type(got) is type(expected) and bool(got == expected)
-
-
 def _key(key: Any) -> str:
-    """A key as JSON writes it."""
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, int):
-        return str(Decimal(key))  # of any length
-    return "null" if key is None else str(key)
+    """A key as JSON writes it; str() refuses a whole number of great length."""
+    if isinstance(key, bool) or key is None:
+        return json.dumps(key)
+    return str(Decimal(key)) if isinstance(key, int) else str(key)

@@ -1,7 +1,7 @@
 """Science: generated one-formula problems with units, and the scorers of letters, quantities, formulas and words."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, judge, scorer, sources
-from rlkit.domains.answers import TOLERANCE, choice_letter, given
+from rlkit.domains.answers import FONT, TOLERANCE, choice_letter, given
 from rlkit.domains.grading import Grading
 from rlkit.domains.math.typography import from_unicode
 from rlkit.domains.table import clean, figure
@@ -124,13 +124,17 @@ class Formulas(Source):
 
 def _instance(formula: Formula, level: int, rng: np.random.Generator) -> tuple[list[str], float, str]:
     """Given quantities as text, the answer's value and its unit; which units depends on the level."""
-    known: list[tuple[int, str]] = []
+
+    def unit(units: Sequence[str], free: bool) -> str:
+        return units[int(rng.integers(len(units)))] if free else units[0]
+
+    known = []
     for low, high, *units in formula.variables:
-        unit = units[int(rng.integers(len(units)))] if level > 1 else units[0]
-        known.append((int(rng.integers(low, high + 1)), unit))
-    unit = formula.units[int(rng.integers(len(formula.units)))] if level > 2 else formula.units[0]
-    answer = formula.compute(*(_units().Quantity(*q) for q in known)).to(unit)
-    return [f"{value} {u}" for value, u in known], float(answer.magnitude), unit
+        of = unit(units, level > 1)
+        known.append((int(rng.integers(low, high + 1)), of))
+    asked = unit(formula.units, level > 2)
+    answer = formula.compute(*(_units().Quantity(*quantity) for quantity in known)).to(asked)
+    return [f"{value} {of}" for value, of in known], float(answer.magnitude), asked
 
 
 def _written(value: float) -> str:
@@ -141,17 +145,14 @@ def _written(value: float) -> str:
 def _choices(question: str, value: float, unit: str, rng: np.random.Generator) -> tuple[str, str]:
     """The question with four options in random order, and the right one's letter."""
     factors = [0.1, 10, 2, 0.5, 3.6, 1 / 3.6, 1.5]
-    wrong = [value * factors[int(k)] for k in rng.permutation(len(factors))[:3]]
+    options = [value * factors[int(k)] for k in rng.permutation(len(factors))[:3]]
     at = int(rng.integers(4))
-    options = [*wrong[:at], value, *wrong[at:]]
-    lines = "\n".join(
-        f"{letter}. {_written(option)} {unit}" for letter, option in zip("ABCD", options, strict=True)
-    )
+    options.insert(at, value)
+    lines = "\n".join(f"{'ABCD'[k]}. {_written(option)} {unit}" for k, option in enumerate(options))
     return (
         f"{question}\n{lines}\nPlease reason step by step and put the letter of the right option within "
-        f"\\boxed{{}}, for example \\boxed{{A}}.",
-        "ABCD"[at],
-    )
+        f"\\boxed{{}}, for example \\boxed{{A}}."
+    ), "ABCD"[at]
 
 
 _LONGEST = 2000  # characters of an answer that is read
@@ -198,8 +199,7 @@ def same_answer(answer: str, truth: str) -> bool:
     return equivalent(answer, truth) or approximately(answer, truth, TOLERANCE) or same_text(answer, truth)
 
 
-_FONTS = re.compile(r"\\(?:text|mathrm|textbf|mathbf|textit|mathit|mbox|operatorname|rm|ce|emph)\s*(?=\{)")
-_ARTICLES = {"the", "a", "an", "it"}
+_FONTS = re.compile(rf"(?:{FONT}|\\ce(?![A-Za-z]))\s*")
 _ENDINGS = (("s", ""), ("es", ""), ("ies", "y"), ("ves", "f"), ("es", "is"), ("ae", "a"), ("i", "us"))
 """Of plurals and their singulars."""
 _IN_A = ("bacterium", "spectrum", "mitochondrion", "stratum", "quantum", "criterion", "phenomenon", "datum")
@@ -208,29 +208,27 @@ _IN_A = ("bacterium", "spectrum", "mitochondrion", "stratum", "quantum", "criter
 
 def same_text(answer: str, truth: str) -> bool:
     """Whether two short texts have the same words, or are the same formula of chemistry."""
-    a, b = words(answer), words(truth)
-    if formula(answer) == formula(truth):
+    ours, theirs = formula(answer), formula(truth)
+    if ours == theirs:
         return True
+    a, b, signs = words(answer), words(truth), _SIGN.findall(ours) == _SIGN.findall(theirs)
     spoken = any(word.isalpha() and len(word) > 1 for word in a + b)  # `5 - 3` has no words
-    return spoken and _signs(answer) == _signs(truth) and len(a) == len(b) and all(map(_same_word, a, b))
+    return spoken and signs and len(a) == len(b) and all(map(_same_word, a, b))
 
 
-def _signs(text: str) -> list[str]:
-    """Signs that carry meaning (a charge, an inequality), hyphens between letters apart."""
-    return re.findall(r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]", formula(text))
+_SIGN = re.compile(
+    r"(?<![A-Za-z])-|-(?![A-Za-z])|[+=<>/*!%]"
+)  # a charge, an inequality; no hyphen between letters
 
 
 def words(text: str) -> list[str]:
-    """Words in lower case, without typography, articles and punctuation."""
+    """Words in lower case, without typography, articles and punctuation; case stays in 5 mW and CO."""
     text = re.sub(r"[{}$\\~]", " ", _FONTS.sub("", from_unicode(text)))
     figures = any(map(str.isdigit, text))
-
-    def keeps_case(word: str) -> bool:  # 5 mW is not 5 MW, CO is not Co
-        return len(word) <= 3 if figures else len(word) == 2 and word.isupper() and word != "NO"
-
     found = re.findall(r"\d+(?:[.,:]\d+)+|[^\W_]+(?:['’][^\W_]+)?", text)
-    found = [word if keeps_case(word) else word.casefold() for word in found]
-    return [word for word in found[:-1] if word not in _ARTICLES] + found[-1:]  # vitamin A
+    cased = [len(w) <= 3 if figures else len(w) == 2 and w.isupper() and w != "NO" for w in found]
+    found = [word if keep else word.casefold() for word, keep in zip(found, cased, strict=True)]
+    return [word for word in found[:-1] if word not in ("the", "a", "an", "it")] + found[-1:]  # vitamin A
 
 
 def _same_word(a: str, b: str) -> bool:
@@ -239,19 +237,15 @@ def _same_word(a: str, b: str) -> bool:
 
 def _singulars(word: str) -> set[str]:
     endings = _ENDINGS[1:] if word.endswith(("ss", "us", "is")) else _ENDINGS
-    stems = [(word.removesuffix(plural), singular) for plural, singular in endings]
-    return (
-        {word}
-        | {one for one in _IN_A if one[:-2] + "a" == word}
-        | {stem + singular for stem, singular in stems if stem != word and len(stem) > 1}
-    )
+    stems = [(word.removesuffix(plural), singular) for plural, singular in endings if word.endswith(plural)]
+    in_a = {one for one in _IN_A if one[:-2] + "a" == word}
+    return {word, *in_a, *(stem + singular for stem, singular in stems if len(stem) > 1)}
 
 
 def formula(text: str) -> str:
     """A formula of chemistry without typography, in its own letter case: `\\mathrm{Na^+}` is `Na+`,
     `H_2O` is `H2O`."""
     text = re.sub(r"\\(?:to|\w*[rR]ightarrow)(?![A-Za-z])", "->", _FONTS.sub("", from_unicode(text)))
-    text = re.sub(r"[\s{}$\\]", "", text).rstrip(".")
-    text = re.sub(r"(?<=[A-Za-z)\]])_", "", text)  # H_2O, but not 3_2
+    text = re.sub(r"(?<=[A-Za-z)\]])_", "", re.sub(r"[\s{}$\\]", "", text).rstrip("."))  # H_2O, but not 3_2
     # Na^+, 1s^2, sp^3, ^14C, but not 10^5
     return re.sub(r"\^(?=\d?[+-](?!\w))|(?<=\d[spdf])\^|(?<=sp)\^|^\^(?=\d+[A-Z])", "", text)

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import TOLERANCE, final_answer, given, in_percent, side_by_side
+from rlkit.domains.answers import FONT, TOLERANCE, final_answer, given, in_percent, side_by_side
 from rlkit.errors import UserError
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
@@ -50,44 +50,38 @@ LEVELS = {"cell": 1, "extreme": 1, "difference": 2, "count": 2, "total": 3, "mea
 """Level of each kind of question."""
 
 
-def _ask(
-    kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator
-) -> tuple[str, list[str]]:
+def _ask(kind: str, table: Table, theme: Theme, column: str, rng: np.random.Generator) -> tuple[str, list]:
     """A question of a kind about a number column, and its answers."""
     names, categories, values = table[theme.row], table[theme.category], table[column]
     ranked = sorted(zip(values, names, categories, strict=True))
     match kind:
         case "cell":
             at = int(rng.integers(len(names)))
-            return f"What is the {column} of {names[at]}?", [str(values[at])]
+            return f"What is the {column} of {names[at]}?", [values[at]]
         case "extreme":
             word, place = ("highest", -1) if rng.integers(2) else ("lowest", 0)
             return f"Which {theme.row} has the {word} {column}?", [ranked[place][1]]
         case "difference":
-            low, high = (ranked[k] for k in sorted(int(k) for k in rng.permutation(len(ranked))[:2]))
-            return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [
-                str(high[0] - low[0])
-            ]
+            low, high = (ranked[k] for k in sorted(map(int, rng.permutation(len(ranked))[:2])))
+            return f"By how much is the {column} of {high[1]} above that of {low[1]}?", [high[0] - low[0]]
         case "count":
             bound = int(np.median(values)) + int(rng.integers(-3, 4))
-            return f"How many rows have a {column} above {bound}?", [str(sum(v > bound for v in values))]
+            return f"How many rows have a {column} above {bound}?", [sum(v > bound for v in values)]
         case "mean":
             mean = sum(values) / len(values)
             return f"What is the mean {column} over all rows, to two decimals?", [f"{mean:.2f}"]
         case "top_two":
-            question = f"Which two entries of {theme.row} have the highest {column}?"
-            return question, [name for _, name, _ in ranked[:-3:-1]]
+            best = [name for _, name, _ in ranked[:-3:-1]]
+            return f"Which two entries of {theme.row} have the highest {column}?", best
         case "best_group":
             totals = {g: sum(v for v, _, c in ranked if c == g) for g in sorted(categories)}
             best = [g for g, total in totals.items() if total == max(totals.values())]
             return f"Which {theme.category} has the largest total {column}?", best
     group = _pick(categories, rng)
-    inside = [(value, name) for value, name, category in ranked if category == group]
+    inside, rows = [item for item in ranked if item[2] == group], f"the rows with {theme.category} {group}"
     if kind == "total":
-        question = f"What is the total {column} of the rows with {theme.category} {group}?"
-        return question, [str(sum(value for value, _ in inside))]
-    question = f"Among the rows with {theme.category} {group}, which {theme.row} has the lowest {column}?"
-    return question, [inside[0][1]]
+        return f"What is the total {column} of {rows}?", [sum(item[0] for item in inside)]
+    return f"Among {rows}, which {theme.row} has the lowest {column}?", [inside[0][1]]
 
 
 @sources.register("tables")
@@ -117,7 +111,9 @@ class Tables(Source):
             f"\\boxed{{}}. If there are multiple answers, please output them separated by |."
         )
         info = {"index": index, "difficulty": LEVELS[kind] * rows, "question": question, "family": kind}
-        return Task.ask("table__generated", text, "|".join(answers), ability="table", extra_info=info)
+        return Task.ask(
+            "table__generated", text, "|".join(map(str, answers)), ability="table", extra_info=info
+        )
 
 
 def _table(theme: Theme, rows: int, columns: int, rng: np.random.Generator) -> Table:
@@ -159,23 +155,21 @@ class Lookup(Source):
 
 
 _LONGEST = 20_000  # characters of an answer that is read
-_FONT = re.compile(
-    r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf|tt)|mbox|operatorname|emph|underline)\s?\{([^{}]*)\}"
-)
+_SHORT = 100  # characters of a figure
 _PLAIN = {0xFEE0 + code: code for code in range(0x21, 0x7F)} | dict.fromkeys(map(ord, "−‐‑‒–—"), "-")
 _PLAIN |= dict.fromkeys(map(ord, "‘’"), "'") | dict.fromkeys(map(ord, "“”"), '"')
 """Full-width letters and signs, dashes and quotes, as ASCII has them."""
 _POWER = re.compile(r"(\d) ?(?:\\times|\\cdot|×) ?10 ?\^ ?\{? ?([+-]?\d{1,3}) ?\}?")
 _ABOUT = re.compile(
-    r"(?:(?:\\approx|\\sim(?:eq)?|[≈≃~]|approx\.?|approximately|about|around|roughly|circa|ca\.|c\.) ?){1,2}"
+    r"(?:(?:\\approx|\\sim(?:eq)?|[≈≃~]|approx\.?|approximately|about|around|roughly|c(?:irc)?a\.?) ?){1,2}"
     r"(?=[-+$€£¥\\(.]{0,4}\d)"
 )
 _NAMED = re.compile(  # x = 5, total: 5
     r"(?:[a-z] ?=|(?:answer|result|value|total|sum|mean|average|count|difference|year) ?[:=]) ?(.+)"
 )
-_WITH_UNIT = re.compile(  # measures alone: other words may change the number, as in 5 dozen, 5 below zero
-    r"(.*\d) (?:[mck]m|(?:kilo)?met(?:er|re)s|in|inches|ft|feet|yards|mi|miles|[mk]?g|(?:kilo)?grams|ton(?:ne)?s|lbs?"
-    r"|pounds|oz|ounces|ml|lit(?:er|re)s|hectares|acres|s|sec|seconds|min|minutes|h|hrs?|hours|days|weeks|months|years|mph)"
+_MEASURED = re.compile(  # measures alone: other words may change the number, as in 5 dozen, 5 below zero
+    r"(.*\d) (?:[mck]m|(?:kilo)?met(?:er|re)s|inches|feet|miles|[mk]?g|(?:kilo)?grams|ton(?:ne)?s|pounds|lit(?:er|re)s"
+    r"|acres|hectares|seconds|minutes|h|hours|days|weeks|months|years)"
 )
 _SPACED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?![\d,])")
 # fmt: off
@@ -215,7 +209,7 @@ def same_members(answer: str, theirs: list[str], units: bool = False) -> bool:
     ours = members(answer)
     if len(ours) == 1 < len(theirs):
         listed = re.sub(r"^[\[{(](.*)[\])}]$", r"\1", ours[0])
-        ours = [part for text in re.split(r",? and |, |; ?", listed) if (part := _unquoted(text))]
+        ours = members(re.sub(r",? and |, |; ?", "|", listed))
     left = list(theirs)
     for part in ours:
         if not (found := [other for other in left if same_member(part, other, units)]):
@@ -236,11 +230,10 @@ def clean(text: str) -> str:
 
 def _typed(text: str) -> str:
     """As one would type it: without LaTeX's commands for fonts and spaces, and with plain dashes and blanks."""
-    text = text.translate(_PLAIN).replace("{,}", ",").replace("\\!", "")
-    text = re.sub(r"(?<=\w)--(?=\w)", "-", text)
+    text = re.sub(r"(?<=\w)--(?=\w)", "-", text.translate(_PLAIN).replace("{,}", ",").replace("\\!", ""))
     text = re.sub(r"\\(?:mid|vert)(?![a-zA-Z])", "|", text)
     for _ in range(3):
-        text = _FONT.sub(r"\1", text)
+        text = re.sub(rf"{FONT}\s?\{{([^{{}}]*)\}}", r"\1", text)
     text = re.sub(r"\\([$%&_#{}|])", r"\1", re.sub(r"\\[,;: ]|(?<=\S)~", " ", text))
     text = " ".join(re.sub(r"\\[()\[\]]", "", text).split())
     return _SPACED.sub(lambda m: m[1] + m[2].replace(" ", ""), text)
@@ -251,26 +244,12 @@ def _unquoted(text: str) -> str:
     return text[1:-1].strip() if len(text) > 2 and text[0] == "$" == text[-1] else text
 
 
-def same_member(ours: str, theirs: str, units: bool = False) -> bool:
-    """Whether two members are the same words or the same figure."""
-    if ours == theirs:
-        return True
-    x, y = figure(ours), figure(theirs)
-    if x is None and units and theirs[-1:].isdigit() and (match := _WITH_UNIT.fullmatch(ours[:_SHORT])):
-        x = figure(match[1])
-    if x is None and (match := _NAMED.fullmatch(ours[:_SHORT])):
-        x = figure(match[1])
-    if x is None or y is None or (x.percent != y.percent and x.scale != y.scale):
-        return False
-    if x.percent and not y.percent and not in_percent(y.value):
-        return _near(x.value / 100, y.value)
-    if x.scale != y.scale and _near(x.value * x.scale, y.value * y.scale):
-        return True
-    alike = x.scale == y.scale or 1.0 in (x.scale, y.scale)  # 1: the head may have it
-    return alike and _near(x.value, y.value)
+class Figure(NamedTuple):
+    value: float
+    percent: bool
+    scale: float
 
 
-_SHORT = 100  # characters of a figure
 _FIGURE = re.compile(
     r"(?P<open>\()?\s*(?P<sign>[+-]?)\s*(?:\\?[$€£¥]|usd\s*)?\s*(?P<sign2>[+-]?)"
     r"(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+\.?\d*|\.\d+)(?P<power>e[+-]?\d{1,3})?"
@@ -278,14 +257,7 @@ _FIGURE = re.compile(
     r"\s*(?P<percent>\\?%|percent|per cent|percentage points?)?\s*(?P<close>\))?",
     re.IGNORECASE,
 )
-_SCALES = {"thousand": 1e3, "k": 1e3, "million": 1e6, "m": 1e6, "mn": 1e6, "billion": 1e9, "bn": 1e9,
-           "trillion": 1e12, "tn": 1e12}  # fmt: skip
-
-
-class Figure(NamedTuple):
-    value: float
-    percent: bool
-    scale: float
+_SCALES = {"t": 1e3, "k": 1e3, "m": 1e6, "b": 1e9, "tr": 1e12, "tn": 1e12}
 
 
 def figure(text: str) -> Figure | None:
@@ -300,11 +272,27 @@ def figure(text: str) -> Figure | None:
     match = _FIGURE.fullmatch(_POWER.sub(r"\1e\2", _ABOUT.sub("", text, 1)).strip())
     if match is None or bool(match["open"]) != bool(match["close"]) or (match["sign"] and match["sign2"]):
         return None
-    value = float(match["digits"].replace(",", "") + (match["power"] or ""))
-    scale = _SCALES.get((match["scale"] or "").lower(), 1.0)
+    value, word = float(match["digits"].replace(",", "") + (match["power"] or "")), match["scale"] or ""
+    scale = _SCALES.get(word[:2], _SCALES.get(word[:1], 1.0))
     negative = match["open"] or "-" in match["sign"] + match["sign2"]
-    known = math.isfinite(value * scale)
-    return Figure(-value if negative else value, bool(match["percent"]), scale) if known else None
+    found = Figure(-value if negative else value, bool(match["percent"]), scale)
+    return found if math.isfinite(value * scale) else None
+
+
+def same_member(ours: str, theirs: str, units: bool = False) -> bool:
+    """Whether two members are the same words or the same figure."""
+    if ours == theirs:
+        return True
+    x, y = figure(ours), figure(theirs)
+    measured = _MEASURED.fullmatch(ours[:_SHORT]) if units and theirs[-1:].isdigit() else None
+    if x is None and (match := measured or _NAMED.fullmatch(ours[:_SHORT])):
+        x = figure(match[1])
+    if x is None or y is None or (x.percent != y.percent and x.scale != y.scale):
+        return False
+    if x.percent and not y.percent and not in_percent(y.value):
+        return _near(x.value / 100, y.value)
+    alike = x.scale == y.scale or 1.0 in (x.scale, y.scale)  # 1: the head may have it
+    return (alike and _near(x.value, y.value)) or _near(x.value * x.scale, y.value * y.scale)
 
 
 def _near(ours: float, theirs: float) -> bool:
