@@ -5,7 +5,6 @@ import json
 import re
 import textwrap
 from collections.abc import Collection, Mapping
-from decimal import Decimal
 from typing import Any
 
 from rlkit.domains import scorer
@@ -16,8 +15,6 @@ from rlkit.sandbox import programs
 from rlkit.sandbox.reading import TestCode
 from rlkit.types import Reward
 
-# --- The program in a response ------------------------------------------------------------------------
-
 _TAGS = ("python", "python3", "py", "py3", "pypy", "pypy3", "python2", "cpython")
 _MARKED = re.compile(r"\[(?:BEGIN|PYTHON)\]\n?(.*?)(?:\[DONE\]|\[/PYTHON\]|\Z)", re.DOTALL)
 _FENCE = re.compile(r"^(?P<before>.*?)(?:`{3,}|~{3,})[ \t]*(?P<tag>\w*)", re.DOTALL)
@@ -25,6 +22,8 @@ _DEFINED = re.compile(r"^[ \t]*(?:async +)?(?:def|class)[ \t]+(\w+)|^(\w+)[ \t]*
 _READS = re.compile(r"\binput\(|\bstdin\b|\bopen\(0|\bfileinput\b|\bos\.read\(")
 _LONGEST = 200_000  # characters of a program
 _NO_PYTHON = (SyntaxError, ValueError, TypeError, RecursionError, MemoryError)
+_TESTS = ("functional", "solution_file", "pytest")
+_VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 
 
 def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str | None:
@@ -36,24 +35,27 @@ def extract(response: str, wanted: Collection[str] = (), start: str = "") -> str
     never closed. Where it defines none of `wanted`, it is the body of the function with which `start` ends, if that
     makes a program.
     """
-    bodies = _bodies(after_thinking(response).replace("\r\n", "\n"))
-    if wanted:
-        scores = [len({n for pair in _DEFINED.findall(body) for n in pair} & {*wanted}) for body in bodies]
-    else:
-        scores = [len(_READS.findall(body)[:1]) for body in bodies]
-    if not bodies:
+
+    def fit(body: str) -> int:
+        defined = {name for pair in _DEFINED.findall(body) for name in pair}
+        return len(defined & {*wanted}) if wanted else bool(_READS.search(body))
+
+    if not (bodies := _bodies(after_thinking(response).replace("\r\n", "\n"))):
         return None
-    score, _, program = max(zip(scores, range(len(bodies)), bodies, strict=True))
+    program = max(reversed(bodies), key=fit)
     whole = f"{start.rstrip()}\n{textwrap.indent(textwrap.dedent(program), '    ')}"
-    return whole if start and wanted and not score and _is_program(whole) else program.removeprefix("\ufeff")
+    return (
+        whole
+        if start and wanted and not fit(program) and _is_program(whole)
+        else program.removeprefix("\ufeff")
+    )
 
 
 def _bodies(text: str) -> list[str]:
     """The fences that may hold Python; the whole text where there is no fence."""
     if marked := _MARKED.findall(text):
         text = marked[-1]
-    first = _FENCE.match(text)
-    if first is None:
+    if (first := _FENCE.match(text)) is None:
         return [text]
     if not first["tag"] and _is_program(first["before"]):
         text = "```python\n" + text  # the prompt opened it
@@ -62,22 +64,14 @@ def _bodies(text: str) -> list[str]:
     return [body for tag, body in found if tag in _TAGS] or [body for tag, body in found if not tag]
 
 
-def _statements(text: str) -> list[ast.stmt]:
-    """The statements of a text, none where it is no Python or too long."""
-    if len(text) > _LONGEST:
-        return []
-    try:
-        return ast.parse(text).body
-    except _NO_PYTHON:
-        return []
-
-
 def _is_program(text: str) -> bool:
     """Whether a text is Python, and more than a word of prose that happens to be an expression."""
-    return any(
-        not isinstance(node, ast.Expr | ast.AnnAssign) or isinstance(node.value, ast.Call)
-        for node in _statements(textwrap.dedent(text))
-    )
+    try:
+        found = ast.parse(textwrap.dedent(text)).body if len(text) <= _LONGEST else []
+    except _NO_PYTHON:
+        return False
+    prose = (ast.Expr, ast.AnnAssign)
+    return any(not isinstance(node, prose) or isinstance(node.value, ast.Call) for node in found)
 
 
 def _start(extra_info: Mapping[str, Any]) -> str:
@@ -85,16 +79,10 @@ def _start(extra_info: Mapping[str, Any]) -> str:
     for name in ("prefix", "prompt", "original_prompt", "question"):
         text = extra_info.get(name)
         if isinstance(text, str) and (
-            found := re.search(r"^(?:from|import|def)\b.*", text, re.DOTALL | re.MULTILINE)
+            found := re.search(r"^(?:from|import|def)\b[\s\S]*", text, re.MULTILINE)
         ):
             return found[0].partition("\n```")[0]
     return ""
-
-
-# --- The scorer ---------------------------------------------------------------------------------------
-
-_TESTS = ("functional", "solution_file", "pytest")
-_VERL = ("codecontests", "apps", "codeforces", "taco", "livecodebench", "humaneval", "mbpp")
 
 
 @scorer("codegen__*", *_VERL)
@@ -119,16 +107,14 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     truth, tests = _truth(ground_truth, extra_info)
     wanted = tests.free | {tests.entry or ""} if tests else {str(truth.get("fn_name") or "")}
     program = extract(response, wanted - {""}, _start(extra_info))
-    if program is None or not program.strip():
-        return Reward.of(False, reason="no program")
-    if len(program) > _LONGEST:
-        return Reward.of(False, reason=f"the program is longer than {_LONGEST} characters")
+    if not program or len(program) > _LONGEST:
+        reason = f"the program is longer than {_LONGEST} characters" if program else "no program"
+        return Reward.of(False, reason=reason)
     try:
-        empty = not ast.parse(program).body
+        if not ast.parse(program).body:
+            return Reward.of(False, reason="the program is empty")
     except _NO_PYTHON as error:
         return Reward.of(False, reason=f"{type(error).__name__}: {error}"[:200])
-    if empty:
-        return Reward.of(False, reason="the program is empty")
     grading.extend(grading.settings.total_timeout + programs.MARGIN)
     if tests is None:
         return (_called if truth.get("fn_name") else _run)(program, truth, grading)
@@ -142,7 +128,7 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
 def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], TestCode | None]:
     """The truth, and its test code if it has any. Raises UserError for one that no program can be judged by."""
     if isinstance(ground_truth, str):
-        ground_truth = _json(ground_truth, ground_truth)
+        ground_truth = literal(ground_truth, ground_truth)
     truth = parse(ground_truth, dict, "a program")
     if kind := next((kind for kind in _TESTS if kind in truth), None):
         if not isinstance(truth[kind], str) or not truth[kind].strip():
@@ -161,7 +147,7 @@ def _truth(ground_truth: Any, extra_info: Mapping[str, Any]) -> tuple[dict[str, 
         )
     if len(inputs) != len(outputs) or not inputs:
         raise UserError(f"A program has {len(inputs)} inputs and {len(outputs)} outputs.")
-    if truth.get("checker") and not _statements(truth["checker"]):
+    if truth.get("checker") and not _is_program(truth["checker"]):
         raise UserError("The checker of a program is no Python.")
     return truth, None
 
@@ -207,11 +193,7 @@ def _script(grading: Grading, program: str, stdin: str) -> tuple[str, str | None
 
 _CHECKER = """import json, sys
 values = json.load(sys.stdin)
-code = values.pop("checker")
-try:
-    exec(code, values)
-except Exception:
-    values["ok"] = False
+exec(values.pop("checker"), values)
 print("ok" if values.get("ok") is True else "no")
 """
 
@@ -237,7 +219,7 @@ def _arguments(given: Any) -> list[Any]:
     """A test's arguments: a list of them, or text with one JSON value a line."""
     if isinstance(given, list | dict):
         return given if isinstance(given, list) else [given]
-    return [_json(line, line) for line in str(given).split("\n") if line.strip()]
+    return [literal(line, line) for line in str(given).split("\n") if line.strip()]
 
 
 def _values(inputs: list[Any], outputs: list[Any]) -> list[list[Any]]:
@@ -246,14 +228,6 @@ def _values(inputs: list[Any], outputs: list[Any]) -> list[list[Any]]:
     Nothing tells the two apart where all outputs are lists of one: then a program may meet either, but in all tests
     the same."""
     if not all(isinstance(given, list) for given in inputs):
-        return [[_json(output, output) if isinstance(output, str) else output for output in outputs]]
+        return [[literal(output, output) if isinstance(output, str) else output for output in outputs]]
     wrapped = all(isinstance(output, list) and len(output) == 1 for output in outputs)
     return [outputs, [output[0] for output in outputs]] if wrapped else [outputs]
-
-
-def _json(text: str, default: Any) -> Any:
-    """The JSON or else Python value that a text is, with whole numbers of any length."""
-    try:
-        return json.loads(text, parse_int=lambda digits: int(Decimal(digits)))
-    except (ValueError, RecursionError):
-        return literal(text, default)

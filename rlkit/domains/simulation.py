@@ -10,10 +10,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, last_box, literal
+from rlkit.domains.answers import FONT, after_thinking, fences, last_box, literal
 from rlkit.domains.grading import Grading, parse, same_value
 from rlkit.errors import UserError
 from rlkit.sandbox import programs
+from rlkit.sandbox.reading import last_function
 from rlkit.seeds import generator
 from rlkit.types import Reward, Task
 
@@ -47,72 +48,52 @@ class StringTrace(Source):
         return Task.ask("simulation__string_trace", f"{name} {text}", _PROGRAMS[name](text), **fields)
 
 
-_LONGEST = 20_000  # characters of an answer that is read
-_CALL_SECONDS = 5.0
-_MISSING = object()
-
-
 @scorer("simulation__string_trace")
 def score_trace(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
     """1 when the response, without blanks around it, is the truth."""
     return Reward.of(response.strip() == ground_truth)
 
 
+_LONGEST = 20_000  # characters of an answer that is read
+_CALL_SECONDS = 5.0
+_MISSING = object()
+
+
 @scorer("simulation__codeio*")
 def score_codeio(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Reward:
-    """1 when the value in the last fence, box or bracketed pair equals the truth's.
+    """1 when the value in the last fence, box or mapping equals the truth's.
 
     The truth is `"output": value` or `"input": value`, with or without braces. Values are compared as JSON: 1 is not
     true; text that holds JSON is that JSON; a missing wrapper is forgiven, a second key is not.
     """
-    name, truth = _pair(ground_truth)
-    answer = _codeio_answer(response)
-    if answer is _MISSING:
+    truth = _value(ground_truth) if isinstance(ground_truth, str) else ground_truth
+    name = next((n for n in ("output", "input") if isinstance(truth, dict) and n in truth), None)
+    if name is None:
+        shown = str(ground_truth)[:80]
+        raise UserError(f'The ground truth of codeio must be "output": … or "input": …, not {shown!r}.')
+    values = [value for text in _candidates(response, name) if (value := _value(text)) is not _MISSING]
+    if not values:
         return Reward.of(False, reason="no answer")
-    if isinstance(answer, dict) and [*answer] == [name]:
-        answer = answer[name]
-    return Reward.of(_same_json(answer, truth))
+    bare = values[0][name] if isinstance(values[0], dict) and [*values[0]] == [name] else values[0]
+    return Reward.of(_same_json(bare, truth[name]))
 
 
-def _pair(ground_truth: Any) -> tuple[str, Any]:
-    text = str(ground_truth).strip()
-    value = ground_truth
-    if isinstance(value, str):
-        value = _value(text if text.startswith("{") else f"{{{text}}}")
-    for name in ("output", "input"):
-        if isinstance(value, dict) and name in value:
-            return name, value[name]
-    raise UserError(f'The ground truth of codeio must be "output": … or "input": …, not {text[:80]!r}.')
-
-
-def _codeio_answer(response: str) -> Any:
+def _candidates(response: str, name: str) -> list[str]:
+    """Of the last fence and the last box the one that was given last, then the other, then a mapping in the text."""
     text = after_thinking(response)
-    candidates = [body for tag, body in fences(response) if tag in ("json", "", "python", "text")][-1:]
+    found = [body for tag, body in fences(text) if tag in ("json", "", "python", "text")][-1:]
     if box := last_box(text):
-        wrapped = re.fullmatch(r"\s*\\(?:text|mathrm)(?:tt)?\s*\{(.*)\}\s*", box[1], re.DOTALL)
-        boxed = re.sub(r"\\([{}_$%&#])", r"\1", wrapped[1] if wrapped else box[1])
-        behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))  # it was given last
-        candidates = [boxed, *candidates] if behind else [*candidates, boxed]
-    for candidate in filter(None, [*candidates, _braces(text)]):
-        for form in (candidate, f"{{{candidate}}}"):
-            if (value := _value(form)) is not _MISSING:
-                return value
-    return _MISSING
-
-
-def _braces(text: str) -> str:
-    """The last complete {…} of a text, if any."""
-    end, depth = text.rfind("}"), 0
-    for position in range(end, max(-1, end - _LONGEST), -1):
-        depth += {"}": 1, "{": -1}.get(text[position], 0)
-        if depth == 0:
-            return text[position : end + 1]
-    return ""
+        boxed = re.sub(rf"\A\s*{FONT}\s*\{{(.*)\}}\s*\Z", r"\1", box[1], count=1, flags=re.DOTALL)
+        behind = box[0] > max(text.rfind("```"), text.rfind("~~~"))
+        found.insert(0 if behind else 1, re.sub(r"\\([{}_$%&#])", r"\1", boxed))
+    return [*found, text[text.rfind(f'{{"{name}"') : text.rfind("}") + 1]]
 
 
 def _value(text: str) -> Any:
-    """The JSON or Python literal that a text is."""
-    return literal(text, _MISSING) if text.strip() and len(text) <= _LONGEST else _MISSING
+    """The JSON or Python literal that a text is, or is in braces; _MISSING where it is neither."""
+    if not text.strip() or len(text) > _LONGEST:
+        return _MISSING
+    return literal(text, literal(f"{{{text}}}", _MISSING))
 
 
 def _same_json(a: Any, b: Any) -> bool:
@@ -146,9 +127,9 @@ def score_cruxeval(
     if claim is None:
         return Reward.of(False, reason="no assertion of literals")
     name, given, value = claim
-    functions = re.findall(r"^(?:async +)?def +(\w+)", code, re.MULTILINE)
-    functions = functions or re.findall(r"^(\w+) *=(?!=)", code, re.MULTILINE)
-    if name not in functions or name != ("f" if "f" in functions else functions[-1]):
+    if name != (
+        "f" if re.search(r"^(?:async +)?def +f\b|^f *=(?!=)", code, re.MULTILINE) else last_function(code)
+    ):
         return Reward.of(False, reason=f"the assertion is about {name}, which is not the program's function")
     mode = str(extra_info.get("task") or extra_info.get("mode") or "")
     any_input = "input" not in shown or mode.endswith(("input", "-i"))
