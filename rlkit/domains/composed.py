@@ -1,6 +1,7 @@
 """Programs composed of steps: tasks to write one, with generated tests. simulation.py asks what one returns."""
 
 import json
+from collections.abc import Iterable
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
@@ -10,16 +11,16 @@ from rlkit.domains import Source, sources
 from rlkit.seeds import generator
 from rlkit.types import Task
 
-Type = Literal["list", "string", "integer"]
-_PARAMETERS: dict[Type, str] = {"list": "xs", "string": "s", "integer": "n"}
-_HINTS: dict[Type, str] = {"list": "list[int]", "string": "str", "integer": "int"}
-_WORDS: dict[Type, str] = {"list": "a list of integers", "string": "a string", "integer": "an integer"}
-_LINES: dict[Type, tuple[str, str]] = {
-    "list": ("integers separated by spaces", "list(map(int, input().split()))"),
-    "string": ("a string", "input()"),
-    "integer": ("an integer", "int(input())"),
+Type = Literal["xs", "s", "n"]
+"""Of an argument; its name is that of the parameter."""
+# fmt: off
+TYPES: dict[Type, tuple[str, str, str, str]] = {
+    "xs": ("list[int]", "a list of integers", "integers separated by spaces", "list(map(int, input().split()))"),
+    "s": ("str", "a string", "a string", "input()"),
+    "n": ("int", "an integer", "an integer", "int(input())"),
 }
-"""What a line of input is called, and the code that reads it."""
+# fmt: on
+"""Of each type its hint, its name, what a line of input with it holds, and the code that reads that."""
 
 
 class Step(NamedTuple):
@@ -34,84 +35,78 @@ class Step(NamedTuple):
 
 # fmt: off
 STEPS = (
-    Step("list", "list", "sort it in ascending order", "sorted(xs)"),
-    Step("list", "list", "sort it in descending order", "sorted(xs, reverse=True)"),
-    Step("list", "list", "reverse it", "xs[::-1]", True),
-    Step("list", "list", "multiply every element by {k}", "[x * {k} for x in xs]", True),
-    Step("list", "list", "add {k} to every element", "[x + {k} for x in xs]", True),
-    Step("list", "list", "square every element", "[x * x for x in xs]"),
-    Step("list", "list", "drop the first element", "xs[1:]"),
-    Step("list", "list", "keep every second element from the first on", "xs[::2]"),
-    Step("list", "list", "keep the elements greater than {k}", "[x for x in xs if x > {k}]"),
-    Step("list", "list", "keep the even elements", "[x for x in xs if x % 2 == 0]"),
-    Step("list", "list", "append its length", "xs + [len(xs)]", True),
-    Step("list", "list", "replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]", True),
-    Step("list", "integer", "take the sum of its elements", "sum(xs)"),
-    Step("list", "integer", "take the sum of the squares of its elements", "sum(x * x for x in xs)"),
-    Step("list", "integer", "take its largest element, or 0 if it is empty", "max(xs, default=0)"),
-    Step("list", "integer", "take its largest element minus its smallest, or 0 if it is empty",
+    Step("xs", "xs", "sort it in ascending order", "sorted(xs)"),
+    Step("xs", "xs", "sort it in descending order", "sorted(xs, reverse=True)"),
+    Step("xs", "xs", "reverse it", "xs[::-1]", True),
+    Step("xs", "xs", "multiply every element by {k}", "[x * {k} for x in xs]", True),
+    Step("xs", "xs", "add {k} to every element", "[x + {k} for x in xs]", True),
+    Step("xs", "xs", "square every element", "[x * x for x in xs]"),
+    Step("xs", "xs", "drop the first element", "xs[1:]"),
+    Step("xs", "xs", "keep every second element from the first on", "xs[::2]"),
+    Step("xs", "xs", "keep the elements greater than {k}", "[x for x in xs if x > {k}]"),
+    Step("xs", "xs", "keep the even elements", "[x for x in xs if x % 2 == 0]"),
+    Step("xs", "xs", "append its length", "xs + [len(xs)]", True),
+    Step("xs", "xs", "replace it by its running sums", "[sum(xs[:i + 1]) for i in range(len(xs))]", True),
+    Step("xs", "n", "take the sum of its elements", "sum(xs)"),
+    Step("xs", "n", "take the sum of the squares of its elements", "sum(x * x for x in xs)"),
+    Step("xs", "n", "take its largest element, or 0 if it is empty", "max(xs, default=0)"),
+    Step("xs", "n", "take its largest element minus its smallest, or 0 if it is empty",
          "max(xs, default=0) - min(xs, default=0)"),
-    Step("list", "string", "join its elements into a string with hyphens", '"-".join(map(str, xs))', True),
-    Step("string", "string", "reverse it", "s[::-1]", True),
-    Step("string", "string", "sort its characters", '"".join(sorted(s))'),
-    Step("string", "string", "convert it to upper case", "s.upper()"),
-    Step("string", "string", "move its first {k} characters to the end", "s[{k}:] + s[:{k}]", True),
-    Step("string", "string", "write every character twice", '"".join(c + c for c in s)', True),
-    Step("string", "string", "keep every second character from the first on", "s[::2]"),
-    Step("string", "string", "append its first character", "s + s[:1]", True),
-    Step("string", "string", "remove its last character", "s[:-1]"),
-    Step("string", "list", "list its code points", "[ord(c) for c in s]", True),
-    Step("string", "integer", "sum its code points", "sum(ord(c) for c in s)"),
-    Step("integer", "integer", "multiply it by {k}", "n * {k}", True),
-    Step("integer", "integer", "add {k}", "n + {k}", True),
-    Step("integer", "integer", "square it", "n * n"),
-    Step("integer", "integer", "add the sum of its decimal digits (ignoring a sign)",
+    Step("xs", "s", "join its elements into a string with hyphens", '"-".join(map(str, xs))', True),
+    Step("s", "s", "reverse it", "s[::-1]", True),
+    Step("s", "s", "sort its characters", '"".join(sorted(s))'),
+    Step("s", "s", "convert it to upper case", "s.upper()"),
+    Step("s", "s", "move its first {k} characters to the end", "s[{k}:] + s[:{k}]", True),
+    Step("s", "s", "write every character twice", '"".join(c + c for c in s)', True),
+    Step("s", "s", "keep every second character from the first on", "s[::2]"),
+    Step("s", "s", "append its first character", "s + s[:1]", True),
+    Step("s", "s", "remove its last character", "s[:-1]"),
+    Step("s", "xs", "list its code points", "[ord(c) for c in s]", True),
+    Step("s", "n", "sum its code points", "sum(ord(c) for c in s)"),
+    Step("n", "n", "multiply it by {k}", "n * {k}", True),
+    Step("n", "n", "add {k}", "n + {k}", True),
+    Step("n", "n", "square it", "n * n"),
+    Step("n", "n", "add the sum of its decimal digits (ignoring a sign)",
          "n + sum(int(d) for d in str(abs(n)))"),
-    Step("integer", "string", "write it as a decimal string", "str(n)", True),
-    Step("integer", "list", "take the list of its decimal digits (ignoring a sign)", "[int(d) for d in str(abs(n))]"),
+    Step("n", "s", "write it as a decimal string", "str(n)", True),
+    Step("n", "xs", "take the list of its decimal digits (ignoring a sign)", "[int(d) for d in str(abs(n))]"),
 )
 # fmt: on
 
 
 class Program(NamedTuple):
-    """A chain of steps with their constants, applied to one parameter."""
+    """A chain of steps, each with its constant, applied to one parameter."""
 
     steps: tuple[Step, ...]
     constants: tuple[int, ...]
 
     @property
-    def takes(self) -> Type:
+    def parameter(self) -> Type:
         return self.steps[0].takes
 
-    @property
-    def parameter(self) -> str:
-        return _PARAMETERS[self.takes]
-
-    def _filled(self) -> list[tuple[Step, str, str]]:
-        """Each step with its words and its code."""
-        pairs = zip(self.steps, self.constants, strict=True)
-        return [(step, step.words.format(k=k), step.code.format(k=k)) for step, k in pairs]
+    def _filled(self, texts: Iterable[str]) -> list[str]:
+        return [text.format(k=k) for text, k in zip(texts, self.constants, strict=True)]
 
     def words(self) -> str:
-        return "; then ".join(words for _, words, _ in self._filled())
+        return "; then ".join(self._filled(step.words for step in self.steps))
 
     def run(self, value: Any) -> Any:
-        for step, _, code in self._filled():
-            value = eval(code, {_PARAMETERS[step.takes]: value})  # of the table above
+        for step, code in zip(self.steps, self._filled(step.code for step in self.steps), strict=True):
+            value = eval(code, {step.takes: value})  # of the table above
         return value
 
     def source(self, name: str = "solve") -> str:
         """The function's source: one assignment a step."""
         gives = self.steps[-1].gives
-        lines = [f"def {name}({self.parameter}: {_HINTS[self.takes]}) -> {_HINTS[gives]}:"]
-        lines += [f"    {_PARAMETERS[step.gives]} = {code}" for step, _, code in self._filled()]
-        return "\n".join([*lines, f"    return {_PARAMETERS[gives]}"])
+        lines = self._filled(f"    {step.gives} = {step.code}" for step in self.steps)
+        head = f"def {name}({self.parameter}: {TYPES[self.parameter][0]}) -> {TYPES[gives][0]}:"
+        return "\n".join([head, *lines, f"    return {gives}"])
 
 
 def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> Program:
     """A program of `length` steps whose types fit, or fewer where none is left; no step stands twice."""
     pool = [s for s in STEPS if s.invertible or not invertible]
-    at = list(_PARAMETERS)[int(rng.integers(3))]
+    at = list(TYPES)[int(rng.integers(3))]
     chosen: list[Step] = []
     while len(chosen) < length and (fitting := [s for s in pool if s.takes == at and s not in chosen]):
         chosen.append(fitting[int(rng.integers(len(fitting)))])
@@ -121,9 +116,9 @@ def compose(rng: np.random.Generator, length: int, invertible: bool = False) -> 
 
 def an_input(rng: np.random.Generator, kind: Type) -> Any:
     """A random argument: 3 to 8 numbers of -20 … 40, 4 to 9 letters, or a number of -99 … 999."""
-    if kind == "list":
+    if kind == "xs":
         return [int(k) for k in rng.integers(-20, 41, size=int(rng.integers(3, 9)))]
-    if kind == "string":
+    if kind == "s":
         return "".join(chr(97 + int(k)) for k in rng.integers(26, size=int(rng.integers(4, 10))))
     return int(rng.integers(-99, 1000))
 
@@ -132,7 +127,7 @@ def cases(rng: np.random.Generator, program: Program, count: int) -> list[tuple[
     """`count` different inputs with their outputs."""
     found: dict[str, tuple[Any, Any]] = {}
     while len(found) < count:
-        value = an_input(rng, program.takes)
+        value = an_input(rng, program.parameter)
         found[repr(value)] = (value, program.run(value))
     return list(found.values())
 
@@ -170,7 +165,7 @@ def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, An
     """Question, ground truth and solution; the first test is shown."""
     (given, result), *hidden = tests
     question = (
-        f"Write a Python function `solve({program.parameter})` that takes {_WORDS[program.takes]} and does the "
+        f"Write a Python function `solve({program.parameter})` that takes {TYPES[program.parameter][1]} and does the "
         f"following: {program.words()}; then return the result.\nFor example, solve({given!r}) returns {result!r}.\n"
         "Answer with the function in a ```python fence."
     )
@@ -179,10 +174,8 @@ def _functional(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, An
 
 
 def _stdin(program: Program, tests: list[tuple[Any, Any]]) -> tuple[str, Any, str]:
-    (called, read), many = _LINES[program.takes], program.steps[-1].gives == "list"
-    (given, *inputs), (result, *outputs) = (
-        [_line(value) for value in side] for side in zip(*tests, strict=True)
-    )
+    (_, _, called, read), many = TYPES[program.parameter], program.steps[-1].gives == "xs"
+    (given, *inputs), (result, *outputs) = (list(map(_line, side)) for side in zip(*tests, strict=True))
     question = (
         f"Write a Python program that reads one line with {called} and does the following: {program.words()}; then "
         f"print the result{' separated by spaces' if many else ''}.\nFor example, for the input\n{given}it prints\n"
@@ -214,7 +207,7 @@ class CodeIO(Source):
         rng = generator("code_io", self.steps, self.predict, index)
         wanted = self.predict if self.predict != "both" else ("output", "input")[int(rng.integers(2))]
         program = compose(rng, int(rng.integers(1, self.steps + 1)), invertible=wanted == "input")
-        value = an_input(rng, program.takes)
+        value = an_input(rng, program.parameter)
         pair = {"input": {program.parameter: value}, "output": program.run(value)}
         given = "output" if wanted == "input" else "input"
         form = f" (a mapping with the key {program.parameter})" if wanted == "input" else ""
