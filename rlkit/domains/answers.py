@@ -239,16 +239,18 @@ def fences(response: str) -> list[tuple[str, str]]:
 
 
 def marked(response: str) -> str:
-    """What the last `<answer>` holds, or a box behind it; without a tag the last box, the only fence or an answer
-    line; else nothing."""
+    """What the last `<answer>` holds, or a box behind it, without a fence around it; without a tag the last
+    box, the only fence or an answer line; else nothing."""
     text, inside = after_thinking(response), tagged(response)
     box = last_box(text)
     if box and (inside is None or box[0] > text.lower().rfind("<answer>")):
-        return box[1]
-    if inside is None:
-        blocks = fences(text)
-        return blocks[0][1] if len(blocks) == 1 else final_answer(text) or ""
-    return inside
+        inside = box[1]
+    blocks = fences(text if inside is None else inside)
+    if len(blocks) == 1 and (
+        inside is None or inside.strip()[:3] + inside.strip()[-3:] in ("``````", "~~~~~~")
+    ):
+        return blocks[0][1]
+    return (final_answer(text) or "") if inside is None else inside
 
 
 def literal(text: str, default: Any = None) -> Any:

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import HELD_OUT_INDICES, Source, scorer, sources
-from rlkit.domains.answers import after_thinking, fences, marked
+from rlkit.domains.answers import after_thinking, marked
 from rlkit.domains.grading import parse
 from rlkit.errors import UserError
 from rlkit.types import Reward, Task
@@ -67,9 +67,8 @@ def _cells(task: Any) -> int:
 
 _LONGEST = 20_000  # characters of an answer that is read; 30 × 30 cells need 3,000
 _AROUND = re.compile(  # LaTeX and HTML
-    r"(?:\\left\s*[\[(]\s*)?\\begin\{array\}\{[lcr|]*\}|\\end\{array\}(?:\s*\\right\s*[\])])?"
-    r"|\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|</?pre>"
-    r"|\\text(?:tt)?\s*\{(?=\s*\[)"
+    r"(?:\\left\s*[\[(]\s*)?\\begin\{array\}\{[lcr|]*\}|\\end\{array\}(?:\s*\\right\s*[\])])?|</?pre>"
+    r"|\\(?:left|right)(?=[\[\]])|(?<!\\)\\[\[\]]|\\(?:begin|end)\{[a-z]?matrix\}|\\text(?:tt)?\s*\{(?=\s*\[)"
 )
 _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"(?:(?:the|final|correct|expected|predicted|resulting|transformed|test|output|answer|grid|output_grid|result|solution"
@@ -77,9 +76,9 @@ _LEAD = re.compile(  # The output grid is: · {"output": · array(
     r"|[\s{\"'*_`])*[:=(]?[\s*_`]*",
     re.IGNORECASE,
 )
-_REST = re.compile(r"(?:, dtype=\w+)?[\s)}.*_`\"']*\Z")
 _LABEL = re.compile(r"^ *row ?(\d{1,3}) ?:", re.IGNORECASE | re.MULTILINE)
 _ROW = re.compile(r"\[([^\[\]]*)\]")
+_ROWS = re.compile(r"(?:\[\0(?:,?\0)*,?\]|\0(?:,?\0)+)(?:,dtype=\w+)?[)}.*_`\"']*")
 
 
 @scorer("simulation__arcagi*", "simulation__barc*", "logic__arcagi*", "logic__barc*")
@@ -93,14 +92,10 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
     truth = parse(ground_truth, list, "a grid")
     if not _is_grid(truth):
         raise UserError(f"The ground truth of a grid must be rows of colours 0-9: {str(truth)[:80]}.")
-    answer = marked(response)
-    blocks = fences(answer)
-    text = after_thinking(response)
-    bare = (
-        not answer and "```" not in text and not re.search("[A-Za-z]", text)
-    )  # a response that is nothing but a grid
-    grid = read(blocks[-1][1] if blocks else text if bare else answer)
-    if grid is None:
+    answer, text = marked(response), after_thinking(response)
+    if not answer and "```" not in text and not re.search("[A-Za-z]", text):
+        answer = text  # it is nothing but a grid
+    if (grid := read(answer)) is None:
         return Reward.of(False, reason="no grid")
     if np.shape(grid) != np.shape(truth):
         return Reward.of(False, reason="another shape")
@@ -110,27 +105,22 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any]) -> Re
 
 def read(text: str) -> list[list[int]] | None:
     """The grid that a text holds, or None if it holds none or more than one."""
-    if len(text) > _LONGEST:
-        return None
-    labels = [int(number) for number in _LABEL.findall(text)]
-    if labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
+    labels = [int(number) for number in _LABEL.findall(text[:_LONGEST])]
+    if len(text) > _LONGEST or labels not in ([*range(len(labels))], [*range(1, len(labels) + 1)]):
         return None
     text = _LABEL.sub("", _AROUND.sub("", text)).strip().strip("$")
     if "[" not in text:  # tuples
         text = text.translate({40: "[", 41: "]"})
     text = text[_LEAD.match(text).end() :]  # type: ignore[union-attr] # it matches any text
     if "[" in text:
-        end = text.rfind("]") + 1
-        rows = _ROW.findall(text[:end])
-        body = re.sub(r"\s", "", _ROW.sub("\0", text[:end]))
-        if not re.fullmatch(r"\[\0(?:,?\0)*,?\]|\0(?:,?\0)+", body) or not _REST.match(text, end):
+        if not _ROWS.fullmatch(re.sub(r"\s", "", _ROW.sub("\0", text))):
             return None
-        rows = [row.strip(" \t\n").removesuffix(",") for row in rows]
+        rows = [row.strip(" \t\n").removesuffix(",") for row in _ROW.findall(text)]
     else:
         lines = (line.strip(" \t\r|,`*&") for line in text.replace("\\\\", "\n").splitlines())
         rows = [" ".join(line) if line.isdigit() else line for line in lines if line]
-    rows = [re.split(r"\s*[,|&]\s*|\s+", row.strip()) for row in rows]
-    grid = [[int(cell) if re.fullmatch("[0-9]", cell) else -1 for cell in row] for row in rows]
+    cells = [re.split(r"\s*[,|&]\s*|\s+", row.strip()) for row in rows]
+    grid = [[int(cell) if re.fullmatch("[0-9]", cell) else -1 for cell in row] for row in cells]
     return grid if _is_grid(grid) else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from rlkit.domains import Source, scorer, sources
-from rlkit.domains.answers import fences, literal, marked
+from rlkit.domains.answers import literal, marked
 from rlkit.domains.grading import parse
 from rlkit.domains.table import clean
 from rlkit.errors import UserError
@@ -190,19 +190,20 @@ def score_names(response: str, ground_truth: Any, extra_info: Mapping[str, Any])
 _LABEL = re.compile(
     r"^(?:(?:the|my|final|correct)\s)*(?:order|answer|list|path|node)(?:(?:\sis)?:|\sis)\s+", re.I
 )
+_MARK = re.compile(r"(?:\(?(\d{1,9})[.):]|[-*•])\s+")
 _SEPARATOR = re.compile(r",|\n|;|\||-{1,2}>|→|=>|\\(?:long)?rightarrow(?![a-z])|\\to(?![a-z])|\\\\")
 
 
 def names(text: str) -> list[str] | None:
-    """The names in a list, in comparable form: `['a', 'b']`, `[a, b]`, `a, b`, `a -> b`, `1. a\\n2. b`."""
+    """The names in a list, in comparable form: `['a', 'b']`, `[a, b]`, `a, b`, `a -> b`, `1. a\n2. b`."""
     if len(text) > _LONGEST:
         return None
-    blocks = fences(text) if "```" in text else []
+    text = re.sub(r"\*\*|`|</?b>|\\(?:left|right)(?=[\[\]()])", "", text)
     text = re.sub(
-        r"\*\*|`|</?b>|\\(?:left|right)(?=[\[\]()])", "", blocks[0][1] if len(blocks) == 1 else text
+        r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}",
+        r"\1",
+        _LABEL.sub("", re.sub(r"[^\S\n]+", " ", text).strip()),
     )
-    text = re.sub(r"[^\S\n]+", " ", text).strip()
-    text = re.sub(r"\\(?:text|math)[a-z]{0,2}\{([^{}]*)\}", r"\1", _LABEL.sub("", text))
     value = literal(text) if text.startswith(("[", "(")) else None
     if isinstance(value, list | tuple):
         return [_name(item) for item in value]
@@ -213,13 +214,11 @@ def names(text: str) -> list[str] | None:
     parts = [part.strip() for part in _SEPARATOR.split(text) if part.strip()]
     if len(parts) > 1:  # a, b and c
         parts[-1:] = filter(None, re.split(r"(?:^|\s+)(?:and|\\?&)\s+", parts[-1], maxsplit=1))
-    marks = [re.match(r"(?:\(?(\d{1,9})[.):]|[-*•])\s+", part) for part in parts]
+    marks = [_MARK.match(part) for part in parts]
     numbers = [int(mark[1]) for mark in marks if mark and mark[1]]
     if numbers and numbers != [1] * len(parts) and numbers != list(range(1, len(parts) + 1)):
         return None  # they tell another order
-    return [
-        _name(part[mark.end() :] if mark else part) for part, mark in zip(parts, marks, strict=True)
-    ] or None
+    return [_name(part[mark.end() if mark else 0 :]) for part, mark in zip(parts, marks, strict=True)] or None
 
 
 def _name(value: Any) -> str:

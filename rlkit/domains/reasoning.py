@@ -59,17 +59,16 @@ def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
     import reasoning_gym
     from reasoning_gym.factory import CURRICULA, DATASETS, create_curriculum
 
-    refusal = f"data.train reasoning_gym: dataset {dataset!r} "
+    whose = f"data.train reasoning_gym: dataset {dataset!r}"
     if dataset in REFUSED:
-        raise UserError(
-            f"{refusal}cannot be used: its items depend on more than the index, or have no answer in JSON."
-        )
+        why = "its items depend on more than the index, or have no answer in JSON"
+        raise UserError(f"{whose} cannot be used: {why}.")
     if dataset not in DATASETS:
-        raise UserError(f"{refusal}is unknown.{did_you_mean(dataset, DATASETS)}")
+        raise UserError(f"{whose} is unknown.{did_you_mean(dataset, DATASETS)}")
     values: dict[str, Any] = {}
     if level is not None:
         if dataset not in CURRICULA:
-            raise UserError(f"{refusal}has no levels: use options instead.")
+            raise UserError(f"{whose} has no levels: use options instead.")
         curriculum = create_curriculum(dataset)
         for name, attribute in curriculum.attributes.items():
             curriculum.set_attr_level(name, min(level, len(attribute.levels) - 1))
@@ -78,7 +77,7 @@ def _items(dataset: str, level: int | None, options: str, seed: int) -> Any:
     try:
         return reasoning_gym.create_dataset(dataset, **values)
     except (TypeError, AssertionError, ValueError) as error:
-        raise UserError(f"{refusal}refuses its options: {error}.") from None
+        raise UserError(f"{whose} refuses its options: {error}.") from None
 
 
 @scorer("reasoning_gym*", "reasoning-gym*")
@@ -96,10 +95,8 @@ def score(response: str, ground_truth: Any, extra_info: Mapping[str, Any], gradi
     if answer is None:
         return Reward.of(False, reason="no answer")
     item = json.dumps({"answer": ground_truth, **entry, "metadata": metadata})
-    arguments = [str(name), answer.strip(), item]
-    whose = f"The scorer of reasoning-gym's {name!r}"
-    modules = ("reasoning_gym", "sympy.physics.units")
-    value, fault = score_in_sandbox(grading, _SCORE, arguments, modules, whose)
+    modules, whose = ("reasoning_gym", "sympy.physics.units"), f"The scorer of reasoning-gym's {name!r}"
+    value, fault = score_in_sandbox(grading, _SCORE, [str(name), answer.strip(), item], modules, whose)
     if fault:
         raise UserError(f"reasoning-gym cannot score an item of {name!r}: {fault}")
     value = min(1.0, max(0.0, float(value)))
@@ -111,7 +108,6 @@ import ast, builtins, json, sys
 
 import reasoning_gym, sympy
 import sympy.physics.units  # simplify imports it, which parses names with the function that is replaced below
-from reasoning_gym.factory import DATASETS
 from sympy.parsing import sympy_parser
 
 PLAIN = (ast.Expression, ast.List, ast.Tuple, ast.Set, ast.Dict, ast.BinOp, ast.UnaryOp, ast.Load, ast.operator,
@@ -120,19 +116,13 @@ FUNCTIONS = "sin cos tan sec csc cot asin acos atan sinh cosh tanh exp log ln sq
 parse_expr = sympy_parser.parse_expr
 
 
-def plain(node, formula):
-    if isinstance(node, ast.Constant):
-        return not formula or isinstance(node.value, (int, float))
-    if isinstance(node, ast.Name):
-        return formula and (node.id in FUNCTIONS or len(node.id) <= 2)
-    if isinstance(node, ast.Call):
-        return formula and getattr(node.func, "id", None) in FUNCTIONS and not node.keywords
-    return isinstance(node, PLAIN)
-
-
 def check(text, formula):
-    if not all(plain(node, formula) for node in ast.walk(ast.parse(text.strip(), mode="eval"))):
-        raise ValueError("not a plain value or formula")
+    for node in ast.walk(ast.parse(text.strip(), mode="eval")):
+        name = isinstance(node, ast.Name) and (node.id in FUNCTIONS or len(node.id) <= 2)
+        call = isinstance(node, ast.Call) and getattr(node.func, "id", None) in FUNCTIONS and not node.keywords
+        constant = isinstance(node, ast.Constant) and (not formula or isinstance(node.value, (int, float)))
+        if not (constant or isinstance(node, PLAIN) or (formula and (name or call))):
+            raise ValueError("not a plain value or formula")
 
 
 def eval_plain(text, *_):
@@ -146,8 +136,6 @@ def parse_formula(text, *arguments, **options):
 
 
 def score(name, answer, item):
-    if name not in DATASETS:
-        return [0.0, "there is no such data set."]
     item = json.loads(item)
     scorer = reasoning_gym.get_score_answer_fn(name)
     module = sys.modules[type(scorer.__self__).__module__]
@@ -155,12 +143,10 @@ def score(name, answer, item):
     sympy.parse_expr = sympy_parser.parse_expr = parse_formula
     if getattr(module, "parse_expr", None) is parse_expr:
         module.parse_expr = parse_formula
-    try:
-        return [float(scorer(answer=answer, entry=item)), None]
-    except Exception:
+    for text, weight in ((answer, 1.0), (item["answer"], 0.0)):  # is the response or the item at fault?
         try:
-            scorer(answer=item["answer"], entry=item)
+            return [weight * float(scorer(answer=text, entry=item)), None]
         except Exception as error:
-            return [0.0, f"{type(error).__name__}: {error}"]
-        return [0.0, None]
+            fault = f"{type(error).__name__}: {error}"
+    return [0.0, fault]
 '''
