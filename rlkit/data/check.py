@@ -4,7 +4,6 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,10 +29,7 @@ CHECKS = {
 }
 """Every check with its severity and its meaning."""
 ALIKE = 0.7  # least share of a text's own n-grams that a near copy of it has
-LEAST_OWN, LEAST_OWN_SHARE = (
-    8,
-    0.25,
-)  # own n-grams of a text that is looked for: their number, and share of all
+LEAST_OWN, LEAST_OWN_SHARE = 8, 0.25  # own n-grams of a text that is compared: at least so many, and of all
 
 
 class Finding(NamedTuple):
@@ -59,13 +55,12 @@ class _Row(NamedTuple):
         return Finding(check, self.file, self.number, self.task.data_source, detail)
 
 
-@dataclass
-class Report:
+class Report(NamedTuple):
     """What was found: `rows` that are tasks, and how many of them, `ungraded`, have no reference answer to score."""
 
     rows: int
     findings: list[Finding]
-    ungraded: int = 0
+    ungraded: int
 
     @property
     def exit_status(self) -> int:
@@ -76,10 +71,9 @@ class Report:
 def lint(
     files: Sequence[str | Path], *, held_out: Sequence[str | Path] = (), tokenizer: Any = None, score: bool = False
 ) -> Report:  # fmt: skip
-    """Check the rows of files.
+    """Check the rows of parquet or JSON-lines files in verl's columns.
 
     Args:
-        files: parquet or JSON-lines files in verl's columns.
         held_out: files that training rows must not repeat.
         tokenizer: of transformers, whose control tokens are looked for.
         score: whether to grade every ground truth against itself (slower).
@@ -112,11 +106,9 @@ def lint(
     new = [row for row in first.values() if row.task.problem not in places]
     found += [row.finding("held_out", f"nearly {other.place}") for row, other in _near(new, held)]
     found += [row.finding("near_duplicate", f"nearly {other.place}") for row, other in _near(new)]
-    report = Report(len(checked), found)
-    if score:
-        _self_scores(report, routed)
-    report.findings.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
-    return report
+    ungraded = _self_scores(routed, found) if score else 0
+    found.sort(key=lambda f: (list(CHECKS).index(f.check), f.file, f.row))
+    return Report(len(checked), found, ungraded)
 
 
 def _readable(file: str, findings: list[Finding]) -> Iterator[_Row]:
@@ -139,13 +131,12 @@ def _text(row: _Row) -> str:
 def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator[tuple[_Row, _Row]]:
     """Each row whose text has most own n-grams of another one's, and all its numbers in their order, with the nearest
     such: of the others, or without them of the rows before it. N-grams of more than a few texts are a template's."""
-    compared = [*(new if others is None else others)]
-    texts = [_text(row) for row in (new if others is None else [*new, *compared])]
-    own, sizes = _own_ngrams(texts, 5)
-    start = len(texts) - len(compared)  # of the others
+    every = [*new, *(others or [])]
+    start = 0 if others is None else len(new)  # of those that are compared with
+    own, sizes = _own_ngrams([_text(row) for row in every], 5)
     theirs, totals = own[start:], own[start:].sum(axis=1)
     comparable = totals >= np.maximum(LEAST_OWN, LEAST_OWN_SHARE * sizes[start:])
-    numbers = [re.findall(r"\d+", text) for text in texts]
+    numbers = [re.findall(r"\d+", _text(row)) for row in every]
     nearest: dict[int, int] = {}
     for block in range(0, len(new), 1000):
         pairs = (own[block : min(block + 1000, len(new))] @ theirs.T).tocoo()
@@ -155,7 +146,7 @@ def _near(new: Sequence[_Row], others: Sequence[_Row] | None = None) -> Iterator
             rest = iter(numbers[k])
             if k not in nearest and all(number in rest for number in numbers[start + other]):
                 nearest[k] = other
-    return ((new[k], compared[other]) for k, other in nearest.items())
+    return ((new[k], every[start + other]) for k, other in nearest.items())
 
 
 def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
@@ -177,16 +168,16 @@ def _own_ngrams(texts: Sequence[str], n: int) -> tuple[Any, np.ndarray]:
     return csr_array((np.ones(len(places[0]), int), places), shape=(len(texts), len(counts))), sizes
 
 
-def _self_scores(report: Report, routed: Sequence[_Row]) -> None:
-    """Grade every ground truth as an answer to its own row."""
+def _self_scores(routed: Sequence[_Row], findings: list[Finding]) -> int:
+    """Grade every ground truth as an answer to its own row; the number of those that have none to grade."""
     from rlkit.rewards import Router
 
     given = [(row, reference_response(row.task)) for row in routed]
     answers = [(row, answer) for row, answer in given if answer is not None]
-    report.ungraded = len(given) - len(answers)
     with Router() as router:
         rewards = router.grade([(row.task, answer) for row, answer in answers], progress=True)
     for (row, answer), reward in zip(answers, rewards, strict=True):
         if reward.value != 1:
             said = reward.error or f"{answer!r} scores {reward.value:g}"
-            report.findings.append(row.finding("self_score", said[:200]))
+            findings.append(row.finding("self_score", said[:200]))
+    return len(given) - len(answers)

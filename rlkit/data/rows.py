@@ -1,8 +1,6 @@
-"""Rows on disk: verl's columns in parquet or JSON lines, streamed into tasks and written from them.
-
-In a row that rlkit wrote, the ground truth and extra_info are JSON strings (`Task.to_row`), so files of all domains
-have one Arrow schema and concatenate. Other rows (Guru's in both variants, verl's own data sets) hold them as they are
-or compressed.
+"""Rows on disk: verl's columns in parquet or JSON lines, streamed into tasks and written from them. In a row that rlkit
+wrote, the ground truth and extra_info are JSON strings (`Task.to_row`), so files of all domains have one Arrow schema
+and concatenate. Other rows (Guru's in both variants, verl's own data sets) hold them as they are or compressed.
 """
 
 import json
@@ -20,8 +18,7 @@ from rlkit.errors import UserError, did_you_mean
 from rlkit.files import replacing
 from rlkit.types import Message, Task
 
-WRITTEN = ("index", "split", "json")
-"""Keys of the extra_info that rlkit writes."""
+WRITTEN = ("index", "split", "json")  # keys of the extra_info that rlkit writes
 SCHEMA = pa.schema(
     {
         "data_source": pa.string(),
@@ -32,8 +29,7 @@ SCHEMA = pa.schema(
         "id": pa.string(),
     }
 )
-BATCH = 256
-"""Rows that are read and written together."""
+BATCH = 256  # rows that are read and written together
 REQUIRED = ("data_source", "prompt", "reward_model")
 _PASS_RATES = ("qwen2.5_7b_pass_rate", "qwen3_30b_pass_rate")  # of two models, in Guru's rows
 
@@ -48,23 +44,20 @@ def existing(path: str | Path) -> Path:
 
 
 def read(path: str | Path) -> Iterator[dict[str, Any]]:
-    """The rows of a .parquet or .jsonl file as they are.
-
-    Raises:
-        UserError: a missing, broken or unsupported file, or a line that is no JSON object.
-    """
+    """The rows of a .parquet or .jsonl file as they are. Raises UserError: a missing, broken or unsupported file, or a
+    line that is no JSON object."""
     path = existing(path)
     if path.suffix not in (".parquet", ".jsonl"):
         raise UserError(f"{path} is neither .parquet nor .jsonl (one JSON object a line): convert it first.")
     try:
-        if path.suffix == ".jsonl":
-            with path.open("rb") as file:
-                lines = (line for line in file if line.strip())
-                yield from (_parsed(line, f"{path}, row {number}") for number, line in enumerate(lines))
-        else:
+        if path.suffix == ".parquet":
             with pq.ParquetFile(path) as table:
                 for batch in table.iter_batches(BATCH):
                     yield from batch.to_pylist()
+            return
+        with path.open("rb") as file:
+            for number, line in enumerate(line for line in file if line.strip()):
+                yield _parsed(line, f"{path}, row {number}")
     except UserError:
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # also text that is not UTF-8
@@ -80,13 +73,14 @@ def broken(path: Path, error: BaseException) -> UserError:
 def _parsed(line: bytes, where: str) -> dict[str, Any]:
     try:
         row = json.loads(line.decode("utf-8-sig"))
+        if isinstance(row, dict):
+            return row
+        problem = f"a {type(row).__name__}, not an object with columns."
     except UnicodeDecodeError as error:
-        raise UserError(f"{where}: not UTF-8 text ({error.reason}): save the file as UTF-8.") from None
+        problem = f"not UTF-8 text ({error.reason}): save the file as UTF-8."
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{where}: no JSON ({error}).") from None
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: a {type(row).__name__}, not an object with columns.")
-    return row
+        problem = f"no JSON ({error})."
+    raise UserError(f"{where}: {problem}")
 
 
 def tasks(path: str | Path) -> Iterator[Task]:
@@ -96,14 +90,8 @@ def tasks(path: str | Path) -> Iterator[Task]:
 
 def to_task(row: Mapping[str, Any], where: str = "the row") -> Task:
     """The task of a row in any of the forms above; Guru's pass rates go into extra_info, whose numbers that are not
-    finite are None.
-
-    Args:
-        where: file and row, for messages.
-
-    Raises:
-        UserError: a column that is missing, of the wrong type or cannot be decoded.
-    """
+    finite are None. `where` is file and row, for messages. Raises UserError: a column that is missing, of the wrong
+    type or cannot be decoded."""
     try:
         for name in REQUIRED:
             if row.get(name) is None:
@@ -128,9 +116,8 @@ def _messages(prompt: Any) -> tuple[Message, ...]:
     """The messages of a row. Raises ValueError where there are none."""
     stringified = "prompt is a message list turned into a string: take another copy of the rows"
     if isinstance(prompt, str):
-        plain = (
-            "prompt is plain text, not a list of messages: make it [{'role': 'user', 'content': the text}]"
-        )
+        message = "[{'role': 'user', 'content': the text}]"
+        plain = f"prompt is plain text, not a list of messages: make it {message}"
         raise ValueError(stringified if _is_stringified(prompt) else plain)
     if not isinstance(prompt, list) or not prompt:
         raise ValueError(f"prompt is a {type(prompt).__name__}, not a list of messages with role and content")

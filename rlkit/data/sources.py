@@ -1,9 +1,7 @@
 """Sources that read rows: `{kind: file, path: …}` (Guru's files, verl's data sets, one's own) and published benchmarks
-by name, `{kind: benchmark, name: gsm8k}`.
-
-A benchmark's problems come from `path` (a file, or a folder that holds one), else from where it is published, the hub
-or a package. Adding one is adding a line to BENCHMARKS. Files in verl's columns keep their own prompts; rows in the
-published columns are asked in Guru's words.
+by name, `{kind: benchmark, name: gsm8k}`, whose problems come from `path` (a file, or a folder that holds one), else
+from where it is published, the hub or a package. Adding one is adding a line to BENCHMARKS. Files in verl's columns
+keep their own prompts; rows in the published columns are asked in Guru's words.
 """
 
 import gzip
@@ -22,8 +20,8 @@ from rlkit.domains import Source, sources
 from rlkit.errors import UserError, did_you_mean
 from rlkit.types import Task
 
+# Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows.
 _versions: dict[str, tuple[int, int]] = {}
-"""Of each file, what it was when its rows were last counted: a run that has begun goes on with those rows."""
 
 
 def version(path: str) -> tuple[int, int]:
@@ -144,8 +142,7 @@ BENCHMARKS = {
 
 @sources.register("benchmark")
 class Benchmark(Source):
-    """A published benchmark by its name; `rlkit.data.sources` has the names. Weight 0 is evaluated and not
-    trained on."""
+    """A published benchmark by its name. Weight 0 is evaluated and not trained on."""
 
     kind: Literal["benchmark"] = "benchmark"
     name: str
