@@ -19,21 +19,16 @@ from rlkit.types import Task
 
 
 def row(task, correct, source="a", error=None):
-    return {
-        "task_id": task,
-        "data_source": source,
-        "correct": correct,
-        "error": error,
-        "tokens": 3,
-        "finish_reason": "stop",
-    }
+    told = {"task_id": task, "data_source": source, "correct": correct, "error": error}
+    return {**told, "tokens": 3, "finish_reason": "stop"}
 
 
-def test_pass_at_k_is_estimated_a_task_and_then_averaged():
-    rows = [row("x", c) for c in (True, False, False, False)] + [row("y", True)] * 4
+def test_pass_at_k_is_estimated_a_task_and_then_averaged_in_all_and_in_each_domain():
+    rows = [row("x", c) for c in (True, False, False, False)] + [row("y", True, "b")] * 4
     metrics = summarise(rows, (1, 2)).metrics
     assert metrics["eval/pass@1"] == pytest.approx((0.25 + 1) / 2)
     assert metrics["eval/pass@2"] == pytest.approx((0.5 + 1) / 2)  # 1 - C(3,2)/C(4,2) = 0.5
+    assert metrics["eval/pass@1/a"] == 0.25 and metrics["eval/pass@1/b"] == 1
 
 
 def test_failed_graders_are_in_no_rate_and_counted():
@@ -46,18 +41,9 @@ def test_failed_graders_are_in_no_rate_and_counted():
     assert math.isnan(nothing.metrics["eval/pass@1"]) and nothing.pass_at_1 is None
 
 
-def test_domains_are_reported_apart_and_together():
-    rows = [row("x", True, "a"), row("y", False, "b"), row("z", False, "b")]
-    metrics = summarise(rows, (1,)).metrics
-    assert metrics["eval/pass@1/a"] == 1 and metrics["eval/pass@1/b"] == 0
-    assert metrics["eval/pass@1"] == pytest.approx(1 / 3)
-
-
 def test_the_interval_counts_tasks_not_samples():
     rows = [row(str(k), k % 2 == 0) for k in range(20) for _ in range(50)]
-    interval = summarise(rows, (1,)).pass_at_1
-    assert interval is not None
-    value, low, high, prompts = interval
+    value, low, high, prompts = summarise(rows, (1,)).pass_at_1 or ()
     assert (value, prompts) == (0.5, 20)
     assert 0.25 < low < 0.35 and 0.65 < high < 0.75  # ±1.96·sqrt(.25/20) = ±.22, not ±.03
 
@@ -76,25 +62,13 @@ def test_a_run_and_the_table_of_its_study_give_one_interval_in_any_order_of_samp
 def test_impossible_requests_are_refused():
     with pytest.raises(UserError, match="no tasks"):
         evaluate("ladder-30k", [])
-
     with pytest.raises(UserError, match="pass@8 needs"):
         evaluate("ladder-30k", [Task.ask("math__arithmetic", "1+1=", "2")], n=4, pass_at=(8,))
 
 
-def test_a_random_ladder_model_is_evaluated_end_to_end():
-    source = sources.parse({"kind": "arithmetic", "digits": 1})
-    tasks = [source.task(i) for i in range(5)]
-    result = evaluate("ladder-30k", tasks, n=2, max_tokens=4)
-    assert len(result.rows) == 10
-    assert {r["task_id"] for r in result.rows} == {t.id for t in tasks}
-    assert all(r["error"] is None and r["correct"] in (True, False) for r in result.rows)
-
-
 def test_template_variables_are_passed_and_leave_the_callers_model_as_it_was(monkeypatch):
     policy = load_policy(RunConfig().model.model_copy(update={"path": "ladder-10k"}))
-    policy.tokenizer.chat_template = (
-        "{{ messages[0].content }}{% if brief is defined %} In a word.{% endif %}"
-    )
+    policy.tokenizer.chat_template = "{{ messages[0].content }}{% if brief %} In a word.{% endif %}"
     asked, encode = [], Policy.encode_all
 
     def watched(self, chats):
@@ -131,9 +105,8 @@ def test_a_path_is_evaluated_on_the_gpu_in_the_precision_of_its_run(tmp_path, mo
 
     monkeypatch.setattr("rlkit.training.export.load_policy", watched)
     monkeypatch.setattr("rlkit.models.device.device_of", lambda config: "cuda")
-    result = evaluate(folder, tasks(c), n=1)
-    assert len(result.rows) == 2 and asked == ["cuda"] and seen[0].dtype == torch.bfloat16
-
-
-def tasks(c):
-    return held_out(c)[:2]
+    tasks = held_out(c)[:2]
+    result = evaluate(folder, tasks, n=2, max_tokens=4)
+    assert len(result.rows) == 4 and {r["task_id"] for r in result.rows} == {t.id for t in tasks}
+    assert all(r["error"] is None and r["correct"] in (True, False) for r in result.rows)
+    assert asked == ["cuda"] and seen[0].dtype == torch.bfloat16
