@@ -20,14 +20,10 @@ from rlkit.types import Task
 
 
 def config(*train, size=50, steps=20, seed=0, batch=16, **data) -> RunConfig:
-    content = {"train": list(train) or ["arithmetic"], "train_batch_size": batch, **data}
+    data = {"train": list(train) or ["arithmetic"], "train_batch_size": batch, **data}
+    trainer, evaluation = {"total_training_steps": steps}, {"size": size}
     return RunConfig.model_validate(
-        {
-            "seed": seed,
-            "data": content,
-            "trainer": {"total_training_steps": steps},
-            "evaluation": {"size": size},
-        }
+        {"seed": seed, "data": data, "trainer": trainer, "evaluation": evaluation}
     )
 
 
@@ -64,13 +60,10 @@ def test_a_resumed_run_continues_with_the_next_row():
 
 
 def test_seeds_give_other_rows_and_the_same_held_out_set():
-    first, second = (
-        config(seed=1),
-        config({"kind": "arithmetic", "weight": 0.3}, seed=2, train_max_samples=400),
-    )
-    assert [t.id for t in held_out(first)] == [t.id for t in held_out(second)]
-    shared = set(ids(TaskStream(first, []), 1, 10)) & set(ids(TaskStream(config(seed=2), []), 1, 10))
-    assert len(shared) < 16, "only the chance repeats of a small space"
+    other = config({"kind": "arithmetic", "weight": 0.3}, seed=2, train_max_samples=400)
+    assert [t.id for t in held_out(config(seed=1))] == [t.id for t in held_out(other)]
+    rows = [set(ids(TaskStream(config(seed=seed), []), 1, 10)) for seed in (1, 2)]
+    assert len(rows[0] & rows[1]) < 16, "only the chance repeats of a small space"
 
 
 def test_the_held_out_set_is_distinct_and_spread_evenly():
@@ -90,12 +83,9 @@ def spelled_three_ways(path, count: int = 300) -> None:
     """Rows that ask each question three times: with another truth, another data_source and a trailing blank."""
     rows = []
     for k in range(count):
-        ask = f"Which number is half of {k}?"
-        rows += [
-            Task.ask("math__a", ask, f"{k / 2}"),
-            Task.ask("math__a", ask + " ", f"\\frac{{{k}}}{{2}}"),
-            Task.ask("math__b", ask.replace(" ", "\n "), f"{k / 2}"),
-        ]
+        ask, half = f"Which number is half of {k}?", f"\\frac{{{k}}}{{2}}"
+        rows += [Task.ask("math__a", ask, f"{k / 2}"), Task.ask("math__a", ask + " ", half)]
+        rows.append(Task.ask("math__b", ask.replace(" ", "\n "), f"{k / 2}"))
     path.write_text("\n".join(json.dumps(t.to_row()) for t in rows))
 
 
@@ -126,55 +116,33 @@ def test_every_generator_asks_another_question_for_every_task():
 
 
 def test_a_space_that_is_all_held_out_ends_with_a_sentence():
-    c = config({"kind": "arithmetic", "digits": 1}, size=200)
-    tests = held_out(c)
+    digit = {"kind": "arithmetic", "digits": 1}
+    tests = held_out(config(digit, size=200))
     with pytest.raises(UserError, match="arithmetic has too few distinct tasks"):
-        TaskStream(c, tests).batch(1)
-    with pytest.raises(
-        UserError, match=r"evaluation.size asks 300 held-out tasks of arithmetic, which has only 200"
-    ):
-        held_out(config({"kind": "arithmetic", "digits": 1}, size=300))
-    with pytest.raises(
-        UserError, match=r"too few distinct tasks: \d+ may be trained on and 500 are asked for"
-    ):
-        ids(
-            TaskStream(config({"kind": "arithmetic", "digits": 1}, size=20, train_max_samples=500), []), 1, 20
-        )
-
-
-def test_train_and_eval_share_no_task_where_neighbouring_seeds_are_the_same_data():
-    import reasoning_gym
-
-    data = [
-        {i["question"] for i in reasoning_gym.create_dataset("chain_sum", seed=s, size=100)} for s in (42, 43)
-    ]
-    assert len(data[0] & data[1]) >= 95, "the trap that splitting by seed falls into"
-    source = {"kind": "reasoning_gym", "dataset": "chain_sum", "options": {"min_terms": 3}}
-    one, two = config(source, seed=42), config(source, seed=43)
-    tests = held_out(one)
-    rows = [set(ids(TaskStream(c, tests), 1, 10)) for c in (one, two)]
-    assert all(not r & {t.id for t in tests} for r in rows)
-    assert len(rows[0] & rows[1]) <= 8
+        TaskStream(config(digit, size=200), tests).batch(1)
+    with pytest.raises(UserError, match=r"asks 300 held-out tasks of arithmetic, which has only 200"):
+        held_out(config(digit, size=300))
+    with pytest.raises(UserError, match=r"distinct tasks: \d+ may be trained on and 500 are asked for"):
+        TaskStream(config(digit, size=20, train_max_samples=500), []).batch(1)
+    few = config({"kind": "arithmetic", "weight": 1000}, "lookup", train_max_samples=20, steps=400)
+    with pytest.raises(UserError, match="lookup gets none of the unique tasks"):
+        ids(TaskStream(few, []), 1, 400)
 
 
 def test_every_batch_has_the_mixture_and_the_running_total_is_exact():
-    c = config(
-        {"kind": "arithmetic", "weight": 0.7},
-        {"kind": "lookup", "weight": 0.2},
-        {"kind": "string_trace", "weight": 0.1},
-    )
-    stream = TaskStream(c, [])
-    total = Counter()
+    kinds = {
+        "arithmetic": "math__arithmetic",
+        "lookup": "table__lookup",
+        "string_trace": "simulation__string_trace",
+    }
+    shares = [0.7, 0.2, 0.1]
+    train = ({"kind": kind, "weight": share} for kind, share in zip(kinds, shares, strict=True))
+    stream, total = TaskStream(config(*train), []), Counter()
     for step in range(1, 21):
         total += Counter(t.data_source for t in stream.batch(step))
-        shown = np.array(
-            [total[s] for s in ("math__arithmetic", "table__lookup", "simulation__string_trace")]
-        )
-        assert np.abs(shown - np.array([0.7, 0.2, 0.1]) * 16 * step).max() <= 1
-        exposure = stream.exposure(step)
-        assert [
-            exposure[f"data/tasks/{k}"] for k in ("arithmetic", "lookup", "string_trace")
-        ] == shown.tolist()
+        shown = np.array([total[source] for source in kinds.values()])
+        assert np.abs(shown - np.array(shares) * 16 * step).max() <= 1
+        assert [stream.exposure(step)[f"data/tasks/{kind}"] for kind in kinds] == shown.tolist()
 
 
 def test_a_source_of_weight_zero_is_evaluated_and_not_trained_on():
@@ -223,9 +191,8 @@ def test_a_curriculum_goes_from_easy_to_hard_in_every_source():
         batches = [[t.extra_info["difficulty"] for t in b if t.data_source == source] for b in stream]
         assert all(max(a) <= min(b) for a, b in pairwise(batches))
         assert batches[0][0] < batches[-1][0]
-    down = TaskStream(
-        config("math_problems", order="curriculum", difficulty_field="-difficulty", steps=10), []
-    )
+    down = {"order": "curriculum", "difficulty_field": "-difficulty"}
+    down = TaskStream(config("math_problems", steps=10, **down), [])
     assert down.batch(1)[0].extra_info["difficulty"] > down.batch(10)[0].extra_info["difficulty"]
     with pytest.raises(UserError, match=r"'hardness' = None: use one of index, difficulty"):
         TaskStream(config("math_problems", order="curriculum", difficulty_field="hardness"), []).batch(1)
@@ -263,9 +230,8 @@ def test_the_supervised_part_and_the_rl_part_of_a_pool_are_disjoint_and_exact():
     assert (len(rl), len(sft)) == (140, 60)
     assert not rl & sft and not (rl | sft) & {t.id for t in tests}
     assert all(on_sft_side(i, 0.3) and on_sft_side(i, 0.6) for i in sft)
-    assert not any(on_sft_side(i, 0.3) or on_sft_side(i, 0.0) for i in rl) and all(
-        on_sft_side(i, 1.0) for i in rl
-    )
+    assert not any(on_sft_side(i, 0.3) or on_sft_side(i, 0.0) for i in rl)
+    assert all(on_sft_side(i, 1.0) for i in rl)
 
 
 @pytest.mark.parametrize(
@@ -288,17 +254,6 @@ def test_impossible_mixtures_are_refused_by_name(data, sentence):
 
     with pytest.raises(UserError, match=sentence):
         validate(RunConfig, {"data": data})
-
-
-def test_a_share_of_unique_tasks_that_rounds_to_none_is_refused():
-    c = config(
-        {"kind": "arithmetic", "weight": 1000},
-        {"kind": "lookup", "weight": 1},
-        train_max_samples=20,
-        steps=400,
-    )
-    with pytest.raises(UserError, match="lookup gets none of the unique tasks"):
-        ids(TaskStream(c, []), 1, 400)
 
 
 def test_importing_the_data_room_is_light():
